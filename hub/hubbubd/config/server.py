@@ -1,0 +1,72 @@
+"""One server's configuration: how it is reached, and how the hub treats it."""
+
+import hashlib
+import json
+from typing import Annotated, Any, Literal, Self, cast
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Seconds = Annotated[float, Field(gt=0, le=10_000_000, allow_inf_nan=False)]
+ServerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+TransportName = Literal["stdio", "http", "sse"]
+
+
+class ServerConfig(BaseModel):
+    """A server as configured; `${VAR}` references are kept, and resolved only to connect. `*_s` are seconds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: ServerName
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = Field(default_factory=dict)
+    cwd: str | None = None
+    url: str | None = None
+    transport: TransportName = "stdio"
+    headers: dict[str, str] = Field(default_factory=dict)
+
+    connect_timeout_s: Seconds = 30
+    call_timeout_s: Seconds = 60
+    call_max_s: Seconds = 300
+    progress_resets_timeout: bool = True
+    ping_interval_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 30
+    ping_timeout_s: Seconds = 10
+    retries: Annotated[int, Field(ge=-1)] = 3
+    backoff_s: Annotated[tuple[Seconds, ...], Field(min_length=1)] = (1, 2, 4)
+    backoff_max_s: Seconds = 60
+    stable_after_s: Annotated[float, Field(ge=0)] = 10
+    retryable_errors: tuple[str, ...] | None = None
+    max_in_flight: Annotated[int, Field(ge=1, le=1024)] = 1
+    max_queued: Annotated[int, Field(ge=1)] = 1000
+    answer_timeout_s: Seconds = 300
+    auto_reject_on_timeout: bool = True
+    timeout_message: str = "Nobody answered in time"
+    sampling: bool = True
+    elicitation: bool = True
+    roots: Literal["ask"] | tuple[dict[str, Any], ...] = ()
+    receiver_tasks: bool = True
+    receiver_task_ttl_s: Seconds = 3600
+    protocol: Literal["auto", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"] = "auto"
+    resume: bool = True
+    max_message_bytes: Annotated[int, Field(ge=1024)] = 16 * 1024 * 1024
+
+    @model_validator(mode="before")
+    @classmethod
+    def _choose_transport(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "transport" not in value and "url" in value:
+            return {**cast("dict[str, Any]", value), "transport": "http"}
+        return cast("Any", value)
+
+    @model_validator(mode="after")
+    def _one_way_to_reach_it(self) -> Self:
+        if self.transport == "stdio" and (not self.command or self.url):
+            raise ValueError("a stdio server needs a command and no url")
+        if self.transport != "stdio" and (not self.url or self.command):
+            raise ValueError(f"a server over {self.transport} needs a url and no command")
+        return self
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when the server is another one: its url or command, not its options."""
+        identity = [self.transport, self.command, list(self.args), self.url]
+        return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]

@@ -1,0 +1,177 @@
+"""Every error the hub raises on purpose.
+
+HubError                 what a caller is told: a kind (the class), a stable `reason`, a sentence, metadata
+├── InvalidArgument      the request itself is wrong; `violations` says which fields and why
+├── NotFound             no such server, call, pending request or task
+├── AlreadyExists        the name or id is taken
+├── FailedPrecondition   right request, wrong moment: ALREADY_ANSWERED, SERVER_NOT_CONNECTED, ...
+├── PermissionDenied     known, but not allowed
+├── Unauthenticated      no valid credential
+├── ResourceExhausted    a documented bound is reached
+├── Unavailable          the hub cannot do it now (store, shutdown); trying again may help
+├── Aborted              lost a race inside the hub; trying again helps
+└── UpstreamError        a connection or a call failed; carries the classified `Fault`
+ConfigError              a setting is wrong; names the key (the daemon exits with 2)
+PeerError                a JSON-RPC error, as it came from a server or goes to one
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Self
+
+HELP_ROOT = "https://hubbub.dev/errors/"
+
+
+class Category(StrEnum):
+    """What part of the way to a server failed."""
+
+    CONNECTION = "connection"
+    TRANSPORT = "transport"
+    TIMEOUT = "timeout"
+    PROTOCOL = "protocol"
+    SERVER = "server"
+    CANCELLED = "cancelled"
+
+
+def help_url(reason: str) -> str:
+    """Where a reason is explained."""
+    return f"{HELP_ROOT}{reason.lower()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Why a connection or a call failed, classified. Part of records, so it is data, not an exception.
+
+    `details` is JSON: server, method, elapsed_s, error; for stdio exit_code and stderr (the last lines).
+    """
+
+    code: str
+    category: Category
+    message: str
+    retryable: bool = False
+    retry_after_s: float | None = None
+    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def help_url(self) -> str:
+        """Where this code is explained."""
+        return help_url(self.code)
+
+
+class HubError(Exception):
+    """Base of what a caller is told. `reason` is stable, UPPER_SNAKE_CASE; `metadata` has only strings."""
+
+    reason = "INTERNAL"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.reason = reason or type(self).reason
+        self.metadata: dict[str, str] = dict(metadata or {})
+        self.retry_after_s = retry_after_s
+
+
+class InvalidArgument(HubError):
+    """The request is wrong; `violations` pairs a field's path with what is wrong with it."""
+
+    reason = "INVALID_ARGUMENT"
+
+    def __init__(self, message: str, violations: tuple[tuple[str, str], ...] = (), *, reason: str | None = None):
+        super().__init__(message, reason=reason)
+        self.violations = violations
+
+    @classmethod
+    def field(cls, path: str, problem: str, *, reason: str | None = None) -> Self:
+        """One violation, also as the message."""
+        return cls(f"{path}: {problem}", ((path, problem),), reason=reason)
+
+    @classmethod
+    def fields(cls, violations: tuple[tuple[str, str], ...], *, reason: str | None = None) -> Self:
+        """Several violations, also as the message."""
+        return cls("; ".join(f"{path}: {problem}" for path, problem in violations), violations, reason=reason)
+
+
+class NotFound(HubError):
+    """No such thing. `noun` is server, call, request or task."""
+
+    reason = "NOT_FOUND"
+
+    def __init__(self, noun: str, name: str) -> None:
+        super().__init__(f"no {noun} {name!r}", reason=f"{noun.upper()}_NOT_FOUND", metadata={noun: name})
+
+
+class AlreadyExists(HubError):
+    """The name or id is taken."""
+
+    reason = "ALREADY_EXISTS"
+
+
+class FailedPrecondition(HubError):
+    """The request is fine, but not in this state."""
+
+    reason = "FAILED_PRECONDITION"
+
+
+class PermissionDenied(HubError):
+    """The caller may not do this."""
+
+    reason = "PERMISSION_DENIED"
+
+
+class Unauthenticated(HubError):
+    """No valid credential."""
+
+    reason = "UNAUTHENTICATED"
+
+
+class ResourceExhausted(HubError):
+    """A documented bound is reached."""
+
+    reason = "RESOURCE_EXHAUSTED"
+
+
+class Unavailable(HubError):
+    """The hub cannot do it now; trying again may help."""
+
+    reason = "UNAVAILABLE"
+
+
+class Aborted(HubError):
+    """Lost a race inside the hub."""
+
+    reason = "ABORTED"
+
+
+class UpstreamError(HubError):
+    """A connection or a call failed; `fault` says how."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.message, reason=fault.code, retry_after_s=fault.retry_after_s)
+        self.fault = fault
+
+
+class ConfigError(Exception):
+    """A setting is wrong. `key` is its dotted path, with the file where there is one."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(f"{key}: {problem}")
+        self.key = key
+        self.problem = problem
+
+
+class PeerError(Exception):
+    """A JSON-RPC error, as a server sent it or as the hub answers one."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data

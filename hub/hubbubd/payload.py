@@ -1,0 +1,45 @@
+"""JSON documents as bytes: the one way the hub reads and writes them.
+
+MCP payloads travel through the hub as UTF-8 JSON. They are parsed once, where they enter, and written once,
+where they leave. Integers keep their value at any size; NaN and infinity, which are not JSON, are refused.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+import orjson
+from pydantic_core import from_json
+
+from hubbubd.errors import InvalidArgument
+
+Json = dict[str, Any]
+
+
+def loads(data: bytes | str) -> Any:
+    """The value of a JSON document. Raises ValueError when it is not one (or nests too deeply)."""
+    return from_json(data, allow_inf_nan=False)
+
+
+def dumps(value: object) -> bytes:
+    """The JSON document of a value. Raises TypeError for a value that JSON cannot express."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # an integer past 64 bits, or a string with a lone surrogate
+        return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+
+
+def loads_object(data: bytes, field: str) -> Json:
+    """A caller's JSON object; empty bytes mean an empty one.
+
+    Raises InvalidArgument with a violation for `field` when it is anything else.
+    """
+    if not data:
+        return {}
+    try:
+        value = loads(data)
+    except ValueError as exc:
+        raise InvalidArgument.field(field, f"is not valid JSON: {exc}") from None
+    if not isinstance(value, Mapping):
+        raise InvalidArgument.field(field, "must be a JSON object")
+    return cast("Json", value)

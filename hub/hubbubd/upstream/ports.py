@@ -1,0 +1,149 @@
+"""What the runtime and the upstream room know of each other. No `mcp` here.
+
+The runtime opens a `Link` through a `Connector` and implements `Inbound`; everything a server asks or tells
+comes in there. JSON-RPC ids stay below: they are reused, the hub's own ids are not.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+from hubbubd.config import ServerConfig
+from hubbubd.errors import Fault
+
+
+class Era(StrEnum):
+    """The two families of protocol revisions: with a handshake (to 2025-11-25), and stateless (2026-07-28)."""
+
+    HANDSHAKE = "handshake"
+    STATELESS = "stateless"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """What a server said of itself when the connection was made. The dicts are MCP JSON."""
+
+    protocol_version: str
+    era: Era
+    server_info: dict[str, Any]
+    capabilities: dict[str, Any]
+    instructions: str | None = None
+    pid: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InboundRequest:
+    """Something a server asks.
+
+    `call_id` is the call on whose stream it came, when the wire says so. `withdrawn()` tells, once the handler
+    is cancelled, whether the server took the request back (otherwise the connection went).
+    """
+
+    method: str
+    params: dict[str, Any]
+    call_id: str | None = None
+    withdrawn: Callable[[], bool] = field(default=lambda: False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """A result for the server; `sent` is called once, with None when it was handed to the transport and with the
+    reason when it could not be."""
+
+    result: dict[str, Any]
+    sent: Callable[[str | None], None] | None = None
+
+
+class ReplyError(Exception):
+    """An error for the server instead of a `Reply`; `sent` as there."""
+
+    def __init__(self, code: int, message: str, data: Any = None, sent: Callable[[str | None], None] | None = None):
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+        self.sent = sent
+
+
+class Inbound(Protocol):
+    """Who serves what comes from a server; the runtime implements it, one per connection."""
+
+    async def on_request(self, request: InboundRequest) -> Reply:
+        """Serves elicitation/create, sampling/createMessage, roots/list and tasks/*; ping is answered below.
+
+        The shape of the params has been checked against the negotiated revision. Cancelled when the server
+        withdraws the request or the connection goes. Raises ReplyError; anything else is an internal error.
+        """
+        ...
+
+    def on_notification(self, method: str, params: dict[str, Any], call_id: str | None) -> None:
+        """Takes a notification (progress of a call goes to the call instead). Must not block or raise."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressUpdate:
+    """One progress notification of a call."""
+
+    progress: float
+    total: float | None
+    message: str | None
+
+
+class Link(Protocol):
+    """An open connection to a server."""
+
+    @property
+    def hello(self) -> Hello:
+        """What the server said of itself."""
+        ...
+
+    async def request(
+        self,
+        method: str,
+        params: dict[str, Any] | None,
+        *,
+        call_id: str | None = None,
+        on_progress: Callable[[ProgressUpdate], None] | None = None,
+    ) -> dict[str, Any]:
+        """Sends a request and returns its result, checked against the negotiated revision.
+
+        There is no time limit here: the caller owns the clock. Cancelling the wait tells the server.
+        A `resultType: "input_required"` result is returned as it is.
+        Raises PeerError (the server's own error) or UpstreamError: CONNECTION_LOST, SESSION_LOST,
+        AUTHENTICATION_FAILED, RATE_LIMITED, INVALID_RESPONSE, HTTP_ERROR, METHOD_NOT_IN_REVISION.
+        """
+        ...
+
+    async def notify(self, method: str, params: dict[str, Any] | None) -> None:
+        """Sends a notification; after the connection has gone it is dropped."""
+        ...
+
+    async def probe(self) -> None:
+        """Asks for a sign of life: ping, or server/discover where ping is gone. Raises as `request` does."""
+        ...
+
+    async def wait_lost(self) -> Fault:
+        """Returns when the connection has gone by itself, with why (exit code and stderr of a process)."""
+        ...
+
+    def stderr_tail(self) -> tuple[str, ...]:
+        """The last lines a stdio server wrote to stderr; empty for others."""
+        ...
+
+
+class Connector(Protocol):
+    """Opens links."""
+
+    def open(self, config: ServerConfig, inbound: Inbound, era: Era | None) -> AbstractAsyncContextManager[Link]:
+        """A context manager around one connection; leaving it closes the connection and all it started.
+
+        `era` is what was found last time, None to find out. Entering takes at most
+        `config.connect_timeout_s` and raises UpstreamError: CONNECTION_TIMEOUT, CONNECTION_REFUSED,
+        CONNECTION_LOST (details `during: "probe"` when it died while the era was being found),
+        COMMAND_NOT_FOUND, AUTHENTICATION_FAILED, RATE_LIMITED, HTTP_ERROR, INVALID_RESPONSE,
+        PROTOCOL_VERSION_MISMATCH, VARIABLE_NOT_SET.
+        """
+        ...
