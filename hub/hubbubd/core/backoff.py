@@ -1,0 +1,20 @@
+"""How long to wait before the next attempt."""
+
+from collections.abc import Sequence
+
+JITTER = 0.2
+"""A delay is stretched by up to this share, so that many servers that failed together do not return together."""
+
+
+def delay_s(attempt: int, steps: Sequence[float], ceiling_s: float, jitter: float = 0.0) -> float:
+    """Seconds before the retry that follows the failed attempt number `attempt` (from 1).
+
+    The configured steps come first; after the last one the delay doubles up to `ceiling_s`, which also bounds
+    the steps. `jitter` is a random number from 0 to 1.
+    """
+    if attempt <= len(steps):
+        base = steps[max(attempt, 1) - 1]
+    else:
+        # The exponent is bounded: a server that has been away for months must not overflow a float.
+        base = steps[-1] * 2.0 ** min(attempt - len(steps), 64)
+    return min(base, ceiling_s) * (1 + JITTER * jitter)

@@ -1,0 +1,157 @@
+"""A call: its record, its states, and its clocks.
+
+    queued ──> in_progress ──> completed | failed | cancelled
+      ^  ^         │   ^
+      │  └─────────┘   │          session lost: sent once more
+      │            v   │
+      └───── waiting_input        parked: no slot, no clock
+
+A parked call returns to in_progress when the server was waiting on the wire, and to the head of the queue when
+the request must be sent again (MRTR). Parked and queued calls can end without having been sent.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from types import MappingProxyType
+
+from hubbubd.core.connection import IllegalTransition
+from hubbubd.errors import Fault
+
+
+class CallState(StrEnum):
+    """Where a call stands."""
+
+    QUEUED = "queued"
+    IN_PROGRESS = "in_progress"
+    WAITING_INPUT = "waiting_input"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more can happen."""
+        return self in ENDED
+
+
+ENDED = frozenset({CallState.COMPLETED, CallState.FAILED, CallState.CANCELLED})
+
+TRANSITIONS: Mapping[CallState, frozenset[CallState]] = MappingProxyType(
+    {
+        CallState.QUEUED: frozenset({CallState.IN_PROGRESS, CallState.FAILED, CallState.CANCELLED}),
+        CallState.IN_PROGRESS: frozenset({CallState.WAITING_INPUT, CallState.QUEUED, *ENDED}),
+        CallState.WAITING_INPUT: frozenset({CallState.IN_PROGRESS, CallState.QUEUED, *ENDED}),
+        CallState.COMPLETED: frozenset[CallState](),
+        CallState.FAILED: frozenset[CallState](),
+        CallState.CANCELLED: frozenset[CallState](),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounds:
+    """How far a multi-round request has come (2026-07-28, MRTR).
+
+    `state` is the server's requestState, kept to the letter; None when it sent none. `questions` pairs the keys
+    of its inputRequests with the pending requests made of them.
+    """
+
+    count: int = 0
+    state: str | None = None
+    questions: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One MCP request and what became of it. Times are seconds since the epoch, payloads JSON bytes."""
+
+    id: str
+    server: str
+    method: str
+    params: bytes
+    principal: str
+    detached: bool
+    timeout_s: float
+    max_s: float
+    created_at: float
+    state: CallState = CallState.QUEUED
+    started_at: float | None = None
+    completed_at: float | None = None
+    result: bytes | None = None
+    fault: Fault | None = None
+    pending_ids: tuple[str, ...] = ()
+    task_id: str | None = None
+    rounds: Rounds | None = None
+
+    def same_request(self, other: "Call") -> bool:
+        """Whether both ask the same of the same server: what makes a repeated `call_id` the same call."""
+        return (self.server, self.method, self.params) == (other.server, other.method, other.params)
+
+
+def move(call: Call, state: CallState, now: float) -> Call:
+    """The call in another state, with its times. Raises IllegalTransition."""
+    if state not in TRANSITIONS[call.state]:
+        raise IllegalTransition(call.state, state)
+    if state is CallState.IN_PROGRESS:
+        return replace(call, state=state, started_at=call.started_at or now)
+    return replace(call, state=state, completed_at=now if state in ENDED else None)
+
+
+def complete(call: Call, result: bytes, now: float) -> Call:
+    """The call with its result."""
+    return replace(move(call, CallState.COMPLETED, now), result=result)
+
+
+def fail(call: Call, fault: Fault, now: float) -> Call:
+    """The call with the reason of its end: cancelled when the fault says so, else failed."""
+    state = CallState.CANCELLED if fault.category == "cancelled" else CallState.FAILED
+    return replace(move(call, state, now), fault=fault)
+
+
+@dataclass(slots=True)
+class CallClock:
+    """The two budgets of a call, in seconds: without progress, and in all. They run only while nothing holds them.
+
+    People's time is not the server's: each open question holds the clock of its call once.
+    """
+
+    timeout_s: float
+    max_s: float
+    _since: float
+    _timeout_left: float = 0.0
+    _holds: int = 0
+
+    def __post_init__(self) -> None:
+        self._timeout_left = self.timeout_s
+
+    def deadline(self) -> float | None:
+        """When the call is out of time; None while held."""
+        return None if self._holds else self._since + min(self._timeout_left, self.max_s)
+
+    def out_of_total(self, now: float) -> bool:
+        """Whether it is the absolute maximum that has run out."""
+        return not self._holds and now - self._since >= self.max_s
+
+    def restart(self, now: float) -> None:
+        """Gives the call its whole time without progress again: it was sent, or the server reported progress."""
+        self._spend(now)
+        self._timeout_left = self.timeout_s
+
+    def hold(self, now: float) -> None:
+        """Stops the clock until `release` has been called as often."""
+        self._spend(now)
+        self._holds += 1
+
+    def release(self, now: float) -> None:
+        """Takes one hold back; the last one lets the clock run on."""
+        if self._holds == 0:
+            raise ValueError("the clock is not held")
+        self._holds -= 1
+        self._since = now
+
+    def _spend(self, now: float) -> None:
+        if not self._holds:
+            self._timeout_left -= now - self._since
+            self.max_s -= now - self._since
+        self._since = now

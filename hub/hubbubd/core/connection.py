@@ -1,0 +1,185 @@
+"""The states of a connection, as data.
+
+    DISCONNECTED ── connect ──> CONNECTING ── handshake_complete ──> CONNECTED
+                                  │  ^  ^                              │   │
+                 timeout,         │  │  └──────── session_lost ────────┘   │
+                 transport_error  v  │ reconnect                           │
+                                 ERROR <──────── connection_lost ──────────┘
+                                   └── give_up ──> DISCONNECTED
+
+    disconnect leads from CONNECTING, CONNECTED and ERROR to DISCONNECTING, and cleanup_complete on to DISCONNECTED.
+
+`plan` is the only way from one record to the next. It counts attempts, keeps the fault and says what the shell
+must do, in order. An event that the table does not know in a state is a bug of the shell and raises.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from types import MappingProxyType
+
+from hubbubd.core import backoff
+from hubbubd.errors import Category, Fault
+
+
+class State(StrEnum):
+    """Where a connection stands."""
+
+    DISCONNECTED = "disconnected"
+    CONNECTING = "connecting"
+    CONNECTED = "connected"
+    DISCONNECTING = "disconnecting"
+    ERROR = "error"
+
+
+class Event(StrEnum):
+    """What can happen to a connection."""
+
+    CONNECT = "connect"
+    HANDSHAKE_COMPLETE = "handshake_complete"
+    TIMEOUT = "timeout"
+    TRANSPORT_ERROR = "transport_error"
+    CONNECTION_LOST = "connection_lost"
+    SESSION_LOST = "session_lost"
+    RECONNECT = "reconnect"
+    GIVE_UP = "give_up"
+    DISCONNECT = "disconnect"
+    CLEANUP_COMPLETE = "cleanup_complete"
+
+
+class Effect(StrEnum):
+    """What the shell does after a transition."""
+
+    OPEN = "open"
+    START_PING = "start_ping"
+    STOP_PING = "stop_ping"
+    RELEASE_CALLS = "release_calls"
+    FAIL_IN_FLIGHT = "fail_in_flight"
+    FAIL_ALL_CALLS = "fail_all_calls"
+    CLOSE = "close"
+    WAIT_FOR_RETRY = "wait_for_retry"
+    GIVE_UP = "give_up"
+
+
+TRANSITIONS: Mapping[tuple[State, Event], State] = MappingProxyType(
+    {
+        (State.DISCONNECTED, Event.CONNECT): State.CONNECTING,
+        (State.CONNECTING, Event.HANDSHAKE_COMPLETE): State.CONNECTED,
+        (State.CONNECTING, Event.TIMEOUT): State.ERROR,
+        (State.CONNECTING, Event.TRANSPORT_ERROR): State.ERROR,
+        (State.CONNECTED, Event.CONNECTION_LOST): State.ERROR,
+        (State.CONNECTED, Event.SESSION_LOST): State.CONNECTING,
+        (State.ERROR, Event.RECONNECT): State.CONNECTING,
+        (State.ERROR, Event.GIVE_UP): State.DISCONNECTED,
+        (State.CONNECTING, Event.DISCONNECT): State.DISCONNECTING,
+        (State.CONNECTED, Event.DISCONNECT): State.DISCONNECTING,
+        (State.ERROR, Event.DISCONNECT): State.DISCONNECTING,
+        (State.DISCONNECTING, Event.CLEANUP_COMPLETE): State.DISCONNECTED,
+    }
+)
+
+EFFECTS: Mapping[Event, tuple[Effect, ...]] = MappingProxyType(
+    {
+        Event.CONNECT: (Effect.OPEN,),
+        Event.HANDSHAKE_COMPLETE: (Effect.START_PING, Effect.RELEASE_CALLS),
+        Event.CONNECTION_LOST: (Effect.STOP_PING, Effect.FAIL_IN_FLIGHT, Effect.CLOSE),
+        Event.SESSION_LOST: (Effect.STOP_PING, Effect.CLOSE, Effect.OPEN),
+        Event.RECONNECT: (Effect.OPEN,),
+        Event.GIVE_UP: (Effect.FAIL_ALL_CALLS,),
+        Event.DISCONNECT: (Effect.STOP_PING, Effect.FAIL_ALL_CALLS, Effect.CLOSE),
+    }
+)
+"""What an event asks of the shell; the three that lead to ERROR add WAIT_FOR_RETRY or GIVE_UP."""
+
+
+class IllegalTransition(Exception):
+    """The shell offered an event that its state does not know; nothing has changed."""
+
+    def __init__(self, state: StrEnum, event: StrEnum) -> None:
+        super().__init__(f"{event} is not possible in {state}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """When to try again. `retries` counts attempts after a failed one, -1 is for ever; `*_s` are seconds."""
+
+    retries: int = 3
+    backoff_s: tuple[float, ...] = (1, 2, 4)
+    backoff_max_s: float = 60
+    stable_after_s: float = 10
+    retryable_errors: frozenset[str] | None = None
+
+    def allows(self, fault: Fault, attempt: int) -> bool:
+        """Whether another attempt follows the failed attempt number `attempt`."""
+        worth_it = fault.retryable if self.retryable_errors is None else fault.code in self.retryable_errors
+        return worth_it and (self.retries < 0 or attempt <= self.retries)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """A connection's record. `attempt` counts failures in a row; times are seconds since the epoch."""
+
+    state: State = State.DISCONNECTED
+    attempt: int = 0
+    fault: Fault | None = None
+    next_retry_at: float | None = None
+    connected_at: float | None = None
+
+
+UNKNOWN_FAULT = Fault(
+    code="CONNECTION_LOST", category=Category.CONNECTION, message="the connection was lost", retryable=True
+)
+
+
+def plan(
+    connection: Connection,
+    event: Event,
+    now: float,
+    policy: RetryPolicy,
+    *,
+    fault: Fault | None = None,
+    jitter: float = 0.0,
+) -> tuple[Connection, tuple[Effect, ...]]:
+    """The record after an event, and what the shell must do. Raises IllegalTransition and changes nothing.
+
+    A connection that was up for `stable_after_s` starts counting anew; one that flaps keeps its count, so that
+    it is throttled and given up like one that never came up.
+    """
+    state = TRANSITIONS.get((connection.state, event))
+    if state is None:
+        raise IllegalTransition(connection.state, event)
+    effects = EFFECTS.get(event, ())
+    if state is State.ERROR:
+        return _failed(connection, event, now, policy, fault or UNKNOWN_FAULT, jitter, effects)
+    match event:
+        case Event.CONNECT:
+            after = Connection(state=state)
+        case Event.HANDSHAKE_COMPLETE:
+            after = replace(connection, state=state, fault=None, next_retry_at=None, connected_at=now)
+        case Event.GIVE_UP:
+            after = replace(connection, state=state, next_retry_at=None)
+        case Event.CLEANUP_COMPLETE:
+            after = Connection(state=state)
+        case _:
+            after = replace(connection, state=state, next_retry_at=None, connected_at=None)
+    return after, effects
+
+
+def _failed(
+    connection: Connection,
+    event: Event,
+    now: float,
+    policy: RetryPolicy,
+    fault: Fault,
+    jitter: float,
+    effects: tuple[Effect, ...],
+) -> tuple[Connection, tuple[Effect, ...]]:
+    was_up_since = connection.connected_at if event is Event.CONNECTION_LOST else None
+    stable = was_up_since is not None and now - was_up_since >= policy.stable_after_s
+    attempt = (0 if stable else connection.attempt) + 1
+    if not policy.allows(fault, attempt):
+        return Connection(state=State.ERROR, attempt=attempt, fault=fault), (*effects, Effect.GIVE_UP)
+    wait_s = backoff.delay_s(attempt, policy.backoff_s, policy.backoff_max_s, jitter)
+    wait_s = max(wait_s, fault.retry_after_s or 0.0)
+    after = Connection(state=State.ERROR, attempt=attempt, fault=fault, next_retry_at=now + wait_s)
+    return after, (*effects, Effect.WAIT_FOR_RETRY)

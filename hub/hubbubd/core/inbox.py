@@ -1,0 +1,242 @@
+"""A pending request: its states, its claim, its one answer.
+
+    open ──> answered | withdrawn | expired        delivery: none ──> pending ──> delivered | failed
+
+Every function takes a record and returns the next one, or raises and changes nothing. That exactly one answer is
+accepted follows from the commit being guarded by the record's revision: whoever loses plans again, and finds the
+request answered.
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from hubbubd.errors import FailedPrecondition
+
+DEFAULT_CLAIM_S = 60.0
+MAX_CLAIM_S = 3600.0
+
+
+class RequestKind(StrEnum):
+    """What is asked."""
+
+    ELICITATION_FORM = "elicitation_form"
+    ELICITATION_URL = "elicitation_url"
+    SAMPLING = "sampling"
+    ROOTS = "roots"
+
+
+class RequestState(StrEnum):
+    """Where a pending request stands."""
+
+    OPEN = "open"
+    ANSWERED = "answered"
+    WITHDRAWN = "withdrawn"
+    EXPIRED = "expired"
+
+
+class Delivery(StrEnum):
+    """Whether the answer reached the server."""
+
+    NONE = "none"
+    PENDING = "pending"
+    DELIVERED = "delivered"
+    FAILED = "failed"
+
+
+class CauseSource(StrEnum):
+    """How the cause is known: the protocol said so, or there was only one call it could be."""
+
+    WIRE = "wire"
+    INFERRED = "inferred"
+
+
+class Origin(StrEnum):
+    """In which form the server asked, and so how it gets its answer."""
+
+    PLAIN = "plain"
+    """A request on the wire (to 2025-11-25); it dies with its connection."""
+    TASK = "task"
+    """A receiver task; the server fetches the result, over a later connection if need be."""
+    ROUNDS = "rounds"
+    """An `input_required` result (2026-07-28); the call is sent again with the answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A lease. Only its holder knows `id`."""
+
+    id: str
+    by: str
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the server gets: an MCP result, or with `refused` the JSON object `{"error": {code, message}}`."""
+
+    payload: bytes
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingRequest:
+    """One thing that a server asks. Times are seconds since the epoch, payloads JSON bytes.
+
+    `principal` is who made the call that caused it. No `deadline` means that it waits for as long as it takes.
+    """
+
+    id: str
+    server: str
+    kind: RequestKind
+    origin: Origin
+    request: bytes
+    created_at: float
+    deadline: float | None
+    state: RequestState = RequestState.OPEN
+    delivery: Delivery = Delivery.NONE
+    call_id: str | None = None
+    cause_source: CauseSource | None = None
+    principal: str | None = None
+    task_id: str | None = None
+    claim: Claim | None = None
+    answer: Answer | None = None
+    answered_by: str | None = None
+    answered_at: float | None = None
+    answer_id: str | None = None
+    reason: str | None = None
+
+    def holder(self, now: float) -> Claim | None:
+        """The claim, unless it has lapsed."""
+        return self.claim if self.claim is not None and now < self.claim.expires_at else None
+
+
+def claim(request: PendingRequest, claim_id: str, by: str, ttl_s: float, now: float) -> PendingRequest:
+    """Leased to `by`, at most until the deadline. Raises FailedPrecondition."""
+    _must_be_open(request, now)
+    holder = request.holder(now)
+    if holder is not None:
+        raise FailedPrecondition(
+            f"{holder.by} has claimed this request", reason="ALREADY_CLAIMED", metadata={"claimed_by": holder.by}
+        )
+    return replace(request, claim=Claim(id=claim_id, by=by, expires_at=now + _lease(ttl_s)))
+
+
+def renew(request: PendingRequest, claim_id: str, ttl_s: float, now: float) -> PendingRequest:
+    """Leased for longer. Raises FailedPrecondition."""
+    _must_be_open(request, now)
+    held = _must_hold(request, claim_id, now)
+    return replace(request, claim=replace(held, expires_at=now + _lease(ttl_s)))
+
+
+def release(request: PendingRequest, claim_id: str, now: float) -> PendingRequest:
+    """Free for others. Raises FailedPrecondition."""
+    _must_be_open(request, now)
+    _must_hold(request, claim_id, now)
+    return replace(request, claim=None)
+
+
+def answer(
+    request: PendingRequest, given: Answer, by: str, now: float, *, answer_id: str | None, claim_id: str | None
+) -> PendingRequest:
+    """With its one answer, on its way. The same `answer_id` of the same person again changes nothing.
+
+    A claimed request takes an answer only with the claim's id. Raises FailedPrecondition.
+    """
+    if (
+        request.state is RequestState.ANSWERED
+        and answer_id
+        and (request.answer_id, request.answered_by) == (answer_id, by)
+    ):
+        return request
+    _must_be_open(request, now)
+    holder = request.holder(now)
+    if claim_id:
+        _must_hold(request, claim_id, now)
+    elif holder is not None:
+        raise FailedPrecondition(
+            f"{holder.by} has claimed this request", reason="ALREADY_CLAIMED", metadata={"claimed_by": holder.by}
+        )
+    return replace(
+        request,
+        state=RequestState.ANSWERED,
+        delivery=Delivery.PENDING,
+        claim=None,
+        answer=given,
+        answered_by=by,
+        answered_at=now,
+        answer_id=answer_id,
+    )
+
+
+def expire(request: PendingRequest, given: Answer, reason: str) -> PendingRequest:
+    """Past its deadline, with the refusal given on the user's behalf. One that is not open stays as it is."""
+    if request.state is not RequestState.OPEN:
+        return request
+    return replace(
+        request, state=RequestState.EXPIRED, delivery=Delivery.PENDING, claim=None, answer=given, reason=reason
+    )
+
+
+def withdraw(request: PendingRequest, reason: str) -> PendingRequest:
+    """No longer wanted. One that is not open stays as it is."""
+    if request.state is not RequestState.OPEN:
+        return request
+    return replace(request, state=RequestState.WITHDRAWN, claim=None, reason=reason)
+
+
+def delivered(request: PendingRequest) -> PendingRequest:
+    """The answer was handed over."""
+    return replace(request, delivery=Delivery.DELIVERED) if request.delivery is Delivery.PENDING else request
+
+
+def not_delivered(request: PendingRequest, reason: str) -> PendingRequest:
+    """The answer could not be handed over."""
+    if request.delivery is not Delivery.PENDING:
+        return request
+    return replace(request, delivery=Delivery.FAILED, reason=reason)
+
+
+def lapse(request: PendingRequest, now: float) -> PendingRequest:
+    """Without a claim that has lapsed."""
+    return replace(request, claim=None) if request.claim is not None and request.holder(now) is None else request
+
+
+def due_at(request: PendingRequest) -> float | None:
+    """When time alone changes the request next: its claim lapses, or its deadline comes."""
+    if request.state is not RequestState.OPEN:
+        return None
+    times = [t for t in (request.deadline, request.claim.expires_at if request.claim else None) if t is not None]
+    return min(times, default=None)
+
+
+def overdue(request: PendingRequest, now: float) -> bool:
+    """Whether an open request has reached its deadline."""
+    return request.state is RequestState.OPEN and request.deadline is not None and now >= request.deadline
+
+
+def _lease(ttl_s: float) -> float:
+    return min(ttl_s or DEFAULT_CLAIM_S, MAX_CLAIM_S)
+
+
+def _must_be_open(request: PendingRequest, now: float) -> None:
+    match request.state:
+        case RequestState.ANSWERED:
+            raise FailedPrecondition(
+                f"{request.answered_by} has answered this request",
+                reason="ALREADY_ANSWERED",
+                metadata={"answered_by": request.answered_by or "", "answered_at": f"{request.answered_at or 0:.3f}"},
+            )
+        case RequestState.WITHDRAWN:
+            raise FailedPrecondition(f"this request was withdrawn: {request.reason}", reason="REQUEST_WITHDRAWN")
+        case RequestState.EXPIRED:
+            raise FailedPrecondition("this request has expired", reason="REQUEST_EXPIRED")
+        case RequestState.OPEN:
+            if overdue(request, now):  # its timer is about to say so; the deadline wins over a late answer
+                raise FailedPrecondition("this request has expired", reason="REQUEST_EXPIRED")
+
+
+def _must_hold(request: PendingRequest, claim_id: str, now: float) -> Claim:
+    holder = request.holder(now)
+    if holder is None or holder.id != claim_id:
+        raise FailedPrecondition("this claim is no longer valid; claim the request again", reason="CLAIM_LOST")
+    return holder

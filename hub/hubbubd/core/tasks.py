@@ -1,0 +1,167 @@
+"""A task: its states and how it looks on the wire (MCP 2025-11-25, basic/utilities/tasks).
+
+    working <──> input_required       either ──> completed | failed | cancelled, and there it stays
+
+A receiver task is one the hub holds for a server. It stays `working` while the hub's own person is being asked:
+`input_required` would mean that the server must give something.
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+from hubbubd.core.connection import IllegalTransition
+
+RELATED_TASK = "io.modelcontextprotocol/related-task"
+
+TTL_FLOOR_S = 300.0
+"""A server may ask for a minute of life and for a person in one breath; the receiver may raise a ttl."""
+
+TTL_CEILING_S = 7 * 86400.0
+GRACE_S = 60.0
+"""How long a task that has just ended can still be fetched, whatever its ttl."""
+
+POLL_INTERVAL_MS = 1000
+
+
+class TaskRole(StrEnum):
+    """Who holds the task: the hub (receiver) or the server (client)."""
+
+    RECEIVER = "receiver"
+    CLIENT = "client"
+
+
+class TaskStatus(StrEnum):
+    """Where a task stands."""
+
+    WORKING = "working"
+    INPUT_REQUIRED = "input_required"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more can happen."""
+        return self in ENDED
+
+
+ENDED = frozenset({TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED})
+
+TRANSITIONS: Mapping[TaskStatus, frozenset[TaskStatus]] = MappingProxyType(
+    {
+        TaskStatus.WORKING: frozenset({TaskStatus.INPUT_REQUIRED, *ENDED}),
+        TaskStatus.INPUT_REQUIRED: frozenset({TaskStatus.WORKING, *ENDED}),
+        TaskStatus.COMPLETED: frozenset[TaskStatus](),
+        TaskStatus.FAILED: frozenset[TaskStatus](),
+        TaskStatus.CANCELLED: frozenset[TaskStatus](),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A task's record. Times are seconds since the epoch; `result` is the MCP result, `error` the JSON-RPC error
+    object, both JSON bytes. `fingerprint` says which server, so that another one under its name gets nothing.
+    """
+
+    id: str
+    server: str
+    fingerprint: str
+    role: TaskRole
+    method: str
+    created_at: float
+    last_updated_at: float
+    ttl_ms: int | None
+    status: TaskStatus = TaskStatus.WORKING
+    status_message: str | None = None
+    poll_interval_ms: int | None = POLL_INTERVAL_MS
+    call_id: str | None = None
+    pending_ids: tuple[str, ...] = ()
+    result: bytes | None = None
+    error: bytes | None = None
+
+
+def lifetime_ms(asked: object, default_s: float) -> int:
+    """The actual ttl for a requested one, in milliseconds: within the floor and the ceiling."""
+    seconds = asked / 1000 if isinstance(asked, int | float) and not isinstance(asked, bool) else default_s
+    return int(min(max(seconds, TTL_FLOOR_S), TTL_CEILING_S) * 1000)
+
+
+def move(task: Task, status: TaskStatus, now: float, message: str | None = None) -> Task:
+    """The task in another state. Raises IllegalTransition."""
+    if status not in TRANSITIONS[task.status]:
+        raise IllegalTransition(task.status, status)
+    return replace(task, status=status, status_message=message, last_updated_at=now)
+
+
+def complete(task: Task, result: bytes, now: float) -> Task:
+    """Ended with a result."""
+    return replace(move(task, TaskStatus.COMPLETED, now), result=result)
+
+
+def fail(task: Task, error: bytes, message: str, now: float) -> Task:
+    """Ended with a JSON-RPC error."""
+    return replace(move(task, TaskStatus.FAILED, now, message), error=error)
+
+
+def expires_at(task: Task) -> float | None:
+    """When the hub may forget the task: its ttl, but not before the grace after its end. None is never."""
+    if task.ttl_ms is None:
+        return None
+    by_ttl = task.created_at + task.ttl_ms / 1000
+    return max(by_ttl, task.last_updated_at + GRACE_S) if task.status.ended else by_ttl
+
+
+def on_the_wire(task: Task) -> dict[str, Any]:
+    """The flat MCP Task. `ttl` is always there, null included."""
+    wire: dict[str, Any] = {
+        "taskId": task.id,
+        "status": task.status.value,
+        "createdAt": _iso(task.created_at),
+        "lastUpdatedAt": _iso(task.last_updated_at),
+        "ttl": task.ttl_ms,
+    }
+    if task.status_message:
+        wire["statusMessage"] = task.status_message
+    if task.poll_interval_ms is not None:
+        wire["pollInterval"] = task.poll_interval_ms
+    return wire
+
+
+def page(tasks: Sequence[Task], cursor: object, size: int) -> tuple[list[Task], str | None]:
+    """One page of tasks, oldest first, and the cursor of the next one. Raises ValueError for a cursor that is not ours.
+
+    A cursor names the last task of its page, so tasks that come and go do not shift the pages.
+    """
+    ordered = sorted(tasks, key=_position)
+    if cursor is not None:
+        after = _decode_cursor(cursor)
+        ordered = [task for task in ordered if _position(task) > after]
+    rest = ordered[size:]
+    return ordered[:size], _encode_cursor(ordered[size - 1]) if rest else None
+
+
+def _position(task: Task) -> tuple[float, str]:
+    return task.created_at, task.id
+
+
+def _encode_cursor(task: Task) -> str:
+    return urlsafe_b64encode(f"{task.created_at!r} {task.id}".encode()).decode()
+
+
+def _decode_cursor(cursor: object) -> tuple[float, str]:
+    if not isinstance(cursor, str):
+        raise ValueError("a cursor is a string")
+    created_at, separator, task_id = urlsafe_b64decode(cursor.encode()).decode().partition(" ")
+    if not separator:
+        raise ValueError("not a cursor")
+    return float(created_at), task_id
+
+
+def _iso(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
