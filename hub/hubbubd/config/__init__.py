@@ -1,5 +1,17 @@
 """Settings: of the hub, and of each server; from files, the environment and the command line."""
 
+from hubbubd.config.hub import HubSettings, default_data_dir
+from hubbubd.config.load import Settings, load_settings
+from hubbubd.config.references import VariableNotSet, expand, resolve
 from hubbubd.config.server import ServerConfig
 
-__all__ = ["ServerConfig"]
+__all__ = [
+    "HubSettings",
+    "ServerConfig",
+    "Settings",
+    "VariableNotSet",
+    "default_data_dir",
+    "expand",
+    "load_settings",
+    "resolve",
+]

@@ -63,6 +63,8 @@ class ServerConfig(BaseModel):
             raise ValueError("a stdio server needs a command and no url")
         if self.transport != "stdio" and (not self.url or self.command):
             raise ValueError(f"a server over {self.transport} needs a url and no command")
+        if self.url and not self.url.lower().startswith(("http://", "https://", "${")):
+            raise ValueError("a url starts with http:// or https://")
         return self
 
     @property

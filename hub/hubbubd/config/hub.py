@@ -1,0 +1,135 @@
+"""The hub's own settings: `[hub]` in a file, `HUBBUBD_*` in the environment, some as options."""
+
+import ipaddress
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from hubbubd.config.server import Seconds
+
+ENV_PREFIX = "HUBBUBD_"
+
+# sockaddr_un holds 108 bytes, the last of them zero.
+_UNIX_PATH_MAX = 107
+
+Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
+
+
+def default_data_dir(environ: Mapping[str, str]) -> Path:
+    """Where the hub keeps its state when nobody says otherwise (XDG base directory specification)."""
+    share = environ.get("XDG_DATA_HOME", "")
+    # The specification has relative paths ignored.
+    return (Path(share) if share.startswith("/") else Path.home() / ".local" / "share") / "hubbub"
+
+
+def _check_listen(text: str) -> str:
+    if text.startswith("unix:"):
+        path = text.removeprefix("unix:")
+        if not path:
+            raise ValueError("unix: needs a path")
+        if len(os.fsencode(path)) > _UNIX_PATH_MAX:
+            raise ValueError(f"the path of a unix socket may have {_UNIX_PATH_MAX} bytes")
+        return text
+    host, colon, port = text.rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]") if host.startswith("[") and host.endswith("]") else host
+    if not colon or not host or (":" in host and bare == host):
+        raise ValueError("must be HOST:PORT, [IPV6]:PORT or unix:PATH")
+    if not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise ValueError(f"{port!r} is not a port (0 to 65535; 0 picks a free one)")
+    if not _is_loopback(bare):
+        raise ValueError(f"{bare} is not a loopback address; the network needs TLS, which this version does not offer")
+    return text
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class HubSettings(BaseSettings):
+    """How this hub runs. `*_s` are seconds; every bound is a promise that memory and disk stay bounded."""
+
+    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what is passed in: `load_settings` puts the layers together, from an environment that it is given."""
+        return (init_settings,)
+
+    listen: Annotated[str, AfterValidator(_check_listen)] = "127.0.0.1:7878"
+    """Where the API is served: HOST:PORT on loopback (port 0 picks a free one), or unix:PATH."""
+
+    data_dir: Annotated[Path, AfterValidator(Path.expanduser)]
+    """Directory of the store, the token and `client.json`; made when missing."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """What is worth a log line on stderr."""
+
+    allow_commands: tuple[str, ...] = ()
+    """Commands that a stdio server added over the API may start, compared exactly; none by default."""
+
+    max_servers: Count = 1000
+    """Servers that may be registered at once."""
+
+    max_watchers: Count = 1000
+    """Watches that may be open at once."""
+
+    watcher_buffer: Count = 1024
+    """Changes that may wait for one slow watcher before its watch is closed with a token to resume from."""
+
+    bookmark_interval_s: Seconds = 15
+    """Between two signs of life on a watch where nothing happens."""
+
+    max_message_bytes: Annotated[int, Field(ge=64 * 1024, le=1024**3)] = 16 * 1024 * 1024
+    """Largest message that the API takes or gives."""
+
+    open_requests_per_server: Count = 1000
+    """Requests of one server that may be open in the inbox; it gets an error for more."""
+
+    claim_ttl_s: Seconds = 60
+    """How long a claim holds when the caller names no time."""
+
+    claim_ttl_max_s: Seconds = 3600
+    """Longest time a caller may name for a claim."""
+
+    call_history_count: Count = 10_000
+    """Ended calls that are kept, over all servers."""
+
+    call_history_age_s: Seconds = 7 * 86_400
+    """How long ended calls are kept."""
+
+    request_history_count: Count = 10_000
+    """Closed pending requests that are kept, over all servers."""
+
+    request_history_age_s: Seconds = 30 * 86_400
+    """How long closed pending requests are kept."""
+
+    receiver_tasks_per_server: Count = 200
+    """Tasks that the hub holds for one server at once; it gets an error for more."""
+
+    receiver_task_ttl_min_s: Seconds = 300
+    """A server that asks for less time gets this much: people are slower than it thinks."""
+
+    receiver_task_ttl_max_s: Seconds = 86_400
+    """A server that asks for more time, or for ever, gets this much."""
+
+    receiver_task_grace_s: Seconds = 60
+    """How long at least the result of an ended task can be fetched, beyond its time to live."""
+
+    shutdown_grace_s: Seconds = 10
+    """How long calls of the API may take to end after SIGTERM or SIGINT."""

@@ -1,0 +1,112 @@
+"""Settings from files, the environment and the command line, the later ones winning."""
+
+import os
+from argparse import ArgumentParser
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pydantic import ValidationError
+from pydantic_settings import EnvSettingsSource
+from pydantic_settings.exceptions import SettingsError
+
+from hubbubd import __version__
+from hubbubd.config.files import FileContent, read_file
+from hubbubd.config.hub import ENV_PREFIX, HubSettings, default_data_dir
+from hubbubd.config.references import resolve
+from hubbubd.config.server import ServerConfig
+from hubbubd.config.validation import config_error
+from hubbubd.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All that a hub starts from. `servers` are those of files, with references as written."""
+
+    hub: HubSettings
+    servers: tuple[ServerConfig, ...] = ()
+    check_config: bool = False
+
+
+def load_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
+    """The settings of a hub started with these arguments (without the program's name) in this environment.
+
+    Raises ConfigError: for unknown options, unreadable or contradicting files, wrong values, and references to
+    variables that `environ` lacks. `--help` and `--version` print and raise SystemExit(0).
+    """
+    options = _parser().parse_args(argv)
+    paths: list[str] = options.config or [p for p in environ.get(f"{ENV_PREFIX}CONFIG", "").split(os.pathsep) if p]
+    files = [read_file(Path(path).expanduser()) for path in paths]
+    servers = _merge_servers(files)
+    for file in files:
+        for server in file.servers:
+            _check_references(server, environ, file.path)
+    command_line = {name: value for name in ("listen", "data_dir") if (value := getattr(options, name)) is not None}
+    return Settings(hub=_layer(command_line, environ, files), servers=servers, check_config=options.check_config)
+
+
+class _Parser(ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError("usage", message)
+
+
+def _parser() -> ArgumentParser:
+    parser = _Parser(prog="hubbubd", description="One hub for many MCP servers.", allow_abbrev=False)
+    parser.add_argument("--config", action="append", metavar="FILE", help="TOML or JSON by its ending; repeatable")
+    parser.add_argument("--listen", metavar="HOST:PORT | unix:PATH", help="where the API is served")
+    parser.add_argument("--data-dir", metavar="DIR", help="where the hub keeps its state")
+    parser.add_argument("--check-config", action="store_true", help="validate the configuration and exit")
+    parser.add_argument("--version", action="version", version=f"hubbubd {__version__}")
+    return parser
+
+
+def _merge_servers(files: Sequence[FileContent]) -> tuple[ServerConfig, ...]:
+    found: dict[str, tuple[ServerConfig, Path]] = {}
+    for file in files:
+        for server in file.servers:
+            if server.name in found:
+                raise ConfigError(f"{file.path}: servers.{server.name}", f"is also in {found[server.name][1]}")
+            found[server.name] = server, file.path
+    return tuple(server for server, _ in found.values())
+
+
+def _check_references(server: ServerConfig, environ: Mapping[str, str], path: Path) -> None:
+    try:
+        resolve(server, environ)
+    except ConfigError as exc:
+        raise ConfigError(f"{path}: {exc.key}", exc.problem) from None
+
+
+def _layer(command_line: dict[str, Any], environ: Mapping[str, str], files: Sequence[FileContent]) -> HubSettings:
+    environment = EnvSettingsSource(HubSettings)
+    environment.env_vars = {name.lower(): value for name, value in environ.items()}
+    values: dict[str, Any] = {"data_dir": default_data_dir(environ)}
+    try:
+        for layer in (*(file.hub for file in files), environment(), command_line):
+            values |= layer
+        return HubSettings(**values)
+    except SettingsError as exc:
+        raise ConfigError(_blame_environment(exc), "is not valid JSON") from None
+    except ValidationError as exc:
+        problem = config_error(exc, values, "hub").problem
+        raise ConfigError(_origin(str(exc.errors()[0]["loc"][0]), command_line, environ, files), problem) from None
+
+
+def _blame_environment(exc: SettingsError) -> str:
+    # The exception names the field only in its text.
+    fields = [name for name in HubSettings.model_fields if f'"{name}"' in str(exc)]
+    return f"{ENV_PREFIX}{fields[0]}".upper()
+
+
+def _origin(
+    name: str, command_line: Mapping[str, Any], environ: Mapping[str, str], files: Sequence[FileContent]
+) -> str:
+    """Where the value of a setting came from: the option, the variable, or the key in the last file that has it."""
+    if name in command_line:
+        return "--" + name.replace("_", "-")
+    variable = f"{ENV_PREFIX}{name}".upper()
+    if any(known.upper() == variable for known in environ):
+        return variable
+    paths = [file.path for file in files if name in file.hub]
+    return f"{paths[-1]}: hub.{name}" if paths else f"hub.{name}"
