@@ -1,0 +1,261 @@
+"""The store on SQLite: one thread and one connection; whoever commits while the disk syncs shares the next sync.
+
+    commit ──> queue ──> one transaction for all that queued ──> listeners, by revision ──> callers
+
+The loop starts the next transaction as soon as the last one is durable. In memory there is no thread: the same
+steps run on the loop, so a test on a virtual clock always sees the same order.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal, Self, TypeVar
+
+import anyio
+
+from hubbubd.store import Commit, Conflict, Guard, Snapshot, StoreStats, StoreUnavailable, Write
+from hubbubd.store.engine import Engine
+
+QUEUED_COMMITS = 1024
+UNREAD_COMMITS = 256
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True, eq=False)
+class _Begun:
+    """A commit that will finish, whether or not its caller still waits."""
+
+    writes: tuple[Write, ...]
+    guards: tuple[Guard, ...]
+    done: asyncio.Future[int]
+
+
+class _Feed:
+    """The live commits that a watcher has yet to take; when they are too many, only that some were missed."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._unread: deque[Commit] = deque()
+        self._news = asyncio.Event()
+        self.missed = False
+
+    def put(self, commit: Commit) -> None:
+        writes = tuple(write for write in commit.writes if write.key.startswith(self._prefix))
+        if not writes or self.missed:
+            return
+        if len(self._unread) == UNREAD_COMMITS:
+            self._unread.clear()
+            self.missed = True
+        else:
+            self._unread.append(Commit(commit.revision, writes))
+        self._news.set()
+
+    def take(self) -> Commit | None:
+        return self._unread.popleft() if self._unread else None
+
+    def wake(self) -> None:
+        self._news.set()
+
+    async def news(self) -> None:
+        await self._news.wait()
+        self._news.clear()
+
+
+class SqliteStore:
+    """A `Store` in one SQLite file, or in memory. Belongs to the event loop that opened it."""
+
+    def __init__(self, engine: Engine, thread: ThreadPoolExecutor | None) -> None:
+        self._engine = engine
+        self._thread = thread
+        self._loop = asyncio.get_running_loop()
+        self._revision = engine.revision
+        self._space = anyio.Semaphore(QUEUED_COMMITS, fast_acquire=True)
+        self._queue: list[_Begun] = []
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._listeners: dict[object, Callable[[Commit], None]] = {}
+        self._feeds: set[_Feed] = set()
+        self._closing: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(cls, path: Path | Literal[":memory:"]) -> Self:
+        """The store at a path, made if missing (mode 0600; a missing directory 0700), or one in memory.
+
+        Raises StoreLocked when another process (or this one) has it open, StoreTooNew, and StoreUnavailable when
+        the file cannot be read or is no store.
+        """
+        if not isinstance(path, Path):
+            return cls(Engine.open(None), None)
+        thread = ThreadPoolExecutor(1, "store")
+        try:
+            with anyio.CancelScope(shield=True):  # a file that got opened must get its owner
+                return cls(await asyncio.get_running_loop().run_in_executor(thread, Engine.open, path), thread)
+        except BaseException:
+            thread.shutdown(wait=False)
+            raise
+
+    @property
+    def id(self) -> str:
+        """Made when the store was created; part of every resume token."""
+        return self._engine.id
+
+    @property
+    def revision(self) -> int:
+        """The newest durable revision that listeners have been told."""
+        return self._revision
+
+    async def commit(self, writes: Sequence[Write], guards: Sequence[Guard] = ()) -> int:
+        """Applies all writes when all guards hold; returns the revision once it is durable.
+
+        Of several writes to one key the last counts. Without an effective change the revision stays, and no
+        listener is told. Waits while too many commits are queued; a caller cancelled by then has begun nothing.
+        Raises Conflict or StoreUnavailable; ValueError when a key is not Unicode text.
+        """
+        for write in writes:
+            write.key.encode()  # one bad key must not fail those it shares a transaction with
+        await self._space.acquire()
+        if self._closing:
+            self._space.release()
+            raise self._closed()
+        begun = _Begun(tuple(writes), tuple(guards), self._loop.create_future())
+        self._queue.append(begun)
+        if self._idle.is_set():
+            self._idle.clear()
+            self._loop.call_soon(self._flush)  # not at once: all who commit in this turn of the loop share a sync
+        return await begun.done
+
+    def _flush(self) -> None:
+        group, self._queue = self._queue, []
+        if not group:
+            self._idle.set()
+            return
+        applied = self._run(partial(self._engine.apply, [(begun.writes, begun.guards) for begun in group]))
+        if applied.done():
+            self._conclude(group, applied)
+        else:
+            applied.add_done_callback(partial(self._conclude, group))
+
+    def _conclude(self, group: list[_Begun], applied: asyncio.Future[list[Commit | Conflict]]) -> None:
+        self._flush()  # the next sync runs while listeners are told of this one; its own end comes to the loop later
+        failure = applied.exception()
+        outcomes = [StoreUnavailable(str(failure)) for _ in group] if failure else applied.result()
+        for outcome in outcomes:
+            if isinstance(outcome, Commit) and outcome.writes:
+                self._tell(outcome)
+        for begun, outcome in zip(group, outcomes, strict=True):
+            self._space.release()
+            if begun.done.done():
+                continue  # the caller was cancelled
+            if isinstance(outcome, Commit):
+                begun.done.set_result(outcome.revision)
+            else:
+                outcome.__cause__ = failure
+                begun.done.set_exception(outcome)
+
+    def _tell(self, commit: Commit) -> None:
+        self._revision = commit.revision
+        for listener in tuple(self._listeners.values()):
+            try:
+                listener(commit)
+            except Exception as exc:  # noqa: BLE001  # one listener's mistake must not keep a commit from the others
+                self._loop.call_exception_handler({"message": "A store listener raised", "exception": exc})
+
+    def _run(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        """Does blocking work after all that was asked before: on the thread, or at once when in memory."""
+        if self._thread:
+            return self._loop.run_in_executor(self._thread, work)
+        done: asyncio.Future[T] = self._loop.create_future()
+        try:
+            done.set_result(work())
+        except Exception as exc:  # noqa: BLE001  # as on the thread: whatever it is, the one who waits is told
+            done.set_exception(exc)
+        return done
+
+    async def _ask(self, work: Callable[[], T]) -> T:
+        if self._closing:
+            raise self._closed()
+        return await self._run(work)
+
+    def _closed(self) -> StoreUnavailable:
+        return StoreUnavailable("the store is closed")
+
+    def listen(self, listener: Callable[[Commit], None]) -> Callable[[], None]:
+        """Calls `listener` on the event loop with each durable commit, in revision order, without gaps.
+
+        The listener must not block and must not raise. Returns a function that ends it.
+        """
+        token = object()
+        self._listeners[token] = listener
+
+        def stop() -> None:
+            self._listeners.pop(token, None)
+
+        return stop
+
+    async def snapshot(self, prefix: str = "") -> Snapshot:
+        """Everything under a prefix. Raises StoreUnavailable."""
+        return await self._ask(partial(self._engine.snapshot, prefix))
+
+    async def watch(self, prefix: str, after: int) -> AsyncGenerator[Commit]:
+        """The commits that touched the prefix since revision `after`, then those to come; atomic, ordered, gapless.
+
+        Catching up shows the newest state of each key, once, at its own revision; so does falling far behind.
+        Live writes carry their `ref`. Raises Compacted for a revision that is too old, or that this store has
+        never reached; StoreUnavailable when the store closes. Close the generator to end the watch.
+        """
+        feed = _Feed(prefix)
+        stop = self.listen(feed.put)
+        self._feeds.add(feed)
+        try:
+            while True:
+                feed.missed = False
+                current, changes = await self._ask(partial(self._engine.changes, prefix, after))
+                for commit in changes:
+                    yield commit
+                    after = commit.revision
+                after = current
+                while not feed.missed:
+                    commit = feed.take()
+                    if commit and commit.revision > after:
+                        yield commit
+                        after = commit.revision
+                    elif not commit:
+                        after = max(after, self._revision)  # nothing unread: the prefix is the same up to here
+                        if self._closing and self._closing.done():
+                            raise self._closed()
+                        await feed.news()
+        finally:
+            stop()
+            self._feeds.discard(feed)
+
+    async def compact(self, revision: int) -> None:
+        """Forgets deletions up to `revision`; older positions can no longer be resumed from."""
+        await self._ask(partial(self._engine.compact, revision))
+
+    async def stats(self) -> StoreStats:
+        """The store in numbers."""
+        return await self._ask(self._engine.stats)
+
+    async def close(self) -> None:
+        """Finishes what was begun and lets go of the file; commits and reads that come later raise StoreUnavailable.
+
+        Watches end with StoreUnavailable. May be called again.
+        """
+        if not self._closing:
+            self._closing = self._loop.create_task(self._finish())
+        await asyncio.shield(self._closing)
+
+    async def _finish(self) -> None:
+        await self._idle.wait()
+        try:
+            await self._run(self._engine.close)
+        finally:
+            if self._thread:
+                self._thread.shutdown(wait=False)
+            for feed in self._feeds:
+                feed.wake()
