@@ -55,7 +55,7 @@ def read_file(path: Path) -> FileContent:
             section = "servers"
             for name in root.keys() - tables:
                 raise unknown_key(f"{where}: {name}", name, tables)
-            servers = _table(root, section, where)
+            servers = _table(root, section, f"{where}: {section}")
         case ".json":
             root = _parse(where, "JSON", lambda: payload.loads(raw))
             section = "mcpServers" if "mcpServers" in root else "servers"
@@ -63,10 +63,10 @@ def read_file(path: Path) -> FileContent:
                 raise ConfigError(f"{where}: servers", "stands beside mcpServers; keep one of them")
             if section not in root and "hub" not in root:
                 raise ConfigError(where, "has none of mcpServers, servers and hub")
-            servers = _adopt(_table(root, section, where), f"{where}: {section}")
+            servers = _adopt(_table(root, section, f"{where}: {section}"), f"{where}: {section}")
         case ending:
             raise ConfigError(where, f"a configuration file ends in .toml or .json, not {ending!r}")
-    hub = _table(root, "hub", where)
+    hub = _table(root, "hub", f"{where}: hub")
     for name in hub.keys() - HubSettings.model_fields.keys():
         raise unknown_key(f"{where}: hub.{name}", name, HubSettings.model_fields)
     return FileContent(path, hub, tuple(_servers(servers, f"{where}: {section}")))
@@ -82,16 +82,16 @@ def _parse(where: str, form: str, parse: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", root)
 
 
-def _table(root: Mapping[str, Any], name: str, where: str) -> dict[str, Any]:
-    table: object = root.get(name, {})
+def _table(parent: Mapping[str, Any], name: str, key: str) -> dict[str, Any]:
+    table: object = parent.get(name, {})
     if not isinstance(table, dict):
-        raise ConfigError(f"{where}: {name}", "must be a table of keys and values")
+        raise ConfigError(key, "must be a table of keys and values")
     return cast("dict[str, Any]", table)
 
 
 def _servers(table: Mapping[str, Any], key: str) -> Iterable[ServerConfig]:
     for name in table:
-        options = _table(table, name, key)
+        options = _table(table, name, f"{key}.{name}")
         if "name" in options:
             raise ConfigError(f"{key}.{name}.name", "a server is named by its table")
         try:
@@ -106,7 +106,7 @@ def _adopt(table: Mapping[str, Any], key: str) -> dict[str, Any]:
     """The servers of another program's file in our words, without those it has disabled."""
     adopted: dict[str, Any] = {}
     for name in table:
-        options = _table(table, name, key)
+        options = _table(table, name, f"{key}.{name}")
         if options.get("disabled") is True:
             continue
         ours = {k: v for k, v in options.items() if k not in FOREIGN_KEYS | {"disabled", "type"}}

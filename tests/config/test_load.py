@@ -1,0 +1,153 @@
+"""The layers of the hub's settings, and what is said when one of them is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from hubbubd.config import HubSettings, load_settings
+from hubbubd.errors import ConfigError
+
+
+def write(path: Path, text: str) -> str:
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.fixture
+def hub_file(tmp_path: Path) -> str:
+    return write(tmp_path / "hub.toml", '[hub]\nlisten = "127.0.0.1:1"\nlog_level = "debug"\nmax_servers = 7\n')
+
+
+def test_defaults_follow_the_base_directory_specification(tmp_path: Path) -> None:
+    assert load_settings([], {"XDG_DATA_HOME": str(tmp_path)}).hub.data_dir == tmp_path / "hubbub"
+    for unusable in ({}, {"XDG_DATA_HOME": ""}, {"XDG_DATA_HOME": "relative"}):
+        assert load_settings([], unusable).hub.data_dir == Path.home() / ".local/share/hubbub"
+
+
+def test_the_command_line_wins_over_the_environment_and_that_over_files(hub_file: str) -> None:
+    environ = {"HUBBUBD_LISTEN": "127.0.0.1:2", "HUBBUBD_LOG_LEVEL": "error"}
+    hub = load_settings(["--config", hub_file, "--listen", "127.0.0.1:3"], environ).hub
+    assert (hub.listen, hub.log_level, hub.max_servers) == ("127.0.0.1:3", "error", 7)
+
+
+def test_a_later_file_wins_for_the_hub_and_adds_servers(tmp_path: Path, hub_file: str) -> None:
+    other = write(tmp_path / "b.toml", '[hub]\nmax_servers = 9\n[servers.b]\ncommand = "b"\n')
+    settings = load_settings(["--config", hub_file, "--config", other], {})
+    assert (settings.hub.max_servers, settings.hub.log_level) == (9, "debug")
+    assert [server.name for server in settings.servers] == ["b"]
+
+
+def test_files_may_be_named_in_the_environment_and_options_replace_them(tmp_path: Path, hub_file: str) -> None:
+    other = write(tmp_path / "b.json", '{"hub": {"max_servers": 9}}')
+    assert load_settings([], {"HUBBUBD_CONFIG": f"{hub_file}:{other}"}).hub.max_servers == 9
+    assert load_settings(["--config", hub_file], {"HUBBUBD_CONFIG": other}).hub.max_servers == 7
+
+
+def test_lists_in_the_environment_are_json() -> None:
+    hub = load_settings([], {"HUBBUBD_ALLOW_COMMANDS": '["npx", "uvx"]', "HUBBUBD_SOMETHING_ELSE": "ignored"}).hub
+    assert hub.allow_commands == ("npx", "uvx")
+
+
+def test_a_settings_object_made_by_hand_does_not_look_at_the_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HUBBUBD_LISTEN", "127.0.0.1:9")
+    assert HubSettings(data_dir=tmp_path).listen == "127.0.0.1:7878"
+
+
+def test_a_home_directory_is_expanded() -> None:
+    assert load_settings(["--data-dir", "~/x"], {}).hub.data_dir == Path.home() / "x"
+
+
+@pytest.mark.parametrize(
+    "listen", ["127.0.0.1:0", "127.9.9.9:65535", "localhost:80", "[::1]:0", "unix:/run/x.sock", "unix:x.sock"]
+)
+def test_loopback_and_unix_sockets_can_be_listened_on(listen: str) -> None:
+    assert load_settings(["--listen", listen], {}).hub.listen == listen
+
+
+@pytest.mark.parametrize(
+    ("listen", "problem"),
+    [
+        ("0.0.0.0:1", "TLS"),
+        ("[::]:1", "TLS"),
+        ("192.168.0.1:1", "TLS"),
+        ("example.com:1", "TLS"),
+        ("[127.0.0.1:1", "TLS"),
+        ("::1:1", "HOST:PORT"),
+        (":1", "HOST:PORT"),
+        ("127.0.0.1", "HOST:PORT"),
+        ("", "HOST:PORT"),
+        ("127.0.0.1:", "not a port"),
+        ("127.0.0.1:x", "not a port"),
+        ("127.0.0.1:-1", "not a port"),
+        ("127.0.0.1:65536", "not a port"),
+        ("127.0.0.1:\N{ARABIC-INDIC DIGIT ONE}", "not a port"),
+        ("unix:", "path"),
+        ("unix:" + "x" * 108, "107 bytes"),
+    ],
+)
+def test_anything_else_is_refused_as_an_address(listen: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem) as caught:
+        load_settings(["--listen", listen], {})
+    assert caught.value.key == "--listen"
+
+
+@pytest.mark.parametrize(
+    ("argv", "environ", "key", "problem"),
+    [
+        (["--listne", "x"], {}, "usage", "unrecognized arguments: --listne x"),
+        (["--list", "127.0.0.1:1"], {}, "usage", "unrecognized arguments"),
+        (["--config"], {}, "usage", "expected one argument"),
+        (["file.toml"], {}, "usage", "unrecognized arguments: file.toml"),
+        ([], {"HUBBUBD_MAX_SERVERS": "0"}, "HUBBUBD_MAX_SERVERS", "greater than or equal to 1"),
+        ([], {"HUBBUBD_CLAIM_TTL_S": "nan"}, "HUBBUBD_CLAIM_TTL_S", "greater than 0|finite"),
+        ([], {"HUBBUBD_LOG_LEVEL": "loud"}, "HUBBUBD_LOG_LEVEL", "'debug'"),
+        ([], {"HUBBUBD_ALLOW_COMMANDS": "[npx"}, "HUBBUBD_ALLOW_COMMANDS", "not valid JSON"),
+        ([], {"HUBBUBD_ALLOW_COMMANDS": "[1]"}, "HUBBUBD_ALLOW_COMMANDS", "valid string"),
+        (["--config", "missing.toml"], {}, "missing.toml", "No such file"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_origin_in_one_line(
+    argv: list[str], environ: dict[str, str], key: str, problem: str
+) -> None:
+    with pytest.raises(ConfigError, match=problem) as caught:
+        load_settings(argv, environ)
+    assert caught.value.key == key
+    assert "\n" not in str(caught.value)
+
+
+def test_a_wrong_setting_is_blamed_on_the_last_file_that_has_it(tmp_path: Path, hub_file: str) -> None:
+    wrong = write(tmp_path / "wrong.toml", '[hub]\nlog_level = "loud"\n')
+    with pytest.raises(ConfigError) as caught:
+        load_settings(["--config", hub_file, "--config", wrong], {})
+    assert caught.value.key == f"{wrong}: hub.log_level"
+
+
+def test_one_name_in_two_files_is_an_error_that_names_both(tmp_path: Path) -> None:
+    files = [write(tmp_path / f"{name}.toml", '[servers.same]\ncommand = "x"\n') for name in ("one", "two")]
+    with pytest.raises(ConfigError) as caught:
+        load_settings(["--config", files[0], "--config", files[1]], {})
+    assert str(caught.value) == f"{files[1]}: servers.same: is also in {files[0]}"
+
+
+def test_a_reference_to_an_unset_variable_is_found_at_the_start_but_kept_as_written(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.toml", '[servers.a]\nurl = "https://x/${PATH_}"\nheaders = { A = "Bearer ${TOKEN}" }\n')
+    with pytest.raises(ConfigError, match="variable TOKEN is not set") as caught:
+        load_settings(["--config", file], {"PATH_": "mcp"})
+    assert caught.value.key == f"{file}: servers.a.headers.A"
+    (server,) = load_settings(["--config", file], {"PATH_": "mcp", "TOKEN": "secret"}).servers
+    assert server.headers == {"A": "Bearer ${TOKEN}"}
+
+
+def test_checking_the_configuration_is_asked_for_by_an_option() -> None:
+    assert load_settings(["--check-config"], {}).check_config
+    assert not load_settings([], {}).check_config
+
+
+def test_version_and_help_end_the_program_well(capsys: pytest.CaptureFixture[str]) -> None:
+    for option in ("--version", "--help"):
+        with pytest.raises(SystemExit) as caught:
+            load_settings([option], {})
+        assert caught.value.code == 0
+        assert "hubbubd" in capsys.readouterr().out

@@ -1,0 +1,85 @@
+"""`${VAR}` in a server's configuration."""
+
+import pytest
+
+from hubbubd.config import ServerConfig, VariableNotSet, expand, resolve
+from hubbubd.errors import ConfigError
+
+ENVIRON = {"A": "1", "EMPTY": "", "REF": "${A}"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain $A $ {A}", "plain $A $ {A}"),
+        ("${A}", "1"),
+        ("<${A}${env:A}>", "<11>"),
+        ("${EMPTY}", ""),
+        ("${NONE:-default}", "default"),
+        ("${EMPTY:-default}", "default"),
+        ("${A:-default}", "1"),
+        ("${NONE:-}", ""),
+        ("${env:NONE:-a b:-c}", "a b:-c"),
+        ("$${A}", "${A}"),
+        ("$$${A}", "$${A}"),
+        ("${REF}", "${A}"),
+    ],
+)
+def test_references_are_replaced_once(text: str, expected: str) -> None:
+    assert expand(text, ENVIRON) == expected
+
+
+@pytest.mark.parametrize("text", ["${NONE}", "${env:NONE}", "a${A}b${NONE}"])
+def test_an_unset_variable_is_named(text: str) -> None:
+    with pytest.raises(VariableNotSet) as caught:
+        expand(text, ENVIRON, "servers.x.url")
+    assert caught.value.variable == "NONE"
+    assert str(caught.value) == "servers.x.url: the environment variable NONE is not set"
+
+
+@pytest.mark.parametrize("text", ["${}", "${A", "${input:token}", "${A-b}", "${1}", "${ A }", "${A:b}"])
+def test_anything_else_between_braces_is_an_error(text: str) -> None:
+    with pytest.raises(ConfigError, match="is none of"):
+        expand(text, ENVIRON)
+
+
+def test_every_field_that_reaches_the_server_is_resolved() -> None:
+    local = ServerConfig(name="x", command="${A}", args=("-${A}",), env={"K": "${A}"}, cwd="/${A}")
+    done = resolve(local, ENVIRON)
+    assert (done.command, done.args, done.env, done.cwd) == ("1", ("-1",), {"K": "1"}, "/1")
+    remote = ServerConfig(name="x", url="${URL}", headers={"Authorization": "Bearer ${A}"})
+    done = resolve(remote, ENVIRON | {"URL": "https://x/mcp"})
+    assert (done.url, done.headers) == ("https://x/mcp", {"Authorization": "Bearer 1"})
+
+
+def test_options_are_left_as_they_are() -> None:
+    config = ServerConfig(name="x", command="x", timeout_message="${NONE}", roots="ask", retries=7)
+    assert resolve(config, {}) == config
+
+
+@pytest.mark.parametrize(
+    ("config", "key"),
+    [
+        (ServerConfig(name="x", command="${NONE}"), "servers.x.command"),
+        (ServerConfig(name="x", command="x", args=("a", "${NONE}")), "servers.x.args.1"),
+        (ServerConfig(name="x", command="x", env={"K": "${NONE}"}), "servers.x.env.K"),
+        (ServerConfig(name="x", url="http://${NONE}"), "servers.x.url"),
+    ],
+)
+def test_an_unset_variable_is_named_with_its_place(config: ServerConfig, key: str) -> None:
+    with pytest.raises(VariableNotSet) as caught:
+        resolve(config, {})
+    assert caught.value.key == key
+
+
+def test_a_resolved_url_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigError, match="a url starts with http"):
+        resolve(ServerConfig(name="x", url="${URL}"), {"URL": "file:///etc/passwd"})
+    with pytest.raises(ConfigError, match="needs a command"):
+        resolve(ServerConfig(name="x", command="${EMPTY}"), ENVIRON)
+
+
+def test_a_reference_in_the_url_does_not_change_the_identity_of_a_server() -> None:
+    config = ServerConfig(name="x", url="https://x/${A}")
+    assert config.fingerprint == ServerConfig(name="y", url="https://x/${A}", retries=9).fingerprint
+    assert config.fingerprint != ServerConfig(name="x", url="https://y/${A}").fingerprint
