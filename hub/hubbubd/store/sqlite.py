@@ -92,12 +92,14 @@ class SqliteStore:
         if not isinstance(path, Path):
             return cls(Engine.open(None), None)
         thread = ThreadPoolExecutor(1, "store")
+        opening = asyncio.get_running_loop().run_in_executor(thread, Engine.open, path)
         try:
             with anyio.CancelScope(shield=True):  # a file that got opened must get its owner
-                return cls(await asyncio.get_running_loop().run_in_executor(thread, Engine.open, path), thread)
+                await opening
         except BaseException:
             thread.shutdown(wait=False)
             raise
+        return cls(opening.result(), thread)
 
     @property
     def id(self) -> str:

@@ -1,0 +1,278 @@
+"""What only a store in a file can show: restarts, locks, permissions, and an engine that fails."""
+
+import resource
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from hubbubd.store import (
+    Commit,
+    Conflict,
+    Entry,
+    Guard,
+    StoreLocked,
+    StoreTooNew,
+    StoreUnavailable,
+    Write,
+)
+from hubbubd.store.sqlite import SqliteStore
+
+WRITER = """
+import asyncio, pathlib, sys
+from hubbubd.store import Write
+from hubbubd.store.sqlite import SqliteStore
+
+async def main():
+    store = await SqliteStore.open(pathlib.Path(sys.argv[1]))
+    async def write(writer):
+        step = 0
+        while True:
+            step += 1
+            await store.commit([Write(f"key/{writer}", b"%d" % step), Write(f"twin/{writer}", b"%d" % step)])
+            print(writer, step, flush=True)
+    await asyncio.gather(*(write(writer) for writer in range(5)))
+
+asyncio.run(main())
+"""
+
+OPENER = """
+import asyncio, pathlib, sys
+from hubbubd.store import StoreLocked
+from hubbubd.store.sqlite import SqliteStore
+
+async def main():
+    try:
+        await SqliteStore.open(pathlib.Path(sys.argv[1]))
+    except StoreLocked as refused:
+        print(refused)
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "hub" / "store.db"
+
+
+@contextmanager
+def files_cannot_grow_past(size: int) -> Iterator[None]:
+    """The kernel refuses this process any write past a size, as a full disk would."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def journal_size(path: Path) -> int:
+    return path.with_name(path.name + "-wal").stat().st_size
+
+
+async def commit_together(store: SqliteStore, count: int) -> list[int | Exception]:
+    outcomes: list[int | Exception] = []
+
+    async def write(number: int) -> None:
+        try:
+            outcomes.append(await store.commit([Write(f"key/{number}", b"x" * 100)]))
+        except (Conflict, StoreUnavailable) as exc:
+            outcomes.append(exc)
+
+    async with anyio.create_task_group() as writers:
+        for number in range(count):
+            writers.start_soon(write, number)
+    return outcomes
+
+
+async def test_a_restart_keeps_everything(path: Path):
+    store = await SqliteStore.open(path)
+    await store.commit([Write("a", b"1"), Write("b", b"2"), Write("c", b"3")])
+    await store.commit([Write("b", None)])
+    await store.commit([Write("c", None)])
+    await store.compact(2)
+    id_, stats, snapshot = store.id, await store.stats(), await store.snapshot()
+    await store.close()
+
+    store = await SqliteStore.open(path)
+    assert (store.id, store.revision) == (id_, 3)
+    assert await store.stats() == stats
+    assert await store.snapshot() == snapshot
+    assert snapshot.entries == (Entry("a", b"1", 1),)
+    assert snapshot.deleted == (("c", 3),)
+    assert await store.commit([Write("a", b"4")], [Guard("a", 1)]) == 4
+    await store.close()
+
+
+async def test_two_stores_have_different_ids(tmp_path: Path):
+    first, second = await SqliteStore.open(tmp_path / "1.db"), await SqliteStore.open(tmp_path / "2.db")
+    assert first.id != second.id
+    await first.close()
+    await second.close()
+
+
+async def test_only_the_owner_can_read_the_files(path: Path):
+    store = await SqliteStore.open(path)
+    await store.commit([Write("a", b"secret")])
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()} == {
+        "store.db": 0o600,
+        "store.db-wal": 0o600,
+        "store.db.lock": 0o600,
+    }
+    await store.close()
+
+
+async def test_a_second_open_is_refused_until_the_first_closes(path: Path):
+    store = await SqliteStore.open(path)
+    with pytest.raises(StoreLocked, match="in use by another hub"):
+        await SqliteStore.open(path)
+    assert await store.commit([Write("a", b"1")]) == 1
+    await store.close()
+    await (await SqliteStore.open(path)).close()
+
+
+async def test_a_second_process_is_refused_and_told_who_has_it(path: Path):
+    store = await SqliteStore.open(path)
+    opener = await anyio.run_process([sys.executable, "-c", OPENER, str(path)])
+    assert "in use by another hub" in opener.stdout.decode()
+    await store.close()
+
+
+async def test_another_program_inside_the_file_is_noticed(path: Path):
+    await (await SqliteStore.open(path)).close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreLocked):
+            await SqliteStore.open(path)
+    await (await SqliteStore.open(path)).close()
+
+
+async def test_what_was_acknowledged_before_a_kill_is_there_after_it(path: Path):
+    acknowledged: dict[int, int] = {}
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout
+        for line in writer.stdout:
+            number, step = map(int, line.split())
+            acknowledged[number] = step
+            if sum(acknowledged.values()) > 200:
+                writer.kill()
+                break
+        # What it still said before it died counts as well.
+        for line in writer.stdout:
+            number, step = map(int, line.split())
+            acknowledged[number] = step
+    assert writer.returncode == -signal.SIGKILL
+
+    store = await SqliteStore.open(path)
+    found = {entry.key: int(entry.value) for entry in (await store.snapshot()).entries}
+    assert len(acknowledged) == 5
+    for number, step in acknowledged.items():
+        assert found[f"key/{number}"] >= step
+        assert found[f"twin/{number}"] == found[f"key/{number}"]
+    assert store.revision == max(entry.revision for entry in (await store.snapshot()).entries)
+    await store.close()
+
+
+async def test_a_store_of_a_newer_hub_is_refused_and_left_as_it_was(path: Path):
+    store = await SqliteStore.open(path)
+    await store.commit([Write("a", b"1")])
+    await store.close()
+    with closing(sqlite3.connect(path)) as newer:
+        newer.execute("PRAGMA user_version = 99")
+    before = path.read_bytes()
+    with pytest.raises(StoreTooNew, match="newer hub"):
+        await SqliteStore.open(path)
+    assert path.read_bytes() == before
+
+
+async def test_a_database_of_something_else_is_refused_and_left_as_it_was(tmp_path: Path):
+    path = tmp_path / "photos.db"
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE photos (name)")
+    before = path.read_bytes()
+    with pytest.raises(StoreUnavailable, match="not a hub's store"):
+        await SqliteStore.open(path)
+    assert path.read_bytes() == before
+
+
+async def test_a_file_that_is_no_database_is_refused_and_left_as_it_was(tmp_path: Path):
+    path = tmp_path / "store.db"
+    path.write_bytes(b"not a database, but long enough to have a header" * 100)
+    before = path.read_bytes()
+    with pytest.raises(StoreUnavailable, match="not a database"):
+        await SqliteStore.open(path)
+    assert path.read_bytes() == before
+
+
+async def test_a_damaged_page_is_reported_not_read(path: Path):
+    store = await SqliteStore.open(path)
+    await store.commit([Write(f"key/{number:04}", b"x" * 500) for number in range(500)])
+    await store.close()
+    with path.open("r+b") as file:
+        file.seek(4096 * 5)
+        file.write(b"\xa5" * 4096 * 60)
+    store = await SqliteStore.open(path)
+    with pytest.raises(StoreUnavailable, match="malformed"):
+        await store.snapshot()
+    await store.close()
+
+
+async def test_a_directory_in_the_place_of_the_file_is_refused(path: Path):
+    path.mkdir(parents=True)
+    with pytest.raises(StoreUnavailable):
+        await SqliteStore.open(path)
+
+
+async def test_commits_that_run_together_share_the_disk(path: Path):
+    store = await SqliteStore.open(path)
+    start = journal_size(path)
+    for number in range(50):
+        await store.commit([Write(f"key/{number}", b"x" * 100)])
+    alone = journal_size(path) - start
+    assert set(await commit_together(store, 50)) == set(range(51, 101))
+    together = journal_size(path) - start - alone
+    assert together * 5 < alone
+    await store.close()
+
+
+async def test_a_commit_the_disk_refuses_changes_nothing_and_the_next_can_succeed(path: Path):
+    store = await SqliteStore.open(path)
+    await store.commit([Write("key/0", b"kept")])
+    commits: list[Commit] = []
+    store.listen(commits.append)
+    before = await store.snapshot()
+
+    with files_cannot_grow_past(journal_size(path)):
+        outcomes = await commit_together(store, 10)
+        assert len(outcomes) == 10
+        assert all(isinstance(outcome, StoreUnavailable) for outcome in outcomes)
+        assert (await store.snapshot(), store.revision, commits) == (before, 1, [])
+        with pytest.raises(StoreUnavailable):
+            await store.commit([Write("key/0", None)], [Guard("key/0", 1)])
+
+    assert await store.commit([Write("key/0", b"new")], [Guard("key/0", 1)]) == 2
+    assert [commit.revision for commit in commits] == [2]
+    await store.close()
+    store = await SqliteStore.open(path)
+    assert (await store.snapshot()).entries == (Entry("key/0", b"new", 2),)
+    await store.close()
+
+
+async def test_a_compaction_the_disk_refuses_forgets_nothing(path: Path):
+    store = await SqliteStore.open(path)
+    await store.commit([Write("a", b"")])
+    await store.commit([Write("a", None)])
+    with files_cannot_grow_past(journal_size(path)), pytest.raises(StoreUnavailable):
+        await store.compact(2)
+    assert (await store.snapshot()).deleted == (("a", 2),)
+    assert (await store.stats()).compacted_revision == 0
+    await store.close()
