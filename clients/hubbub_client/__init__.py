@@ -1,1 +1,75 @@
-"""The Hubbub client library."""
+"""The Hubbub client library.
+
+async with hubbub_client.connect() as hub:
+    result = await hub.call_tool("time", "get_current_time", {"timezone": "UTC"})
+    async for event in hub.inbox.watch(states=["open"]):
+        ...
+"""
+
+from hubbub_client.errors import (
+    Aborted,
+    AlreadyExists,
+    Cancelled,
+    DeadlineExceeded,
+    FailedPrecondition,
+    HubbubError,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    ResourceExhausted,
+    Unauthenticated,
+    Unavailable,
+    Unimplemented,
+    UpstreamError,
+)
+from hubbub_client.events import Bookmark, Logged, Progressed, Removed, Reset, Synced, Upsert, WatchEvent
+from hubbub_client.hub import Hub, connect
+from hubbub_client.records import (
+    Call,
+    CallLog,
+    Claim,
+    Fault,
+    HubStatus,
+    PendingRequest,
+    Progress,
+    QueueCounts,
+    Server,
+    Task,
+)
+
+__all__ = [
+    "Aborted",
+    "AlreadyExists",
+    "Bookmark",
+    "Call",
+    "CallLog",
+    "Cancelled",
+    "Claim",
+    "DeadlineExceeded",
+    "FailedPrecondition",
+    "Fault",
+    "Hub",
+    "HubStatus",
+    "HubbubError",
+    "InvalidArgument",
+    "Logged",
+    "NotFound",
+    "PendingRequest",
+    "PermissionDenied",
+    "Progress",
+    "Progressed",
+    "QueueCounts",
+    "Removed",
+    "Reset",
+    "ResourceExhausted",
+    "Server",
+    "Synced",
+    "Task",
+    "Unauthenticated",
+    "Unavailable",
+    "Unimplemented",
+    "Upsert",
+    "UpstreamError",
+    "WatchEvent",
+    "connect",
+]

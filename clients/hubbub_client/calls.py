@@ -1,0 +1,195 @@
+"""`hub.calls`: MCP requests to servers, through the hub."""
+
+import contextlib
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from hubbub.v1 import call_pb2, common_pb2
+from hubbub_client import events, payload
+from hubbub_client.errors import HubbubError
+from hubbub_client.events import CallEvent, Progressed, Synced, Upsert
+from hubbub_client.link import Link, pages
+from hubbub_client.records import Call, CallState, Progress, QueueCounts, enum_numbers, read
+from hubbub_client.watch import follow
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskStatus
+
+# How long a call that has ended waits for the last of its progress.
+LAST_NEWS_S = 1.0
+
+OnProgress = Callable[[Progress], Awaitable[None]]
+OnPending = Callable[[str], Awaitable[None]]
+
+
+class Calls:
+    """CallService. Every method raises HubbubError; a call that does not exist is NotFound."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    async def call(
+        self,
+        server: str,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        timeout_s: float | None = None,
+        max_s: float | None = None,
+        call_id: str | None = None,
+        detached: bool = False,
+        on_progress: OnProgress | None = None,
+        on_pending: OnPending | None = None,
+    ) -> Call:
+        """Sends a request and waits for its end: the completed call, with its result.
+
+        A cancelled wait aborts the call unless it is `detached`. The same `call_id` again finds the same call.
+        `on_progress` is told how far it is, `on_pending` the id of each request that it puts into the inbox.
+        Raises HubbubError, UpstreamError where the server answered with an error.
+        """
+        reported = on_progress is not None or on_pending is not None
+        call_id = call_id or (secrets.token_hex(16) if reported else None)
+        request = call_pb2.CallMethodRequest(
+            spec=_spec(server, method, params, call_id, timeout_s, max_s), detached=detached
+        )
+        if not reported or call_id is None:
+            return await self._call(request)
+        outcome: Call | HubbubError | None = None
+        async with anyio.create_task_group() as group:
+            done = await group.start(self._report, call_id, on_progress, on_pending)
+            try:
+                outcome = await self._call(request)
+            except HubbubError as error:
+                outcome = error
+            else:
+                with anyio.move_on_after(LAST_NEWS_S):
+                    await done.wait()
+            group.cancel_scope.cancel()
+        if isinstance(outcome, Call):
+            return outcome
+        raise outcome or AssertionError("the group ends with an outcome or raises")
+
+    async def start(
+        self,
+        server: str,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        timeout_s: float | None = None,
+        max_s: float | None = None,
+        call_id: str | None = None,
+    ) -> Call:
+        """Queues a detached call and returns at once."""
+        request = call_pb2.StartCallRequest(spec=_spec(server, method, params, call_id, timeout_s, max_s))
+        answer = await self._link.call(lambda hub: hub.calls.StartCall, request)
+        return read(Call, answer.call)
+
+    async def list(
+        self, *, server: str | None = None, states: Collection[CallState] = (), limit: int | None = None
+    ) -> Sequence[Call]:
+        """Calls, newest first; every condition given must hold."""
+        condition = _filter(server, states, ())
+
+        async def page(which: common_pb2.Page) -> tuple[Sequence[Call], str]:
+            request = call_pb2.ListCallsRequest(filter=condition, page=which)
+            answer = await self._link.call(lambda hub: hub.calls.ListCalls, request)
+            return [read(Call, each) for each in answer.calls], answer.next_page_token
+
+        return await pages(page, limit)
+
+    async def get(self, id: str) -> Call:  # noqa: A002 - the field's name
+        """One call."""
+        answer = await self._link.call(lambda hub: hub.calls.GetCall, call_pb2.GetCallRequest(id=id))
+        return read(Call, answer.call)
+
+    async def cancel(self, id: str, *, abort: bool = False) -> Call:  # noqa: A002
+        """Cancels a call that is queued or waits for input; one on the wire only with `abort`."""
+        request = call_pb2.CancelCallRequest(id=id, abort=abort)
+        answer = await self._link.call(lambda hub: hub.calls.CancelCall, request)
+        return read(Call, answer.call)
+
+    async def queue(self, server: str) -> QueueCounts:
+        """How many calls of a server are in each state."""
+        answer = await self._link.call(lambda hub: hub.calls.GetQueue, call_pb2.GetQueueRequest(server=server))
+        return read(QueueCounts, answer.counts)
+
+    async def clear_queue(self, server: str) -> QueueCounts:
+        """Cancels all queued calls of a server; the counts afterwards."""
+        request = call_pb2.ClearQueueRequest(server=server)
+        answer = await self._link.call(lambda hub: hub.calls.ClearQueue, request)
+        return read(QueueCounts, answer.counts)
+
+    def watch(
+        self,
+        *,
+        server: str | None = None,
+        states: Collection[CallState] = (),
+        ids: Collection[str] = (),
+        resume_token: str | None = None,
+    ) -> AsyncGenerator[CallEvent, None]:
+        """Snapshot and changes of calls, with progress and log lines in between (these are seen live only)."""
+        condition = _filter(server, states, ids)
+        return follow(
+            self._link,
+            lambda hub: hub.calls.WatchCalls,
+            lambda token: call_pb2.WatchCallsRequest(filter=condition, resume_token=token),
+            events.read_call,
+            resume_token,
+        )
+
+    async def _call(self, request: call_pb2.CallMethodRequest) -> Call:
+        answer = await self._link.call(lambda hub: hub.calls.CallMethod, request)
+        return read(Call, answer.call)
+
+    async def _report(
+        self,
+        call_id: str,
+        on_progress: OnProgress | None,
+        on_pending: OnPending | None,
+        *,
+        task_status: "TaskStatus[anyio.Event]",
+    ) -> None:
+        """Tells what happens to a call until it has ended; started when nothing can be missed any more."""
+        ended = anyio.Event()
+        told: set[str] = set()
+        async with contextlib.aclosing(self.watch(ids=[call_id])) as news:
+            async for event in news:
+                match event:
+                    case Synced() if not told and not ended.is_set():
+                        task_status.started(ended)
+                    case Progressed(progress=progress) if on_progress:
+                        await on_progress(progress)
+                    case Upsert(record=call):
+                        for id_ in call.pending_ids:
+                            if on_pending and id_ not in told:
+                                told.add(id_)
+                                await on_pending(id_)
+                        if call.ended:
+                            ended.set()
+                    case _:
+                        pass
+
+
+def _spec(
+    server: str,
+    method: str,
+    params: Mapping[str, Any] | None,
+    call_id: str | None,
+    timeout_s: float | None,
+    max_s: float | None,
+) -> call_pb2.CallSpec:
+    return call_pb2.CallSpec(
+        server=server,
+        method=method,
+        params=b"" if params is None else payload.dumps(params),
+        call_id=call_id or "",
+        timeout_s=timeout_s,
+        max_s=max_s,
+    )
+
+
+def _filter(server: str | None, states: Collection[CallState], ids: Collection[str]) -> call_pb2.CallFilter:
+    return call_pb2.CallFilter(server=server or "", states=enum_numbers(call_pb2.CallState.DESCRIPTOR, states), ids=ids)

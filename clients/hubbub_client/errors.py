@@ -1,0 +1,174 @@
+"""What the hub refuses, as exceptions: one class per gRPC status that a caller may want to tell apart.
+
+HubbubError
+├── Cancelled            the call was cancelled
+├── InvalidArgument      the request is wrong; `violations` says where
+├── DeadlineExceeded     the call took too long
+├── NotFound             no such server, call, request or task
+├── AlreadyExists        the name or id is taken
+├── PermissionDenied     known, but not allowed
+├── ResourceExhausted    a bound of the hub is reached
+├── FailedPrecondition   right request, wrong moment: ALREADY_ANSWERED, SERVER_NOT_CONNECTED, ...
+├── Aborted              lost a race; trying again helps
+├── Unimplemented        this hub is older than the client
+├── Unavailable          no hub, or no connection to the server; trying again may help
+├── Unauthenticated      no valid token
+└── UpstreamError        the server's own error (status UNKNOWN)
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from grpc import StatusCode, aio
+
+DETAILS_KEY = "grpc-status-details-bin"
+
+
+class HubbubError(Exception):
+    """The hub said no, or could not be reached.
+
+    `reason` is stable and UPPER_SNAKE_CASE (google.rpc.ErrorInfo), `metadata` has only strings, `violations`
+    pairs a field's path with its problem, `retry_after_s` is in seconds.
+    """
+
+    code = StatusCode.INTERNAL
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        violations: tuple[tuple[str, str], ...] = (),
+        retry_after_s: float | None = None,
+        help_url: str | None = None,
+        code: StatusCode | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or type(self).code
+        self.reason = reason or self.code.name
+        self.metadata: dict[str, str] = dict(metadata or {})
+        self.violations = violations
+        self.retry_after_s = retry_after_s
+        self.help_url = help_url
+
+    def to_json(self) -> dict[str, Any]:
+        """`{code, reason, message, metadata}`; violations stand in the message and in the metadata."""
+        message = self.message
+        for path, problem in self.violations:
+            if problem not in message:
+                message = f"{message}; {path}: {problem}"
+        metadata = {**self.metadata, **dict(self.violations)}
+        return {"code": self.code.name, "reason": self.reason, "message": message, "metadata": metadata}
+
+
+class Cancelled(HubbubError):
+    """The call was cancelled."""
+
+    code = StatusCode.CANCELLED
+
+
+class InvalidArgument(HubbubError):
+    """The request is wrong; `violations` says where."""
+
+    code = StatusCode.INVALID_ARGUMENT
+
+
+class DeadlineExceeded(HubbubError):
+    """It took too long."""
+
+    code = StatusCode.DEADLINE_EXCEEDED
+
+
+class NotFound(HubbubError):
+    """No such server, call, request or task."""
+
+    code = StatusCode.NOT_FOUND
+
+
+class AlreadyExists(HubbubError):
+    """The name or id is taken."""
+
+    code = StatusCode.ALREADY_EXISTS
+
+
+class PermissionDenied(HubbubError):
+    """The caller is known, but may not do this."""
+
+    code = StatusCode.PERMISSION_DENIED
+
+
+class ResourceExhausted(HubbubError):
+    """A bound of the hub is reached."""
+
+    code = StatusCode.RESOURCE_EXHAUSTED
+
+
+class FailedPrecondition(HubbubError):
+    """The request is fine, but not in this state."""
+
+    code = StatusCode.FAILED_PRECONDITION
+
+
+class Aborted(HubbubError):
+    """Lost a race; trying again helps."""
+
+    code = StatusCode.ABORTED
+
+
+class Unimplemented(HubbubError):
+    """The hub does not know this call."""
+
+    code = StatusCode.UNIMPLEMENTED
+
+
+class Unavailable(HubbubError):
+    """No hub (HUB_UNREACHABLE), or a server that cannot be reached."""
+
+    code = StatusCode.UNAVAILABLE
+
+
+class Unauthenticated(HubbubError):
+    """No valid token."""
+
+    code = StatusCode.UNAUTHENTICATED
+
+
+class UpstreamError(HubbubError):
+    """The MCP server answered with an error; the metadata has its JSON-RPC error."""
+
+    code = StatusCode.UNKNOWN
+
+
+_BY_CODE = {kind.code: kind for kind in HubbubError.__subclasses__()}
+
+
+def from_rpc(failure: aio.AioRpcError) -> HubbubError:
+    """The exception for a failed RPC, with the details of its google.rpc.Status (AIP-193) where it has one."""
+    details = _details(failure)
+    code = failure.code()
+    return _BY_CODE.get(code, HubbubError)(failure.details() or code.name, code=code, **details)
+
+
+def _details(failure: aio.AioRpcError) -> dict[str, Any]:
+    trailers = failure.trailing_metadata() or ()
+    document = next((value for key, value in trailers if key == DETAILS_KEY), None)
+    if not isinstance(document, bytes):
+        return {}
+    # Costs tens of milliseconds to import, and most programs never see an error.
+    from google.rpc import error_details_pb2, status_pb2
+
+    found: dict[str, Any] = {}
+    info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
+    help_, bad = error_details_pb2.Help(), error_details_pb2.BadRequest()
+    for detail in status_pb2.Status.FromString(document).details:
+        if detail.Unpack(info):
+            found |= {"reason": info.reason, "metadata": info.metadata}
+        elif detail.Unpack(retry):
+            found["retry_after_s"] = retry.retry_delay.ToTimedelta().total_seconds()
+        elif detail.Unpack(help_) and help_.links:
+            found["help_url"] = help_.links[0].url
+        elif detail.Unpack(bad):
+            found["violations"] = tuple((each.field, each.description) for each in bad.field_violations)
+    return found

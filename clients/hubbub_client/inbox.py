@@ -1,0 +1,138 @@
+"""`hub.inbox`: everything that servers ask, and the answers."""
+
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hubbub.v1 import common_pb2, inbox_pb2
+from hubbub_client import events, payload, records
+from hubbub_client.events import Upsert, WatchEvent
+from hubbub_client.link import Link, pages
+from hubbub_client.records import PendingRequest, RequestKind, RequestState, enum_numbers
+from hubbub_client.watch import follow
+
+
+class Inbox:
+    """InboxService. Every method raises HubbubError; a request that does not exist is NotFound."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    async def list(
+        self,
+        *,
+        server: str | None = None,
+        kinds: Collection[RequestKind] = (),
+        states: Collection[RequestState] = (),
+        call_id: str | None = None,
+        limit: int | None = None,
+    ) -> Sequence[PendingRequest]:
+        """Pending requests, newest first; every condition given must hold."""
+        condition = _filter(server, kinds, states, call_id)
+
+        async def page(which: common_pb2.Page) -> tuple[Sequence[PendingRequest], str]:
+            request = inbox_pb2.ListRequestsRequest(filter=condition, page=which)
+            answer = await self._link.call(lambda hub: hub.inbox.ListRequests, request)
+            return [self._read(each) for each in answer.requests], answer.next_page_token
+
+        return await pages(page, limit)
+
+    async def get(self, id: str) -> PendingRequest:  # noqa: A002 - the field's name
+        """One pending request."""
+        answer = await self._link.call(lambda hub: hub.inbox.GetRequest, inbox_pb2.GetRequestRequest(id=id))
+        return self._read(answer.request)
+
+    async def claim(self, id: str, ttl_s: float = 60) -> PendingRequest:  # noqa: A002
+        """Leases an open request for `ttl_s` seconds; the record's claim has the id that answers need."""
+        request = inbox_pb2.ClaimRequestRequest(id=id, ttl_s=ttl_s)
+        answer = await self._link.call(lambda hub: hub.inbox.ClaimRequest, request)
+        return self._read(answer.request)
+
+    async def renew(self, id: str, claim_id: str, ttl_s: float = 60) -> PendingRequest:  # noqa: A002
+        """Prolongs a claim to `ttl_s` seconds from now."""
+        request = inbox_pb2.RenewClaimRequest(id=id, claim_id=claim_id, ttl_s=ttl_s)
+        answer = await self._link.call(lambda hub: hub.inbox.RenewClaim, request)
+        return self._read(answer.request)
+
+    async def release(self, id: str, claim_id: str) -> PendingRequest:  # noqa: A002
+        """Gives a claim back."""
+        request = inbox_pb2.ReleaseRequestRequest(id=id, claim_id=claim_id)
+        answer = await self._link.call(lambda hub: hub.inbox.ReleaseRequest, request)
+        return self._read(answer.request)
+
+    async def answer(
+        self,
+        id: str,  # noqa: A002
+        *,
+        accept: Mapping[str, Any] | bool = False,
+        decline: bool = False,
+        cancel: bool = False,
+        text: str | None = None,
+        result: Mapping[str, Any] | None = None,
+        reject: str | None = None,
+        claim_id: str | None = None,
+        answer_id: str | None = None,
+    ) -> PendingRequest:
+        """Gives exactly one answer; when this returns, it is durable and the only one.
+
+        accept: the content of a form, or True for its defaults; decline, cancel: the other results of an
+        elicitation; text: a sampling's assistant message; result: the whole MCP result, for any kind; reject:
+        refuses a sampling or a roots request with this message. `answer_id` makes a repeated answer safe.
+        Raises InvalidArgument (the request stays open) and FailedPrecondition, for example ALREADY_ANSWERED;
+        ValueError when not exactly one answer is given.
+        """
+        answers: dict[str, Any] = {}
+        if accept is not False:
+            answers["accept"] = inbox_pb2.Accept(content=b"" if accept is True else payload.dumps(accept))
+        if decline:
+            answers["decline"] = inbox_pb2.Decline()
+        if cancel:
+            answers["cancel"] = inbox_pb2.Cancel()
+        if text is not None:
+            answers["text"] = text
+        if result is not None:
+            answers["result"] = payload.dumps(result)
+        if reject is not None:
+            answers["reject"] = inbox_pb2.Reject(message=reject)
+        if len(answers) != 1:
+            raise ValueError(f"exactly one answer is needed, not {len(answers)}")
+        request = inbox_pb2.AnswerRequestRequest(id=id, claim_id=claim_id or "", answer_id=answer_id or "", **answers)
+        response = await self._link.call(lambda hub: hub.inbox.AnswerRequest, request)
+        return self._read(response.request)
+
+    def watch(
+        self,
+        *,
+        server: str | None = None,
+        kinds: Collection[RequestKind] = (),
+        states: Collection[RequestState] = (),
+        call_id: str | None = None,
+        resume_token: str | None = None,
+    ) -> AsyncGenerator[WatchEvent[PendingRequest], None]:
+        """Snapshot and changes of pending requests; every condition given must hold."""
+        condition = _filter(server, kinds, states, call_id)
+        return follow(
+            self._link,
+            lambda hub: hub.inbox.WatchInbox,
+            lambda token: inbox_pb2.WatchInboxRequest(filter=condition, resume_token=token),
+            self._event,
+            resume_token,
+        )
+
+    def _event(self, step: inbox_pb2.WatchInboxResponse) -> WatchEvent[PendingRequest] | None:
+        event = events.read(PendingRequest, step)
+        return replace(event, record=replace(event.record, _inbox=self)) if isinstance(event, Upsert) else event
+
+    def _read(self, message: inbox_pb2.PendingRequest) -> PendingRequest:
+        return replace(records.read(PendingRequest, message), _inbox=self)
+
+
+def _filter(
+    server: str | None, kinds: Collection[RequestKind], states: Collection[RequestState], call_id: str | None
+) -> inbox_pb2.RequestFilter:
+    return inbox_pb2.RequestFilter(
+        server=server or "",
+        kinds=enum_numbers(inbox_pb2.RequestKind.DESCRIPTOR, kinds),
+        states=enum_numbers(inbox_pb2.RequestState.DESCRIPTOR, states),
+        call_id=call_id or "",
+    )

@@ -1,0 +1,210 @@
+"""The channel to the hub: opened, followed when the hub moves, and used for every RPC."""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar, cast
+
+import anyio
+from grpc import ChannelConnectivity, aio
+from grpc.aio import EOF  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType] - not in its stubs
+
+from hubbub.v1 import (
+    admin_pb2_grpc,
+    call_pb2_grpc,
+    common_pb2,
+    inbox_pb2_grpc,
+    server_pb2_grpc,
+    task_pb2_grpc,
+)
+from hubbub_client.discovery import Endpoint, discover
+from hubbub_client.errors import HubbubError, Unauthenticated, Unavailable, from_rpc
+
+if TYPE_CHECKING:
+    from hubbub.v1.admin_pb2_grpc import AdminServiceAsyncStub
+    from hubbub.v1.call_pb2_grpc import CallServiceAsyncStub
+    from hubbub.v1.inbox_pb2_grpc import InboxServiceAsyncStub
+    from hubbub.v1.server_pb2_grpc import ServerServiceAsyncStub
+    from hubbub.v1.task_pb2_grpc import TaskServiceAsyncStub
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+PAGE_SIZE = 200
+# How often a client that waits for its hub looks whether the hub has moved.
+LOOK_AGAIN_S = 0.25
+# Replaced channels that may still have failed RPCs to report.
+MAX_RETIRED = 4
+
+OPTIONS: Sequence[tuple[str, int]] = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    ("grpc.use_local_subchannel_pool", 1),
+    # A proxy for the web must not swallow a loopback address.
+    ("grpc.enable_http_proxy", 0),
+)
+
+
+class Stubs:
+    """The services of the hub over one channel."""
+
+    def __init__(self, channel: aio.Channel) -> None:
+        self.servers: ServerServiceAsyncStub = server_pb2_grpc.ServerServiceStub(channel)
+        self.inbox: InboxServiceAsyncStub = inbox_pb2_grpc.InboxServiceStub(channel)
+        self.calls: CallServiceAsyncStub = call_pb2_grpc.CallServiceStub(channel)
+        self.tasks: TaskServiceAsyncStub = task_pb2_grpc.TaskServiceStub(channel)
+        self.admin: AdminServiceAsyncStub = admin_pb2_grpc.AdminServiceStub(channel)
+
+
+class Link:
+    """One hub, wherever it listens now."""
+
+    def __init__(
+        self,
+        address: str | None,
+        token: str | None,
+        data_dir: str | Path | None,
+        name: str | None,
+        connect_timeout_s: float,
+        silence_s: float,
+    ) -> None:
+        self._where = (address, token, data_dir)
+        self._name = name
+        self._connect_timeout_s = connect_timeout_s
+        self.silence_s = silence_s
+        self._endpoint: Endpoint | None = None
+        self._channel: aio.Channel | None = None
+        self._stubs: Stubs | None = None
+        self._retired: deque[aio.Channel] = deque()
+        self._lock = anyio.Lock()
+
+    async def close(self) -> None:
+        """Ends every RPC."""
+        for channel in (self._channel, *self._retired):
+            if channel is not None:
+                await channel.close()
+
+    async def ready(self) -> Stubs:
+        """The services, connected. Raises Unavailable after `connect_timeout_s` without a hub."""
+        if self._stubs is None or not _is_ready(self._channel):
+            async with self._lock:
+                await self._connect()
+        assert self._stubs is not None
+        return self._stubs
+
+    async def refresh(self) -> bool:
+        """Looks again where the hub is; whether its address or token has changed."""
+        endpoint = discover(*self._where)
+        before, self._endpoint = self._endpoint, endpoint
+        if before is not None and before.address == endpoint.address:
+            return before.token != endpoint.token
+        if self._channel is not None:
+            self._retired.append(self._channel)
+            if len(self._retired) > MAX_RETIRED:
+                await self._retired.popleft().close()
+        self._channel = aio.insecure_channel(endpoint.address, options=OPTIONS)
+        self._stubs = Stubs(self._channel)
+        return True
+
+    async def call(self, method: Callable[[Stubs], aio.UnaryUnaryMultiCallable[Q, A]], request: Q) -> A:
+        """The response of a unary RPC. Raises HubbubError."""
+        for may_retry in (True, False):
+            stubs = await self.ready()
+            try:
+                return await method(stubs)(request, metadata=self._metadata())
+            except aio.AioRpcError as failure:
+                error = from_rpc(failure)
+            if not (may_retry and isinstance(error, Unauthenticated) and await self.moved()):
+                raise error
+        raise AssertionError("the second attempt returns or raises")
+
+    async def stream(
+        self, method: Callable[[Stubs], aio.UnaryStreamMultiCallable[Q, A]], request: Q
+    ) -> AsyncGenerator[A, None]:
+        """The responses of a streaming RPC, until the hub ends it. Raises HubbubError.
+
+        A stream that is silent for `silence_s` is dead, since the hub sends bookmarks: Unavailable.
+        """
+        stubs = await self.ready()
+        stream = method(stubs)(request, metadata=self._metadata())
+        try:
+            while True:
+                with anyio.fail_after(self.silence_s):
+                    response = await stream.read()
+                if response is EOF:
+                    return
+                yield cast("A", response)
+        except aio.AioRpcError as failure:
+            raise from_rpc(failure) from None
+        except TimeoutError:
+            raise Unavailable(f"the hub sent nothing for {self.silence_s:g} s", reason="HUB_SILENT") from None
+        finally:
+            stream.cancel()
+
+    async def moved(self) -> bool:
+        """As `refresh`, and False when no hub is found."""
+        with contextlib.suppress(Unavailable):
+            return await self.refresh()
+        return False
+
+    async def _connect(self) -> None:
+        problem: HubbubError | None = None
+        with anyio.move_on_after(self._connect_timeout_s):
+            while True:
+                try:
+                    await self.refresh()
+                    problem = None
+                except Unavailable as missing:
+                    problem = missing
+                if await self._opened():
+                    return
+        raise problem or self._unreachable()
+
+    async def _opened(self) -> bool:
+        """Whether the channel is open within LOOK_AGAIN_S."""
+        with anyio.move_on_after(LOOK_AGAIN_S):
+            if self._channel is None:
+                await asyncio.sleep(LOOK_AGAIN_S)
+            else:
+                await self._channel.channel_ready()
+        return _is_ready(self._channel)
+
+    def _unreachable(self) -> Unavailable:
+        assert self._endpoint is not None
+        return Unavailable(
+            f"no hub answers at {self._endpoint.address} ({self._endpoint.source}); is hubbubd running?",
+            reason="HUB_UNREACHABLE",
+            metadata={"address": self._endpoint.address},
+        )
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        token = self._endpoint.token if self._endpoint else None
+        return (("authorization", f"Bearer {token}"),) * bool(token) + (("hubbub-as", self._name or ""),) * bool(
+            self._name
+        )
+
+
+def _is_ready(channel: aio.Channel | None) -> bool:
+    return channel is not None and channel.get_state() is ChannelConnectivity.READY
+
+
+async def pages(
+    fetch: Callable[[common_pb2.Page], Awaitable[tuple[Sequence[A], str]]], limit: int | None = None
+) -> list[A]:
+    """All records of a list, page by page, at most `limit`."""
+    found: list[A] = []
+    token = ""
+    while limit is None or len(found) < limit:
+        size = PAGE_SIZE if limit is None else min(PAGE_SIZE, limit - len(found))
+        records, token = await fetch(common_pb2.Page(size=size, token=token))
+        found += records
+        if not token:
+            break
+    return found

@@ -1,0 +1,71 @@
+"""`hub.servers`: the configured MCP servers and the hub's connection to each."""
+
+from collections.abc import AsyncGenerator, Collection, Sequence
+
+from hubbub.v1 import common_pb2, server_pb2
+from hubbub_client import events
+from hubbub_client.events import WatchEvent
+from hubbub_client.link import Link, pages
+from hubbub_client.records import Server, read
+from hubbub_client.watch import follow
+
+
+class Servers:
+    """ServerService. Every method raises HubbubError; a server that does not exist is NotFound."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    async def list(self, limit: int | None = None) -> Sequence[Server]:
+        """All servers, by name."""
+
+        async def page(which: common_pb2.Page) -> tuple[Sequence[Server], str]:
+            request = server_pb2.ListServersRequest(page=which)
+            answer = await self._link.call(lambda hub: hub.servers.ListServers, request)
+            return [read(Server, each) for each in answer.servers], answer.next_page_token
+
+        return await pages(page, limit)
+
+    async def get(self, name: str) -> Server:
+        """One server."""
+        answer = await self._link.call(lambda hub: hub.servers.GetServer, server_pb2.GetServerRequest(name=name))
+        return read(Server, answer.server)
+
+    async def add(self, spec: server_pb2.ServerSpec) -> Server:
+        """Adds a server and starts connecting to it."""
+        answer = await self._link.call(lambda hub: hub.servers.AddServer, server_pb2.AddServerRequest(spec=spec))
+        return read(Server, answer.server)
+
+    async def update(self, spec: server_pb2.ServerSpec) -> Server:
+        """Replaces the spec of a server that was added over the API, and reconnects."""
+        request = server_pb2.UpdateServerRequest(spec=spec)
+        answer = await self._link.call(lambda hub: hub.servers.UpdateServer, request)
+        return read(Server, answer.server)
+
+    async def remove(self, name: str) -> None:
+        """Disconnects and forgets a server that was added over the API."""
+        await self._link.call(lambda hub: hub.servers.RemoveServer, server_pb2.RemoveServerRequest(name=name))
+
+    async def connect(self, name: str) -> Server:
+        """Wants the server connected; returns at once."""
+        request = server_pb2.ConnectServerRequest(name=name)
+        answer = await self._link.call(lambda hub: hub.servers.ConnectServer, request)
+        return read(Server, answer.server)
+
+    async def disconnect(self, name: str) -> Server:
+        """Wants the server disconnected; its calls fail and its receiver tasks end."""
+        request = server_pb2.DisconnectServerRequest(name=name)
+        answer = await self._link.call(lambda hub: hub.servers.DisconnectServer, request)
+        return read(Server, answer.server)
+
+    def watch(
+        self, names: Collection[str] = (), *, resume_token: str | None = None
+    ) -> AsyncGenerator[WatchEvent[Server], None]:
+        """Snapshot and changes of servers (of all, without names)."""
+        return follow(
+            self._link,
+            lambda hub: hub.servers.WatchServers,
+            lambda token: server_pb2.WatchServersRequest(names=names, resume_token=token),
+            lambda step: events.read(Server, step),
+            resume_token,
+        )

@@ -1,0 +1,77 @@
+"""`hub.tasks`: the tasks that the hub holds for servers, and those that servers hold for the hub."""
+
+from collections.abc import AsyncGenerator, Collection, Sequence
+from typing import Any
+
+from hubbub.v1 import common_pb2, task_pb2
+from hubbub_client import events, payload
+from hubbub_client.events import WatchEvent
+from hubbub_client.link import Link, pages
+from hubbub_client.records import Task, TaskRole, TaskStatus, enum_number, enum_numbers, read
+from hubbub_client.watch import follow
+
+
+class Tasks:
+    """TaskService. Every method raises HubbubError; a task that does not exist is NotFound."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    async def list(
+        self,
+        *,
+        server: str | None = None,
+        role: TaskRole | None = None,
+        statuses: Collection[TaskStatus] = (),
+        limit: int | None = None,
+    ) -> Sequence[Task]:
+        """Tasks, newest first; every condition given must hold."""
+        condition = _filter(server, role, statuses)
+
+        async def page(which: common_pb2.Page) -> tuple[Sequence[Task], str]:
+            request = task_pb2.ListTasksRequest(filter=condition, page=which)
+            answer = await self._link.call(lambda hub: hub.tasks.ListTasks, request)
+            return [read(Task, each) for each in answer.tasks], answer.next_page_token
+
+        return await pages(page, limit)
+
+    async def get(self, id: str) -> Task:  # noqa: A002 - the field's name
+        """One task."""
+        answer = await self._link.call(lambda hub: hub.tasks.GetTask, task_pb2.GetTaskRequest(id=id))
+        return read(Task, answer.task)
+
+    async def result(self, id: str) -> Any:  # noqa: A002
+        """The MCP result of a task that has ended. Raises FailedPrecondition (TASK_NOT_FINISHED, TASK_CANCELLED)."""
+        answer = await self._link.call(lambda hub: hub.tasks.GetTaskResult, task_pb2.GetTaskResultRequest(id=id))
+        return payload.loads(answer.result)
+
+    async def cancel(self, id: str) -> Task:  # noqa: A002
+        """Cancels a task that has not ended; its prompt leaves the inbox."""
+        answer = await self._link.call(lambda hub: hub.tasks.CancelTask, task_pb2.CancelTaskRequest(id=id))
+        return read(Task, answer.task)
+
+    def watch(
+        self,
+        *,
+        server: str | None = None,
+        role: TaskRole | None = None,
+        statuses: Collection[TaskStatus] = (),
+        resume_token: str | None = None,
+    ) -> AsyncGenerator[WatchEvent[Task], None]:
+        """Snapshot and changes of tasks; every condition given must hold."""
+        condition = _filter(server, role, statuses)
+        return follow(
+            self._link,
+            lambda hub: hub.tasks.WatchTasks,
+            lambda token: task_pb2.WatchTasksRequest(filter=condition, resume_token=token),
+            lambda step: events.read(Task, step),
+            resume_token,
+        )
+
+
+def _filter(server: str | None, role: TaskRole | None, statuses: Collection[TaskStatus]) -> task_pb2.TaskFilter:
+    return task_pb2.TaskFilter(
+        server=server or "",
+        role=enum_number(task_pb2.TaskRole.DESCRIPTOR, role) if role else task_pb2.TASK_ROLE_UNSPECIFIED,
+        statuses=enum_numbers(task_pb2.TaskStatus.DESCRIPTOR, statuses),
+    )

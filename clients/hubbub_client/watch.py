@@ -1,0 +1,73 @@
+"""Watches that last: they resume by themselves when the stream breaks or the hub restarts."""
+
+import contextlib
+import random
+from collections.abc import AsyncGenerator, Callable
+from typing import Protocol, TypeVar
+
+import anyio
+from grpc import StatusCode, aio
+
+from hubbub_client.errors import HubbubError, ResourceExhausted, Unauthenticated
+from hubbub_client.link import Link, Stubs
+
+FIRST_PAUSE_S = 0.1
+LAST_PAUSE_S = 2.0
+# Asking again cannot help.
+FINAL = frozenset(
+    (
+        StatusCode.INVALID_ARGUMENT,
+        StatusCode.UNAUTHENTICATED,
+        StatusCode.PERMISSION_DENIED,
+        StatusCode.UNIMPLEMENTED,
+        StatusCode.NOT_FOUND,
+        StatusCode.FAILED_PRECONDITION,
+        StatusCode.OUT_OF_RANGE,
+    )
+)
+
+
+class Step(Protocol):
+    """A response of any watch."""
+
+    resume_token: str
+
+
+Q = TypeVar("Q")
+A = TypeVar("A", bound=Step)
+E = TypeVar("E")
+
+
+async def follow(
+    link: Link,
+    method: Callable[[Stubs], aio.UnaryStreamMultiCallable[Q, A]],
+    request: Callable[[str], Q],
+    event: Callable[[A], E | None],
+    resume_token: str | None,
+) -> AsyncGenerator[E, None]:
+    """The events of a watch, for ever: after a break it goes on from the last token.
+
+    `request` makes the RPC's request for a token. Raises HubbubError only where asking again cannot help.
+    """
+    token = resume_token or ""
+    pause_s = FIRST_PAUSE_S
+    while True:
+        try:
+            async with contextlib.aclosing(link.stream(method, request(token))) as steps:
+                async for step in steps:
+                    pause_s = FIRST_PAUSE_S
+                    token = step.resume_token or token
+                    seen = event(step)
+                    if seen is not None:
+                        yield seen
+        except HubbubError as error:
+            if _is_final(error) and not (isinstance(error, Unauthenticated) and await link.moved()):
+                raise
+        await anyio.sleep(random.uniform(pause_s / 2, pause_s))  # noqa: S311 - jitter, not a secret
+        pause_s = min(2 * pause_s, LAST_PAUSE_S)
+
+
+def _is_final(error: HubbubError) -> bool:
+    # Without a reason of the hub's own it is the client that refuses a message as too large.
+    too_large = isinstance(error, ResourceExhausted) and error.reason == StatusCode.RESOURCE_EXHAUSTED.name
+    return error.code in FINAL or too_large
