@@ -6,6 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from hubbubd.store import Commit, Compacted, Conflict, Entry, Guard, Store, StoreUnavailable, Write
@@ -126,31 +127,22 @@ async def test_a_guard_without_a_change_to_its_key_still_protects(store: Store):
 
 
 async def test_of_fifty_writers_that_race_exactly_one_wins_every_round(store: Store):
+    async def race(writer: bytes, revision: int, won: dict[bytes, int], lost: list[bytes]) -> None:
+        try:
+            won[writer] = await store.commit([Write("key", writer)], [Guard("key", revision)])
+        except Conflict:
+            lost.append(writer)
+
     revision = 0
-    for round_ in range(10):
-        won: list[tuple[int, int]] = []
-        lost: list[int] = []
-
-        async def race(
-            writer: int,
-            round_: int = round_,
-            base: int = revision,
-            won: list[tuple[int, int]] = won,
-            lost: list[int] = lost,
-        ) -> None:
-            try:
-                won.append(
-                    (writer, await store.commit([Write("key", b"%d.%d" % (round_, writer))], [Guard("key", base)]))
-                )
-            except Conflict:
-                lost.append(writer)
-
+    for _ in range(10):
+        won: dict[bytes, int] = {}
+        lost: list[bytes] = []
         async with anyio.create_task_group() as writers:
             for writer in range(50):
-                writers.start_soon(race, writer)
-        [(winner, revision)] = won
+                writers.start_soon(race, b"%d" % writer, revision, won, lost)
+        [(winner, revision)] = won.items()
         assert len(lost) == 49
-        assert await contents(store) == {"key": b"%d.%d" % (round_, winner)}
+        assert await contents(store) == {"key": winner}
 
 
 async def test_commits_that_run_together_fail_alone(store: Store):
@@ -243,7 +235,7 @@ async def test_a_snapshot_is_never_ahead_of_what_listeners_heard(store: Store):
             tasks.start_soon(write)
         for _ in range(100):
             revision = (await store.snapshot()).revision
-            assert revision == (commits[-1].revision if commits else 0) or revision < commits[-1].revision
+            assert revision <= (commits[-1].revision if commits else 0)
 
 
 async def test_a_cancelled_writer_s_commit_still_happens_and_is_told(store: Store):

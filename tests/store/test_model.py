@@ -1,0 +1,169 @@
+"""The store against a dictionary: any sequence of commits, compactions and restarts leaves both the same."""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Sequence
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from hubbubd.store import Commit, Compacted, Conflict, Entry, Guard, Write
+from hubbubd.store.sqlite import SqliteStore
+
+KEYS = st.sampled_from(["a/1", "a/2", "a/%", "b/1", "b"])
+PREFIXES = st.sampled_from(["", "a", "a/", "b/", "c"])
+WRITES = st.lists(st.builds(Write, KEYS, st.none() | st.binary(max_size=3)), max_size=4)
+# Most guards name a revision that was right at some time: an offset from what the model holds.
+GUARDS = st.lists(st.tuples(KEYS, st.sampled_from([0, 0, 0, 1, -1])), max_size=2)
+
+
+class Model:
+    """What a store should hold."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self.compacted = 0
+        self.rows: dict[str, tuple[int, bytes | None]] = {}
+        self.history: list[Commit] = []
+
+    def modified(self, key: str) -> int:
+        revision, value = self.rows.get(key, (0, None))
+        return 0 if value is None else revision
+
+    def commit(self, writes: Sequence[Write], guards: Sequence[Guard]) -> int | str:
+        for guard in guards:
+            if self.modified(guard.key) != guard.revision:
+                return guard.key
+        newest = {write.key: write for write in writes}
+        changes = tuple(w for w in newest.values() if w.value is not None or self.modified(w.key))
+        if changes:
+            self.revision += 1
+            self.rows |= {write.key: (self.revision, write.value) for write in changes}
+            self.history.append(Commit(self.revision, changes))
+        return self.revision
+
+    def compact(self, revision: int) -> None:
+        self.compacted = max(self.compacted, min(revision, self.revision))
+        self.rows = {
+            key: (revision, value)
+            for key, (revision, value) in self.rows.items()
+            if value is not None or revision > self.compacted
+        }
+
+    def under(self, prefix: str) -> list[tuple[str, int, bytes | None]]:
+        return sorted((key, *row) for key, row in self.rows.items() if key.startswith(prefix))
+
+
+class InMemory(RuleBasedStateMachine):
+    """Everything that can be done to a store without restarting it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.model = Model()
+        self.heard: list[Commit] = []
+
+    @initialize()
+    def create(self) -> None:
+        self.open(":memory:")
+
+    def open(self, path: Path | str) -> None:
+        self.store: SqliteStore = self.runner.run(SqliteStore.open(path))
+        self.store.listen(self.heard.append)
+
+    def guards(self, offsets: Sequence[tuple[str, int]]) -> list[Guard]:
+        return [Guard(key, self.model.modified(key) + offset) for key, offset in offsets]
+
+    async def commit(self, writes: Sequence[Write], guards: Sequence[Guard]) -> int | str:
+        try:
+            return await self.store.commit(writes, guards)
+        except Conflict as conflict:
+            return conflict.key
+
+    @rule(writes=WRITES, offsets=GUARDS)
+    def one_commit(self, writes: list[Write], offsets: list[tuple[str, int]]) -> None:
+        guards = self.guards(offsets)
+        assert self.runner.run(self.commit(writes, guards)) == self.model.commit(writes, guards)
+
+    @rule(group=st.lists(st.tuples(WRITES, GUARDS), min_size=2, max_size=6))
+    def commits_at_once(self, group: list[tuple[list[Write], list[tuple[str, int]]]]) -> None:
+        commits = [(writes, self.guards(offsets)) for writes, offsets in group]
+
+        async def all_of_them() -> list[int | str]:
+            return await asyncio.gather(*(self.commit(*commit) for commit in commits))
+
+        assert self.runner.run(all_of_them()) == [self.model.commit(*commit) for commit in commits]
+
+    @rule(revision=st.integers(0, 20))
+    def compact(self, revision: int) -> None:
+        self.runner.run(self.store.compact(revision))
+        self.model.compact(revision)
+
+    @rule(prefix=PREFIXES)
+    def snapshot(self, prefix: str) -> None:
+        snapshot = self.runner.run(self.store.snapshot(prefix))
+        rows = self.model.under(prefix)
+        assert snapshot.revision == self.model.revision
+        assert list(snapshot.entries) == [Entry(key, value, at) for key, at, value in rows if value is not None]
+        assert sorted(snapshot.deleted) == [(key, at) for key, at, value in rows if value is None]
+        assert [at for _, at in snapshot.deleted] == sorted(at for _, at in snapshot.deleted)
+
+    @rule(prefix=PREFIXES, after=st.integers(0, 20))
+    def watch(self, prefix: str, after: int) -> None:
+        changed = [(at, key, value) for key, at, value in self.model.under(prefix) if at > after]
+
+        async def catch_up() -> list[tuple[int, str, bytes | None]]:
+            found: list[tuple[int, str, bytes | None]] = []
+            async with aclosing(self.store.watch(prefix, after)) as watch:
+                while len(found) < len(changed):
+                    commit = await asyncio.wait_for(anext(watch), 10)
+                    found += [(commit.revision, write.key, write.value) for write in commit.writes]
+            return found
+
+        if self.model.compacted <= after <= self.model.revision:
+            assert self.runner.run(catch_up()) == sorted(changed)
+        elif changed:
+            with pytest.raises(Compacted):
+                self.runner.run(catch_up())
+
+    @invariant()
+    def listeners_heard_the_history(self) -> None:
+        assert self.heard == self.model.history
+
+    def teardown(self) -> None:
+        if hasattr(self, "store"):
+            self.runner.run(self.store.close())
+        self.runner.close()
+
+
+class InAFile(InMemory):
+    """The same with restarts."""
+
+    @initialize()
+    def create(self) -> None:
+        self.directory = Path(tempfile.mkdtemp())
+        self.open(self.directory / "store.db")
+
+    @precondition(lambda self: self.model.revision)
+    @rule()
+    def restart(self) -> None:
+        id_ = self.store.id
+        self.runner.run(self.store.close())
+        self.open(self.directory / "store.db")
+        assert (self.store.id, self.store.revision) == (id_, self.model.revision)
+
+    def teardown(self) -> None:
+        super().teardown()
+        if hasattr(self, "directory"):
+            shutil.rmtree(self.directory)
+
+
+TestInMemory = InMemory.TestCase
+TestInMemory.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestInAFile = InAFile.TestCase
+TestInAFile.settings = settings(max_examples=20, stateful_step_count=25, deadline=None)
