@@ -1,57 +1,375 @@
-"""A server over stdio: its process, and JSON-RPC messages as lines on its pipes."""
+"""A server over stdio: JSON-RPC messages as lines on the pipes of its process.
 
-from collections.abc import AsyncGenerator
+The hub reads only when somebody takes messages, a bounded piece in each turn of the loop, so a server that floods waits
+for itself; it parses a message in the task that takes it, which saves a switch for each.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from io import FileIO
+from types import TracebackType
+from typing import Final, Self
 
-from mcp.shared._stream_protocols import ReadStream, WriteStream
+import anyio
+import anyio.lowlevel
+import structlog
 from mcp.shared.message import SessionMessage
 
 from hubbubd.config import ServerConfig
 from hubbubd.errors import Fault
+from hubbubd.payload import loads
+from hubbubd.upstream.faults import fault
+from hubbubd.upstream.framing import BadMessage, Lines, Oversized, decode, encode
+from hubbubd.upstream.process import ExitStatus, ServerProcess
+
+__all__ = ["BadMessage", "ExitStatus", "StdioStreams", "stdio_transport"]
+
+CHUNK: Final = 64 * 1024
+"""Bytes read at once, and about the bytes of messages handed out before other tasks get a turn."""
+
+LINE_COST: Final = 1024
+"""What a line counts against `CHUNK` besides its bytes."""
+
+BREATH_S: Final = 0.01
+"""The pause after a full chunk that only serves to be thrown away."""
+
+UNPARSEABLE_LIMIT: Final = 10
+STRAY_LIMIT: Final = 1000
+STRAY_LOG_INTERVAL_S: Final = 5.0
+TAIL_LINES: Final = 50
+TAIL_CHARACTERS: Final = 2000
+
+log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ExitStatus:
-    """How a server process ended: one of the two, or neither when nobody saw it."""
+class _Source:
+    """A pipe that is read while somebody wants it; `on_chunk` gets b"" at the end."""
 
-    code: int | None = None
-    signal: int | None = None
+    def __init__(self, pipe: FileIO, on_chunk: Callable[[bytes], None]) -> None:
+        self._pipe = pipe
+        self._on_chunk = on_chunk
+        self._loop = asyncio.get_running_loop()
+        self._reading = False
+        self._resting: asyncio.TimerHandle | None = None
+        self.ended = False
+        self.resume()
+
+    def resume(self) -> None:
+        if not self._reading and not self._resting and not self.ended:
+            self._reading = True
+            self._loop.add_reader(self._pipe.fileno(), self.read)
+
+    def pause(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._pipe.fileno())
+
+    def rest(self) -> None:
+        """Reads no more for a moment."""
+        self.pause()
+        if not self._resting and not self.ended:
+            self._resting = self._loop.call_later(BREATH_S, self._wake)
+
+    def read(self) -> bool:
+        """Takes one chunk, if there is one; whether there was."""
+        try:
+            chunk = self._pipe.read(CHUNK)
+        except OSError:
+            chunk = b""
+        if chunk is None:
+            return False
+        if not chunk:
+            self.pause()
+            self.ended = True
+        self._on_chunk(chunk)
+        return bool(chunk)
+
+    def close(self) -> None:
+        self.pause()
+        self.ended = True
+        if self._resting:
+            self._resting.cancel()
+        self._pipe.close()
+
+    def _wake(self) -> None:
+        self._resting = None
+        self.resume()
 
 
-class BadMessage(Exception):
-    """An item of the read stream in the place of a message that cannot be used.
+class _Stream:
+    """What the two directions share: closing, and being a context."""
 
-    `request_id` is the id of the request that it answers, where that could still be read.
-    """
+    closed = False
 
-    def __init__(self, problem: str, request_id: int | str | None = None) -> None:
-        super().__init__(problem)
-        self.request_id = request_id
+    async def aclose(self) -> None:
+        self.closed = True
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class MessageReader(_Stream):
+    """The server's stdout, for one task that receives."""
+
+    def __init__(self, pipe: FileIO, config: ServerConfig) -> None:
+        self.fault: Fault | None = None
+        self.stray_lines = 0
+        self.unparseable = 0
+        self._config = config
+        self._lines = Lines(config.max_message_bytes)
+        self._stray_run = 0
+        self._unparseable_run = 0
+        self._spent = 0
+        self._log_after = 0.0
+        self._deaf = False
+        self._draining = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._source = _Source(pipe, self._on_chunk)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def receive(self) -> SessionMessage | Exception:
+        """The next message, or a BadMessage in its place.
+
+        Raises EndOfStream at the end and after a fault, ClosedResourceError when closed from this side.
+        """
+        while True:
+            if self.closed:
+                raise anyio.ClosedResourceError
+            if self.fault:
+                raise anyio.EndOfStream
+            if self._spent >= CHUNK:
+                self._spent = 0
+                await anyio.lowlevel.checkpoint()
+                continue
+            line = self._lines.take()
+            if line is None:
+                await self._more()
+            elif (item := self._item(line)) is not None:
+                return item
+
+    def end_after_what_is_there(self) -> None:
+        """The server takes no more messages: what it has written already is still received, then the stream ends."""
+        self._deaf = True
+        self._wake()
+
+    def drain(self) -> None:
+        """Throws away what comes from now on, so that the server is not kept from ending by a full pipe."""
+        self._draining = True
+        self._source.resume()
+        self.closed = True
+        self._wake()
+
+    def close(self) -> None:
+        self._source.close()
+
+    async def aclose(self) -> None:
+        self.drain()
+
+    async def _more(self) -> None:
+        if self._source.ended or (self._deaf and not self._source.read()):
+            raise anyio.EndOfStream
+        if self._lines.ready:
+            return
+        self._waiter = asyncio.get_running_loop().create_future()
+        self._source.resume()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+        self._spent = 0
+
+    def _wake(self) -> None:
+        if self._waiter and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _on_chunk(self, chunk: bytes) -> None:
+        if not self._draining:
+            self._lines.feed(chunk)
+        if len(chunk) == CHUNK and (self._draining or self._lines.skipping):
+            self._source.rest()
+        elif self._lines.ready and len(self._lines) >= CHUNK:
+            self._source.pause()
+        if self._lines.ready or self._source.ended:
+            self._wake()
+
+    def _item(self, line: bytes | Oversized) -> SessionMessage | Exception | None:
+        if isinstance(line, Oversized):
+            self._spent += LINE_COST
+            return BadMessage(f"a message of {line.size} bytes; at most {self._config.max_message_bytes} are taken")
+        self._spent += LINE_COST + len(line)
+        try:
+            value = loads(line)
+        except ValueError:
+            self._stray(line)
+            return None
+        try:
+            message = decode(value)
+        except BadMessage as bad:
+            self.unparseable += 1
+            self._unparseable_run += 1
+            if self._unparseable_run >= UNPARSEABLE_LIMIT:
+                self._give_up(f"{UNPARSEABLE_LIMIT} messages in a row are not JSON-RPC", str(bad))
+            return bad
+        self._stray_run = self._unparseable_run = 0
+        return SessionMessage(message)
+
+    def _stray(self, line: bytes) -> None:
+        self.stray_lines += 1
+        self._stray_run += 1
+        text = line[:200].decode("utf-8", "replace")
+        now = asyncio.get_running_loop().time()
+        if now >= self._log_after:
+            self._log_after = now + STRAY_LOG_INTERVAL_S
+            log.warning("stray_stdout_line", server=self._config.name, line=text, stray_lines=self.stray_lines)
+        if self._stray_run >= STRAY_LIMIT:
+            self._give_up(f"{STRAY_LIMIT} lines in a row are not JSON", text)
+
+    def _give_up(self, message: str, sample: str) -> None:
+        self.fault = fault(
+            "INVALID_RESPONSE",
+            message,
+            server=self._config.name,
+            error=sample,
+            stray_lines=self.stray_lines,
+            unparseable=self.unparseable,
+        )
+
+
+class MessageWriter(_Stream):
+    """The server's stdin, for any number of tasks that send."""
+
+    def __init__(self, pipe: FileIO, on_broken: Callable[[], None]) -> None:
+        self._pipe = pipe
+        self._on_broken = on_broken
+        self._turn = anyio.Lock(fast_acquire=True)
+        self._unwritten = memoryview(b"")
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Returns when the bytes are in the pipe, however long the server takes to make room.
+
+        A cancelled send has sent nothing, or the rest goes out before the next message: a line is never torn.
+        Raises BrokenResourceError when the server takes no more, ClosedResourceError when closed from this side.
+        """
+        line = encode(item.message)
+        async with self._turn:
+            await self._flush()
+            self._unwritten = memoryview(line)
+            try:
+                await self._flush()
+            finally:
+                if len(self._unwritten) == len(line):
+                    self._unwritten = memoryview(b"")
+
+    async def aclose(self) -> None:
+        """Closes the server's stdin, by which the protocol asks it to end."""
+        if not self.closed:
+            self.closed = True
+            anyio.notify_closing(self._pipe)
+            self._pipe.close()
+
+    async def _flush(self) -> None:
+        while self._unwritten:
+            if self.closed:
+                raise anyio.ClosedResourceError
+            try:
+                written = self._pipe.write(self._unwritten)
+            except OSError:
+                self._on_broken()
+                raise anyio.BrokenResourceError from None
+            if written is None:
+                await anyio.wait_writable(self._pipe)
+            else:
+                self._unwritten = self._unwritten[written:]
+
+
+class _Tail:
+    """The last lines of stderr."""
+
+    def __init__(self, pipe: FileIO) -> None:
+        self._kept: deque[bytes] = deque(maxlen=TAIL_LINES)
+        self._begun = b""
+        self._source = _Source(pipe, self._on_chunk)
+
+    def lines(self) -> tuple[str, ...]:
+        kept = [*self._kept, self._begun] if self._begun else self._kept
+        return tuple(line.decode("utf-8", "replace")[:TAIL_CHARACTERS] for line in kept)[-TAIL_LINES:]
+
+    def close(self) -> None:
+        self._source.close()
+
+    def _on_chunk(self, chunk: bytes) -> None:
+        *ended, begun = (self._begun + chunk).rsplit(b"\n", TAIL_LINES)
+        self._kept.extend(_cut(line.removesuffix(b"\r")) for line in ended)
+        self._begun = _cut(begun)
+        if len(chunk) == CHUNK:
+            self._source.rest()
+
+
+def _cut(line: bytes) -> bytes:
+    """As many bytes as the characters that are kept can take."""
+    return line[: 4 * TAIL_CHARACTERS]
 
 
 class StdioStreams:
     """An open stdio transport.
 
-    `read` ends (EndOfStream) when the server's stdout does, when its stdin breaks, or when what it writes is no
-    JSON-RPC any more: then `fault` says so. `write.send` returns when the bytes are in the pipe, and raises
-    BrokenResourceError when the server no longer takes any.
+    `read` ends when the server's stdout does, when its stdin breaks, or when what it writes is not JSON-RPC any more:
+    then `fault` says so. `pid` is the server's own.
     """
 
-    read: ReadStream[SessionMessage | Exception]
-    write: WriteStream[SessionMessage]
-    pid: int
-    fault: Fault | None
-    stray_lines: int
-    unparseable: int
+    def __init__(self, process: ServerProcess, config: ServerConfig) -> None:
+        self.pid = process.pid
+        self.read = MessageReader(process.stdout, config)
+        self.write = MessageWriter(process.stdin, self.read.end_after_what_is_there)
+        self._stderr = _Tail(process.stderr)
+        self._process = process
+
+    @property
+    def fault(self) -> Fault | None:
+        """Why the hub stopped reading, when what the server wrote was the reason."""
+        return self.read.fault
+
+    @property
+    def stray_lines(self) -> int:
+        """Lines on stdout that were not JSON."""
+        return self.read.stray_lines
+
+    @property
+    def unparseable(self) -> int:
+        """Lines on stdout that were JSON, but not JSON-RPC."""
+        return self.read.unparseable
 
     def stderr_tail(self) -> tuple[str, ...]:
         """The last lines of the server's stderr: at most 50, of at most 2000 characters each."""
-        ...
+        return self._stderr.lines()
 
     async def wait_exit(self) -> ExitStatus:
         """Returns when the server process has ended, however it did."""
-        ...
+        return await self._process.wait_exit()
+
+    async def close(self) -> None:
+        """Ends the process and all that it started; bounded, and not to be cancelled."""
+        self.read.drain()
+        with anyio.CancelScope(shield=True):
+            await self.write.aclose()
+            await self._process.stop()
+        self._stderr.close()
+        self.read.close()
 
 
 @asynccontextmanager
@@ -62,5 +380,9 @@ async def stdio_transport(config: ServerConfig) -> AsyncGenerator[StdioStreams]:
     stdin is closed, 2 s later SIGTERM, 2 s later SIGKILL.
     Raises UpstreamError: COMMAND_NOT_FOUND, COMMAND_NOT_EXECUTABLE, WORKING_DIRECTORY_INVALID, START_FAILED.
     """
-    raise NotImplementedError
-    yield
+    process = await ServerProcess.start(config)
+    streams = StdioStreams(process, config)
+    try:
+        yield streams
+    finally:
+        await streams.close()

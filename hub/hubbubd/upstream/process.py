@@ -1,0 +1,234 @@
+"""A server's process with its pipes: started through a reaper, and gone with all its descendants afterwards."""
+
+import asyncio
+import errno
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass
+from functools import partial
+from io import FileIO
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from hubbubd.config import ServerConfig
+from hubbubd.errors import UpstreamError
+from hubbubd.upstream.faults import error
+
+REAPER = Path(__file__).with_name("reaper.py")
+INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "LC_ALL")
+MARK = "HUBBUB_CONNECTION"
+
+EXIT_GRACE_S = 2.0  # for the server to end by itself once its stdin is closed
+SWEEP_LIMIT_S = 7.0  # the reaper's own 2 s between SIGTERM and SIGKILL, and time for a busy machine
+WAIT_LIMIT_S = 2.0
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ExitStatus:
+    """How a server process ended: one of the two, or neither when nobody saw it."""
+
+    code: int | None = None
+    signal: int | None = None
+
+    def __str__(self) -> str:
+        if self.signal is not None:
+            return f"ended by signal {self.signal}"
+        return "ended" if self.code is None else f"ended with exit code {self.code}"
+
+
+class ServerProcess:
+    """A running server. The pipes do not block; whoever owns the process reads and writes them."""
+
+    def __init__(self, mark: str) -> None:
+        self.pid = 0
+        self.exit = ExitStatus()
+        self._mark = mark
+        self._settled = anyio.Event()  # started, or known not to
+        self._exited = anyio.Event()
+        self._released = anyio.Event()  # the control socket's other end is closed: the reaper is gone
+        self._failure: tuple[str, int] | None = None
+        self._swept = False
+        self._reports = b""
+        self._loop = asyncio.get_running_loop()
+        self._owned = ExitStack()
+
+    @classmethod
+    async def start(cls, config: ServerConfig) -> "ServerProcess":
+        """Returns when the server's program runs. Raises UpstreamError as `stdio_transport` says."""
+        process = cls(uuid.uuid4().hex)
+        async with AsyncExitStack() as undo:
+            try:
+                undo.callback(process._owned.close)
+                await process._spawn(config)
+            except OSError as exc:
+                raise _error(config, "START_FAILED", str(exc)) from None
+            except ValueError as exc:  # a command or a variable that no process can be given
+                raise _error(config, "START_FAILED", str(exc), retryable=False) from None
+            undo.push_async_callback(process.stop)
+            await process._settled.wait()
+            if process._failure:
+                raise _not_started(config, *process._failure)
+            if not process.pid:
+                raise _error(config, "START_FAILED", "its reaper ended early")
+            undo.pop_all()
+        return process
+
+    async def _spawn(self, config: ServerConfig) -> None:
+        with ExitStack() as theirs:
+            stdin, self.stdin = _pipe(theirs, self._owned, towards_us=False)
+            stdout, self.stdout = _pipe(theirs, self._owned, towards_us=True)
+            stderr, self.stderr = _pipe(theirs, self._owned, towards_us=True)
+            ours, control = socket.socketpair()
+            self._control = self._owned.enter_context(ours)
+            theirs.enter_context(control)
+            environ = _environ_file({**_inherited(), **config.env, MARK: self._mark})
+            theirs.callback(os.close, environ)
+            # Isolated, and with an empty environment: what the server's variables say must not change the reaper.
+            reaper = [sys.executable, "-I", "-S", "-X", "utf8", os.fspath(REAPER)]
+            start = partial(
+                subprocess.Popen[bytes],
+                [
+                    *reaper,
+                    str(control.fileno()),
+                    str(environ),
+                    config.cwd or "",
+                    cast("str", config.command),
+                    *config.args,
+                ],
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                pass_fds=(control.fileno(), environ),
+                env={},
+                start_new_session=True,
+            )
+            self._reaper = await anyio.to_thread.run_sync(start)
+        self._control.setblocking(False)
+        self._loop.add_reader(self._control.fileno(), self._on_report)
+
+    def _on_report(self) -> None:
+        try:
+            chunk = self._control.recv(4096)
+        except BlockingIOError:
+            return
+        except OSError:
+            chunk = b""
+        *reports, self._reports = (self._reports + chunk).split(b"\n")
+        for report in reports:
+            word, *values = report.decode().split()
+            if word == "started":
+                self.pid = int(values[0])
+                self._settled.set()
+            elif word == "failed":
+                self._failure = values[0], int(values[1])
+            elif word == "exited":
+                code = os.waitstatus_to_exitcode(int(values[0]))
+                self.exit = ExitStatus(code=code) if code >= 0 else ExitStatus(signal=-code)
+                self._exited.set()
+            else:
+                self._swept = True
+        if not chunk:
+            self._loop.remove_reader(self._control.fileno())
+            for event in (self._settled, self._exited, self._released):
+                event.set()
+
+    async def wait_exit(self) -> ExitStatus:
+        """Returns when the server process has ended, however it did."""
+        await self._exited.wait()
+        return self.exit
+
+    async def stop(self) -> None:
+        """Returns when no process is left; bounded, and not to be cancelled. Drain stdout and stderr meanwhile."""
+        with anyio.CancelScope(shield=True):
+            self.stdin.close()
+            with anyio.move_on_after(EXIT_GRACE_S):
+                await self._exited.wait()
+            if not self._released.is_set():
+                self._control.shutdown(socket.SHUT_WR)
+            with anyio.move_on_after(SWEEP_LIMIT_S):
+                await self._released.wait()
+            if not self._released.is_set():
+                log.warning("reaper_stuck", pid=self.pid)
+                self._loop.remove_reader(self._control.fileno())
+                self._reaper.kill()
+            if not self._swept:
+                await anyio.to_thread.run_sync(_kill_marked, self._mark)
+            await anyio.to_thread.run_sync(self._reaper.wait)
+            self._owned.close()
+
+
+def _inherited() -> dict[str, str]:
+    return {name: value for name in INHERITED if (value := os.environ.get(name)) is not None}
+
+
+def _pipe(theirs: ExitStack, ours: ExitStack, *, towards_us: bool) -> tuple[int, FileIO]:
+    """Their end, and ours, which does not block."""
+    read, write = os.pipe()
+    mine, other = (read, write) if towards_us else (write, read)
+    theirs.callback(os.close, other)
+    os.set_blocking(mine, False)
+    return other, ours.enter_context(FileIO(mine, "rb" if towards_us else "wb"))
+
+
+def _environ_file(environ: dict[str, str]) -> int:
+    """A descriptor to read the variables from, which unlike arguments nobody else can. Raises ValueError."""
+    entries: list[bytes] = []
+    for name, value in environ.items():
+        if not name or "=" in name or "\0" in name + value:
+            raise ValueError(f"environment variable {name!r} cannot be set")
+        entries.append(os.fsencode(f"{name}={value}"))
+    descriptor = os.memfd_create("environ")
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(b"\0".join(entries))
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def _kill_marked(mark: str) -> None:
+    """Ends what a killed reaper could not: every process that still has its connection's mark."""
+    entry = f"{MARK}={mark}".encode()
+    for _ in range(100):
+        names = (path.name for path in Path("/proc").iterdir())
+        left = [int(name) for name in names if name.isdecimal() and entry in _environ_of(int(name))]
+        if not left:
+            return
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                continue
+        time.sleep(0.01)
+
+
+def _environ_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""
+
+
+def _not_started(config: ServerConfig, stage: str, number: int) -> UpstreamError:
+    if stage == "cwd":
+        return _error(config, "WORKING_DIRECTORY_INVALID", os.strerror(number), cwd=config.cwd)
+    if number in (errno.ENOENT, errno.ENOTDIR):
+        return _error(config, "COMMAND_NOT_FOUND", os.strerror(number))
+    if number in (errno.EACCES, errno.ENOEXEC, errno.EISDIR):
+        return _error(config, "COMMAND_NOT_EXECUTABLE", os.strerror(number))
+    return _error(config, "START_FAILED", os.strerror(number))
+
+
+def _error(config: ServerConfig, code: str, problem: str, **details: Any) -> UpstreamError:
+    where = config.cwd if "cwd" in details else config.command
+    return error(code, f"{where!r}: {problem}", server=config.name, command=config.command, error=problem, **details)
