@@ -12,9 +12,7 @@ def delay_s(attempt: int, steps: Sequence[float], ceiling_s: float, jitter: floa
     The configured steps come first; after the last one the delay doubles up to `ceiling_s`, which also bounds
     the steps. `jitter` is a random number from 0 to 1.
     """
-    if attempt <= len(steps):
-        base = steps[max(attempt, 1) - 1]
-    else:
-        # The exponent is bounded: a server that has been away for months must not overflow a float.
-        base = steps[-1] * 2.0 ** min(attempt - len(steps), 64)
+    # The exponent is bounded: a server that has been away for months must not overflow a float.
+    doubled = min(max(attempt - len(steps), 0), 64)
+    base = steps[min(max(attempt, 1), len(steps)) - 1] * 2.0**doubled
     return min(base, ceiling_s) * (1 + JITTER * jitter)

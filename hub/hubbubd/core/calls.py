@@ -94,7 +94,7 @@ def move(call: Call, state: CallState, now: float) -> Call:
     if state not in TRANSITIONS[call.state]:
         raise IllegalTransition(call.state, state)
     if state is CallState.IN_PROGRESS:
-        return replace(call, state=state, started_at=call.started_at or now)
+        return replace(call, state=state, started_at=now if call.started_at is None else call.started_at)
     return replace(call, state=state, completed_at=now if state in ENDED else None)
 
 
@@ -131,7 +131,7 @@ class CallClock:
 
     def out_of_total(self, now: float) -> bool:
         """Whether it is the absolute maximum that has run out."""
-        return not self._holds and now - self._since >= self.max_s
+        return not self._holds and now >= self._since + self.max_s
 
     def restart(self, now: float) -> None:
         """Gives the call its whole time without progress again: it was sent, or the server reported progress."""

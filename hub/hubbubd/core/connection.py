@@ -150,7 +150,7 @@ def plan(
         raise IllegalTransition(connection.state, event)
     effects = EFFECTS.get(event, ())
     if state is State.ERROR:
-        return _failed(connection, event, now, policy, fault or UNKNOWN_FAULT, jitter, effects)
+        return _failed(connection, now, policy, fault or UNKNOWN_FAULT, jitter, effects)
     match event:
         case Event.CONNECT:
             after = Connection(state=state)
@@ -161,22 +161,24 @@ def plan(
         case Event.CLEANUP_COMPLETE:
             after = Connection(state=state)
         case _:
-            after = replace(connection, state=state, next_retry_at=None, connected_at=None)
+            attempt = 0 if _was_stable(connection, now, policy) else connection.attempt
+            after = replace(connection, state=state, attempt=attempt, next_retry_at=None, connected_at=None)
     return after, effects
+
+
+def _was_stable(connection: Connection, now: float, policy: RetryPolicy) -> bool:
+    return connection.connected_at is not None and now - connection.connected_at >= policy.stable_after_s
 
 
 def _failed(
     connection: Connection,
-    event: Event,
     now: float,
     policy: RetryPolicy,
     fault: Fault,
     jitter: float,
     effects: tuple[Effect, ...],
 ) -> tuple[Connection, tuple[Effect, ...]]:
-    was_up_since = connection.connected_at if event is Event.CONNECTION_LOST else None
-    stable = was_up_since is not None and now - was_up_since >= policy.stable_after_s
-    attempt = (0 if stable else connection.attempt) + 1
+    attempt = (0 if _was_stable(connection, now, policy) else connection.attempt) + 1
     if not policy.allows(fault, attempt):
         return Connection(state=State.ERROR, attempt=attempt, fault=fault), (*effects, Effect.GIVE_UP)
     wait_s = backoff.delay_s(attempt, policy.backoff_s, policy.backoff_max_s, jitter)

@@ -5,8 +5,10 @@ keywords the specification names are used to validate, so a hostile schema can n
 nor smuggle in anything slow.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, cast
 
 import jsonschema_rs
@@ -16,6 +18,9 @@ from hubbubd.core.inbox import Answer, RequestKind
 from hubbubd.errors import InvalidArgument
 
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
+MAX_VIOLATIONS = 20
+MAX_PATH_CHARS = 100
+MAX_PROBLEM_CHARS = 200
 REJECTED = -1
 """The error code of a sampling that a person refused (MCP client/sampling)."""
 
@@ -86,7 +91,10 @@ def build_answer(kind: RequestKind, request: Mapping[str, Any], given: Given) ->
             return refusal(message)
         case Result(result):
             answer = _checked_result(kind, request, result)
-    encoded = payload.dumps(answer)
+    try:
+        encoded = payload.dumps(answer)
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise InvalidArgument.field("answer", f"is not JSON: {exc}") from None
     if len(encoded) > MAX_ANSWER_BYTES:
         raise InvalidArgument.field("answer", f"is {len(encoded)} bytes long; at most {MAX_ANSWER_BYTES} are taken")
     return Answer(payload=encoded)
@@ -136,8 +144,7 @@ def _elicit(result: dict[str, Any], kind: RequestKind, request: Mapping[str, Any
 
 
 def _schema_of(request: Mapping[str, Any]) -> Mapping[str, Any]:
-    schema = request.get("requestedSchema")
-    return cast("Mapping[str, Any]", schema) if isinstance(schema, Mapping) else {}
+    return _object(request.get("requestedSchema"))
 
 
 _STRING = ("minLength", "maxLength", "format", "enum")
@@ -148,20 +155,35 @@ _PRIMITIVE: dict[str, Any] = {"type": ["string", "number", "boolean", "array"], 
 
 
 def fill_in(schema: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
-    """The content with the defaults of omitted fields, checked. Raises InvalidArgument, one violation a field."""
+    """The content with the defaults of omitted fields, checked. Raises InvalidArgument with violations.
+
+    A default of null says that there is none: content has only strings, numbers, booleans and lists of strings.
+    """
     properties = _properties(schema)
-    filled = dict(content)
-    for name, field in properties.items():
-        if name not in filled and "default" in field:
-            filled[name] = field["default"]
+    defaults = {
+        name: field["default"]
+        for name, field in properties.items()
+        if name not in content and field.get("default") is not None
+    }
+    filled = {**content, **defaults}
     violations = [(f"content.{name}", "is not a field of this form") for name in filled if name not in properties]
-    checker = jsonschema_rs.validator_for(flat_schema(schema), validate_formats=True)
-    for error in checker.iter_errors(filled):
-        path = ".".join(["content", *(str(step) for step in error.instance_path)])
-        violations.append((path, error.message))
-    if violations:
-        raise InvalidArgument.fields(tuple(violations))
+    try:
+        # Masked: what a person gave does not belong in an error's text.
+        checker = jsonschema_rs.validator_for(flat_schema(schema), validate_formats=True, mask="")
+        violations += [_violation(error, defaults) for error in islice(checker.iter_errors(filled), MAX_VIOLATIONS)]
+    except ValueError as exc:
+        raise InvalidArgument.field("content", f"cannot be checked: {exc}"[:MAX_PROBLEM_CHARS]) from None
+    _refuse_if(violations)
     return filled
+
+
+def _violation(error: jsonschema_rs.ValidationError, defaults: Mapping[str, Any]) -> tuple[str, str]:
+    if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Required):
+        return f"content.{error.kind.property}", "is required"
+    steps, problem = error.instance_path, error.message.strip()
+    if steps and steps[0] in defaults:
+        problem = f"the form's own default {problem}; give a value"
+    return ".".join(["content", *map(str, steps)]), problem
 
 
 def flat_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,8 +192,7 @@ def flat_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     A field of a shape that it does not allow takes any primitive value: the form can still be answered.
     """
     properties = _properties(schema)
-    required = schema.get("required")
-    names = cast("list[Any]", required) if isinstance(required, list) else []
+    names = _list(schema.get("required"))
     return {
         "type": "object",
         "properties": {name: _field(field) for name, field in properties.items()},
@@ -180,16 +201,19 @@ def flat_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _properties(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    properties = schema.get("properties")
-    if not isinstance(properties, Mapping):
-        return {}
-    fields = cast("Mapping[str, Any]", properties)
-    return {
-        name: cast("Mapping[str, Any]", field) if isinstance(field, Mapping) else {} for name, field in fields.items()
-    }
+    return {name: _object(field) for name, field in _object(schema.get("properties")).items()}
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
 
 
 def _field(field: Mapping[str, Any]) -> dict[str, Any]:
+    field = _without_null(field)
     match field.get("type"):
         case "string":
             return {"type": "string", **_choices(field, "oneOf"), **_keywords(field, _STRING)}
@@ -198,24 +222,22 @@ def _field(field: Mapping[str, Any]) -> dict[str, Any]:
         case "boolean":
             return {"type": "boolean"}
         case "array":
-            items = field.get("items")
-            item = cast("Mapping[str, Any]", items) if isinstance(items, Mapping) else {}
+            item = _object(field.get("items"))
             choice = {"type": "string", **_choices(item, "anyOf"), **_keywords(item, ("enum",))}
             return {"type": "array", "items": choice, **_keywords(field, _ARRAY)}
         case _:
             return _PRIMITIVE
 
 
+def _without_null(field: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An optional field as schema generators write it, `anyOf: [X, null]`, is a field of shape X."""
+    shapes = [shape for shape in map(_object, _list(field.get("anyOf"))) if shape.get("type") != "null"]
+    return shapes[0] if len(shapes) == 1 and "type" not in field else field
+
+
 def _choices(field: Mapping[str, Any], keyword: str) -> dict[str, Any]:
-    options = field.get(keyword)
-    if not isinstance(options, list):
-        return {}
-    values = [cast("Mapping[str, Any]", o)["const"] for o in cast("list[Any]", options) if _is_choice(o)]
-    return {"enum": values} if values else {}
-
-
-def _is_choice(option: object) -> bool:
-    return isinstance(option, Mapping) and isinstance(cast("Mapping[str, Any]", option).get("const"), str)
+    values = [option.get("const") for option in map(_object, _list(field.get(keyword)))]
+    return _keywords({"enum": values}, ("enum",))
 
 
 def _keywords(field: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
@@ -225,11 +247,13 @@ def _keywords(field: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any
 def _well_formed(keyword: str, value: object) -> bool:
     match keyword:
         case "enum":
-            return isinstance(value, list) and bool(value) and all(isinstance(v, str) for v in cast("list[Any]", value))
+            return bool(_list(value)) and all(isinstance(choice, str) for choice in _list(value))
         case "format":
-            return value in _FORMATS
+            return isinstance(value, str) and value in _FORMATS
         case "minimum" | "maximum":
-            return isinstance(value, int | float) and not isinstance(value, bool)
+            if isinstance(value, float):
+                return math.isfinite(value)
+            return isinstance(value, int) and not isinstance(value, bool)
         case "uniqueItems":
             return isinstance(value, bool)
         case _:
@@ -242,13 +266,14 @@ def _check_message(result: Mapping[str, Any]) -> None:
         violations.append(("result.role", "must be user or assistant"))
     if not isinstance(result.get("model"), str):
         violations.append(("result.model", "must name the model that answered"))
+    if not isinstance(result.get("stopReason", ""), str):
+        violations.append(("result.stopReason", "must be a string"))
     content = result.get("content")
     blocks = cast("list[Any]", content) if isinstance(content, list) else [content]
     for at, block in enumerate(blocks):
         path = f"result.content.{at}" if isinstance(content, list) else "result.content"
         violations += _check_block(path, block)
-    if violations:
-        raise InvalidArgument.fields(tuple(violations))
+    _refuse_if(violations)
 
 
 _BLOCKS: Mapping[str, tuple[tuple[str, type], ...]] = {
@@ -261,7 +286,7 @@ _BLOCKS: Mapping[str, tuple[tuple[str, type], ...]] = {
 
 
 def _check_block(path: str, block: object) -> list[tuple[str, str]]:
-    fields = cast("Mapping[str, Any]", block) if isinstance(block, Mapping) else {}
+    fields = _object(block)
     kind = fields.get("type")
     expected = _BLOCKS.get(kind) if isinstance(kind, str) else None
     if expected is None:
@@ -274,10 +299,21 @@ def _check_block(path: str, block: object) -> list[tuple[str, str]]:
 
 
 def _check_roots(result: Mapping[str, Any]) -> None:
-    roots = result.get("roots")
-    if not isinstance(roots, list):
+    if not isinstance(result.get("roots"), list):
         raise InvalidArgument.field("result.roots", "must be a list")
-    for at, root in enumerate(cast("list[Any]", roots)):
-        uri = cast("Mapping[str, Any]", root).get("uri") if isinstance(root, Mapping) else None
+    violations: list[tuple[str, str]] = []
+    for at, root in enumerate(map(_object, _list(result["roots"]))):
+        uri = root.get("uri")
         if not isinstance(uri, str) or not uri.startswith("file://"):
-            raise InvalidArgument.field(f"result.roots.{at}.uri", "must be a file:// URI")
+            violations.append((f"result.roots.{at}.uri", "must be a file:// URI"))
+        if not isinstance(root.get("name", ""), str):
+            violations.append((f"result.roots.{at}.name", "must be a string"))
+    _refuse_if(violations)
+
+
+def _refuse_if(violations: list[tuple[str, str]]) -> None:
+    """Raises InvalidArgument with the first violations, shortened: they travel in an error's metadata."""
+    if violations:
+        raise InvalidArgument.fields(
+            tuple((path[:MAX_PATH_CHARS], problem[:MAX_PROBLEM_CHARS]) for path, problem in violations[:MAX_VIOLATIONS])
+        )

@@ -118,14 +118,14 @@ def claim(request: PendingRequest, claim_id: str, by: str, ttl_s: float, now: fl
         raise FailedPrecondition(
             f"{holder.by} has claimed this request", reason="ALREADY_CLAIMED", metadata={"claimed_by": holder.by}
         )
-    return replace(request, claim=Claim(id=claim_id, by=by, expires_at=now + _lease(ttl_s)))
+    return replace(request, claim=Claim(id=claim_id, by=by, expires_at=_lease_end(request, ttl_s, now)))
 
 
 def renew(request: PendingRequest, claim_id: str, ttl_s: float, now: float) -> PendingRequest:
     """Leased for longer. Raises FailedPrecondition."""
     _must_be_open(request, now)
     held = _must_hold(request, claim_id, now)
-    return replace(request, claim=replace(held, expires_at=now + _lease(ttl_s)))
+    return replace(request, claim=replace(held, expires_at=_lease_end(request, ttl_s, now)))
 
 
 def release(request: PendingRequest, claim_id: str, now: float) -> PendingRequest:
@@ -214,8 +214,9 @@ def overdue(request: PendingRequest, now: float) -> bool:
     return request.state is RequestState.OPEN and request.deadline is not None and now >= request.deadline
 
 
-def _lease(ttl_s: float) -> float:
-    return min(ttl_s or DEFAULT_CLAIM_S, MAX_CLAIM_S)
+def _lease_end(request: PendingRequest, ttl_s: float, now: float) -> float:
+    lapses_at = now + min(ttl_s if ttl_s > 0 else DEFAULT_CLAIM_S, MAX_CLAIM_S)
+    return lapses_at if request.deadline is None else min(lapses_at, request.deadline)
 
 
 def _must_be_open(request: PendingRequest, now: float) -> None:

@@ -6,6 +6,7 @@ A receiver task is one the hub holds for a server. It stays `working` while the 
 `input_required` would mean that the server must give something.
 """
 
+import math
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -88,8 +89,10 @@ class Task:
 
 def lifetime_ms(asked: object, default_s: float) -> int:
     """The actual ttl for a requested one, in milliseconds: within the floor and the ceiling."""
-    seconds = asked / 1000 if isinstance(asked, int | float) and not isinstance(asked, bool) else default_s
-    return int(min(max(seconds, TTL_FLOOR_S), TTL_CEILING_S) * 1000)
+    wanted_ms = default_s * 1000
+    if isinstance(asked, int | float) and not isinstance(asked, bool) and asked == asked:  # NaN is unlike itself
+        wanted_ms = asked
+    return int(min(max(wanted_ms, TTL_FLOOR_S * 1000), TTL_CEILING_S * 1000))
 
 
 def move(task: Task, status: TaskStatus, now: float, message: str | None = None) -> Task:
@@ -158,9 +161,10 @@ def _decode_cursor(cursor: object) -> tuple[float, str]:
     if not isinstance(cursor, str):
         raise ValueError("a cursor is a string")
     created_at, separator, task_id = urlsafe_b64decode(cursor.encode()).decode().partition(" ")
-    if not separator:
+    position = float(created_at), task_id
+    if not separator or not math.isfinite(position[0]):
         raise ValueError("not a cursor")
-    return float(created_at), task_id
+    return position
 
 
 def _iso(at: float) -> str:
