@@ -1,9 +1,117 @@
 """What every test shares."""
 
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
 import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+START_LIMIT_S = 30
+STOP_LIMIT_S = 5
 
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     """Plain asyncio; it also keeps the anyio plugin from running each test on every backend."""
     return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def peer_scripts() -> Path:
+    """The directory of the servers that the tests bring along."""
+    return REPOSITORY / "tests" / "peers"
+
+
+@pytest.fixture(scope="session")
+def mcp1_python() -> str:
+    """A Python with the first generation of the MCP SDK and published servers."""
+    return str(_installed("mcp1/bin/python"))
+
+
+@pytest.fixture(scope="session")
+def everything_command() -> list[str]:
+    """How to start the reference server; add `stdio` or `streamableHttp` (which reads PORT)."""
+    script = "node/node_modules/@modelcontextprotocol/server-everything/dist/index.js"
+    return [str(_installed("node/node")), str(_installed(script))]
+
+
+def _installed(path: str) -> Path:
+    found = Path(os.environ.get("HUBBUB_PEERS") or REPOSITORY / ".peers") / path
+    if not found.exists():
+        pytest.fail(f"{found} is missing: run `make peers`", pytrace=False)
+    return found
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port of 127.0.0.1 where nobody listens."""
+    return _free_port()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@dataclass(frozen=True, slots=True)
+class HttpPeer:
+    """A server process that listens; `url` has no path."""
+
+    url: str
+    port: int
+    process: subprocess.Popen[bytes]
+
+    def stop(self) -> None:
+        """Ends the process, with force when it does not end by itself. Harmless when it has ended."""
+        self.process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(STOP_LIMIT_S)
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def http_peer(tmp_path: Path) -> Iterator[Callable[..., HttpPeer]]:
+    """Starts a server that reads PORT: `http_peer(command, port=None, env={})`; returns once it listens."""
+    with ExitStack() as started:
+
+        def start(command: Sequence[str], port: int | None = None, env: Mapping[str, str] | None = None) -> HttpPeer:
+            return started.enter_context(_listening(command, port or _free_port(), env or {}, tmp_path))
+
+        yield start
+
+
+@contextmanager
+def _listening(command: Sequence[str], port: int, env: Mapping[str, str], log_dir: Path) -> Iterator[HttpPeer]:
+    log = log_dir / f"peer-{port}.log"
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command,
+            env=os.environ | env | {"PORT": str(port)},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+    peer = HttpPeer(f"http://127.0.0.1:{port}", port, process)
+    try:
+        give_up = time.monotonic() + START_LIMIT_S
+        while not _accepts(port):
+            if process.poll() is not None or time.monotonic() > give_up:
+                pytest.fail(f"{command} does not listen:\n{log.read_text(errors='replace')}", pytrace=False)
+            time.sleep(0.02)
+        yield peer
+    finally:
+        peer.stop()
+
+
+def _accepts(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
