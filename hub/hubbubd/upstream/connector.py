@@ -1,0 +1,104 @@
+"""Opens links: the runtime's way into this room."""
+
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import PurePath
+from typing import Final
+
+import anyio
+
+from hubbubd.config import ServerConfig, VariableNotSet, resolve
+from hubbubd.errors import ConfigError, Fault, UpstreamError
+from hubbubd.upstream import faults
+from hubbubd.upstream.http import http_transport, sse_transport
+from hubbubd.upstream.link import ServerLink
+from hubbubd.upstream.ports import Era, Inbound, Link
+from hubbubd.upstream.stdio import StdioStreams, stdio_transport
+from hubbubd.upstream.streams import Pipe, Transport
+
+EXIT_LIMIT_S: Final = 2.0
+"""Longest wait for the exit status of a process whose stdout has ended."""
+
+_DOWNLOADERS: Final = frozenset({"bunx", "docker", "npm", "npx", "pipx", "pnpm", "podman", "uv", "uvx", "yarn"})
+
+
+class McpConnector:
+    """Implements `ports.Connector` for stdio, streamable HTTP, and HTTP with SSE."""
+
+    @asynccontextmanager
+    async def open(self, config: ServerConfig, inbound: Inbound, era: Era | None) -> AsyncGenerator[Link]:
+        """As `ports.Connector`. `${VAR}` references are resolved here, from the environment of this moment."""
+        resolved = _resolved(config)
+        link = ServerLink(resolved, inbound, _transport(resolved))
+        outcome: BaseException | None = None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(link.hold)
+            try:
+                with anyio.move_on_after(resolved.connect_timeout_s) as limit:
+                    await link.connect(era)
+                if limit.cancelled_caught:
+                    raise _too_slow(resolved, link)
+                yield link
+            except BaseException as exc:  # noqa: BLE001 - raised below: the group would wrap it
+                outcome = exc
+            finally:
+                await link.close()
+        if outcome is not None:
+            raise outcome
+
+
+def _resolved(config: ServerConfig) -> ServerConfig:
+    try:
+        return resolve(config, os.environ)
+    except VariableNotSet as exc:
+        raise faults.error("VARIABLE_NOT_SET", str(exc), variable=exc.variable) from None
+    except ConfigError as exc:
+        raise faults.error("CONFIG_INVALID", str(exc)) from None
+
+
+def _transport(config: ServerConfig) -> Transport:
+    match config.transport:
+        case "stdio":
+            return lambda _: _stdio(config)
+        case "http":
+            return partial(http_transport, config)
+        case "sse":
+            return partial(sse_transport, config)
+
+
+@asynccontextmanager
+async def _stdio(config: ServerConfig) -> AsyncGenerator[Pipe]:
+    async with stdio_transport(config) as streams:
+        yield Pipe(
+            read=streams.read,
+            write=streams.write,
+            receipts=False,
+            why_ended=partial(_why_ended, streams),
+            pid=streams.pid,
+            stderr_tail=streams.stderr_tail,
+        )
+
+
+async def _why_ended(streams: StdioStreams) -> Fault:
+    if streams.fault is not None:
+        return streams.fault
+    stderr = list(streams.stderr_tail())
+    with anyio.move_on_after(EXIT_LIMIT_S):
+        status = await streams.wait_exit()
+        stderr = list(streams.stderr_tail())
+        how = f"exit code {status.code}" if status.signal is None else f"signal {status.signal}"
+        note = f"the process ended, {how}"
+        return faults.fault("CONNECTION_LOST", note, exit_code=status.code, signal=status.signal, stderr=stderr)
+    return faults.fault("CONNECTION_LOST", "the process closed its stdout", stderr=stderr)
+
+
+def _too_slow(config: ServerConfig, link: Link) -> UpstreamError:
+    hint = None
+    if config.command is not None and PurePath(config.command).stem in _DOWNLOADERS:
+        hint = "a first start may have to download: raise connect_timeout_s, or start it once by hand"
+    waited = config.connect_timeout_s
+    note = f"after {waited:g} s" + (f"; {hint}" if hint else "")
+    stderr = list(link.stderr_tail()) or None
+    return faults.error("CONNECTION_TIMEOUT", note, elapsed_s=waited, stderr=stderr, hint=hint)

@@ -1,0 +1,225 @@
+"""JSON-RPC under a link. The only module that holds the SDK's dispatcher, whose lifecycle may change within 2.x."""
+
+from collections.abc import Callable, Mapping
+from contextvars import Context
+from itertools import count
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import anyio
+from anyio.abc import TaskStatus
+from mcp.shared.dispatcher import CallOptions, DispatchContext
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp.shared.message import SessionMessage
+from mcp.shared.transport_context import TransportContext
+from mcp_types import (
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCNotification,
+    JSONRPCResponse,
+)
+
+from hubbubd.upstream.exchange import CALL, EXCHANGE
+from hubbubd.upstream.ports import ProgressUpdate
+from hubbubd.upstream.stdio import BadMessage
+from hubbubd.upstream.streams import Reading, Writing
+
+OnProgress = Callable[[ProgressUpdate], None]
+
+
+class Serve(Protocol):
+    """Answers one request of the server. Raises MCPError, and nothing else, for an error answer."""
+
+    async def __call__(self, method: str, params: Mapping[str, Any] | None, withdrawn: anyio.Event) -> dict[str, Any]:
+        """The result; `withdrawn` is set when the server takes the request back."""
+        ...
+
+
+class Wire:
+    """Requests, answers and notifications over one transport's streams.
+
+    Every notification is taken on the receive path, in order, and without a task of its own: `notice` and the
+    callbacks for progress must not block. `unusable` is told about each item that is no message.
+    """
+
+    def __init__(
+        self,
+        read: Reading,
+        write: Writing,
+        *,
+        receipts: bool,
+        serve: Serve,
+        notice: Callable[[str, dict[str, Any], str | None], None],
+        unusable: Callable[[Exception], None],
+    ) -> None:
+        self._inlet = _Inlet(read)
+        self._serve = serve
+        self._notice = notice
+        self._unusable = unusable
+        self._tokens = count(1)
+        self._progress: dict[str, OnProgress] = {}
+        self._dispatcher = JSONRPCDispatcher[TransportContext](
+            self._inlet, _Outlet(write, receipts), on_stream_exception=self._on_stream_exception
+        )
+
+    async def run(self, *, task_status: TaskStatus[None]) -> None:
+        """Receives until the stream ends; what waits for a response then gets CONNECTION_CLOSED."""
+        await self._dispatcher.run(self._on_request, _consumed, self._on_notification, task_status=task_status)
+
+    async def request(
+        self,
+        method: str,
+        params: dict[str, Any] | None,
+        *,
+        headers: dict[str, str],
+        cancellable: bool = True,
+        on_progress: OnProgress | None = None,
+    ) -> dict[str, Any]:
+        """The raw result. Cancelling the wait tells the server, if `cancellable`. Raises MCPError."""
+        options: CallOptions = {"headers": headers, "cancel_on_abandon": cancellable}
+        if on_progress is None:
+            return await self._dispatcher.send_raw_request(method, params, options)
+        # The SDK would spawn a task per update, which loses their order.
+        token = f"hub-{next(self._tokens)}"
+        self._progress[token] = on_progress
+        given = params or {}
+        meta: dict[str, Any] = {**(given.get("_meta") or {}), "progressToken": token}
+        try:
+            return await self._dispatcher.send_raw_request(method, {**given, "_meta": meta}, options)
+        finally:
+            del self._progress[token]
+
+    async def notify(self, method: str, params: dict[str, Any] | None, headers: dict[str, str]) -> None:
+        """Sends a notification; dropped once the connection has gone."""
+        await self._dispatcher.notify(method, params, {"headers": headers})
+
+    async def _on_request(
+        self, context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        # This runs in a copy of the context of the request on whose stream it came; that one's exchange is not ours.
+        EXCHANGE.set(None)
+        try:
+            return await self._serve(method, params, context.cancel_requested)
+        finally:
+            # The SDK drops the answer to a withdrawn request without writing it.
+            answer = EXCHANGE.get()
+            if answer is not None and context.cancel_requested.is_set():
+                answer.settle("the server withdrew its request")
+
+    def _on_notification(self, method: str, params: Mapping[str, Any] | None) -> bool:
+        received = dict(params or {})
+        if method == "notifications/progress":
+            on_progress = self._progress.get(str(received.get("progressToken")))
+            update = _progress_update(received)
+            if on_progress is not None and update is not None:
+                on_progress(update)
+                return True
+        if method != "notifications/cancelled":  # applied by the dispatcher
+            context = self._inlet.last_context
+            self._notice(method, received, context.get(CALL) if context is not None else None)
+        return True
+
+    async def _on_stream_exception(self, exc: Exception) -> None:
+        self._unusable(exc)
+
+
+async def _consumed(*_: object) -> None:
+    """Never called: every notification is taken by the intercept."""
+
+
+def _progress_update(params: dict[str, Any]) -> ProgressUpdate | None:
+    progress, message = _number(params.get("progress")), params.get("message")
+    if progress is None:
+        return None
+    return ProgressUpdate(progress, _number(params.get("total")), message if isinstance(message, str) else None)
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+class _Inlet:
+    """A read stream on which a response that cannot be used becomes an error for the request it answers."""
+
+    def __init__(self, inner: Reading) -> None:
+        self._inner = inner
+
+    @property
+    def last_context(self) -> Context | None:
+        """The sender's context of the item received last, where the transport keeps it (HTTP)."""
+        return getattr(self._inner, "last_context", None)
+
+    async def receive(self) -> SessionMessage | Exception:
+        item = await self._inner.receive()
+        if isinstance(item, BadMessage) and item.request_id is not None:
+            problem = ErrorData(code=PARSE_ERROR, message=f"Failed to parse the response: {item}")
+            return SessionMessage(JSONRPCError(jsonrpc="2.0", id=item.request_id, error=problem))
+        return item
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> bool | None:
+        await self.aclose()
+        return None
+
+
+class _Outlet:
+    """A write stream that tells, for each answer, whether it was handed over.
+
+    A transport with `receipts` (HTTP) tells it through the exchange itself; over the others sending is handing over.
+    """
+
+    def __init__(self, inner: Writing, receipts: bool) -> None:
+        self._inner = inner
+        self._receipts = receipts
+
+    async def send(self, item: SessionMessage, /) -> None:
+        if isinstance(item.message, JSONRPCResponse | JSONRPCError):
+            await self._send_answer(item)
+        elif isinstance(item.message, JSONRPCNotification):
+            token = EXCHANGE.set(None)
+            try:
+                await self._inner.send(item)
+            finally:
+                EXCHANGE.reset(token)
+        else:
+            await self._inner.send(item)
+
+    async def _send_answer(self, item: SessionMessage) -> None:
+        answer = EXCHANGE.get()
+        try:
+            await self._inner.send(item)
+        except BaseException:
+            if answer is not None:
+                answer.settle("the connection closed before the answer was sent")
+            raise
+        if answer is not None and not self._receipts:
+            answer.settle(None)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> bool | None:
+        await self.aclose()
+        return None

@@ -1,0 +1,253 @@
+"""Revisions: which one a server speaks, and what each request carries in it.
+
+To 2025-11-25 a connection begins with a handshake; from 2026-07-28 on every request says all of it. Which family a
+server belongs to is found by asking `server/discover` first: whatever is no sign of the newer family means the
+handshake. A server of 2024 may ignore the question, so the wait for it is short (PROBE_LIMIT_S, and never more than a
+third of the connect timeout); one that exits on it is known by that, and the next attempt begins with the handshake.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol, TypeVar, cast
+
+import anyio
+from mcp.shared.inbound import (
+    MCP_METHOD_HEADER,
+    MCP_NAME_HEADER,
+    MCP_PROTOCOL_VERSION_HEADER,
+    NAME_BEARING_METHODS,
+    encode_header_value,
+    mcp_param_headers,
+)
+from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    PROTOCOL_VERSION_META_KEY,
+    SERVER_INFO_META_KEY,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    DiscoverResult,
+    InitializeResult,
+    UnsupportedProtocolVersionErrorData,
+)
+from mcp_types.version import (
+    HANDSHAKE_PROTOCOL_VERSIONS,
+    LATEST_HANDSHAKE_VERSION,
+    LATEST_MODERN_VERSION,
+)
+from pydantic import BaseModel, ValidationError
+
+from hubbubd import __version__
+from hubbubd.config import ServerConfig
+from hubbubd.errors import Fault, PeerError, UpstreamError
+from hubbubd.upstream import faults
+from hubbubd.upstream.ports import Era, Hello
+
+PROBE_LIMIT_S: Final = 5.0
+"""Longest wait for `server/discover` from a server not known to answer it."""
+
+CLIENT_INFO: Final = {"name": "hubbub", "title": "Hubbub", "version": __version__}
+
+Stamped = tuple[dict[str, Any] | None, dict[str, str]]
+"""The params to send, and the headers that go with them over HTTP."""
+
+
+class Revision(Protocol):
+    """The revision in force on a connection."""
+
+    @property
+    def version(self) -> str:
+        """As in MCP-Protocol-Version."""
+        ...
+
+    @property
+    def era(self) -> Era:
+        """The family it belongs to."""
+        ...
+
+    def stamp(self, method: str, params: dict[str, Any] | None) -> Stamped:
+        """What a request or notification carries in this revision."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HandshakeRevision:
+    """To 2025-11-25: the handshake has said it all."""
+
+    version: str
+    era: Era = Era.HANDSHAKE
+
+    def stamp(self, method: str, params: dict[str, Any] | None) -> Stamped:
+        """The params as they are; the header names the revision."""
+        return params, {MCP_PROTOCOL_VERSION_HEADER: self.version}
+
+
+@dataclass(frozen=True, slots=True)
+class StatelessRevision:
+    """From 2026-07-28: each request says who asks and what it can do (basic, `_meta`; transports, headers)."""
+
+    version: str
+    capabilities: dict[str, Any]
+    era: Era = Era.STATELESS
+    tool_headers: dict[str, Mapping[tuple[str, ...], str]] = field(default_factory=dict[str, Any])
+    """Per listed tool, which arguments are repeated as headers (`x-mcp-header`)."""
+
+    def stamp(self, method: str, params: dict[str, Any] | None) -> Stamped:
+        """The params with the envelope in `_meta`, and the headers that repeat parts of them."""
+        given = params or {}
+        meta: dict[str, Any] = {
+            **(given.get("_meta") or {}),
+            PROTOCOL_VERSION_META_KEY: self.version,
+            CLIENT_INFO_META_KEY: CLIENT_INFO,
+            CLIENT_CAPABILITIES_META_KEY: self.capabilities,
+        }
+        headers = {MCP_PROTOCOL_VERSION_HEADER: self.version, MCP_METHOD_HEADER: method}
+        name = given.get(NAME_BEARING_METHODS.get(method, ""))
+        if isinstance(name, str):
+            headers[MCP_NAME_HEADER] = encode_header_value(name)
+            if method == "tools/call" and (mapped := self.tool_headers.get(name)):
+                headers.update(mcp_param_headers(mapped, given.get("arguments") or {}))
+        return {**given, "_meta": meta}, headers
+
+
+def capabilities(config: ServerConfig, version: str) -> dict[str, Any]:
+    """What the hub declares to this server in this revision."""
+    declared: dict[str, Any] = {"roots": {}}
+    asks: dict[str, Any] = {}
+    if config.elicitation:
+        declared["elicitation"] = {"form": {}, "url": {}}
+        asks["elicitation"] = {"create": {}}
+    if config.sampling:
+        declared["sampling"] = {"tools": {}}
+        asks["sampling"] = {"createMessage": {}}
+    if config.receiver_tasks and asks and version == LATEST_HANDSHAKE_VERSION:
+        declared["tasks"] = {"list": {}, "cancel": {}, "requests": asks}
+    return declared
+
+
+Ask = Callable[[str, dict[str, Any] | None, dict[str, str]], Awaitable[dict[str, Any]]]
+"""Sends a request of the negotiation, which is never cancelled. Raises PeerError, UpstreamError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Negotiation:
+    """Finds the revision of one new connection. `hint` is the era found last time."""
+
+    config: ServerConfig
+    ask: Ask
+    hint: Era | None
+
+    async def run(self) -> tuple[Hello, Revision]:
+        """What the server said of itself, and the revision in force. Raises UpstreamError."""
+        try:
+            return await self._negotiate()
+        except PeerError as refusal:
+            if refusal.code == UNSUPPORTED_PROTOCOL_VERSION:
+                raise _mismatch(refusal.message, _supported(refusal)) from None
+            said = {"code": refusal.code, "message": refusal.message, "data": refusal.data}
+            note = f"it refused the handshake: {refusal.message}"
+            raise faults.error("INVALID_RESPONSE", note, error=said) from None
+
+    async def _negotiate(self) -> tuple[Hello, Revision]:
+        pinned = self.config.protocol
+        if pinned == LATEST_MODERN_VERSION:
+            return await self._discover()
+        if pinned != "auto" or self.config.transport == "sse":
+            return await self._initialize(LATEST_HANDSHAKE_VERSION if pinned == "auto" else pinned)
+        if self.hint is not Era.HANDSHAKE and (found := await self._probe()) is not None:
+            return found
+        try:
+            return await self._initialize(LATEST_HANDSHAKE_VERSION)
+        except PeerError as refusal:
+            # The server names the newer family itself: it was only slow to answer, or has been replaced.
+            if refusal.code == UNSUPPORTED_PROTOCOL_VERSION and LATEST_MODERN_VERSION in _supported(refusal):
+                return await self._discover()
+            raise
+
+    async def _probe(self) -> tuple[Hello, Revision] | None:
+        limit = None if self.hint is Era.STATELESS else min(PROBE_LIMIT_S, self.config.connect_timeout_s / 3)
+        with anyio.move_on_after(limit):
+            try:
+                return await self._discover()
+            except PeerError as refusal:
+                if refusal.code != UNSUPPORTED_PROTOCOL_VERSION or not (offered := _supported(refusal)):
+                    return None
+                if not set(offered) & set(HANDSHAKE_PROTOCOL_VERSIONS):
+                    raise
+            except UpstreamError as exc:
+                if not _means_handshake(exc.fault):
+                    raise _during_probe(exc.fault) from None
+        return None
+
+    async def _discover(self) -> tuple[Hello, Revision]:
+        version = LATEST_MODERN_VERSION
+        revision = StatelessRevision(version, capabilities(self.config, version))
+        raw = await self.ask("server/discover", *revision.stamp("server/discover", None))
+        said = _parsed(DiscoverResult, raw)
+        if version not in said.supported_versions:
+            raise _mismatch(f"it speaks {', '.join(said.supported_versions)}", said.supported_versions)
+        hello = Hello(
+            protocol_version=version,
+            era=Era.STATELESS,
+            server_info=_object(_object(raw.get("_meta")).get(SERVER_INFO_META_KEY)),
+            capabilities=_object(raw.get("capabilities")),
+            instructions=said.instructions,
+        )
+        return hello, revision
+
+    async def _initialize(self, version: str) -> tuple[Hello, Revision]:
+        params = {
+            "protocolVersion": version,
+            "capabilities": capabilities(self.config, version),
+            "clientInfo": CLIENT_INFO,
+        }
+        raw = await self.ask("initialize", params, {})
+        said = _parsed(InitializeResult, raw)
+        chosen = said.protocol_version
+        if chosen not in HANDSHAKE_PROTOCOL_VERSIONS or (self.config.protocol != "auto" and chosen != version):
+            raise _mismatch(f"the hub asked for {version}, the server chose {chosen}", [chosen])
+        hello = Hello(
+            protocol_version=chosen,
+            era=Era.HANDSHAKE,
+            server_info=_object(raw.get("serverInfo")),
+            capabilities=_object(raw.get("capabilities")),
+            instructions=said.instructions,
+        )
+        return hello, HandshakeRevision(chosen)
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def _parsed(model: type[Model], raw: dict[str, Any]) -> Model:
+    try:
+        return model.model_validate(raw, by_name=False)
+    except ValidationError as exc:
+        raise faults.error("INVALID_RESPONSE", faults.problems(exc)) from None
+
+
+def _object(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _supported(refusal: PeerError) -> list[str]:
+    try:
+        return UnsupportedProtocolVersionErrorData.model_validate(refusal.data).supported
+    except ValidationError:
+        return []
+
+
+def _mismatch(note: str, supported: list[str]) -> UpstreamError:
+    return faults.error("PROTOCOL_VERSION_MISMATCH", note, supported=supported)
+
+
+def _means_handshake(fault: Fault) -> bool:
+    """Whether the way `server/discover` failed leaves it open that `initialize` works."""
+    if fault.code == "PROTOCOL_VERSION_MISMATCH":
+        return bool(set(fault.details["supported"]) & set(HANDSHAKE_PROTOCOL_VERSIONS))
+    return fault.code in ("HTTP_ERROR", "INVALID_RESPONSE")
+
+
+def _during_probe(fault: Fault) -> UpstreamError:
+    if fault.code != "CONNECTION_LOST":
+        return UpstreamError(fault)
+    return UpstreamError(replace(fault, details={**fault.details, "during": "probe"}))

@@ -1,0 +1,38 @@
+"""What travels beside a message, in its sender's context: whose call it is, and what became of it.
+
+The SDK's HTTP transport sends each message in a copy of its sender's context, and runs what arrives on that
+message's response stream in the same one. So a variable set before sending is seen by the HTTP client below,
+and by whatever the server asks on that stream.
+"""
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from hubbubd.errors import Fault
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One outgoing message that somebody waits for: a request, or the answer to a server's request.
+
+    `fault` is why a request's response did not come; `on_settled` is told once about an answer: None when it was
+    handed over, else the reason.
+    """
+
+    awaits_result: bool
+    fault: Fault | None = None
+    on_settled: Callable[[str | None], None] | None = None
+
+    def settle(self, reason: str | None) -> None:
+        """Tells how the answer went, the first time."""
+        on_settled, self.on_settled = self.on_settled, None
+        if on_settled is not None:
+            on_settled(reason)
+
+
+CALL: ContextVar[str | None] = ContextVar("hubbub_call", default=None)
+"""The call whose stream this is."""
+
+EXCHANGE: ContextVar[Exchange | None] = ContextVar("hubbub_exchange", default=None)
+"""The message being sent; None for a notification."""

@@ -1,0 +1,286 @@
+"""Servers over HTTP: streamable HTTP, and the older HTTP with SSE.
+
+The SDK's transports do the protocol; our HTTP client below them keeps what they drop: the status of each response
+and its `Retry-After`, what became of an answer, the fate of the stream of a server's own messages, and the bounds.
+"""
+
+import ssl
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import cache
+from typing import Any, Final
+
+import anyio
+import httpx2
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
+from mcp_types import JSONRPCError, jsonrpc_message_adapter
+from pydantic import ValidationError
+
+from hubbubd.config import ServerConfig
+from hubbubd.errors import Fault
+from hubbubd.upstream import faults
+from hubbubd.upstream.body import Body, End
+from hubbubd.upstream.exchange import EXCHANGE, Exchange
+from hubbubd.upstream.streams import Lose, Pipe
+
+CLOSE_LIMIT_S: Final = 2.0
+"""Longest wait for a server to confirm the end of a session."""
+
+ACKNOWLEDGE_LIMIT_S: Final = 30.0
+"""Longest wait for a server to accept an answer or a notification; the SDK sends nothing else meanwhile."""
+
+ERROR_BODY_BYTES: Final = 64 * 1024
+"""How much of an error response is read."""
+
+GET_ATTEMPTS: Final = 2
+"""Failures of the GET stream after which the SDK gives it up without a word (its MAX_RECONNECTION_ATTEMPTS)."""
+
+NEVER_S: Final = 10.0 * 365 * 24 * 3600
+
+
+@asynccontextmanager
+async def http_transport(config: ServerConfig, lose: Lose) -> AsyncGenerator[Pipe]:
+    """A streamable HTTP transport to `config.url`; leaving ends its session."""
+    assert config.url is not None
+    async with (
+        Client(config, lose, get_stream=GetStream(lose)) as client,
+        streamable_http_client(config.url, http_client=client, max_sse_event_size=config.max_message_bytes) as (
+            read,
+            write,
+        ),
+    ):
+        yield Pipe(read=read, write=write, receipts=True, why_ended=_ended)
+
+
+@asynccontextmanager
+async def sse_transport(config: ServerConfig, lose: Lose) -> AsyncGenerator[Pipe]:
+    """A transport of the 2024-11-05 revision: one SSE stream in, POSTs out.
+
+    The SDK bounds an event here at 1 MiB, whatever `max_message_bytes` says.
+    """
+    assert config.url is not None
+
+    def client(
+        headers: dict[str, str] | None = None,
+        timeout: httpx2.Timeout | None = None,
+        auth: httpx2.Auth | None = None,
+    ) -> httpx2.AsyncClient:
+        return Client(config, lose, get_stream=None)
+
+    async with sse_client(config.url, httpx_client_factory=client) as (read, write):
+        yield Pipe(read=read, write=write, receipts=True, why_ended=_ended)
+
+
+async def _ended() -> Fault:
+    return faults.fault("CONNECTION_LOST", "the server closed the stream")
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    # Loading the certificates is nearly all that a client costs.
+    return httpx2.create_ssl_context()
+
+
+class GetStream:
+    """Mirrors the SDK's count of failures on the stream of a server's own messages.
+
+    A server may do without it: one that refuses it from the beginning (any 4xx, or another content type) has none.
+    """
+
+    def __init__(self, lose: Lose) -> None:
+        self._lose = lose
+        self._failures = 0
+        self._worked = False
+
+    def refused(self, fault: Fault, status: int) -> None:
+        """The server answered the GET with something else than the stream."""
+        if fault.code == "SESSION_LOST" and self._worked:
+            self._lose(fault)
+        elif self._worked or status >= 500:
+            self.failed(fault)
+
+    def opened(self) -> None:
+        """The stream is there."""
+        self._worked = True
+
+    def ended(self, end: End, fault: Fault | None) -> None:
+        """The stream is over: at its regular end the SDK opens it again and counts from the beginning."""
+        if end is End.COMPLETE:
+            self._failures = 0
+        else:
+            self.failed(fault or faults.fault("INVALID_RESPONSE", "an event could not be read"))
+
+    def failed(self, fault: Fault) -> None:
+        """One attempt went wrong."""
+        self._failures += 1
+        if self._failures >= GET_ATTEMPTS:
+            self._lose(faults.fault("GET_STREAM_LOST", fault.message, cause=fault.code, **fault.details))
+
+
+class Client(httpx2.AsyncClient):
+    """The HTTP client of one connection. With a `get_stream` it serves streamable HTTP, else HTTP with SSE.
+
+    There is no read timeout for requests: people take minutes. Connections are unbounded: each parked call holds one.
+    A failed POST becomes a response, since an exception would end the SDK's whole transport.
+    """
+
+    def __init__(self, config: ServerConfig, lose: Lose, *, get_stream: GetStream | None) -> None:
+        connect_s = config.connect_timeout_s
+        super().__init__(
+            # A compressed body could grow past every bound.
+            headers={"Accept-Encoding": "identity", **config.headers},
+            timeout=httpx2.Timeout(connect=connect_s, read=None, write=connect_s, pool=None),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
+            verify=_tls(),
+        )
+        self._lose = lose
+        self._get_stream = get_stream
+        self._max_bytes = config.max_message_bytes
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:  # pyright: ignore[reportIncompatibleMethodOverride] - the same options, passed through
+        """Sends it, and notes in the exchange what came of it."""
+        if request.method == "DELETE":
+            with anyio.fail_after(CLOSE_LIMIT_S):
+                return await super().send(request, **options)
+        exchange = EXCHANGE.get()
+        if request.method == "GET" and exchange is None:
+            return await self._open_stream(request, **options)
+        if exchange is None or not exchange.awaits_result:
+            timeouts = request.extensions.get("timeout", {})
+            request.extensions = {**request.extensions, "timeout": {**timeouts, "read": ACKNOWLEDGE_LIMIT_S}}
+        try:
+            response = await super().send(request, **options)
+        except httpx2.TransportError as exc:
+            reached = not isinstance(exc, httpx2.ConnectError | httpx2.ConnectTimeout)
+            return self._failed(request, faults.of_exception(exc), exchange, lost=not reached)
+        except BaseException:
+            if exchange is not None:
+                exchange.settle("the connection closed before the answer was taken")
+            raise
+        return await self._judge(request, response, exchange)
+
+    def _failed(
+        self, request: httpx2.Request, fault: Fault, exchange: Exchange | None, *, lost: bool
+    ) -> httpx2.Response:
+        _note(exchange, fault)
+        # The SSE transport writes no more after one POST that failed.
+        if lost or self._get_stream is None:
+            self._lose(fault)
+        return httpx2.Response(503, request=request)
+
+    async def _judge(
+        self, request: httpx2.Request, response: httpx2.Response, exchange: Exchange | None
+    ) -> httpx2.Response:
+        status = response.status_code
+        if status >= 400:
+            return await self._refused(request, response, exchange)
+        if response.next_request is not None:
+            if response.next_request.method != request.method or not _same_origin(
+                response.next_request.url, request.url
+            ):
+                _note(
+                    exchange,
+                    faults.fault("HTTP_ERROR", f"HTTP {status}, a redirect that is not followed", status=status),
+                )
+            return response
+        if response.headers.get("content-encoding", "identity") != "identity":
+            await response.aclose()
+            return self._failed(request, faults.fault("INVALID_RESPONSE", "it is compressed"), exchange, lost=False)
+        if exchange is None or not exchange.awaits_result or self._get_stream is None:
+            _note(exchange, None)
+            return response
+        self._watch(response, exchange)
+        return response
+
+    def _watch(self, response: httpx2.Response, exchange: Exchange) -> None:
+        content_type = response.headers.get("content-type", "").lower()
+        exchange.fault = None
+        if response.status_code == 202:
+            exchange.fault = faults.fault("INVALID_RESPONSE", "it accepted the request without a response", status=202)
+        elif content_type.startswith("application/json"):
+
+            def read(end: End, fault: Fault | None) -> None:
+                if end is not End.COMPLETE:
+                    exchange.fault = fault
+
+            response.stream = Body(response.stream, read, limit=self._max_bytes)
+        elif content_type.startswith("text/event-stream"):
+
+            def streamed(end: End, fault: Fault | None) -> None:
+                # The SDK closes the stream once it has the response, so one that ends has none.
+                if end is not End.CLOSED:
+                    exchange.fault = fault or faults.fault("CONNECTION_LOST", "the stream ended without the response")
+
+            response.stream = Body(response.stream, streamed)
+        else:
+            exchange.fault = faults.fault("INVALID_RESPONSE", f"its content type is {content_type[:100]!r}")
+
+    async def _refused(
+        self, request: httpx2.Request, response: httpx2.Response, exchange: Exchange | None
+    ) -> httpx2.Response:
+        body = await _beginning(response)
+        fault = faults.of_status(
+            response.status_code, response.headers, body, session=MCP_SESSION_ID in request.headers
+        )
+        spoken = fault.code == "HTTP_ERROR" and _is_error_message(response, body)
+        _note(exchange, fault)
+        if exchange is not None and exchange.awaits_result and spoken:
+            exchange.fault = None
+        if fault.code == "SESSION_LOST" or self._get_stream is None:
+            self._lose(fault)
+        headers = {name: value for name, value in response.headers.items() if name in ("content-type", "retry-after")}
+        return httpx2.Response(response.status_code, headers=headers, content=body, request=request)
+
+    async def _open_stream(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        watched = self._get_stream
+        if watched is None:
+            return await super().send(request, **options)
+        try:
+            response = await super().send(request, **options)
+        except httpx2.TransportError as exc:
+            watched.failed(faults.of_exception(exc))
+            raise
+        status, session = response.status_code, MCP_SESSION_ID in request.headers
+        if status >= 400:
+            watched.refused(faults.of_status(status, response.headers, b"", session=session), status)
+        elif response.headers.get("content-type", "").startswith("text/event-stream"):
+            watched.opened()
+            response.stream = Body(response.stream, watched.ended)
+        elif response.next_request is None:
+            watched.refused(faults.fault("INVALID_RESPONSE", "the GET stream is no event stream"), status)
+        return response
+
+
+def _note(exchange: Exchange | None, fault: Fault | None) -> None:
+    if exchange is not None:
+        exchange.fault = fault
+        exchange.settle(fault.message if fault else None)
+
+
+def _same_origin(one: httpx2.URL, other: httpx2.URL) -> bool:
+    return (one.scheme, one.host, one.port) == (other.scheme, other.host, other.port)
+
+
+def _is_error_message(response: httpx2.Response, body: bytes) -> bool:
+    if not response.headers.get("content-type", "").lower().startswith("application/json"):
+        return False
+    try:
+        return isinstance(jsonrpc_message_adapter.validate_json(body, by_name=False), JSONRPCError)
+    except ValidationError:
+        return False
+
+
+async def _beginning(response: httpx2.Response) -> bytes:
+    body = bytearray()
+    try:
+        with anyio.move_on_after(ACKNOWLEDGE_LIMIT_S):
+            async for chunk in response.aiter_raw():
+                body += chunk
+                if len(body) >= ERROR_BODY_BYTES:
+                    break
+    except httpx2.TransportError:
+        pass  # what came until then is what there is to show
+    finally:
+        await response.aclose()
+    return bytes(body)

@@ -1,0 +1,126 @@
+"""What a server asks: checked against the revision, handed up, answered."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import anyio
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    CancelTaskRequestParams,
+    GetTaskPayloadRequestParams,
+    GetTaskRequestParams,
+    PaginatedRequestParams,
+)
+from mcp_types import methods as tables
+from pydantic import BaseModel, ValidationError
+
+from hubbubd.config import ServerConfig
+from hubbubd.upstream import faults
+from hubbubd.upstream.era import Revision
+from hubbubd.upstream.exchange import CALL, EXCHANGE, Exchange
+from hubbubd.upstream.ports import Era, Inbound, InboundRequest, ReplyError
+
+MAX_OPEN_REQUESTS: Final = 1024
+"""Requests of one server that may be open at once; more are refused."""
+
+TASKS_REVISION: Final = "2025-11-25"
+"""The one revision in which the hub holds tasks for a server."""
+
+_TASK_PARAMS: Final[Mapping[str, type[BaseModel]]] = {
+    "tasks/get": GetTaskRequestParams,
+    "tasks/result": GetTaskPayloadRequestParams,
+    "tasks/cancel": CancelTaskRequestParams,
+    "tasks/list": PaginatedRequestParams,
+}
+
+logger = logging.getLogger(__name__)
+
+
+class Reception:
+    """Serves the requests of one connection. `revision` is the one in force, as soon as one is."""
+
+    def __init__(self, config: ServerConfig, inbound: Inbound, revision: Callable[[], Revision | None]) -> None:
+        self._config = config
+        self._inbound = inbound
+        self._revision = revision
+        self._unsettled: set[Exchange] = set()
+        self._open = 0
+
+    async def serve(self, method: str, params: Mapping[str, Any] | None, withdrawn: anyio.Event) -> dict[str, Any]:
+        """The result for the server. Raises MCPError for an error answer; an exception of ours is -32603."""
+        if self._open >= MAX_OPEN_REQUESTS:
+            raise MCPError(INTERNAL_ERROR, f"more than {MAX_OPEN_REQUESTS} requests are open")
+        self._open += 1
+        try:
+            return await self._serve(method, params, withdrawn)
+        except MCPError:
+            raise
+        except Exception as exc:
+            logger.exception("serving %s of %s failed", method, self._config.name)
+            raise MCPError(INTERNAL_ERROR, "Internal error") from exc
+        finally:
+            self._open -= 1
+
+    def close(self) -> None:
+        """Tells every answer whose way is still open that the connection has gone."""
+        for answer in tuple(self._unsettled):
+            answer.settle("the connection closed before the answer was taken")
+
+    async def _serve(self, method: str, params: Mapping[str, Any] | None, withdrawn: anyio.Event) -> dict[str, Any]:
+        self._check(method, params)
+        if method == "ping":
+            return {}
+        request = InboundRequest(
+            method=method, params=dict(params or {}), call_id=CALL.get(), withdrawn=withdrawn.is_set
+        )
+        try:
+            reply = await self._inbound.on_request(request)
+        except ReplyError as refusal:
+            self._follow(refusal.sent)
+            raise MCPError(refusal.code, refusal.message, refusal.data) from None
+        self._follow(reply.sent)
+        return reply.result
+
+    def _follow(self, sent: Callable[[str | None], None] | None) -> None:
+        # From here to the write there is no await, so the answer's exchange is the one the transport finds.
+        answer = Exchange(awaits_result=False)
+
+        def settled(reason: str | None) -> None:
+            self._unsettled.discard(answer)
+            if sent is not None:
+                sent(reason)
+
+        answer.on_settled = settled
+        self._unsettled.add(answer)
+        EXCHANGE.set(answer)
+
+    def _check(self, method: str, params: Mapping[str, Any] | None) -> None:
+        revision = self._revision()
+        version = revision.version if revision is not None else TASKS_REVISION
+        try:
+            if method in _TASK_PARAMS:
+                if not self._config.receiver_tasks or version != TASKS_REVISION:
+                    raise _method_not_found(method)
+                _TASK_PARAMS[method].model_validate(params or {}, by_name=False)
+            elif (revision is not None and revision.era is Era.STATELESS) or not self._is_declared(method):
+                raise _method_not_found(method)
+            else:
+                tables.parse_server_request(method, version, params)
+        except KeyError:
+            raise _method_not_found(method) from None
+        except ValidationError as exc:
+            raise MCPError(INVALID_PARAMS, f"Invalid params: {faults.problems(exc)}") from None
+
+    def _is_declared(self, method: str) -> bool:
+        return {
+            "elicitation/create": self._config.elicitation,
+            "sampling/createMessage": self._config.sampling,
+        }.get(method, True)
+
+
+def _method_not_found(method: str) -> MCPError:
+    return MCPError(METHOD_NOT_FOUND, "Method not found", method)

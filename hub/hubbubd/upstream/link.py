@@ -1,0 +1,260 @@
+"""An open connection: requests out, what the server asks and tells in, and why it ended."""
+
+import logging
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final, TypeGuard
+
+import anyio
+from anyio.abc import TaskStatus
+from mcp.shared.exceptions import MCPError
+from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH, ErrorData
+from mcp_types import methods as tables
+from pydantic import ValidationError
+
+from hubbubd.config import ServerConfig
+from hubbubd.errors import Category, Fault, PeerError, UpstreamError
+from hubbubd.upstream import faults
+from hubbubd.upstream.dispatcher import OnProgress, Wire
+from hubbubd.upstream.era import Negotiation, Revision, StatelessRevision
+from hubbubd.upstream.exchange import CALL, EXCHANGE, Exchange
+from hubbubd.upstream.inbound import Reception
+from hubbubd.upstream.ports import Era, Hello, Inbound
+from hubbubd.upstream.results import absorb_tools, check_result
+from hubbubd.upstream.streams import Pipe, Transport
+
+MAX_UNUSABLE: Final = 10
+"""Items of one connection that are no message, after which the connection is given up."""
+
+MAX_TOOL_PAGES: Final = 100
+"""Pages of tools/list that are read to learn the tools' headers."""
+
+REASON_LIMIT_S: Final = 5.0
+"""Longest wait of a failed request for the reason why its connection ended."""
+
+_UNREACHABLE: Final = (Category.CONNECTION, Category.TIMEOUT)
+
+logger = logging.getLogger(__name__)
+
+
+class ServerLink:
+    """Implements `ports.Link`. `hold` keeps the connection and returns when `close` was called; the SDK's contexts are
+    entered and left in it alone, so nothing that fails in them reaches who uses the link."""
+
+    def __init__(self, config: ServerConfig, inbound: Inbound, transport: Transport) -> None:
+        self._config = config
+        self._inbound = inbound
+        self._transport = transport
+        self._reception = Reception(config, inbound, lambda: self._revision)
+        self._pipe: Pipe | None = None
+        self._wire: Wire | None = None
+        self._hello: Hello | None = None
+        self._revision: Revision | None = None
+        self._listing = anyio.Lock()
+        self._tools_listed = False
+        self._unusable = 0
+        self._fault: Fault | None = None
+        self._ready = anyio.Event()
+        self._lost = anyio.Event()
+        self._holding = anyio.CancelScope(shield=True)
+        self._receiving = anyio.CancelScope()
+        self._closing = anyio.Event()
+        self._closed = anyio.Event()
+
+    async def hold(self) -> None:
+        """Opens the transport and keeps it until `close`. Never raises."""
+        CALL.set(None)  # nothing that this connection brings belongs to the call in whose course it was opened
+        EXCHANGE.set(None)
+        try:
+            with self._holding:
+                async with self._transport(self._lose) as pipe, anyio.create_task_group() as tasks:
+                    self._pipe = pipe
+                    self._wire = Wire(
+                        pipe.read,
+                        pipe.write,
+                        receipts=pipe.receipts,
+                        serve=self._reception.serve,
+                        notice=self._on_notification,
+                        unusable=self._on_unusable,
+                    )
+                    await tasks.start(self._receive, self._wire, pipe)
+                    self._ready.set()
+                    await self._closing.wait()
+                    tasks.cancel_scope.cancel()
+        except Exception as exc:  # noqa: BLE001 - whatever a transport raises is why the connection went
+            self._lose(faults.of_exception(exc))
+        finally:
+            self._lose(faults.fault("CONNECTION_LOST", "it was closed"))
+            self._reception.close()
+            self._closed.set()
+
+    async def connect(self, hint: Era | None) -> None:
+        """Waits for the transport and finds the revision. Raises UpstreamError."""
+        await self._ready.wait()
+        if self._fault is not None:
+            raise UpstreamError(self._fault)
+        hello, self._revision = await Negotiation(self._config, self._ask, hint).run()
+        if hello.era is Era.HANDSHAKE:
+            await self.notify("notifications/initialized", None)
+        self._hello = replace(hello, pid=self._pipe.pid if self._pipe is not None else None)
+
+    async def close(self) -> None:
+        """Ends the connection and returns when all of it is gone."""
+        self._closing.set()
+        if not self._ready.is_set():
+            self._holding.cancel()
+        with anyio.CancelScope(shield=True):
+            await self._closed.wait()
+
+    async def wait_lost(self) -> Fault:
+        """As `ports.Link`."""
+        await self._lost.wait()
+        assert self._fault is not None
+        return self._fault
+
+    def stderr_tail(self) -> tuple[str, ...]:
+        """As `ports.Link`."""
+        return self._pipe.stderr_tail() if self._pipe is not None else ()
+
+    async def _receive(self, wire: Wire, pipe: Pipe, *, task_status: TaskStatus[None]) -> None:
+        with self._receiving:
+            await wire.run(task_status=task_status)
+        if self._fault is None:
+            self._lose(await pipe.why_ended())
+
+    def _lose(self, fault: Fault) -> None:
+        if self._fault is None:
+            self._fault = fault
+            self._lost.set()
+            self._ready.set()
+            self._receiving.cancel()  # fails what waits for a response
+
+    @property
+    def hello(self) -> Hello:
+        """As `ports.Link`."""
+        assert self._hello is not None, "connected"
+        return self._hello
+
+    async def request(
+        self,
+        method: str,
+        params: dict[str, Any] | None,
+        *,
+        call_id: str | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> dict[str, Any]:
+        """As `ports.Link`."""
+        revision = self._revision
+        assert revision is not None, "connected"
+        if method == "initialize":
+            raise faults.error("METHOD_NOT_IN_REVISION", "the hub itself makes the handshake", method=method)
+        mirrored = method == "tools/call" and self._mirrors_arguments(revision)
+        if mirrored:
+            await self._learn_tools()
+        try:
+            result = await self._send(method, *revision.stamp(method, params), call_id, on_progress)
+        except PeerError as refusal:
+            if not mirrored or refusal.code != HEADER_MISMATCH:
+                raise
+            self._tools_listed = False
+            await self._learn_tools()
+            result = await self._send(method, *revision.stamp(method, params), call_id, on_progress)
+        self._accept(revision, method, params, result)
+        return result
+
+    async def notify(self, method: str, params: dict[str, Any] | None) -> None:
+        """As `ports.Link`."""
+        assert self._revision is not None, "connected"
+        if self._wire is not None:
+            await self._wire.notify(method, *self._revision.stamp(method, params))
+
+    async def probe(self) -> None:
+        """As `ports.Link`. An error answer is a sign of life too."""
+        with suppress(PeerError):
+            await self.request("ping" if self.hello.era is Era.HANDSHAKE else "server/discover", None)
+
+    async def _ask(self, method: str, params: dict[str, Any] | None, headers: dict[str, str]) -> dict[str, Any]:
+        return await self._send(method, params, headers, cancellable=False)
+
+    async def _send(
+        self,
+        method: str,
+        params: dict[str, Any] | None,
+        headers: dict[str, str],
+        call_id: str | None = None,
+        on_progress: OnProgress | None = None,
+        *,
+        cancellable: bool = True,
+    ) -> dict[str, Any]:
+        assert self._wire is not None, "connected"
+        exchange = Exchange(awaits_result=True)
+        call_before, exchange_before = CALL.set(call_id), EXCHANGE.set(exchange)
+        try:
+            return await self._wire.request(
+                method, params, headers=headers, cancellable=cancellable, on_progress=on_progress
+            )
+        except MCPError as exc:
+            failure = exc.error
+        finally:
+            CALL.reset(call_before)
+            EXCHANGE.reset(exchange_before)
+        raise await self._explained(failure, exchange, method)
+
+    async def _explained(self, failure: ErrorData, exchange: Exchange, method: str) -> PeerError | UpstreamError:
+        if exchange.fault is not None:
+            return self._failed(exchange.fault, method, gone=exchange.fault.category in _UNREACHABLE)
+        if failure.code == CONNECTION_CLOSED and failure.message == "Connection closed":
+            # The SDK's words for it, which a server could send as well: then the connection is still there.
+            with anyio.move_on_after(REASON_LIMIT_S):
+                return self._failed(await self.wait_lost(), method, gone=True)
+        if (fault := faults.of_made_up(failure)) is not None:
+            return self._failed(fault, method, gone=False)
+        return PeerError(failure.code, failure.message, failure.data)
+
+    def _failed(self, fault: Fault, method: str, *, gone: bool) -> UpstreamError:
+        details = {**fault.details, "method": method}
+        if gone and self._hello is not None and fault.code != "CONNECTION_LOST":
+            return faults.error("CONNECTION_LOST", fault.message, **{"cause": fault.code, **details})
+        return UpstreamError(replace(fault, details=details))
+
+    def _mirrors_arguments(self, revision: Revision) -> TypeGuard[StatelessRevision]:
+        return isinstance(revision, StatelessRevision) and self._config.transport == "http"
+
+    async def _learn_tools(self) -> None:
+        """Lists the tools once per connection: some arguments must be repeated in headers that the listing names."""
+        async with self._listing:
+            cursor: str | None = None
+            for _ in range(0 if self._tools_listed else MAX_TOOL_PAGES):
+                try:
+                    page = await self.request("tools/list", {"cursor": cursor} if cursor else None)
+                except PeerError:
+                    break
+                cursor = page.get("nextCursor")
+                if not cursor:
+                    break
+            self._tools_listed = True
+
+    def _accept(self, revision: Revision, method: str, params: dict[str, Any] | None, result: dict[str, Any]) -> None:
+        try:
+            check_result(revision, method, params, result)
+        except ValidationError as exc:
+            raise faults.error("INVALID_RESPONSE", faults.problems(exc), method=method) from None
+        if method == "tools/list" and self._mirrors_arguments(revision):
+            absorb_tools(revision, result)
+
+    def _on_notification(self, method: str, params: dict[str, Any], call_id: str | None) -> None:
+        if self._revision is not None:
+            try:
+                tables.parse_server_notification(method, self._revision.version, params)
+            except KeyError:
+                pass  # an extension's, or another revision's: for the one above to judge
+            except ValidationError:
+                logger.debug("%s sent a malformed %s", self._config.name, method)
+                return
+        self._inbound.on_notification(method, params, call_id)
+
+    def _on_unusable(self, problem: Exception) -> None:
+        self._unusable += 1
+        logger.debug("%s sent what is no message: %s", self._config.name, problem)
+        if self._unusable >= MAX_UNUSABLE:
+            self._lose(faults.fault("INVALID_RESPONSE", f"{self._unusable} messages could not be read"))
