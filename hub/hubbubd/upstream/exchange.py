@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hubbubd.errors import Fault
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Exchange:
     """One outgoing message that somebody waits for: a request, or the answer to a server's request.
 
