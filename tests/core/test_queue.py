@@ -1,0 +1,155 @@
+"""The queue of one server's calls, beside a plain list that does the same slowly."""
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from hubbubd.core.queue import CallQueue
+from hubbubd.errors import ResourceExhausted
+
+
+def a_queue(*calls: str, max_in_flight: int = 1, max_queued: int = 10) -> CallQueue:
+    queue = CallQueue(max_in_flight, max_queued)
+    for call in calls:
+        queue.add(call)
+    return queue
+
+
+def test_calls_get_their_turn_in_the_order_they_came_one_at_a_time() -> None:
+    queue = a_queue("a", "b", "c")
+    assert queue.next() == "a"
+    assert queue.next() is None
+    queue.remove("a")
+    assert queue.next() == "b"
+    assert queue.queued == ("c",)
+
+
+def test_a_parked_call_leaves_its_slot_to_the_next_and_comes_back_over_the_limit() -> None:
+    queue = a_queue("a", "b", "c")
+    queue.next()
+    queue.park("a")
+    assert queue.next() == "b"
+    queue.unpark("a")
+    assert queue.in_flight == {"a", "b"}
+    queue.remove("b")
+    assert queue.next() is None, "the slot is a's again"
+
+
+def test_a_call_that_is_sent_again_comes_before_all_that_wait_even_when_the_queue_is_full() -> None:
+    queue = a_queue("a", "b", max_queued=2)
+    queue.next()
+    queue.add("c")
+    queue.park("a")
+    queue.add_first("a")
+    assert queue.queued == ("a", "b", "c")
+    assert queue.sent == frozenset()
+
+
+def test_a_full_queue_refuses_a_call_by_name_and_keeps_the_rest() -> None:
+    queue = a_queue("a", "b", max_queued=2)
+    with pytest.raises(ResourceExhausted) as refusal:
+        queue.add("c")
+    assert refusal.value.reason == "QUEUE_FULL"
+    assert queue.queued == ("a", "b")
+    assert "c" not in queue
+
+
+def test_a_removed_call_is_forgotten_wherever_it_was_and_removing_it_again_is_no_error() -> None:
+    queue = a_queue("queued", "sent", "parked", max_in_flight=3)
+    queue.next()
+    queue.next()
+    for call in ("queued", "sent", "parked"):
+        queue.remove(call)
+        queue.remove(call)
+        assert call not in queue
+    assert (queue.queued, queue.sent) == ((), frozenset())
+
+
+@pytest.mark.parametrize("operation", ["park", "unpark"])
+def test_a_call_that_only_waits_for_its_turn_can_neither_be_parked_nor_unparked(operation: str) -> None:
+    queue = a_queue("a")
+    with pytest.raises(KeyError):
+        getattr(queue, operation)("a")
+    assert queue.queued == ("a",)
+
+
+class QueueBesideAList(RuleBasedStateMachine):
+    @initialize(max_in_flight=st.integers(1, 4), max_queued=st.integers(1, 6))
+    def start(self, max_in_flight: int, max_queued: int) -> None:
+        self.queue = CallQueue(max_in_flight, max_queued)
+        self.max_in_flight, self.max_queued = max_in_flight, max_queued
+        self.waiting: list[str] = []
+        self.on_the_wire: list[str] = []
+        self.parked: list[str] = []
+        self.made = 0
+
+    @rule()
+    def add(self) -> None:
+        self.made += 1
+        call = f"call-{self.made}"
+        if len(self.waiting) >= self.max_queued:
+            with pytest.raises(ResourceExhausted):
+                self.queue.add(call)
+        else:
+            self.queue.add(call)
+            self.waiting.append(call)
+
+    @rule()
+    def take_next(self) -> None:
+        free = len(self.on_the_wire) < self.max_in_flight
+        expected = self.waiting.pop(0) if free and self.waiting else None
+        before = len(self.on_the_wire)
+        assert self.queue.next() == expected
+        if expected is not None:
+            self.on_the_wire.append(expected)
+            assert before < self.max_in_flight
+
+    @precondition(lambda self: self.on_the_wire)
+    @rule(pick=st.randoms(use_true_random=False))
+    def park(self, pick) -> None:
+        call = pick.choice(self.on_the_wire)
+        self.queue.park(call)
+        self.on_the_wire.remove(call)
+        self.parked.append(call)
+
+    @precondition(lambda self: self.parked)
+    @rule(pick=st.randoms(use_true_random=False))
+    def unpark(self, pick) -> None:
+        call = pick.choice(self.parked)
+        self.queue.unpark(call)
+        self.parked.remove(call)
+        self.on_the_wire.append(call)
+
+    @precondition(lambda self: self.parked or self.on_the_wire)
+    @rule(pick=st.randoms(use_true_random=False))
+    def send_again(self, pick) -> None:
+        call = pick.choice(self.parked + self.on_the_wire)
+        self.queue.add_first(call)
+        self.forget(call)
+        self.waiting.insert(0, call)
+
+    @precondition(lambda self: self.waiting or self.parked or self.on_the_wire)
+    @rule(pick=st.randoms(use_true_random=False))
+    def remove(self, pick) -> None:
+        call = pick.choice(self.waiting + self.parked + self.on_the_wire)
+        self.queue.remove(call)
+        self.forget(call)
+
+    def forget(self, call: str) -> None:
+        for place in (self.waiting, self.parked, self.on_the_wire):
+            if call in place:
+                place.remove(call)
+
+    @invariant()
+    def both_say_the_same(self) -> None:
+        if not hasattr(self, "queue"):
+            return
+        assert self.queue.queued == tuple(self.waiting)
+        assert self.queue.in_flight == set(self.on_the_wire)
+        assert self.queue.sent == {*self.on_the_wire, *self.parked}
+        for number in range(1, self.made + 1):
+            call = f"call-{number}"
+            assert (call in self.queue) == (call in self.waiting + self.on_the_wire + self.parked)
+
+
+TestQueueBesideAList = QueueBesideAList.TestCase
