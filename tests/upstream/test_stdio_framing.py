@@ -1,0 +1,116 @@
+"""Lines out of chunks, and messages out of lines."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp_types import jsonrpc
+
+from hubbubd.upstream.framing import BadMessage, Lines, Oversized, decode, encode
+
+LIMIT = 8
+
+
+def taken(lines: Lines) -> list[bytes | Oversized]:
+    found: list[bytes | Oversized] = []
+    while (line := lines.take()) is not None:
+        found.append(line)
+    return found
+
+
+@given(st.lists(st.text("ab\n", max_size=30).map(str.encode)), st.booleans())
+def test_chunks_of_any_cut_give_the_same_lines_and_never_hold_a_long_one(chunks: list[bytes], eager: bool) -> None:
+    lines = Lines(LIMIT)
+    found: list[bytes | Oversized] = []
+    for chunk in chunks:
+        lines.feed(chunk)
+        if eager:
+            found += taken(lines)
+            assert len(lines) <= LIMIT
+    found += taken(lines)
+    expected = b"".join(chunks).split(b"\n")[:-1]
+    assert found == [line if len(line) <= LIMIT else Oversized(len(line)) for line in expected]
+
+
+@given(st.binary(max_size=30).filter(lambda chunk: b"\n" not in chunk))
+def test_lines_that_are_not_ready_have_nothing_to_take(chunk: bytes) -> None:
+    lines = Lines(LIMIT)
+    lines.feed(chunk)
+    assert not lines.ready
+    assert lines.take() is None
+
+
+IDS: list[Any] = [0, 7, -1, "a", "7", None, True, 1.5, [], {}]
+MEMBERS: dict[str, list[Any]] = {
+    "jsonrpc": ["2.0", "1.0", 2],
+    "id": IDS,
+    "method": ["ping", 3, None],
+    "params": [{}, {"a": [1]}, [], "x", None],
+    "result": [{}, {"a": 1}, [], None],
+    "error": [{"code": 1, "message": "m"}, {"code": "no", "message": "m"}, {}, None],
+}
+
+
+@given(st.fixed_dictionaries({}, optional={name: st.sampled_from(values) for name, values in MEMBERS.items()}))
+def test_a_message_is_read_as_the_sdk_reads_it_or_refused(value: dict[str, Any]) -> None:
+    try:
+        message = decode(value)
+    except BadMessage:
+        return
+    assert message.model_dump(exclude_unset=True) == type(message).model_validate(value).model_dump(exclude_unset=True)
+    if "method" in value:
+        assert isinstance(message, jsonrpc.JSONRPCRequest | jsonrpc.JSONRPCNotification)
+        assert isinstance(message, jsonrpc.JSONRPCRequest) == (value.get("id") is not None)
+    else:
+        assert isinstance(message, jsonrpc.JSONRPCError) == (value.get("error") is not None)
+        assert not isinstance(message.id, bool)
+
+
+@given(st.fixed_dictionaries({name: st.sampled_from(values[:1]) for name, values in MEMBERS.items()}))
+def test_an_id_may_be_a_number_or_a_string_and_nothing_else(value: dict[str, Any]) -> None:
+    for member in ("params", "result", "error"):
+        del value[member]
+    for good in (0, 7, -1, "a", "7"):
+        assert decode({**value, "id": good}).model_dump()["id"] == good
+    for bad in (True, 1.5, [], {}):
+        with pytest.raises(BadMessage):
+            decode({**value, "id": bad})
+
+
+def test_an_error_that_belongs_to_no_request_is_a_message() -> None:
+    message = decode({"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "what?"}})
+    assert isinstance(message, jsonrpc.JSONRPCError)
+    assert message.id is None
+
+
+@pytest.mark.parametrize("answered", [5, "five"])
+def test_an_unusable_answer_still_tells_whose_it_is(answered: int | str) -> None:
+    with pytest.raises(BadMessage) as caught:
+        decode({"jsonrpc": "2.0", "id": answered, "result": [1, 2]})
+    assert caught.value.request_id == answered
+
+
+@pytest.mark.parametrize("value", [1, "x", None, [], [{"jsonrpc": "2.0", "method": "ping", "id": 1}]])
+def test_what_is_no_object_is_no_message(value: Any) -> None:
+    with pytest.raises(BadMessage):
+        decode(value)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        jsonrpc.JSONRPCRequest(jsonrpc="2.0", id=1, method="ping"),
+        jsonrpc.JSONRPCRequest(jsonrpc="2.0", id="a", method="tools/call", params={"a": None, "b": "ü\n\u2028"}),
+        jsonrpc.JSONRPCNotification(jsonrpc="2.0", method="notifications/initialized"),
+        jsonrpc.JSONRPCResponse(jsonrpc="2.0", id=1, result={"n": 2**70}),
+        jsonrpc.JSONRPCError(jsonrpc="2.0", id=None, error=jsonrpc.ErrorData(code=-1, message="no")),
+        jsonrpc.JSONRPCError(jsonrpc="2.0", id=1, error=jsonrpc.ErrorData(code=-1, message="no", data=[None])),
+    ],
+)
+def test_a_message_is_written_as_the_sdk_writes_it_on_one_line(message: jsonrpc.JSONRPCMessage) -> None:
+    line = encode(message)
+    assert line.count(b"\n") == 1
+    assert line.endswith(b"\n")
+    assert json.loads(line) == message.model_dump(mode="json", by_alias=True, exclude_unset=True)
