@@ -1,0 +1,218 @@
+"""A pending request: what may be done to it in each state, and what it says when not."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from hubbubd.core import inbox
+from hubbubd.core.inbox import Answer, Claim, Delivery, Origin, PendingRequest, RequestKind, RequestState
+from hubbubd.errors import FailedPrecondition
+
+YES = Answer(payload=b'{"action":"accept","content":{}}')
+NO = Answer(payload=b'{"action":"decline"}')
+CANCEL = Answer(payload=b'{"action":"cancel"}')
+NOW = 1000.0
+OPEN = PendingRequest(
+    id="r1",
+    server="one",
+    kind=RequestKind.ELICITATION_FORM,
+    origin=Origin.PLAIN,
+    request=b"{}",
+    created_at=NOW,
+    deadline=NOW + 300,
+)
+CLAIMED = replace(OPEN, claim=Claim(id="k1", by="ann", expires_at=NOW + 60))
+LAPSED = replace(OPEN, claim=Claim(id="k1", by="ann", expires_at=NOW))
+OVERDUE = replace(CLAIMED, deadline=NOW)
+ANSWERED = inbox.answer(OPEN, YES, "ann", NOW - 1, answer_id="a1", claim_id=None)
+WITHDRAWN = inbox.withdraw(OPEN, "the server cancelled it")
+EXPIRED = inbox.expire(OPEN, CANCEL, "nobody answered")
+RECORDS = {
+    "open": OPEN,
+    "claimed": CLAIMED,
+    "lapsed": LAPSED,
+    "overdue": OVERDUE,
+    "answered": ANSWERED,
+    "withdrawn": WITHDRAWN,
+    "expired": EXPIRED,
+}
+Operation = Callable[[PendingRequest], PendingRequest]
+
+
+def answer(request: PendingRequest, *, by: str = "bob", answer_id: str | None = "a2", claim_id: str | None = None):
+    return inbox.answer(request, NO, by, NOW, answer_id=answer_id, claim_id=claim_id)
+
+
+OPERATIONS: dict[str, Operation] = {
+    "claim": lambda request: inbox.claim(request, "k2", "bob", 60, NOW),
+    "renew": lambda request: inbox.renew(request, "k1", 120, NOW),
+    "release": lambda request: inbox.release(request, "k1", NOW),
+    "answer": answer,
+    "answer as the holder": lambda request: answer(request, by="ann", claim_id="k1"),
+    "answer with another claim": lambda request: answer(request, claim_id="k9"),
+    "answer again": lambda request: answer(request, by="ann", answer_id="a1"),
+}
+OK = None
+REFUSALS = {
+    #             claim              renew                release              answer
+    "open": (OK, "CLAIM_LOST", "CLAIM_LOST", OK, "CLAIM_LOST", "CLAIM_LOST", OK),
+    "claimed": ("ALREADY_CLAIMED", OK, OK, "ALREADY_CLAIMED", OK, "CLAIM_LOST", "ALREADY_CLAIMED"),
+    "lapsed": (OK, "CLAIM_LOST", "CLAIM_LOST", OK, "CLAIM_LOST", "CLAIM_LOST", OK),
+    "overdue": ("REQUEST_EXPIRED",) * 7,
+    "answered": (*("ALREADY_ANSWERED",) * 6, OK),
+    "withdrawn": ("REQUEST_WITHDRAWN",) * 7,
+    "expired": ("REQUEST_EXPIRED",) * 7,
+}
+CASES = [
+    pytest.param(RECORDS[record], operation, reason, id=f"{name} when {record}")
+    for record, reasons in REFUSALS.items()
+    for (name, operation), reason in zip(OPERATIONS.items(), reasons, strict=True)
+]
+
+
+@pytest.mark.parametrize(("request_", "operation", "reason"), CASES)
+def test_an_operation_succeeds_or_is_refused_with_its_reason_and_changes_nothing(
+    request_: PendingRequest, operation: Operation, reason: str | None
+) -> None:
+    before = replace(request_)
+    if reason is OK:
+        operation(request_)
+    else:
+        with pytest.raises(FailedPrecondition) as refusal:
+            operation(request_)
+        assert refusal.value.reason == reason
+    assert request_ == before
+
+
+def test_an_answer_is_kept_with_who_gave_it_and_is_on_its_way() -> None:
+    given = inbox.answer(OPEN, YES, "ann", NOW + 5, answer_id="a1", claim_id=None)
+    assert given == replace(
+        OPEN,
+        state=RequestState.ANSWERED,
+        delivery=Delivery.PENDING,
+        answer=YES,
+        answered_by="ann",
+        answered_at=NOW + 5,
+        answer_id="a1",
+    )
+
+
+def test_the_second_to_answer_is_told_who_won_and_when() -> None:
+    with pytest.raises(FailedPrecondition) as refusal:
+        answer(ANSWERED)
+    assert refusal.value.metadata == {"answered_by": "ann", "answered_at": "999.000"}
+
+
+@pytest.mark.parametrize("operation", ["claim", "answer"])
+def test_who_meets_a_claim_is_told_whose_it_is(operation: str) -> None:
+    with pytest.raises(FailedPrecondition) as refusal:
+        OPERATIONS[operation](CLAIMED)
+    assert refusal.value.metadata == {"claimed_by": "ann"}
+
+
+@pytest.mark.parametrize("later", [inbox.delivered, lambda r: inbox.not_delivered(r, "gone"), lambda r: r])
+def test_the_same_answer_again_changes_nothing_however_far_it_has_come(later: Operation) -> None:
+    record = later(ANSWERED)
+    again = inbox.answer(record, NO, "ann", NOW + 9999, answer_id="a1", claim_id="k7")
+    assert again is record
+
+
+@pytest.mark.parametrize(("by", "answer_id"), [("bob", "a1"), ("ann", "a2"), ("ann", None), ("ann", "")])
+def test_only_the_same_person_with_the_same_answer_id_is_told_yes_again(by: str, answer_id: str | None) -> None:
+    with pytest.raises(FailedPrecondition, match="ann has answered"):
+        answer(ANSWERED, by=by, answer_id=answer_id)
+
+
+def test_answers_without_an_answer_id_are_never_taken_for_each_other() -> None:
+    unnamed = inbox.answer(OPEN, YES, "ann", NOW, answer_id=None, claim_id=None)
+    with pytest.raises(FailedPrecondition):
+        inbox.answer(unnamed, YES, "ann", NOW, answer_id=None, claim_id=None)
+
+
+def test_answering_or_releasing_takes_the_claim_away() -> None:
+    assert answer(CLAIMED, claim_id="k1").claim is None
+    assert inbox.release(CLAIMED, "k1", NOW).claim is None
+    assert inbox.withdraw(CLAIMED, "gone").claim is None
+    assert inbox.expire(CLAIMED, CANCEL, "late").claim is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "lease"),
+    [
+        (30, 30),
+        (0, inbox.DEFAULT_CLAIM_S),
+        (-5, inbox.DEFAULT_CLAIM_S),
+        (float("nan"), inbox.DEFAULT_CLAIM_S),
+        (1e9, inbox.MAX_CLAIM_S),
+        (float("inf"), inbox.MAX_CLAIM_S),
+    ],
+)
+def test_a_lease_is_as_long_as_asked_within_reason(asked: float, lease: float) -> None:
+    unhurried = replace(OPEN, deadline=None)
+    claimed = inbox.claim(unhurried, "k1", "ann", asked, NOW)
+    assert claimed.claim == Claim(id="k1", by="ann", expires_at=NOW + lease)
+    assert inbox.renew(claimed, "k1", asked, NOW + 1).claim == Claim(id="k1", by="ann", expires_at=NOW + 1 + lease)
+
+
+def test_a_lease_never_outlasts_the_deadline() -> None:
+    claimed = inbox.claim(OPEN, "k1", "ann", 3600, NOW)
+    assert claimed.claim is not None
+    assert claimed.claim.expires_at == OPEN.deadline
+    assert inbox.renew(claimed, "k1", 3600, NOW + 10).claim == claimed.claim
+
+
+def test_a_lapsed_claim_holds_nobody_off_and_can_be_swept() -> None:
+    assert CLAIMED.holder(NOW + 59.9) is CLAIMED.claim
+    assert CLAIMED.holder(NOW + 60) is None
+    assert inbox.lapse(CLAIMED, NOW + 60).claim is None
+    assert inbox.lapse(CLAIMED, NOW + 59.9) is CLAIMED
+    assert inbox.lapse(OPEN, NOW) is OPEN
+
+
+@pytest.mark.parametrize("record", [ANSWERED, WITHDRAWN, EXPIRED])
+def test_what_has_ended_neither_expires_nor_is_withdrawn(record: PendingRequest) -> None:
+    assert inbox.expire(record, CANCEL, "late") is record
+    assert inbox.withdraw(record, "gone") is record
+
+
+def test_an_expired_request_is_answered_on_the_users_behalf_and_a_withdrawn_one_is_not() -> None:
+    assert (EXPIRED.state, EXPIRED.delivery, EXPIRED.answer) == (RequestState.EXPIRED, Delivery.PENDING, CANCEL)
+    assert (EXPIRED.reason, EXPIRED.answered_by) == ("nobody answered", None)
+    assert (WITHDRAWN.state, WITHDRAWN.delivery, WITHDRAWN.answer) == (RequestState.WITHDRAWN, Delivery.NONE, None)
+
+
+@pytest.mark.parametrize("delivery", Delivery)
+def test_only_an_answer_on_its_way_is_delivered_or_fails_to_be(delivery: Delivery) -> None:
+    record = replace(ANSWERED, delivery=delivery)
+    moves = delivery is Delivery.PENDING
+    assert inbox.delivered(record).delivery is (Delivery.DELIVERED if moves else delivery)
+    failed = inbox.not_delivered(record, "the connection was lost")
+    assert failed.delivery is (Delivery.FAILED if moves else delivery)
+    assert failed.reason == ("the connection was lost" if moves else None)
+
+
+@pytest.mark.parametrize(
+    ("record", "due"),
+    [
+        (OPEN, NOW + 300),
+        (CLAIMED, NOW + 60),
+        (replace(CLAIMED, deadline=NOW + 10), NOW + 10),
+        (replace(CLAIMED, deadline=None), NOW + 60),
+        (replace(OPEN, deadline=None), None),
+        (ANSWERED, None),
+        (WITHDRAWN, None),
+        (EXPIRED, None),
+    ],
+)
+def test_time_changes_a_request_next_at_its_claims_end_or_its_deadline(
+    record: PendingRequest, due: float | None
+) -> None:
+    assert inbox.due_at(record) == due
+
+
+def test_a_request_is_overdue_from_its_deadline_on_and_only_while_open() -> None:
+    assert not inbox.overdue(OPEN, NOW + 299.9)
+    assert inbox.overdue(OPEN, NOW + 300)
+    assert not inbox.overdue(replace(OPEN, deadline=None), 1e12)
+    assert not inbox.overdue(ANSWERED, 1e12)

@@ -1,0 +1,158 @@
+"""Any story that several people and the clock can make of one pending request, beside a plain model of it."""
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from hubbubd.core import inbox
+from hubbubd.core.inbox import Answer, Delivery, Origin, PendingRequest, RequestKind, RequestState
+from hubbubd.errors import FailedPrecondition
+
+people = st.sampled_from(["ann", "bob", "cem"])
+answer_ids = st.sampled_from([None, "a1", "a2"])
+ON_BEHALF = Answer(payload=b'{"action":"cancel"}')
+
+
+class OneRequest(RuleBasedStateMachine):
+    @initialize(deadline=st.one_of(st.none(), st.integers(1, 200)))
+    def asked(self, deadline: int | None) -> None:
+        self.now = 0
+        self.deadline = deadline
+        self.record = PendingRequest(
+            id="r",
+            server="s",
+            kind=RequestKind.ELICITATION_FORM,
+            origin=Origin.PLAIN,
+            request=b"{}",
+            created_at=0,
+            deadline=deadline,
+        )
+        self.made = 0
+        self.ended: str | None = None
+        self.held: tuple[str, str, int] | None = None
+        self.won: tuple[str, str | None, Answer] | None = None
+        self.mine: dict[str, str] = {}
+
+    @property
+    def late(self) -> bool:
+        return self.deadline is not None and self.now >= self.deadline
+
+    def holder(self) -> tuple[str, str, int] | None:
+        return self.held if self.held and self.now < self.held[2] else None
+
+    def why_closed(self) -> str | None:
+        return self.ended or ("REQUEST_EXPIRED" if self.late else None)
+
+    def lease_end(self, ttl: int) -> int:
+        return self.now + ttl if self.deadline is None else min(self.now + ttl, self.deadline)
+
+    def expect(self, reason: str | None, operation) -> bool:
+        """Runs the operation; whether it was to succeed, and did."""
+        if reason is None:
+            self.record = operation()
+            return True
+        before = self.record
+        with pytest.raises(FailedPrecondition) as refusal:
+            operation()
+        assert refusal.value.reason == reason
+        assert self.record == before
+        return False
+
+    @rule(seconds=st.integers(0, 60))
+    def time_passes(self, seconds: int) -> None:
+        self.now += seconds
+
+    @rule(by=people, ttl=st.integers(1, 90))
+    def claim(self, by: str, ttl: int) -> None:
+        self.made += 1
+        name = f"k{self.made}"
+        reason = self.why_closed() or ("ALREADY_CLAIMED" if self.holder() else None)
+        if self.expect(reason, lambda: inbox.claim(self.record, name, by, ttl, self.now)):
+            self.held = (name, by, self.lease_end(ttl))
+            self.mine[by] = name
+
+    def claim_reason(self, name: str) -> str | None:
+        holder = self.holder()
+        return self.why_closed() or (None if holder and holder[0] == name else "CLAIM_LOST")
+
+    @rule(by=people, ttl=st.integers(1, 90))
+    def renew(self, by: str, ttl: int) -> None:
+        name = self.mine.get(by, "none")
+        if self.expect(self.claim_reason(name), lambda: inbox.renew(self.record, name, ttl, self.now)):
+            self.held = (name, by, self.lease_end(ttl))
+
+    @rule(by=people)
+    def release(self, by: str) -> None:
+        name = self.mine.get(by, "none")
+        if self.expect(self.claim_reason(name), lambda: inbox.release(self.record, name, self.now)):
+            self.held = None
+
+    @rule(by=people, answer_id=answer_ids, with_claim=st.booleans())
+    def answer(self, by: str, answer_id: str | None, with_claim: bool) -> None:
+        name = self.mine.get(by) if with_claim else None
+        self.made += 1
+        given = Answer(payload=f'{{"n":{self.made}}}'.encode())
+        if self.won and answer_id and self.won[:2] == (by, answer_id):
+            assert self.expect(None, lambda: self.give(given, by, answer_id, name))
+            return
+        reason = self.claim_reason(name) if name else self.why_closed()
+        if reason is None and not name and self.holder():
+            reason = "ALREADY_CLAIMED"
+        if self.expect(reason, lambda: self.give(given, by, answer_id, name)):
+            assert self.won is None, "a second answer was accepted"
+            self.won, self.ended, self.held = (by, answer_id, given), "ALREADY_ANSWERED", None
+
+    def give(self, given: Answer, by: str, answer_id: str | None, name: str | None) -> PendingRequest:
+        return inbox.answer(self.record, given, by, self.now, answer_id=answer_id, claim_id=name)
+
+    @rule()
+    def the_timer_fires(self) -> None:
+        due = inbox.due_at(self.record)
+        if due is None:
+            return
+        self.now = max(self.now, int(due))
+        if inbox.overdue(self.record, self.now):
+            assert self.late
+            self.record = inbox.expire(self.record, ON_BEHALF, "late")
+            self.ended, self.held = "REQUEST_EXPIRED", None
+        else:
+            self.record = inbox.lapse(self.record, self.now)
+            assert self.holder() is None
+            assert self.record.claim is None
+
+    @rule()
+    def withdraw(self) -> None:
+        self.record = inbox.withdraw(self.record, "gone")
+        self.ended = self.ended or "REQUEST_WITHDRAWN"
+
+    @rule(arrives=st.booleans())
+    def hand_over(self, arrives: bool) -> None:
+        before = self.record
+        self.record = inbox.delivered(before) if arrives else inbox.not_delivered(before, "lost")
+        if before.delivery is not Delivery.PENDING:
+            assert self.record == before
+
+    @invariant()
+    def the_record_tells_the_same_story(self) -> None:
+        if not hasattr(self, "record"):
+            return
+        record = self.record
+        expected = {
+            None: RequestState.OPEN,
+            "ALREADY_ANSWERED": RequestState.ANSWERED,
+            "REQUEST_WITHDRAWN": RequestState.WITHDRAWN,
+            "REQUEST_EXPIRED": RequestState.EXPIRED,
+        }
+        assert record.state is expected[self.ended]
+        assert record.answer == (
+            self.won[2] if self.won else ON_BEHALF if record.state is RequestState.EXPIRED else None
+        )
+        assert (record.answered_by, record.answer_id) == (self.won[:2] if self.won else (None, None))
+        assert (record.delivery is Delivery.NONE) == (record.answer is None)
+        assert record.claim is None or record.state is RequestState.OPEN
+        if record.state is RequestState.OPEN:
+            holder = record.holder(self.now)
+            assert ((holder.id, holder.by, holder.expires_at) if holder else None) == self.holder()
+
+
+TestOneRequest = OneRequest.TestCase
