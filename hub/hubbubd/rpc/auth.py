@@ -1,0 +1,77 @@
+"""Who calls: a bearer token on every RPC but health checks, and optionally the name of a person or program."""
+
+import hmac
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+import grpc
+
+from hubbubd.errors import HubError, InvalidArgument, Unauthenticated
+from hubbubd.rpc import status
+
+LOCAL = "local"
+NAME_METADATA = "hubbub-as"
+MAX_NAME = 64
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+_OPEN_TO_ALL = "/grpc.health.v1.Health/"
+
+principal: ContextVar[str] = ContextVar("principal", default=LOCAL)
+"""The caller of the RPC that is being served."""
+
+
+class Authentication(grpc.aio.ServerInterceptor):
+    """Lets an RPC in when it brings the token, and notes its principal for the servicers."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token.encode()
+
+    async def intercept_service(
+        self,
+        continuation: "Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Q, A] | None]]",
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> "grpc.RpcMethodHandler[Q, A] | None":
+        """The RPC's own handler, or one that refuses it with UNAUTHENTICATED."""
+        if not handler_call_details.method.startswith(_OPEN_TO_ALL):
+            metadata = [(key, _text(value)) for key, value in handler_call_details.invocation_metadata]
+            try:
+                self._check_token(_values(metadata, "authorization"))
+                principal.set(_name(_values(metadata, NAME_METADATA)))
+            except HubError as exc:
+                return _refusal(exc)
+        return await continuation(handler_call_details)
+
+    def _check_token(self, credentials: list[str]) -> None:
+        if not credentials:
+            raise Unauthenticated("a bearer token is needed; the hub's client.json has it", reason="TOKEN_MISSING")
+        scheme, _, token = credentials[0].strip().partition(" ")
+        known = hmac.compare_digest(token.strip().encode(), self._token)
+        if len(credentials) > 1 or scheme.lower() != "bearer" or not known:
+            raise Unauthenticated("this is not the hub's bearer token", reason="TOKEN_INVALID")
+
+
+def _name(names: list[str]) -> str:
+    if not names:
+        return LOCAL
+    if len(names) > 1 or not 0 < len(names[0]) <= MAX_NAME or not names[0].isprintable():
+        raise InvalidArgument.field(f"metadata.{NAME_METADATA}", f"must be one name of 1 to {MAX_NAME} characters")
+    return names[0]
+
+
+def _values(metadata: list[tuple[str, str]], name: str) -> list[str]:
+    return [value for key, value in metadata if key == name]
+
+
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode("latin-1")
+
+
+def _refusal(exc: HubError) -> "grpc.RpcMethodHandler[Any, Any]":
+    # Of the four kinds of handler this is the one that may answer before it has read anything.
+    async def refuse(_requests: object, context: status.Context) -> None:
+        await status.abort(context, exc)
+
+    return grpc.stream_stream_rpc_method_handler(refuse)

@@ -1,0 +1,188 @@
+"""From the hub's records to the messages of the API. Payloads are JSON bytes already and pass through untouched."""
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from hubbub.v1 import admin_pb2, call_pb2, common_pb2, inbox_pb2, server_pb2, task_pb2
+from hubbubd import payload
+from hubbubd.config.server import TransportName
+from hubbubd.core.calls import Call, CallState
+from hubbubd.core.connection import State
+from hubbubd.core.inbox import CauseSource, Delivery, PendingRequest, RequestKind, RequestState
+from hubbubd.core.tasks import Task, TaskRole, TaskStatus
+from hubbubd.errors import Fault
+from hubbubd.runtime.calls import LogEvent, ProgressEvent
+from hubbubd.runtime.lane import QueueCounts
+from hubbubd.runtime.servers import ServerRecord
+from hubbubd.store import StoreStats
+
+E = TypeVar("E", bound=StrEnum)
+
+
+def _numbers(members: type[E], number: Callable[[str], Any], prefix: str) -> Mapping[E, Any]:
+    """The API's number of each member. A member that the API does not know fails here, at the start."""
+    return MappingProxyType({member: number(f"{prefix}_{member.name}") for member in members})
+
+
+TRANSPORTS: Mapping[TransportName, Any] = MappingProxyType(
+    {
+        "stdio": server_pb2.TRANSPORT_STDIO,
+        "http": server_pb2.TRANSPORT_HTTP,
+        "sse": server_pb2.TRANSPORT_SSE,
+    }
+)
+SERVER_STATES = _numbers(State, server_pb2.ServerState.Value, "SERVER_STATE")
+REQUEST_KINDS = _numbers(RequestKind, inbox_pb2.RequestKind.Value, "REQUEST_KIND")
+REQUEST_STATES = _numbers(RequestState, inbox_pb2.RequestState.Value, "REQUEST_STATE")
+DELIVERIES = _numbers(Delivery, inbox_pb2.DeliveryState.Value, "DELIVERY_STATE")
+CAUSE_SOURCES = _numbers(CauseSource, inbox_pb2.CauseSource.Value, "CAUSE_SOURCE")
+CALL_STATES = _numbers(CallState, call_pb2.CallState.Value, "CALL_STATE")
+TASK_ROLES = _numbers(TaskRole, task_pb2.TaskRole.Value, "TASK_ROLE")
+TASK_STATUSES = _numbers(TaskStatus, task_pb2.TaskStatus.Value, "TASK_STATUS")
+
+
+def timestamp(at: float | None) -> Timestamp | None:
+    """Seconds since the epoch as the API's absolute time, to the microsecond."""
+    if at is None:
+        return None
+    stamp = Timestamp()
+    stamp.FromMicroseconds(round(at * 1_000_000))
+    return stamp
+
+
+def fault(record: Fault | None) -> common_pb2.Fault | None:
+    """Why something failed."""
+    if record is None:
+        return None
+    return common_pb2.Fault(
+        code=record.code,
+        category=record.category.value,
+        message=text(record.message),
+        retryable=record.retryable,
+        help_url=record.help_url,
+        details=payload.dumps(dict(record.details)),
+    )
+
+
+def text(value: str | None) -> str:
+    """A string that protobuf takes: JSON can smuggle in lone surrogates, UTF-8 cannot express them."""
+    return (value or "").encode("utf-8", "replace").decode()
+
+
+def counts(record: QueueCounts) -> server_pb2.QueueCounts:
+    """A server's calls in numbers."""
+    return server_pb2.QueueCounts(
+        queued=record.queued,
+        in_progress=record.in_progress,
+        waiting_input=record.waiting_input,
+        completed=record.completed,
+        failed=record.failed,
+        cancelled=record.cancelled,
+    )
+
+
+def server(record: ServerRecord) -> server_pb2.Server:
+    """A server and its connection."""
+    connection = record.connection
+    wanted = server_pb2.DESIRED_STATE_CONNECTED if record.wanted else server_pb2.DESIRED_STATE_DISCONNECTED
+    return server_pb2.Server(
+        name=record.name,
+        transport=TRANSPORTS[record.config.transport],
+        state=SERVER_STATES[connection.state],
+        desired_state=wanted,
+        protocol_version=text(record.protocol_version),
+        server_info=record.server_info or b"",
+        capabilities=record.capabilities or b"",
+        error=fault(connection.fault),
+        attempt=connection.attempt,
+        next_retry_at=timestamp(connection.next_retry_at),
+        pid=record.pid,
+        queue=counts(record.counts),
+    )
+
+
+def request(record: PendingRequest, *, with_claim_id: bool = False) -> inbox_pb2.PendingRequest:
+    """A pending request. The claim's id is its holder's secret: only whoever has just proved to be it gets it."""
+    held = record.claim
+    return inbox_pb2.PendingRequest(
+        id=record.id,
+        server=record.server,
+        kind=REQUEST_KINDS[record.kind],
+        state=REQUEST_STATES[record.state],
+        delivery=DELIVERIES[record.delivery],
+        request=record.request,
+        call_id=record.call_id or "",
+        cause_source=CAUSE_SOURCES[record.cause_source] if record.cause_source else None,
+        task_id=record.task_id or "",
+        created_at=timestamp(record.created_at),
+        deadline=timestamp(record.deadline),
+        claim=held
+        and inbox_pb2.Claim(
+            id=held.id if with_claim_id else "", by=text(held.by), expires_at=timestamp(held.expires_at)
+        ),
+        answer=record.answer.payload if record.answer else b"",
+        answered_by=text(record.answered_by),
+        reason=text(record.reason),
+    )
+
+
+def call(record: Call) -> call_pb2.Call:
+    """A call."""
+    return call_pb2.Call(
+        id=record.id,
+        server=record.server,
+        method=record.method,
+        params=record.params,
+        state=CALL_STATES[record.state],
+        created_at=timestamp(record.created_at),
+        started_at=timestamp(record.started_at),
+        completed_at=timestamp(record.completed_at),
+        result=record.result or b"",
+        error=fault(record.fault),
+        pending_ids=record.pending_ids,
+        task_id=record.task_id or "",
+    )
+
+
+def progress(event: ProgressEvent) -> call_pb2.Progress:
+    """A call's progress."""
+    return call_pb2.Progress(
+        call_id=event.call_id, progress=event.progress, total=event.total, message=text(event.message)
+    )
+
+
+def call_log(event: LogEvent) -> call_pb2.CallLog:
+    """A call's log line."""
+    return call_pb2.CallLog(call_id=event.call_id, params=event.params)
+
+
+def task(record: Task) -> task_pb2.Task:
+    """A task of either role."""
+    return task_pb2.Task(
+        id=text(record.id),
+        server=record.server,
+        role=TASK_ROLES[record.role],
+        status=TASK_STATUSES[record.status],
+        status_message=text(record.status_message),
+        method=record.method,
+        created_at=timestamp(record.created_at),
+        last_updated_at=timestamp(record.last_updated_at),
+        ttl_ms=record.ttl_ms,
+        poll_interval_ms=record.poll_interval_ms,
+        call_id=record.call_id or "",
+        pending_ids=record.pending_ids,
+    )
+
+
+def store(stats: StoreStats) -> admin_pb2.StoreStatus:
+    """The store in numbers."""
+    return admin_pb2.StoreStatus(
+        id=stats.id,
+        revision=stats.revision,
+        compacted_revision=stats.compacted_revision,
+        size_bytes=stats.size_bytes,
+    )

@@ -1,0 +1,60 @@
+"""InboxService."""
+
+from collections.abc import AsyncGenerator
+
+from hubbub.v1 import inbox_pb2 as pb
+from hubbubd.rpc import convert, pages, requests, watch
+from hubbubd.rpc.auth import principal
+from hubbubd.runtime.inbox import Inbox
+
+
+class InboxService:
+    """Everything that servers ask."""
+
+    def __init__(self, inbox: Inbox) -> None:
+        self._inbox = inbox
+
+    def watch_inbox(self, request: pb.WatchInboxRequest) -> AsyncGenerator[bytes, None]:
+        """Snapshot and changes."""
+        events = self._inbox.watch(requests.request_filter(request.filter), request.resume_token)
+        return watch.responses(events, pb.WatchInboxResponse, convert.request)
+
+    async def list_requests(self, request: pb.ListRequestsRequest) -> pb.ListRequestsResponse:
+        """A page of pending requests, newest first."""
+        records = self._inbox.select(requests.request_filter(request.filter))
+        found, token = pages.page(records, request.page, pages.newest, convert.request, request.filter)
+        return pb.ListRequestsResponse(requests=found, next_page_token=token)
+
+    async def get_request(self, request: pb.GetRequestRequest) -> pb.GetRequestResponse:
+        """One pending request."""
+        record = self._inbox.get(requests.identifier(request.id, "id"))
+        return pb.GetRequestResponse(request=convert.request(record))
+
+    async def claim_request(self, request: pb.ClaimRequestRequest) -> pb.ClaimRequestResponse:
+        """Leases a request to the caller."""
+        request_id, ttl_s = requests.identifier(request.id, "id"), requests.lease_s(request.ttl_s)
+        record = await self._inbox.claim(request_id, principal.get(), ttl_s)
+        return pb.ClaimRequestResponse(request=convert.request(record, with_claim_id=True))
+
+    async def renew_claim(self, request: pb.RenewClaimRequest) -> pb.RenewClaimResponse:
+        """Prolongs a claim."""
+        request_id, claim_id = requests.identifier(request.id, "id"), requests.identifier(request.claim_id, "claim_id")
+        record = await self._inbox.renew(request_id, claim_id, requests.lease_s(request.ttl_s))
+        return pb.RenewClaimResponse(request=convert.request(record, with_claim_id=True))
+
+    async def release_request(self, request: pb.ReleaseRequestRequest) -> pb.ReleaseRequestResponse:
+        """Gives a claim back."""
+        request_id, claim_id = requests.identifier(request.id, "id"), requests.identifier(request.claim_id, "claim_id")
+        record = await self._inbox.release(request_id, claim_id)
+        return pb.ReleaseRequestResponse(request=convert.request(record))
+
+    async def answer_request(self, request: pb.AnswerRequestRequest) -> pb.AnswerRequestResponse:
+        """Answers a request, once and durably."""
+        record = await self._inbox.answer(
+            requests.identifier(request.id, "id"),
+            requests.given_answer(request),
+            principal.get(),
+            answer_id=requests.optional(request.answer_id, "answer_id"),
+            claim_id=requests.optional(request.claim_id, "claim_id"),
+        )
+        return pb.AnswerRequestResponse(request=convert.request(record))

@@ -1,0 +1,82 @@
+"""Where the API listens: a port on loopback, or a unix socket that only its owner may open."""
+
+import errno
+import ipaddress
+import os
+import socket
+import stat
+from pathlib import Path
+
+import grpc
+
+from hubbubd.errors import ConfigError
+
+UNIX = "unix:"
+
+
+def bind(server: grpc.aio.Server, listen: str) -> str:
+    """Binds HOST:PORT (0 picks a free port) or unix:PATH; returns the address to connect to.
+
+    Raises ConfigError for an address off loopback, and OSError with a sentence for one that cannot be had.
+    """
+    if listen.startswith(UNIX):
+        return _bind_unix(server, Path(listen.removeprefix(UNIX)))
+    host, _, port = listen.rpartition(":")
+    return _bind_loopback(server, host, int(port))
+
+
+def _bind_loopback(server: grpc.aio.Server, host: str, port: int) -> str:
+    # localhost may mean two addresses, and a free port on one of them need not be free on the other.
+    name = "127.0.0.1" if host == "localhost" else host.strip("[]")
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        raise ConfigError("listen", f"{host} is not an address") from None
+    if not address.is_loopback:
+        raise ConfigError("listen", f"{host} is not a loopback address, and the network needs TLS")
+    shown = f"[{name}]" if address.version == 6 else name
+    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as trial:  # it knows why a port cannot be had, gRPC does not say
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind((name, port))
+        except OSError as exc:
+            raise OSError(exc.errno, f"cannot listen on {shown}:{port}: {os.strerror(exc.errno or 0)}") from None
+    return f"{shown}:{_add_port(server, f'{shown}:{port}')}"
+
+
+def _bind_unix(server: grpc.aio.Server, path: Path) -> str:
+    _clear(path)
+    before = os.umask(0o177)
+    try:
+        _add_port(server, f"{UNIX}{path}")
+    finally:
+        os.umask(before)
+    return f"{UNIX}{path}"
+
+
+def _add_port(server: grpc.aio.Server, address: str) -> int:
+    try:
+        return server.add_insecure_port(address)
+    except RuntimeError as exc:
+        raise OSError(errno.EADDRNOTAVAIL, f"cannot listen on {address}: {exc}") from None
+
+
+def _clear(path: Path) -> None:
+    """Removes a socket on which nobody listens any more. Raises OSError when something else is there."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise OSError(errno.EEXIST, f"cannot listen on {path}: there is a file that is not a socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial:
+        trial.settimeout(1)
+        try:
+            trial.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
+        except OSError as exc:
+            raise OSError(exc.errno, f"cannot listen on {path}: {exc.strerror or exc}") from None
+        else:
+            raise OSError(errno.EADDRINUSE, f"cannot listen on {path}: another process does")

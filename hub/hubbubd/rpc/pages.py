@@ -1,0 +1,79 @@
+"""Pages of lists. A token names the last record of its page, so records that come and go do not shift the pages."""
+
+import hashlib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+
+from hubbub.v1.common_pb2 import Page
+from hubbubd import payload
+from hubbubd.errors import InvalidArgument
+
+T = TypeVar("T")
+M = TypeVar("M", bound=Message)
+Position = tuple[float, str]
+
+DEFAULT_SIZE = 100
+MAX_SIZE = 1000
+
+# gRPC clients take 4 MiB unless told otherwise; a page of large records ends early.
+_PAGE_BYTES = 3 * 1024 * 1024
+
+
+def newest(record: Any) -> Position:
+    """The position of a record in a list that has the newest first."""
+    return (-record.created_at, record.id)
+
+
+def by_name(record: Any) -> Position:
+    """The position of a record in a list by name."""
+    return (0.0, record.name)
+
+
+def page(
+    records: Sequence[T], asked: Page, position: Callable[[T], Position], convert: Callable[[T], M], scope: Message
+) -> tuple[list[M], str]:
+    """One page, converted, in order of position; and the token of the next one, empty at the end.
+
+    `scope` is the list's filter: a token is good for the same list only. Raises InvalidArgument.
+    """
+    if not 0 <= asked.size <= MAX_SIZE:
+        raise InvalidArgument.field("page.size", f"must be 0 to {MAX_SIZE}")
+    digest = _digest(scope)
+    rest = sorted(records, key=position)
+    if asked.token:
+        after = _decode(asked.token, digest)
+        rest = [record for record in rest if position(record) > after]
+    found: list[M] = []
+    room = _PAGE_BYTES
+    for record in rest[: asked.size or DEFAULT_SIZE]:
+        message = convert(record)
+        room -= message.ByteSize()
+        if found and room < 0:
+            break
+        found.append(message)
+    more = len(found) < len(rest)
+    return found, _encode(position(rest[len(found) - 1]), digest) if more else ""
+
+
+def _digest(scope: Message) -> str:
+    raw = scope.DESCRIPTOR.full_name.encode() + scope.SerializeToString(deterministic=True)
+    return hashlib.sha256(raw).hexdigest()[:12]
+
+
+def _encode(position: Position, digest: str) -> str:
+    return urlsafe_b64encode(payload.dumps([digest, *position])).decode().rstrip("=")
+
+
+def _decode(token: str, digest: str) -> Position:
+    try:
+        match payload.loads(urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4))):
+            case [str(scope), float(at), str(name)] if scope == digest:
+                return at, name
+            case _:
+                problem = "belongs to another list"
+    except ValueError:
+        problem = "is not a page token"
+    raise InvalidArgument.field("page.token", problem, reason="PAGE_TOKEN_INVALID")

@@ -1,0 +1,172 @@
+"""From the messages that callers send to the values that the runtime takes, checked.
+
+Everything here raises InvalidArgument with a violation that names the field, and changes nothing.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar, cast
+
+from pydantic import ValidationError
+
+from hubbub.v1 import call_pb2, inbox_pb2, server_pb2, task_pb2
+from hubbubd import payload
+from hubbubd.config import ServerConfig
+from hubbubd.core import forms
+from hubbubd.errors import InvalidArgument
+from hubbubd.rpc import convert
+from hubbubd.runtime.calls import CallSpec
+from hubbubd.runtime.filters import CallFilter, RequestFilter, ServerFilter, TaskFilter
+
+R = TypeVar("R")
+
+MAX_ID = 128
+MAX_METHOD = 256
+MAX_NAMES = 1000
+MAX_SECONDS = 10_000_000.0
+MAX_REJECTION = 4096
+
+
+def identifier(value: str, field: str, *, longest: int = MAX_ID) -> str:
+    """A value that names something."""
+    if not value:
+        raise InvalidArgument.field(field, "must not be empty")
+    return optional(value, field, longest=longest) or value
+
+
+def optional(value: str, field: str, *, longest: int = MAX_ID) -> str | None:
+    """A value that names something, or None for an empty one."""
+    if len(value) > longest:
+        raise InvalidArgument.field(field, f"is {len(value)} characters long; at most {longest} are taken")
+    if not value.isprintable():
+        raise InvalidArgument.field(field, "has characters that cannot be printed")
+    return value or None
+
+
+def lease_s(value: float) -> float:
+    """Seconds of a claim; 0 leaves the choice to the hub."""
+    if not 0 <= value < math.inf:
+        raise InvalidArgument.field("ttl_s", "must be a finite number of seconds, or 0")
+    return value
+
+
+def server_config(spec: server_pb2.ServerSpec) -> ServerConfig:
+    """A server as it is to be configured; options that the spec leaves out take their defaults."""
+    given: dict[str, Any] = {}
+    for field, value in spec.ListFields():
+        match field.name:
+            case "transport":
+                given["transport"] = _one(int(value), convert.TRANSPORTS, "spec.transport")
+            case "roots":
+                given["roots"] = value if value == "ask" else _json(value, "spec.roots")
+            case name if isinstance(value, str | int | float):
+                given[name] = value
+            case name:
+                given[name] = dict(cast("Mapping[str, str]", value)) if isinstance(value, Mapping) else list(value)
+    try:
+        return ServerConfig.model_validate(given)
+    except ValidationError as exc:
+        found = exc.errors(include_url=False, include_context=False, include_input=False)
+        raise InvalidArgument.fields(
+            tuple((".".join(["spec", *map(str, error["loc"])]), error["msg"]) for error in found)
+        ) from None
+
+
+def call_spec(spec: call_pb2.CallSpec) -> CallSpec:
+    """A request to send. Its params are checked where they are parsed."""
+    return CallSpec(
+        server=identifier(spec.server, "spec.server"),
+        method=identifier(spec.method, "spec.method", longest=MAX_METHOD),
+        params=spec.params,
+        call_id=optional(spec.call_id, "spec.call_id"),
+        timeout_s=_seconds(spec.timeout_s, "spec.timeout_s") if spec.HasField("timeout_s") else None,
+        max_s=_seconds(spec.max_s, "spec.max_s") if spec.HasField("max_s") else None,
+    )
+
+
+def given_answer(request: inbox_pb2.AnswerRequestRequest) -> forms.Given:
+    """What somebody answers; whether it fits the request is the inbox's to say."""
+    match request.WhichOneof("answer"):
+        case "accept":
+            content = request.accept.content
+            return forms.Accept(payload.loads_object(content, "accept.content") if content else None)
+        case "decline":
+            return forms.Decline()
+        case "cancel":
+            return forms.Dismiss()
+        case "text":
+            return forms.Text(request.text)
+        case "result":
+            return forms.Result(payload.loads_object(request.result, "result"))
+        case "reject":
+            if len(request.reject.message) > MAX_REJECTION:
+                raise InvalidArgument.field("reject.message", f"may have {MAX_REJECTION} characters")
+            return forms.Reject(request.reject.message)
+        case _:
+            raise InvalidArgument.field("answer", "must be one of accept, decline, cancel, text, result, reject")
+
+
+def server_filter(request: server_pb2.WatchServersRequest) -> ServerFilter:
+    """Which servers."""
+    return ServerFilter(names=_names(request.names, "names"))
+
+
+def request_filter(chosen: inbox_pb2.RequestFilter) -> RequestFilter:
+    """Which pending requests."""
+    return RequestFilter(
+        server=optional(chosen.server, "filter.server") or "",
+        kinds=_any_of(chosen.kinds, convert.REQUEST_KINDS, "filter.kinds"),
+        states=_any_of(chosen.states, convert.REQUEST_STATES, "filter.states"),
+        call_id=optional(chosen.call_id, "filter.call_id") or "",
+    )
+
+
+def call_filter(chosen: call_pb2.CallFilter) -> CallFilter:
+    """Which calls."""
+    return CallFilter(
+        server=optional(chosen.server, "filter.server") or "",
+        states=_any_of(chosen.states, convert.CALL_STATES, "filter.states"),
+        ids=_names(chosen.ids, "filter.ids"),
+    )
+
+
+def task_filter(chosen: task_pb2.TaskFilter) -> TaskFilter:
+    """Which tasks."""
+    return TaskFilter(
+        server=optional(chosen.server, "filter.server") or "",
+        role=_one(chosen.role, convert.TASK_ROLES, "filter.role") if chosen.role else None,
+        statuses=_any_of(chosen.statuses, convert.TASK_STATUSES, "filter.statuses"),
+    )
+
+
+def _seconds(value: float, field: str) -> float:
+    if not 0 < value <= MAX_SECONDS:
+        raise InvalidArgument.field(field, f"must be more than 0 seconds and at most {MAX_SECONDS:.0f}")
+    return value
+
+
+def _json(text: str, field: str) -> Any:
+    try:
+        return payload.loads(text)
+    except ValueError as exc:
+        raise InvalidArgument.field(field, f"is not valid JSON: {exc}") from None
+
+
+def _names(values: Iterable[str], field: str) -> frozenset[str]:
+    names = frozenset(identifier(value, f"{field}.{at}") for at, value in enumerate(values))
+    if len(names) > MAX_NAMES:
+        raise InvalidArgument.field(field, f"has {len(names)} entries; at most {MAX_NAMES} are taken")
+    return names
+
+
+def _any_of(numbers: Iterable[int], table: Mapping[R, int], field: str) -> frozenset[R]:
+    """The members of a filter; a 0 among them stands for any."""
+    chosen = set(numbers)
+    return frozenset() if 0 in chosen else frozenset(_one(number, table, field) for number in chosen)
+
+
+def _one(number: int, table: Mapping[R, int], field: str) -> R:
+    for member, value in table.items():
+        if value == number:
+            return member
+    raise InvalidArgument.field(field, f"{number} means nothing here")

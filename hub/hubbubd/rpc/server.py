@@ -1,0 +1,84 @@
+"""The gRPC server: all services, health and reflection on one loopback address."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import grpc
+from google.protobuf.descriptor import ServiceDescriptor
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from hubbub.v1 import admin_pb2, call_pb2, inbox_pb2, server_pb2, task_pb2
+from hubbubd.rpc import listen as listening
+from hubbubd.rpc.admin import AdminService
+from hubbubd.rpc.auth import Authentication
+from hubbubd.rpc.calls import CallService
+from hubbubd.rpc.inbox import InboxService
+from hubbubd.rpc.methods import generic_handler
+from hubbubd.rpc.servers import ServerService
+from hubbubd.rpc.tasks import TaskService
+from hubbubd.runtime.hub import Hub
+
+_FILES = (admin_pb2, call_pb2, inbox_pb2, server_pb2, task_pb2)
+SERVICES: dict[str, ServiceDescriptor] = {
+    name: service for file in _FILES for name, service in file.DESCRIPTOR.services_by_name.items()
+}
+
+MAX_RPCS = 10_000
+"""RPCs that may be open at once, watches included; more are refused with RESOURCE_EXHAUSTED."""
+
+_PING_INTERVAL_MS = 5_000
+
+
+@asynccontextmanager
+async def serve(
+    hub: Hub, *, listen: str, token: str, max_message_bytes: int = 16 * 1024 * 1024, grace_s: float = 10
+) -> AsyncGenerator[str, None]:
+    """Serves a hub and yields the address to connect to: HOST:PORT or unix:PATH.
+
+    On leaving, watches end with their tokens, and what else is open has `grace_s` seconds to finish. Raises
+    ConfigError for an address off loopback and OSError for one that cannot be had.
+    """
+    server = grpc.aio.server(
+        interceptors=[Authentication(token)], options=_options(max_message_bytes), maximum_concurrent_rpcs=MAX_RPCS
+    )
+    servicers = {
+        "AdminService": AdminService(hub),
+        "CallService": CallService(hub.calls),
+        "InboxService": InboxService(hub.inbox),
+        "ServerService": ServerService(hub.servers),
+        "TaskService": TaskService(hub.tasks),
+    }
+    server.add_generic_rpc_handlers(
+        [generic_handler(SERVICES[name], servicer, max_message_bytes) for name, servicer in servicers.items()]
+    )
+    names = [service.full_name for service in SERVICES.values()]
+    checks: Any = health.aio.HealthServicer()  # pyright: ignore - the asyncio half has no types
+    health_pb2_grpc.add_HealthServicer_to_server(checks, server)  # pyright: ignore[reportUnknownMemberType]
+    reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
+
+    address = listening.bind(server, listen)
+    await server.start()
+    try:
+        for name in ("", *names):
+            await checks.set(name, health_pb2.HealthCheckResponse.SERVING)
+        yield address
+    finally:
+        with anyio.CancelScope(shield=True):
+            await checks.enter_graceful_shutdown()
+            hub.end_watches()
+            await server.stop(grace_s)
+
+
+def _options(max_message_bytes: int) -> list[tuple[str, int]]:
+    return [
+        ("grpc.so_reuseport", 0),  # a second hub on the port must fail, not share it
+        # Room above our own limit: a request that is a little too long is refused with details.
+        ("grpc.max_receive_message_length", 2 * max_message_bytes),
+        # A record holds what was sent and what came back, and each had its own limit.
+        ("grpc.max_send_message_length", 4 * max_message_bytes),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", _PING_INTERVAL_MS),
+    ]

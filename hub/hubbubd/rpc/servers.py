@@ -1,0 +1,56 @@
+"""ServerService."""
+
+from collections.abc import AsyncGenerator
+
+from hubbub.v1 import server_pb2 as pb
+from hubbubd.rpc import convert, pages, requests, watch
+from hubbubd.runtime.servers import Servers
+
+
+class ServerService:
+    """The configured servers and their connections."""
+
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+
+    async def add_server(self, request: pb.AddServerRequest) -> pb.AddServerResponse:
+        """Adds a server."""
+        record = await self._servers.add(requests.server_config(request.spec))
+        return pb.AddServerResponse(server=convert.server(record))
+
+    async def update_server(self, request: pb.UpdateServerRequest) -> pb.UpdateServerResponse:
+        """Replaces a server's spec."""
+        record = await self._servers.update(requests.server_config(request.spec))
+        return pb.UpdateServerResponse(server=convert.server(record))
+
+    async def remove_server(self, request: pb.RemoveServerRequest) -> pb.RemoveServerResponse:
+        """Forgets a server."""
+        await self._servers.remove(requests.identifier(request.name, "name"))
+        return pb.RemoveServerResponse()
+
+    async def get_server(self, request: pb.GetServerRequest) -> pb.GetServerResponse:
+        """One server."""
+        record = self._servers.get(requests.identifier(request.name, "name"))
+        return pb.GetServerResponse(server=convert.server(record))
+
+    async def list_servers(self, request: pb.ListServersRequest) -> pb.ListServersResponse:
+        """A page of servers, by name."""
+        found, token = pages.page(
+            self._servers.all(), request.page, pages.by_name, convert.server, pb.ListServersRequest()
+        )
+        return pb.ListServersResponse(servers=found, next_page_token=token)
+
+    async def connect_server(self, request: pb.ConnectServerRequest) -> pb.ConnectServerResponse:
+        """Wants a server connected."""
+        record = await self._servers.connect(requests.identifier(request.name, "name"))
+        return pb.ConnectServerResponse(server=convert.server(record))
+
+    async def disconnect_server(self, request: pb.DisconnectServerRequest) -> pb.DisconnectServerResponse:
+        """Wants a server disconnected."""
+        record = await self._servers.disconnect(requests.identifier(request.name, "name"))
+        return pb.DisconnectServerResponse(server=convert.server(record))
+
+    def watch_servers(self, request: pb.WatchServersRequest) -> AsyncGenerator[bytes, None]:
+        """Snapshot and changes."""
+        events = self._servers.watch(requests.server_filter(request), request.resume_token)
+        return watch.responses(events, pb.WatchServersResponse, convert.server)

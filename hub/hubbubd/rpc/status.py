@@ -1,0 +1,168 @@
+"""The one place that turns errors into gRPC statuses, with details as google.rpc defines them.
+
+Every status carries ErrorInfo (domain "hubbub", the stable reason) and, where it helps, RetryInfo, BadRequest and
+Help. All of it travels in trailing metadata, so all of it is bounded.
+"""
+
+import secrets
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NoReturn, cast
+
+import grpc
+import structlog
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2 as details_pb2
+from google.rpc.status_pb2 import Status
+from grpc_status import rpc_status
+
+from hubbubd import errors, payload
+from hubbubd.errors import Category, Fault, HubError, InvalidArgument, PeerError, UpstreamError
+from hubbubd.store import Conflict, StoreUnavailable
+
+log = structlog.get_logger(__name__)
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+DOMAIN = "hubbub"
+
+CODES: Mapping[type[Exception], grpc.StatusCode] = MappingProxyType(
+    {
+        errors.InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,
+        errors.NotFound: grpc.StatusCode.NOT_FOUND,
+        errors.AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
+        errors.FailedPrecondition: grpc.StatusCode.FAILED_PRECONDITION,
+        errors.PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
+        errors.Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
+        errors.ResourceExhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
+        errors.Unavailable: grpc.StatusCode.UNAVAILABLE,
+        errors.Aborted: grpc.StatusCode.ABORTED,
+        PeerError: grpc.StatusCode.UNKNOWN,
+        StoreUnavailable: grpc.StatusCode.UNAVAILABLE,
+        Conflict: grpc.StatusCode.ABORTED,
+    }
+)
+
+FAULT_CODES: Mapping[Category, grpc.StatusCode] = MappingProxyType(
+    {
+        Category.CONNECTION: grpc.StatusCode.UNAVAILABLE,
+        Category.TRANSPORT: grpc.StatusCode.UNAVAILABLE,
+        Category.TIMEOUT: grpc.StatusCode.DEADLINE_EXCEEDED,
+        Category.PROTOCOL: grpc.StatusCode.FAILED_PRECONDITION,
+        Category.SERVER: grpc.StatusCode.UNKNOWN,
+        Category.CANCELLED: grpc.StatusCode.CANCELLED,
+    }
+)
+
+# Faults whose category would mislead. UNAUTHENTICATED in particular is about the caller's own credential, never
+# about the hub's at a server.
+REASON_CODES: Mapping[str, grpc.StatusCode] = MappingProxyType(
+    {
+        "AUTHENTICATION_FAILED": grpc.StatusCode.FAILED_PRECONDITION,
+        "SERVER_NOT_CONNECTED": grpc.StatusCode.FAILED_PRECONDITION,
+    }
+)
+
+_REASONS: Mapping[type[Exception], str] = MappingProxyType(
+    {PeerError: "SERVER_ERROR", StoreUnavailable: "STORE_UNAVAILABLE", Conflict: "CONFLICT"}
+)
+
+# gRPC peers refuse more than 8 KiB of metadata. The details travel in base64, the message a second time,
+# percent-encoded: three bytes for one where it is not ASCII.
+_DETAILS_BYTES = 3072
+_MESSAGE_BYTES = 768
+_CLIPS = (1024, 384, 128, 40)
+_ENTRIES = 16
+
+
+def code_of(exc: Exception) -> grpc.StatusCode:
+    """The status code of an error; INTERNAL for one that nobody raised on purpose."""
+    if isinstance(exc, UpstreamError):
+        return REASON_CODES.get(exc.fault.code) or FAULT_CODES[exc.fault.category]
+    return next((CODES[kind] for kind in type(exc).__mro__ if kind in CODES), grpc.StatusCode.INTERNAL)
+
+
+def status_of(exc: Exception) -> Status:
+    """The whole status of an error, small enough for trailing metadata.
+
+    What is not meant for callers gets a random incident id, under which it is logged with its traceback.
+    """
+    code = code_of(exc)
+    if code is grpc.StatusCode.INTERNAL:
+        incident = secrets.token_hex(6)
+        log.error("incident", incident=incident, exc_info=exc)
+        exc = HubError(f"internal error, incident {incident}", metadata={"incident": incident})
+    number = cast("tuple[int, str]", code.value)[0]
+    message = _clip(str(exc), _MESSAGE_BYTES)
+    status = Status()
+    for clip in _CLIPS:
+        status = Status(code=number, message=message, details=[_packed(detail) for detail in _details(exc, clip)])
+        if status.ByteSize() <= _DETAILS_BYTES:
+            break
+    return status
+
+
+async def abort(context: Context, exc: Exception) -> NoReturn:
+    """Ends the RPC with the error's status."""
+    status = rpc_status.to_status(status_of(exc))  # pyright: ignore[reportUnknownMemberType] - it has no types
+    await context.abort(status.code, status.details, status.trailing_metadata)
+
+
+def _packed(detail: Message) -> AnyMessage:
+    packed = AnyMessage()
+    packed.Pack(detail)
+    return packed
+
+
+def _details(exc: Exception, clip: int) -> Iterator[Message]:
+    reason = exc.reason if isinstance(exc, HubError) else _REASONS[type(exc)]
+    metadata = {key: _clip(value, clip) for key, value in list(_metadata(exc).items())[:_ENTRIES]}
+    yield details_pb2.ErrorInfo(reason=reason, domain=DOMAIN, metadata=metadata)
+    if isinstance(exc, InvalidArgument) and exc.violations:
+        yield _bad_request(exc.violations, clip)
+    if isinstance(exc, HubError) and exc.retry_after_s is not None:
+        retry = details_pb2.RetryInfo()
+        retry.retry_delay.FromMilliseconds(round(max(0.0, exc.retry_after_s) * 1000))
+        yield retry
+    yield details_pb2.Help(links=[details_pb2.Help.Link(description=reason, url=errors.help_url(reason))])
+
+
+def _bad_request(violations: tuple[tuple[str, str], ...], clip: int) -> Message:
+    shown = [(_clip(path, clip), _clip(problem, clip)) for path, problem in violations[:_ENTRIES]]
+    if len(violations) > _ENTRIES:
+        shown.append(("", f"and {len(violations) - _ENTRIES} more"))
+    fields = [details_pb2.BadRequest.FieldViolation(field=path, description=problem) for path, problem in shown]
+    return details_pb2.BadRequest(field_violations=fields)
+
+
+def _metadata(exc: Exception) -> dict[str, str]:
+    match exc:
+        case UpstreamError():
+            return {**exc.metadata, **_fault_metadata(exc.fault)}
+        case HubError():
+            return exc.metadata
+        case PeerError():
+            return _jsonrpc(exc.code, exc.message, exc.data)
+        case _:
+            return {}
+
+
+def _fault_metadata(fault: Fault) -> dict[str, str]:
+    about = {"category": fault.category.value, "retryable": str(fault.retryable).lower()}
+    return about | {key: _text(value) for key, value in fault.details.items() if value is not None}
+
+
+def _jsonrpc(code: int, message: str, data: object) -> dict[str, str]:
+    found = {"jsonrpc_code": str(code), "jsonrpc_message": message}
+    return found if data is None else found | {"jsonrpc_data": _text(data)}
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else payload.dumps(value).decode()
+
+
+def _clip(text: str, size: int) -> str:
+    """At most `size` bytes of UTF-8; what a peer sent may hold lone surrogates, which UTF-8 cannot express."""
+    raw = text.encode("utf-8", "replace")
+    return raw.decode() if len(raw) <= size else raw[: size - 3].decode("utf-8", "ignore") + "…"

@@ -1,0 +1,38 @@
+"""TaskService."""
+
+from collections.abc import AsyncGenerator
+
+from hubbub.v1 import task_pb2 as pb
+from hubbubd.rpc import convert, pages, requests, watch
+from hubbubd.runtime.tasks import Tasks
+
+
+class TaskService:
+    """Tasks of both roles."""
+
+    def __init__(self, tasks: Tasks) -> None:
+        self._tasks = tasks
+
+    async def list_tasks(self, request: pb.ListTasksRequest) -> pb.ListTasksResponse:
+        """A page of tasks, newest first."""
+        records = self._tasks.select(requests.task_filter(request.filter))
+        found, token = pages.page(records, request.page, pages.newest, convert.task, request.filter)
+        return pb.ListTasksResponse(tasks=found, next_page_token=token)
+
+    async def get_task(self, request: pb.GetTaskRequest) -> pb.GetTaskResponse:
+        """One task."""
+        return pb.GetTaskResponse(task=convert.task(self._tasks.get(requests.identifier(request.id, "id"))))
+
+    async def get_task_result(self, request: pb.GetTaskResultRequest) -> pb.GetTaskResultResponse:
+        """The result of an ended task."""
+        return pb.GetTaskResultResponse(result=self._tasks.result(requests.identifier(request.id, "id")))
+
+    async def cancel_task(self, request: pb.CancelTaskRequest) -> pb.CancelTaskResponse:
+        """Cancels a task."""
+        task = await self._tasks.cancel(requests.identifier(request.id, "id"))
+        return pb.CancelTaskResponse(task=convert.task(task))
+
+    def watch_tasks(self, request: pb.WatchTasksRequest) -> AsyncGenerator[bytes, None]:
+        """Snapshot and changes."""
+        events = self._tasks.watch(requests.task_filter(request.filter), request.resume_token)
+        return watch.responses(events, pb.WatchTasksResponse, convert.task)

@@ -1,0 +1,42 @@
+"""From the runtime's watch events to responses on the wire; the watches of all services look alike."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from typing import TypeVar, cast
+
+from google.protobuf.message import Message
+
+from hubbub.v1 import common_pb2
+from hubbubd.runtime.broadcast import EventKind, WatchEvent
+
+T = TypeVar("T")
+Step = dict[str, Message]
+
+
+async def responses(
+    events: AsyncIterator[WatchEvent[T]],
+    response: Callable[..., Message],
+    upsert: Callable[[T], Message],
+    live: Callable[[object], Step] | None = None,
+) -> AsyncGenerator[bytes, None]:
+    """Each event as a serialised response. An event that many watchers share is serialised for the first one."""
+    async with aclosing(cast("AsyncGenerator[WatchEvent[T], None]", events)) as steps:
+        async for event in steps:
+            if event.encoded is None:
+                step = live(event.live) if live and event.kind is EventKind.LIVE else _step(event, upsert)
+                event.encoded = response(resume_token=event.token, **step).SerializeToString()
+            yield cast("bytes", event.encoded)
+
+
+def _step(event: WatchEvent[T], upsert: Callable[[T], Message]) -> Step:
+    match event.kind:
+        case EventKind.UPSERT:
+            return {"upsert": upsert(cast("T", event.record))}
+        case EventKind.REMOVED:
+            return {"removed": common_pb2.Removed(id=event.id)}
+        case EventKind.SYNCED:
+            return {"synced": common_pb2.Synced()}
+        case EventKind.RESET:
+            return {"reset": common_pb2.Reset(reason=event.reason)}
+        case EventKind.BOOKMARK | EventKind.LIVE:
+            return {"bookmark": common_pb2.Bookmark()}
