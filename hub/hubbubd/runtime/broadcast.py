@@ -1,0 +1,298 @@
+"""Watches: the snapshot of a table, then its changes, for any number of watchers.
+
+A position is a revision of the store. Catching up from one position shows each record's newest state once, in
+revision order; a snapshot is catching up from nothing. The work of a change (matching, building the event, and
+through `WatchEvent.encoded` serialising it) is done once per distinct filter, not per watcher. Each watcher has a
+bounded buffer that keeps the newest event per record; one that still falls behind is closed, and slows nobody.
+"""
+
+import hashlib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, Protocol, TypeVar, cast
+
+import anyio
+
+from hubbubd.errors import ResourceExhausted, Unavailable
+from hubbubd.runtime.filters import Filter
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+BUFFER_EVENTS = 4096
+"""How many records may have changed unseen before a watcher is closed."""
+
+LIVE_EVENTS = 256
+"""How many live events (progress, log lines) may wait; the oldest ones go first."""
+
+BOOKMARK_S = 5.0
+"""A quiet watch says this often that the hub is alive."""
+
+
+class EventKind(StrEnum):
+    """What a step of a watch says."""
+
+    UPSERT = "upsert"
+    REMOVED = "removed"
+    SYNCED = "synced"
+    RESET = "reset"
+    BOOKMARK = "bookmark"
+    LIVE = "live"
+
+
+@dataclass(slots=True, eq=False)
+class WatchEvent(Generic[T]):
+    """One step of a watch; the same object goes to every watcher with the same filter.
+
+    `token` resumes after it. `encoded` is for the layer above, which serialises an event once and keeps it here.
+    """
+
+    kind: EventKind
+    token: str
+    id: str = ""
+    record: T | None = None
+    reason: str = ""
+    live: object = None
+    encoded: object = None
+
+
+class Rows(Protocol[T_co]):
+    """What a feed reads of a table: rows and deletions, in revision order."""
+
+    def since(self, revision: int) -> Iterable[tuple[int, str, T_co | None]]:
+        """What has changed after a revision, oldest first; None is a deletion."""
+        ...
+
+    def record(self, record_id: str) -> T_co | None:
+        """A record as it is now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Position:
+    """A decoded resume token. `syncing` is a snapshot that was interrupted."""
+
+    store: str
+    filter_digest: str
+    revision: int
+    syncing: bool
+
+    def encode(self) -> str:
+        text = f"{self.store} {self.filter_digest} {self.revision} {int(self.syncing)}"
+        return urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+    @classmethod
+    def decode(cls, token: str) -> "_Position":
+        text = urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4)).decode("ascii")
+        store, digest, revision, syncing = text.split(" ")
+        return cls(store, digest, int(revision), bool(int(syncing)))
+
+
+class _Group(Generic[T]):
+    """The watchers that share a filter."""
+
+    def __init__(self, store_id: str, chosen: Filter[T]) -> None:
+        self.filter = chosen
+        self.watchers: set[_Watcher[T]] = set()
+        self._store_id = store_id
+        self._digest = hashlib.sha256(repr(_stable(chosen)).encode()).hexdigest()[:12]
+
+    def token(self, revision: int, *, syncing: bool = False) -> str:
+        return _Position(self._store_id, self._digest, revision, syncing).encode()
+
+    def event(self, revision: int, record_id: str, record: T | None, *, syncing: bool = False) -> WatchEvent[T]:
+        token = self.token(revision, syncing=syncing)
+        if record is not None and self.filter.matches(record):
+            return WatchEvent(EventKind.UPSERT, token, record_id, record)
+        return WatchEvent(EventKind.REMOVED, token, record_id)
+
+    def why_not(self, position: _Position, oldest: int, newest: int) -> str | None:
+        """The reason for which a token cannot be honoured; None when it can."""
+        if position.store != self._store_id:
+            return "OTHER_STORE"
+        if position.filter_digest != self._digest:
+            return "OTHER_FILTER"
+        if position.revision > newest:
+            return "FUTURE"
+        return "COMPACTED" if position.revision < oldest and not position.syncing else None
+
+
+def _stable(chosen: object) -> object:
+    """A filter's content, written the same way in every process (a frozenset's own order is not)."""
+    values = {name: getattr(chosen, name) for name in getattr(type(chosen), "__dataclass_fields__", {})}
+    return {
+        n: sorted(map(str, cast("frozenset[object]", v))) if isinstance(v, frozenset) else str(v)
+        for n, v in values.items()
+    }
+
+
+class _Watcher(Generic[T]):
+    def __init__(self) -> None:
+        self.changes: OrderedDict[str, WatchEvent[T]] = OrderedDict()
+        self.live: OrderedDict[object, WatchEvent[T]] = OrderedDict()
+        self.wake = anyio.Event()
+        self.overrun = False
+
+    def push(self, event: WatchEvent[T]) -> None:
+        self.changes.pop(event.id, None)
+        self.changes[event.id] = event
+        if len(self.changes) > BUFFER_EVENTS:
+            self.overrun = True
+            self.changes.clear()
+        self.wake.set()
+
+    def push_live(self, key: object, event: WatchEvent[T]) -> None:
+        self.live.pop(key, None)
+        self.live[key] = event
+        if len(self.live) > LIVE_EVENTS:
+            self.live.popitem(last=False)
+        self.wake.set()
+
+    def pop(self) -> WatchEvent[T] | None:
+        """Changes before live events: progress of a call is news only to those who know the call."""
+        for buffer in (self.changes, self.live):
+            if buffer:
+                return buffer.popitem(last=False)[1]
+        return None
+
+
+class Doorkeeper:
+    """Counts the watchers of all feeds against one limit."""
+
+    def __init__(self, limit: int) -> None:
+        self.count = 0
+        self._limit = limit
+
+    def enter(self) -> None:
+        """Raises ResourceExhausted (TOO_MANY_WATCHERS)."""
+        if self.count >= self._limit:
+            raise ResourceExhausted(f"{self._limit} watches are open already", reason="TOO_MANY_WATCHERS")
+        self.count += 1
+
+    def leave(self) -> None:
+        """One watcher less."""
+        self.count -= 1
+
+
+class Feed(Generic[T]):
+    """The watches of one table."""
+
+    def __init__(self, store_id: str, rows: Rows[T], door: Doorkeeper, revision: int, oldest: int) -> None:
+        self._store_id = store_id
+        self._rows = rows
+        self._door = door
+        self._revision = revision
+        self.oldest = oldest
+        self._groups: dict[Filter[T], _Group[T]] = {}
+        self._closed = False
+
+    def publish(self, revision: int, record_id: str, old: T | None, new: T | None) -> None:
+        """Tells all watchers whom a change concerns."""
+        self._revision = revision
+        for group in self._groups.values():
+            concerned = (new is not None and group.filter.matches(new)) or (
+                old is not None and group.filter.matches(old)
+            )
+            if concerned:
+                event = group.event(revision, record_id, new)
+                for watcher in group.watchers:
+                    watcher.push(event)
+
+    def advance(self, revision: int) -> None:
+        """Notes that the store has moved on without a change here."""
+        self._revision = revision
+
+    def publish_live(self, record_id: str, record: T, key: object, live: object) -> None:
+        """Shows something that is not stored; `key` names what it replaces when it was not yet seen."""
+        for group in self._groups.values():
+            if group.filter.matches(record):
+                event = WatchEvent[T](EventKind.LIVE, group.token(self._revision), record_id, live=live)
+                for watcher in group.watchers:
+                    watcher.push_live(key, event)
+
+    @property
+    def watched(self) -> bool:
+        """Whether anybody watches."""
+        return bool(self._groups)
+
+    def close(self) -> None:
+        """Ends all watches, each with its last token."""
+        self._closed = True
+        for group in self._groups.values():
+            for watcher in group.watchers:
+                watcher.wake.set()
+
+    async def watch(self, chosen: Filter[T], token: str = "") -> AsyncIterator[WatchEvent[T]]:
+        """Snapshot, synced and changes; with a valid token only the changes since.
+
+        Raises ResourceExhausted (WATCHER_TOO_SLOW, TOO_MANY_WATCHERS) and Unavailable (SHUTTING_DOWN), the
+        first and the last with the metadata `resume_token`.
+        """
+        self._door.enter()
+        group = self._groups.get(chosen)
+        if group is None:
+            group = self._groups[chosen] = _Group(self._store_id, chosen)
+        watcher = _Watcher[T]()
+        group.watchers.add(watcher)
+        try:
+            async for event in self._steps(group, watcher, token):
+                yield event
+        finally:
+            group.watchers.discard(watcher)
+            if not group.watchers:
+                self._groups.pop(chosen, None)
+            self._door.leave()
+
+    async def _steps(self, group: _Group[T], watcher: _Watcher[T], token: str) -> AsyncIterator[WatchEvent[T]]:
+        position, refused = self._position(group, token)
+        if refused:
+            yield WatchEvent(EventKind.RESET, group.token(0, syncing=True), reason=refused)
+        syncing = position is None or position.syncing
+        after = position.revision if position else 0
+        newest = self._revision
+        last = token
+        for revision, record_id, record in list(self._rows.since(after)):
+            event = group.event(revision, record_id, record, syncing=syncing)
+            if event.kind is EventKind.UPSERT or after:
+                last = event.token
+                yield event
+        if syncing:
+            last = group.token(newest)
+            yield WatchEvent(EventKind.SYNCED, last)
+        while True:
+            event = watcher.pop()
+            if watcher.overrun:
+                raise ResourceExhausted(
+                    "this watcher fell too far behind; resume with its last token",
+                    reason="WATCHER_TOO_SLOW",
+                    metadata={"resume_token": last},
+                )
+            if event is None and self._closed:
+                raise Unavailable("the hub is shutting down", reason="SHUTTING_DOWN", metadata={"resume_token": last})
+            if event is None:
+                event = await self._next(group, watcher)
+            if event is not None:
+                last = event.token if event.kind is not EventKind.LIVE else last
+                yield event
+
+    async def _next(self, group: _Group[T], watcher: _Watcher[T]) -> WatchEvent[T] | None:
+        """Waits for something to say; a bookmark when there is nothing for a while."""
+        watcher.wake = anyio.Event()
+        with anyio.move_on_after(BOOKMARK_S):
+            await watcher.wake.wait()
+        if watcher.wake.is_set():
+            return watcher.pop()
+        return WatchEvent(EventKind.BOOKMARK, group.token(self._revision))
+
+    def _position(self, group: _Group[T], token: str) -> tuple[_Position | None, str]:
+        if not token:
+            return None, ""
+        try:
+            position = _Position.decode(token)
+        except (ValueError, UnicodeError):
+            return None, "MALFORMED"
+        refused = group.why_not(position, self.oldest, self._revision)
+        return (None, refused) if refused else (position, "")

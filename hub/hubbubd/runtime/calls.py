@@ -1,0 +1,327 @@
+"""Calls: what frontends send to servers, from the queue to the result."""
+
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import anyio
+import structlog
+
+from hubbubd import payload
+from hubbubd.clock import Clock
+from hubbubd.config import ServerConfig
+from hubbubd.core import calls as core
+from hubbubd.core.calls import Call, CallState
+from hubbubd.errors import (
+    AlreadyExists,
+    Category,
+    FailedPrecondition,
+    Fault,
+    HubError,
+    NotFound,
+    PeerError,
+    UpstreamError,
+)
+from hubbubd.runtime.background import Background
+from hubbubd.runtime.broadcast import WatchEvent
+from hubbubd.runtime.filters import CallFilter
+from hubbubd.runtime.lane import Lane, Live, QueueCounts
+from hubbubd.runtime.ledger import Change, Ledger, Table
+from hubbubd.runtime.rounds import Rounds
+from hubbubd.store import Conflict
+from hubbubd.upstream.ports import ProgressUpdate
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallSpec:
+    """What to call. `params` is a JSON object or empty; times in seconds, None for the server's own."""
+
+    server: str
+    method: str
+    params: bytes = b""
+    call_id: str | None = None
+    timeout_s: float | None = None
+    max_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressEvent:
+    """How far a call has come; live only."""
+
+    call_id: str
+    progress: float
+    total: float | None
+    message: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvent:
+    """A log line about a call, JSON params of notifications/message; live only."""
+
+    call_id: str
+    params: bytes
+
+
+def cancelled(message: str, code: str = "CALL_CANCELLED") -> Fault:
+    """The fault of a call that somebody ended on purpose."""
+    return Fault(code=code, category=Category.CANCELLED, message=message)
+
+
+class Calls:
+    """The calls of all servers, under way and ended."""
+
+    def __init__(
+        self, ledger: Ledger, table: Table[Call], clock: Clock, tasks: Background, rounds: Rounds, *, history: int
+    ) -> None:
+        self._ledger = ledger
+        self._table = table
+        self._clock = clock
+        self._tasks = tasks
+        self._rounds = rounds
+        self._history = history
+        self._lanes: dict[str, Lane] = {}
+
+    # Lanes
+
+    def open_lane(self, config: ServerConfig) -> Lane:
+        """Makes the request queue of a server."""
+        lane = self._lanes[config.name] = Lane(config, self._clock, self._record)
+        lane.ended.update(call.state for call in self._table if call.server == config.name and call.state.ended)
+        return lane
+
+    def close_lane(self, server: str, fault: Fault) -> None:
+        """Ends the calls of a server that goes away."""
+        if (lane := self._lanes.pop(server, None)) is not None:
+            lane.stop_all(fault)
+
+    def start_up(self) -> None:
+        """Ends the calls that a stopped hub left unfinished."""
+        fault = Fault(
+            code="HUB_RESTARTED",
+            category=Category.CONNECTION,
+            retryable=True,
+            message="the hub was restarted meanwhile",
+        )
+        for call in [call for call in self._table if not call.state.ended]:
+            self._record(core.fail(call, fault, self._clock.now()))
+
+    # Reading
+
+    def get(self, call_id: str) -> Call:
+        """One call. Raises NotFound."""
+        return self._table.get(call_id)
+
+    def select(self, chosen: CallFilter) -> list[Call]:
+        """The calls that match, newest first."""
+        found = [call for call in self._table if chosen.matches(call)]
+        found.sort(key=lambda c: (c.created_at, c.id), reverse=True)
+        return found
+
+    def watch(self, chosen: CallFilter, token: str = "") -> AsyncIterator[WatchEvent[Call]]:
+        """Snapshot and changes, with progress and log lines in between."""
+        return self._table.feed.watch(chosen, token)
+
+    def counts(self, server: str) -> QueueCounts:
+        """How many calls of a server are in each state. Raises NotFound."""
+        return self._lane(server).counts()
+
+    # What callers do
+
+    async def call(self, spec: CallSpec, principal: str, *, detached: bool = False) -> Call:
+        """Sends a request and returns the ended call, whatever became of it.
+
+        Cancelling this ends the call, unless it is detached or another caller waits for it too.
+        Raises NotFound, InvalidArgument, AlreadyExists, FailedPrecondition, ResourceExhausted.
+        """
+        call, live = await self._begin(spec, principal, detached=detached)
+        if live is None:
+            return call
+        live.waiters += 1
+        try:
+            await live.ended.wait()
+        finally:
+            live.waiters -= 1
+            if not live.waiters and not live.call.detached and not live.ended.is_set():
+                self._lanes[call.server].stop(live, cancelled("its caller hung up"))
+        return live.call
+
+    async def start(self, spec: CallSpec, principal: str) -> Call:
+        """Queues a detached call; once this returns, the hub remembers it. Raises as `call` does."""
+        call, live = await self._begin(spec, principal, detached=True)
+        return live.call if live else call
+
+    async def cancel(self, call_id: str, *, abort: bool) -> Call:
+        """Ends a call; one on the wire only with `abort`. Raises NotFound and FailedPrecondition."""
+        call = self.get(call_id)
+        live = self._live(call)
+        if live is None or live.call.state.ended:
+            raise FailedPrecondition(f"this call has ended: {call.state}", reason="CALL_FINISHED")
+        if live.call.state is CallState.IN_PROGRESS and not abort:
+            raise FailedPrecondition("this call is on the wire; abort it to tell the server", reason="CALL_IN_PROGRESS")
+        self._lanes[call.server].stop(live, cancelled("cancelled on request"))
+        await live.ended.wait()
+        return live.call
+
+    async def clear(self, server: str) -> int:
+        """Cancels the queued calls of a server; returns how many. Raises NotFound."""
+        lane = self._lane(server)
+        waiting = lane.queued()
+        for live in waiting:
+            lane.stop(live, cancelled("the queue was cleared"))
+        for live in waiting:
+            await live.ended.wait()
+        return len(waiting)
+
+    def logged(self, call_id: str, params: dict[str, Any]) -> None:
+        """Shows a log line to those who watch the call."""
+        if self._table.feed.watched and (call := self._table.record(call_id)) is not None:
+            self._table.feed.publish_live(call_id, call, object(), LogEvent(call_id, payload.dumps(params)))
+
+    # The way of a call
+
+    async def _begin(self, spec: CallSpec, principal: str, *, detached: bool) -> tuple[Call, Live | None]:
+        lane = self._lane(spec.server)
+        call = Call(
+            id=spec.call_id or f"call_{secrets.token_urlsafe(12)}",
+            server=spec.server,
+            method=spec.method,
+            params=spec.params,
+            principal=principal,
+            detached=detached,
+            timeout_s=spec.timeout_s or lane.config.call_timeout_s,
+            max_s=spec.max_s or max(lane.config.call_max_s, spec.timeout_s or 0.0),
+            created_at=self._clock.now(),
+        )
+        if spec.call_id and (known := self._known(lane, call.id)) is not None:
+            if not known.same_request(call):
+                raise _reused(call)
+            return known, self._live(known)
+        if lane.closed:
+            raise FailedPrecondition(f"{spec.server} is disconnected; connect it first", reason="SERVER_NOT_CONNECTED")
+        params = payload.loads_object(call.params, "spec.params")
+        live = lane.enter(call)
+        try:
+            if detached:
+                await self._ledger.commit([self._table.change(call.id, call)])
+            else:
+                self._record(call)
+        except BaseException as exc:
+            lane.leave(live)
+            raise _reused(call) if isinstance(exc, Conflict) else exc
+        self._tasks.start_soon(self._run, lane, live, params)
+        return call, live
+
+    async def _run(self, lane: Lane, live: Live, params: dict[str, Any]) -> None:
+        started = self._clock.now()
+        result: dict[str, Any] | None = None
+        fault: Fault | None = None
+        try:
+            with live.scope:
+                result = await self._exchange(lane, live, params)
+        except PeerError as exc:
+            fault = _server_error(exc)
+        except HubError as exc:
+            fault = exc.fault if isinstance(exc, UpstreamError) else _hub_error(exc)
+        except Exception as exc:
+            log.exception("a call failed in the hub", call=live.call.id)
+            fault = Fault(code="INTERNAL", category=Category.SERVER, message=f"the hub failed: {type(exc).__name__}")
+        now = self._clock.now()
+        if result is not None:
+            await self._end(lane, live, core.complete(live.call, payload.dumps(result), now))
+            return
+        fault = fault or live.verdict or lane.out_of_time(live)
+        details = {"server": live.call.server, "method": live.call.method, "elapsed_s": round(now - started, 3)}
+        await self._end(lane, live, core.fail(live.call, replace(fault, details={**details, **fault.details}), now))
+
+    async def _exchange(self, lane: Lane, live: Live, params: dict[str, Any]) -> dict[str, Any]:
+        """Waits for the turn, sends, and asks for what the server needs, until there is a result."""
+        sending = params
+        while True:
+            await live.turn.wait()
+            if lane.link is None:  # lost between the turn and now
+                lane.enter_again(live)
+                continue
+            lane.sending(live)
+            try:
+                result = await self._send(lane, live, sending)
+            except PeerError:
+                self._rounds.sent(live.call)
+                raise
+            except UpstreamError as exc:
+                if exc.reason != "SESSION_LOST" or live.resent:
+                    raise
+                live.resent = True
+                lane.attach(None)  # the link is of no use to anybody any more; its successor calls them up
+                lane.enter_again(live)
+                continue
+            self._rounds.sent(live.call)
+            if result.get("resultType") != "input_required":
+                return result
+            sending = await self._rounds.ask(lane, live, params, result)
+
+    async def _send(self, lane: Lane, live: Live, params: dict[str, Any]) -> dict[str, Any]:
+        assert lane.link is not None
+
+        def on_progress(update: ProgressUpdate) -> None:
+            lane.progressed(live)
+            if self._table.feed.watched:
+                event = ProgressEvent(live.call.id, update.progress, update.total, update.message)
+                self._table.feed.publish_live(live.call.id, live.call, live.call.id, event)
+
+        return await lane.link.request(live.call.method, params or None, call_id=live.call.id, on_progress=on_progress)
+
+    async def _end(self, lane: Lane, live: Live, call: Call) -> None:
+        live.call = call
+        lane.leave(live)
+        if call.detached or call.rounds:
+            # Durable before the answer; if the store fails now, the record follows when it recovers.
+            self._record(call)
+            with anyio.CancelScope(shield=True), suppress(HubError):
+                await self._ledger.commit([Change(self._table, call.id, call)])
+        else:
+            self._record(call)
+        live.ended.set()
+        await self._rounds.call_ended(call)
+        if len(self._table) > self._history * 1.1:
+            self._prune()
+
+    def _record(self, call: Call) -> None:
+        self._ledger.later(Change(self._table, call.id, call))
+
+    def _prune(self) -> None:
+        ended = sorted((c for c in self._table if c.state.ended), key=lambda c: c.created_at)
+        for call in ended[: max(len(ended) - self._history, 0)]:
+            self._ledger.later(Change(self._table, call.id, None))
+
+    def _lane(self, server: str) -> Lane:
+        lane = self._lanes.get(server)
+        if lane is None:
+            raise NotFound("server", server)
+        return lane
+
+    def _known(self, lane: Lane, call_id: str) -> Call | None:
+        live = lane.lives.get(call_id)
+        return live.call if live else self._table.record(call_id)
+
+    def _live(self, call: Call) -> Live | None:
+        lane = self._lanes.get(call.server)
+        return lane.lives.get(call.id) if lane else None
+
+
+def _reused(call: Call) -> AlreadyExists:
+    return AlreadyExists(f"call id {call.id!r} names another request", reason="CALL_ID_REUSED")
+
+
+def _server_error(exc: PeerError) -> Fault:
+    details: dict[str, Any] = {"jsonrpc_code": exc.code, "jsonrpc_message": exc.message}
+    if exc.data is not None:
+        details["jsonrpc_data"] = exc.data
+    return Fault(code="SERVER_ERROR", category=Category.SERVER, message=exc.message, details=details)
+
+
+def _hub_error(exc: HubError) -> Fault:
+    return Fault(code=exc.reason, category=Category.SERVER, message=exc.message, details=dict(exc.metadata))

@@ -1,0 +1,197 @@
+"""The shell around one connection's state machine: it waits, opens, pings and closes as the plan says."""
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import anyio
+import structlog
+
+from hubbubd.clock import Clock
+from hubbubd.config import ServerConfig
+from hubbubd.core import connection as core
+from hubbubd.core.connection import Connection, Effect, Event, RetryPolicy, State
+from hubbubd.errors import Category, Fault, HubError, PeerError, UpstreamError
+from hubbubd.runtime.calls import cancelled
+from hubbubd.runtime.lane import Lane
+from hubbubd.upstream.ports import Connector, Era, Hello, Inbound, Link
+
+MISSED_PINGS = 2
+"""So many pings in a row without a reply are a lost connection."""
+
+log = structlog.get_logger(__name__)
+
+
+class ConnectionShell:
+    """Keeps one server connected while it is wanted. `changed` is called after every transition."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        connector: Connector,
+        inbound: Inbound,
+        lane: Lane,
+        clock: Clock,
+        changed: Callable[[], None],
+    ) -> None:
+        self.config = config
+        self.connection = Connection()
+        self.hello: Hello | None = None
+        self.link: Link | None = None
+        self._connector = connector
+        self._inbound = inbound
+        self._lane = lane
+        self._clock = clock
+        self._changed = changed
+        self._policy = RetryPolicy(
+            retries=config.retries,
+            backoff_s=config.backoff_s,
+            backoff_max_s=config.backoff_max_s,
+            stable_after_s=config.stable_after_s,
+            retryable_errors=None if config.retryable_errors is None else frozenset(config.retryable_errors),
+        )
+        self._era: Era | None = None
+        self._wanted = anyio.Event()
+        self._life = anyio.CancelScope()
+        self._settled = anyio.Event()
+
+    @property
+    def state(self) -> State:
+        """Where the connection stands."""
+        return self.connection.state
+
+    def connect(self) -> None:
+        """Wants the connection; an attempt begins unless one is under way."""
+        self._lane.closed = False
+        self._wanted.set()
+
+    async def disconnect(self, fault: Fault) -> None:
+        """Ends the connection, its attempts and its calls; returns when all is cleaned up."""
+        self._wanted = anyio.Event()
+        self._lane.closed = True
+        if self.state is State.DISCONNECTED:
+            self._lane.stop_all(fault)
+            return
+        if self.state is not State.DISCONNECTING:
+            self._feed(Event.DISCONNECT, fault=fault)
+            self._settled = anyio.Event()
+            self._life.cancel()
+        await self._settled.wait()
+
+    async def run(self) -> None:
+        """Lives through one wish to be connected after another, for as long as the hub runs."""
+        while True:
+            await self._wanted.wait()
+            with anyio.CancelScope() as self._life:
+                self._feed(Event.CONNECT)
+                await self._keep_connected()
+                # Given up: the wish is spent until somebody connects again.
+                self._wanted = anyio.Event()
+            if self.state is State.DISCONNECTING:
+                self._feed(Event.CLEANUP_COMPLETE)
+                self._settled.set()
+
+    async def _keep_connected(self) -> None:
+        while self.state is not State.DISCONNECTED:
+            if self.state is State.CONNECTING:
+                event, fault = await self._attempt()
+                self._feed(event, fault=fault)
+            elif self.connection.next_retry_at is None:
+                self._feed(Event.GIVE_UP)
+            else:
+                await anyio.sleep(max(self.connection.next_retry_at - self._clock.now(), 0.0))
+                self._feed(Event.RECONNECT)
+
+    async def _attempt(self) -> tuple[Event, Fault]:
+        """One connection from its first to its last moment; what ended it."""
+        try:
+            async with self._connector.open(self.config, self._inbound, self._era) as link:
+                return await self._use(link)
+        except UpstreamError as exc:
+            fault = exc.fault
+        except Exception as exc:
+            log.exception("opening a connection failed in the hub", server=self.config.name)
+            fault = Fault(code="INTERNAL", category=Category.TRANSPORT, message=f"the hub failed: {type(exc).__name__}")
+        if fault.details.get("during") == "probe":
+            self._era = Era.HANDSHAKE
+        if self.state is State.CONNECTED:
+            return Event.CONNECTION_LOST, fault
+        return (Event.TIMEOUT if fault.category is Category.TIMEOUT else Event.TRANSPORT_ERROR), fault
+
+    async def _use(self, link: Link) -> tuple[Event, Fault]:
+        self.link, self.hello, self._era = link, link.hello, link.hello.era
+        ends: list[tuple[Event, Fault]] = []
+        try:
+            self._feed(Event.HANDSHAKE_COMPLETE)
+            async with anyio.create_task_group() as tasks:
+
+                async def until_lost() -> None:
+                    fault = await link.wait_lost()
+                    ends.append((_loss(fault), fault))
+                    tasks.cancel_scope.cancel()
+
+                async def until_silent() -> None:
+                    ends.append((Event.CONNECTION_LOST, await self._ping(link)))
+                    tasks.cancel_scope.cancel()
+
+                tasks.start_soon(until_lost)
+                if self.config.ping_interval_s:
+                    tasks.start_soon(until_silent)
+        finally:
+            self.link = None
+            self._lane.attach(None)
+        return ends[0]
+
+    async def _ping(self, link: Link) -> Fault:
+        """Asks for a sign of life every interval; returns when two in a row were missed.
+
+        A miss does not count while a call is on the wire: a synchronous server cannot answer then.
+        """
+        missed = 0
+        while True:
+            await anyio.sleep(self.config.ping_interval_s)
+            try:
+                with anyio.fail_after(self.config.ping_timeout_s):
+                    await link.probe()
+                missed = 0
+            except PeerError:
+                missed = 0  # an error is a sign of life too
+            except (TimeoutError, HubError):
+                missed = 0 if self._lane.busy else missed + 1
+            if missed >= MISSED_PINGS:
+                return Fault(
+                    code="PING_TIMEOUT",
+                    category=Category.CONNECTION,
+                    message=f"{self.config.name} missed {missed} pings in a row",
+                    retryable=True,
+                    details={"ping_timeout_s": self.config.ping_timeout_s},
+                )
+
+    def _feed(self, event: Event, *, fault: Fault | None = None) -> None:
+        now = self._clock.now()
+        jitter = random.random()  # noqa: S311 - spreads retries, guards nothing
+        self.connection, effects = core.plan(self.connection, event, now, self._policy, fault=fault, jitter=jitter)
+        for effect in effects:
+            match effect:
+                case Effect.RELEASE_CALLS:
+                    self._lane.attach(self.link)
+                case Effect.FAIL_ALL_CALLS:
+                    self._lane.closed = True
+                    self._lane.stop_all(_ended(self.config.name, fault or self.connection.fault))
+                case _:
+                    pass  # opening, pinging, waiting and closing follow from the state in `_keep_connected`
+        log.info(
+            "connection", server=self.config.name, event=event.value, state=self.state.value, code=fault and fault.code
+        )
+        self._changed()
+
+
+def _loss(fault: Fault) -> Event:
+    return Event.SESSION_LOST if fault.code == "SESSION_LOST" else Event.CONNECTION_LOST
+
+
+def _ended(server: str, fault: Fault | None) -> Fault:
+    """Why the calls of a server end when the connection will not come back."""
+    if fault is None or fault.category is Category.CANCELLED:
+        return fault or cancelled(f"{server} was disconnected", "SERVER_DISCONNECTED")
+    return replace(fault, message=f"the hub gave up on {server}: {fault.message}")

@@ -1,0 +1,87 @@
+"""Which records a list or a watch is about. Frozen and hashable: equal filters share the work of a watch."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from hubbubd.core.calls import Call, CallState
+from hubbubd.core.inbox import PendingRequest, RequestKind, RequestState
+from hubbubd.core.tasks import Task, TaskRole, TaskStatus
+
+if TYPE_CHECKING:
+    from hubbubd.runtime.servers import ServerRecord
+
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class Filter(Protocol[T_contra]):
+    """What every filter does."""
+
+    def matches(self, record: T_contra, /) -> bool:
+        """Whether the record is in."""
+        ...
+
+    def __hash__(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFilter:
+    """Servers by name; none given means all."""
+
+    names: frozenset[str] = frozenset()
+
+    def matches(self, record: "ServerRecord", /) -> bool:
+        """Whether the server is in."""
+        return not self.names or record.name in self.names
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFilter:
+    """Pending requests for which every condition given holds."""
+
+    server: str = ""
+    kinds: frozenset[RequestKind] = frozenset()
+    states: frozenset[RequestState] = frozenset()
+    call_id: str = ""
+
+    def matches(self, record: PendingRequest, /) -> bool:
+        """Whether the request is in."""
+        return (
+            (not self.server or record.server == self.server)
+            and (not self.kinds or record.kind in self.kinds)
+            and (not self.states or record.state in self.states)
+            and (not self.call_id or record.call_id == self.call_id)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CallFilter:
+    """Calls for which every condition given holds."""
+
+    server: str = ""
+    states: frozenset[CallState] = frozenset()
+    ids: frozenset[str] = frozenset()
+
+    def matches(self, record: Call, /) -> bool:
+        """Whether the call is in."""
+        return (
+            (not self.server or record.server == self.server)
+            and (not self.states or record.state in self.states)
+            and (not self.ids or record.id in self.ids)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFilter:
+    """Tasks for which every condition given holds."""
+
+    server: str = ""
+    role: TaskRole | None = None
+    statuses: frozenset[TaskStatus] = frozenset()
+
+    def matches(self, record: Task, /) -> bool:
+        """Whether the task is in."""
+        return (
+            (not self.server or record.server == self.server)
+            and (self.role is None or record.role is self.role)
+            and (not self.statuses or record.status in self.statuses)
+        )

@@ -1,0 +1,156 @@
+"""What a server asks and tells: where each thing goes."""
+
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, cast
+
+import anyio
+
+from hubbubd import payload
+from hubbubd.clock import Clock
+from hubbubd.config import ServerConfig
+from hubbubd.core import tasks as core_tasks
+from hubbubd.core.inbox import CauseSource, Origin, PendingRequest, RequestKind
+from hubbubd.core.tasks import RELATED_TASK
+from hubbubd.errors import HubError, NotFound
+from hubbubd.runtime.background import Background
+from hubbubd.runtime.inbox import Inbox
+from hubbubd.runtime.lane import Lane, Live
+from hubbubd.runtime.ledger import Change
+from hubbubd.runtime.rounds import kind_of
+from hubbubd.runtime.tasks import INTERNAL_ERROR, ReceiverTasks, Tasks
+from hubbubd.upstream.ports import InboundRequest, Reply, ReplyError
+
+METHOD_NOT_FOUND = -32601
+
+
+class PlainRequests:
+    """Settles the requests of origin `plain`: the coroutine that serves the server's request wakes by itself."""
+
+    def plan(self, request: PendingRequest) -> tuple[Change[Any], ...]:
+        """Nothing else changes."""
+        return ()
+
+    def settled(self, request: PendingRequest) -> None:
+        """Nothing else happens."""
+
+
+class ServerInbound:
+    """Serves one server; implements `upstream.ports.Inbound`."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        lane: Lane,
+        inbox: Inbox,
+        tasks: Tasks,
+        receiver: ReceiverTasks,
+        clock: Clock,
+        background: Background,
+        on_log: Callable[[str, dict[str, Any]], None],
+    ) -> None:
+        self._config = config
+        self._lane = lane
+        self._inbox = inbox
+        self._tasks = tasks
+        self._receiver = receiver
+        self._clock = clock
+        self._background = background
+        self._on_log = on_log
+
+    async def on_request(self, request: InboundRequest) -> Reply:
+        """Routes what a server asks. Raises ReplyError."""
+        if request.method.startswith("tasks/"):
+            return await self._receiver.serve(request.method, request.params)
+        kind = kind_of(request.method, request.params)
+        if kind is None:
+            raise ReplyError(METHOD_NOT_FOUND, "Method not found")
+        if kind is RequestKind.ROOTS and self._config.roots != "ask":
+            return Reply(result={"roots": list(self._config.roots)})
+        live, source = self._lane.cause(request.call_id)
+        try:
+            if self._config.receiver_tasks and kind is not RequestKind.ROOTS and "task" in request.params:
+                return await self._as_task(request, kind, live, source)
+            return await self._plain(request, kind, live, source)
+        except HubError as exc:
+            raise ReplyError(INTERNAL_ERROR, exc.message) from exc
+
+    def on_notification(self, method: str, params: dict[str, Any], call_id: str | None) -> None:
+        """Shows log lines of a known call to those who watch it."""
+        if method == "notifications/message":
+            live, _ = self._lane.cause(call_id)
+            if live is not None:
+                self._on_log(live.call.id, params)
+
+    async def _plain(
+        self, request: InboundRequest, kind: RequestKind, live: Live | None, source: CauseSource | None
+    ) -> Reply:
+        pending = self._pending(request, kind, Origin.PLAIN, live, source)
+        with self._lane.asked(live, pending.id):
+            await self._inbox.open([pending])
+            try:
+                settled = await self._inbox.wait(pending.id)
+            except BaseException:
+                reason = "the server withdrew it" if request.withdrawn() else "the connection to the server was lost"
+                with anyio.CancelScope(shield=True):
+                    await self._inbox.withdraw(pending.id, reason)
+                    self._inbox.not_delivered(pending.id, reason)
+                raise
+        return self._reply(settled)
+
+    def _reply(self, settled: PendingRequest) -> Reply:
+        def sent(reason: str | None) -> None:
+            if reason is None:
+                self._inbox.delivered(settled.id)
+            else:
+                self._inbox.not_delivered(settled.id, reason)
+
+        if settled.answer is None:
+            raise ReplyError(INTERNAL_ERROR, settled.reason or "withdrawn")
+        answer = payload.loads(settled.answer.payload)
+        if settled.answer.refused:
+            raise ReplyError(answer["error"]["code"], answer["error"]["message"], sent=sent)
+        return Reply(result=answer, sent=sent)
+
+    async def _as_task(
+        self, request: InboundRequest, kind: RequestKind, live: Live | None, source: CauseSource | None
+    ) -> Reply:
+        pending = self._pending(request, kind, Origin.TASK, live, source)
+        task = self._receiver.new(request.method, request.params["task"], pending.call_id, pending.id)
+        # Nobody else ends the task, so its question must end with it.
+        pending = replace(pending, task_id=task.id, deadline=core_tasks.expires_at(task))
+        await self._tasks.add(task, pending)
+        self._background.start_soon(self._park_until_settled, live, pending.id)
+        return Reply(result={"task": core_tasks.on_the_wire(task)})
+
+    async def _park_until_settled(self, live: Live | None, pending_id: str) -> None:
+        with self._lane.asked(live, pending_id), suppress(NotFound):
+            await self._inbox.wait(pending_id)
+
+    def _pending(
+        self, request: InboundRequest, kind: RequestKind, origin: Origin, live: Live | None, source: CauseSource | None
+    ) -> PendingRequest:
+        now = self._clock.now()
+        return PendingRequest(
+            id=f"req_{secrets.token_urlsafe(12)}",
+            server=self._config.name,
+            kind=kind,
+            origin=origin,
+            request=payload.dumps(request.params),
+            created_at=now,
+            deadline=now + self._config.answer_timeout_s if self._config.auto_reject_on_timeout else None,
+            call_id=live.call.id if live else None,
+            cause_source=source,
+            principal=live.call.principal if live else None,
+            task_id=_related_task(request.params),
+        )
+
+
+def _related_task(params: Mapping[str, Any]) -> str | None:
+    """The task that a request says it belongs to."""
+    step: Any = params
+    for key in ("_meta", RELATED_TASK, "taskId"):
+        step = cast("Mapping[str, Any]", step).get(key) if isinstance(step, Mapping) else None
+    return step if isinstance(step, str) else None

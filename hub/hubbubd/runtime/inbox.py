@@ -1,0 +1,222 @@
+"""The inbox: everything that servers ask, answered exactly once.
+
+Whoever opens a request registers, by its origin, what else a settlement changes: that goes into the same commit.
+"""
+
+import secrets
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Protocol
+
+import anyio
+
+from hubbubd import payload
+from hubbubd.clock import Clock
+from hubbubd.core import forms
+from hubbubd.core import inbox as core
+from hubbubd.core.inbox import Answer, Origin, PendingRequest, RequestState
+from hubbubd.errors import ResourceExhausted
+from hubbubd.runtime.alarms import Alarms
+from hubbubd.runtime.broadcast import WatchEvent
+from hubbubd.runtime.filters import RequestFilter
+from hubbubd.runtime.ledger import Change, Ledger, Table
+
+
+class Settler(Protocol):
+    """What an origin does when one of its requests is answered, expired or withdrawn."""
+
+    def plan(self, request: PendingRequest) -> Sequence[Change[Any]]:
+        """What else changes in the same commit. Reads only."""
+        ...
+
+    def settled(self, request: PendingRequest) -> None:
+        """Acts on it, now that it is durable. Must not block."""
+        ...
+
+
+class Inbox:
+    """Pending requests of all servers. Only this class changes them."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        table: Table[PendingRequest],
+        clock: Clock,
+        alarms: Alarms,
+        timeout_message: Callable[[str], str],
+        *,
+        max_open_per_server: int,
+        history: int,
+    ) -> None:
+        self._ledger = ledger
+        self._table = table
+        self._clock = clock
+        self._alarms = alarms
+        self._timeout_message = timeout_message
+        self._max_open = max_open_per_server
+        self._history = history
+        self._settlers: dict[Origin, Settler] = {}
+        self._waits: dict[str, set[anyio.Event]] = {}
+        self._open: dict[str, set[str]] = {}
+        table.follow(self._follow)
+
+    def start(self) -> None:
+        """Takes up the open requests that the store remembers."""
+        for request in self._table:
+            self._follow(None, request)
+
+    def register(self, origin: Origin, settler: Settler) -> None:
+        """Says who acts on the settlement of an origin's requests."""
+        self._settlers[origin] = settler
+
+    # Reading
+
+    def get(self, request_id: str) -> PendingRequest:
+        """One request. Raises NotFound."""
+        return self._table.get(request_id)
+
+    def select(self, chosen: RequestFilter) -> list[PendingRequest]:
+        """The requests that match, newest first."""
+        found = [request for request in self._table if chosen.matches(request)]
+        found.sort(key=lambda r: (r.created_at, r.id), reverse=True)
+        return found
+
+    def watch(self, chosen: RequestFilter, token: str = "") -> AsyncIterator[WatchEvent[PendingRequest]]:
+        """Snapshot and changes."""
+        return self._table.feed.watch(chosen, token)
+
+    # What people do
+
+    async def claim(self, request_id: str, by: str, ttl_s: float) -> PendingRequest:
+        """Leases a request. Raises NotFound and FailedPrecondition."""
+        claim_id = f"claim_{secrets.token_urlsafe(12)}"
+        return await self._change(request_id, lambda r: core.claim(r, claim_id, by, ttl_s, self._clock.now()))
+
+    async def renew(self, request_id: str, claim_id: str, ttl_s: float) -> PendingRequest:
+        """Prolongs a claim. Raises NotFound and FailedPrecondition."""
+        return await self._change(request_id, lambda r: core.renew(r, claim_id, ttl_s, self._clock.now()))
+
+    async def release(self, request_id: str, claim_id: str) -> PendingRequest:
+        """Gives a claim back. Raises NotFound and FailedPrecondition."""
+        return await self._change(request_id, lambda r: core.release(r, claim_id, self._clock.now()))
+
+    async def answer(
+        self, request_id: str, given: forms.Given, by: str, *, answer_id: str | None, claim_id: str | None
+    ) -> PendingRequest:
+        """Answers a request; once this returns, the answer is durable and the only one.
+
+        Raises NotFound, InvalidArgument with violations (the request stays open), and FailedPrecondition.
+        """
+        request = self.get(request_id)
+        if request.state is RequestState.OPEN:
+            # A closed request is reported as closed, whatever the answer looks like.
+            answer = forms.build_answer(request.kind, payload.loads(request.request), given)
+        else:
+            answer = Answer(payload=b"{}")
+
+        def settle(r: PendingRequest) -> PendingRequest:
+            return core.answer(r, answer, by, self._clock.now(), answer_id=answer_id, claim_id=claim_id)
+
+        return await self._change(request_id, settle)
+
+    # What the hub does
+
+    async def open(self, requests: Sequence[PendingRequest], also: Sequence[Change[Any]] = ()) -> None:
+        """Puts requests into the inbox, together with other changes. Raises ResourceExhausted and Unavailable."""
+        for request in requests:
+            if len(self._open.get(request.server, ())) + len(requests) > self._max_open:
+                raise ResourceExhausted(
+                    f"{request.server} has {self._max_open} open requests already", reason="TOO_MANY_OPEN_REQUESTS"
+                )
+        await self._ledger.commit([*also, *(self._table.change(r.id, r) for r in requests)])
+
+    async def wait(self, request_id: str) -> PendingRequest:
+        """Returns the request once it is no longer open."""
+        await self.wait_any([request_id])
+        return self.get(request_id)
+
+    async def wait_any(self, request_ids: Sequence[str]) -> None:
+        """Returns once one of the requests is no longer open."""
+        if any(self.get(request_id).state is not RequestState.OPEN for request_id in request_ids):
+            return
+        settled = anyio.Event()
+        for request_id in request_ids:
+            self._waits.setdefault(request_id, set()).add(settled)
+        try:
+            await settled.wait()
+        finally:
+            for request_id in request_ids:
+                self._waits.get(request_id, set[anyio.Event]()).discard(settled)
+
+    async def withdraw(self, request_id: str, reason: str) -> PendingRequest:
+        """Closes a request that nobody can use any more; one that is settled stays as it is."""
+        return await self._change(request_id, lambda r: core.withdraw(r, reason))
+
+    async def withdraw_all(self, origins: set[Origin], reason: str) -> None:
+        """Closes all open requests of some origins."""
+        for request in [r for r in self._table if r.state is RequestState.OPEN and r.origin in origins]:
+            await self.withdraw(request.id, reason)
+
+    def open_of(self, server: str) -> list[PendingRequest]:
+        """The open requests of a server."""
+        return [self.get(request_id) for request_id in self._open.get(server, ())]
+
+    def delivered(self, request_id: str) -> None:
+        """Notes that an answer was handed over."""
+        self._note(request_id, core.delivered)
+
+    def not_delivered(self, request_id: str, reason: str) -> None:
+        """Notes that an answer could not be handed over."""
+        self._note(request_id, lambda r: core.not_delivered(r, reason))
+
+    def prune(self) -> None:
+        """Deletes the oldest settled requests beyond the limit."""
+        settled = [r for r in self._table if r.state is not RequestState.OPEN]
+        for request in sorted(settled, key=lambda r: r.created_at)[: max(len(settled) - self._history, 0)]:
+            self._ledger.later(Change(self._table, request.id, None))
+
+    def _note(self, request_id: str, step: Callable[[PendingRequest], PendingRequest]) -> None:
+        # A settled request changes in nothing but its delivery, so this needs no guard.
+        request = self._table.record(request_id)
+        if request is not None and (after := step(request)) is not request:
+            self._ledger.later(Change(self._table, request_id, after))
+
+    async def _change(self, request_id: str, step: Callable[[PendingRequest], PendingRequest]) -> PendingRequest:
+        def plan() -> tuple[PendingRequest, Sequence[Change[Any]]]:
+            before = self.get(request_id)
+            after = step(before)
+            if after is before:
+                return after, ()
+            settling = after.state is not RequestState.OPEN and before.state is RequestState.OPEN
+            also = self._settlers[after.origin].plan(after) if settling else ()
+            return after, [*also, self._table.change(request_id, after)]
+
+        return await self._ledger.transact(plan)
+
+    def _follow(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
+        if after is None:
+            return
+        self._arm(after)
+        if after.state is RequestState.OPEN:
+            self._open.setdefault(after.server, set()).add(after.id)
+        elif before is not None and before.state is RequestState.OPEN:
+            self._open[after.server].discard(after.id)
+            for waiting in self._waits.pop(after.id, ()):
+                waiting.set()
+            self._settlers[after.origin].settled(after)
+            if len(self._table) > self._history * 1.1:
+                self.prune()
+
+    def _arm(self, request: PendingRequest) -> None:
+        self._alarms.set(request.id, core.due_at(request), lambda: self._on_time(request.id))
+
+    async def _on_time(self, request_id: str) -> None:
+        now = self._clock.now()
+        request = self._table.record(request_id)
+        if request is None:
+            return
+        if core.overdue(request, now):
+            message = self._timeout_message(request.server)
+            given = forms.on_behalf(request.kind, message)
+            await self._change(request_id, lambda r: core.expire(r, given, message))
+        else:
+            await self._change(request_id, lambda r: core.lapse(r, now))

@@ -1,0 +1,165 @@
+"""Multi-round requests (2026-07-28, MRTR): the server answers a call with questions, the call is sent again with
+the answers. The hub's own loop, because the state must outlive more than one function."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import anyio
+
+from hubbubd import payload
+from hubbubd.clock import Clock
+from hubbubd.core import calls as core
+from hubbubd.core.calls import Call
+from hubbubd.core.inbox import CauseSource, Origin, PendingRequest, RequestKind, RequestState
+from hubbubd.errors import Category, Fault, UpstreamError
+from hubbubd.runtime.inbox import Inbox
+from hubbubd.runtime.lane import Lane, Live
+from hubbubd.runtime.ledger import Change, Table
+
+Questions = Mapping[str, tuple[RequestKind, dict[str, Any]]]
+"""The inputRequests of a result: by key, what kind and with which params."""
+
+MAX_ROUNDS = 10
+STATE_ONLY_FIRST_S = 0.05
+STATE_ONLY_MOST_S = 0.25
+
+
+def kind_of(method: object, params: Mapping[str, Any]) -> RequestKind | None:
+    """What kind of request a method is; None when it is none that people answer."""
+    match method:
+        case "elicitation/create":
+            return RequestKind.ELICITATION_URL if params.get("mode") == "url" else RequestKind.ELICITATION_FORM
+        case "sampling/createMessage":
+            return RequestKind.SAMPLING
+        case "roots/list":
+            return RequestKind.ROOTS
+        case _:
+            return None
+
+
+class Rounds:
+    """The rounds of all calls. Settles the requests of origin `rounds`."""
+
+    def __init__(self, inbox: Inbox, table: Table[Call], clock: Clock) -> None:
+        self._inbox = inbox
+        self._table = table
+        self._clock = clock
+        inbox.register(Origin.ROUNDS, self)
+
+    def plan(self, request: PendingRequest) -> Sequence[Change[Any]]:
+        """An answer changes nothing else: the call goes on when all are there."""
+        return ()
+
+    def settled(self, request: PendingRequest) -> None:
+        """Whoever waits for it in `ask` has been woken by the inbox."""
+
+    async def ask(self, lane: Lane, live: Live, params: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
+        """Has the questions of a result answered; returns the params to send again, and puts the call in the queue.
+
+        Raises UpstreamError: TOO_MANY_ROUNDS, INVALID_RESPONSE, INPUT_REFUSED.
+        """
+        rounds = live.call.rounds or core.Rounds()
+        if rounds.count >= MAX_ROUNDS:
+            raise _fault("TOO_MANY_ROUNDS", f"{lane.config.name} asked for input more than {MAX_ROUNDS} times")
+        state = result.get("requestState")
+        rounds = core.Rounds(count=rounds.count + 1, state=state if isinstance(state, str) else None)
+        asked = result.get("inputRequests")
+        if not asked:
+            lane.to(live, replace(live.call, rounds=rounds))
+            await anyio.sleep(min(STATE_ONLY_FIRST_S * 2 ** (rounds.count - 1), STATE_ONLY_MOST_S))
+            answers: dict[str, Any] = {}
+        else:
+            answers = await self._ask_all(lane, live, rounds, _questions(asked))
+        lane.enter_again(live)
+        again = {**params}
+        if answers:
+            again["inputResponses"] = answers
+        if rounds.state is not None:
+            again["requestState"] = rounds.state
+        return again
+
+    def sent(self, call: Call) -> None:
+        """The answers of the last round arrived: the server replied to the call that carried them."""
+        for request_id in _asked(call):
+            self._inbox.delivered(request_id)
+
+    async def call_ended(self, call: Call) -> None:
+        """Takes back the questions of a call that ended without them."""
+        for request_id in _asked(call):
+            await self._inbox.withdraw(request_id, f"its call has {call.state}")
+            self._inbox.not_delivered(request_id, "its call ended before it was sent again")
+
+    async def _ask_all(self, lane: Lane, live: Live, rounds: core.Rounds, questions: Questions) -> dict[str, Any]:
+        """The answers by key; roots that the operator configured need no person."""
+        known = {
+            key: {"roots": list(lane.config.roots)} for key, (kind, _) in questions.items() if _configured(lane, kind)
+        }
+        asked = {key: self._request(lane, live, *question) for key, question in questions.items() if key not in known}
+        rounds = replace(rounds, questions=tuple((key, request.id) for key, request in asked.items()))
+        live.call = replace(live.call, rounds=rounds)
+        with lane.parked(live, *(request.id for request in asked.values())):
+            await self._inbox.open(list(asked.values()), [Change(self._table, live.call.id, live.call)])
+            answers = await self._accepted([request.id for request in asked.values()])
+        return {**known, **{key: answers[request.id] for key, request in asked.items()}}
+
+    async def _accepted(self, request_ids: Sequence[str]) -> dict[str, Any]:
+        """The answers by request, once all are there. Raises UpstreamError as soon as one is refused."""
+        answers: dict[str, Any] = {}
+        while remaining := [request_id for request_id in request_ids if request_id not in answers]:
+            await self._inbox.wait_any(remaining)
+            for request in map(self._inbox.get, remaining):
+                if request.state is RequestState.OPEN:
+                    continue
+                if request.answer is None or request.answer.refused:
+                    raise _fault("INPUT_REFUSED", f"{request.kind} was refused, so the call was not sent again")
+                answers[request.id] = payload.loads(request.answer.payload)
+        return answers
+
+    def _request(self, lane: Lane, live: Live, kind: RequestKind, params: dict[str, Any]) -> PendingRequest:
+        now = self._clock.now()
+        config = lane.config
+        return PendingRequest(
+            id=f"req_{secrets.token_urlsafe(12)}",
+            server=config.name,
+            kind=kind,
+            origin=Origin.ROUNDS,
+            request=payload.dumps(params),
+            created_at=now,
+            deadline=now + config.answer_timeout_s if config.auto_reject_on_timeout else None,
+            call_id=live.call.id,
+            cause_source=CauseSource.WIRE,
+            principal=live.call.principal,
+        )
+
+
+def _configured(lane: Lane, kind: RequestKind) -> bool:
+    return kind is RequestKind.ROOTS and lane.config.roots != "ask"
+
+
+def _asked(call: Call) -> tuple[str, ...]:
+    return tuple(request_id for _, request_id in call.rounds.questions) if call.rounds else ()
+
+
+def _questions(asked: object) -> Questions:
+    if not isinstance(asked, Mapping):
+        raise _fault("INVALID_RESPONSE", "inputRequests is not an object")
+    questions: dict[str, tuple[RequestKind, dict[str, Any]]] = {}
+    for key, request in cast("Mapping[str, Any]", asked).items():
+        fields = _object(request)
+        inner = _object(fields.get("params"))
+        kind = kind_of(fields.get("method"), inner)
+        if kind is None:
+            raise _fault("INVALID_RESPONSE", f"inputRequests.{key} is not a request that a client answers")
+        questions[key] = (kind, inner)
+    return questions
+
+
+def _object(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _fault(code: str, message: str) -> UpstreamError:
+    category = Category.SERVER if code == "INPUT_REFUSED" else Category.PROTOCOL
+    return UpstreamError(Fault(code=code, category=category, message=message))

@@ -1,0 +1,268 @@
+"""The servers: who is configured, who is wanted, and everything the hub keeps per server."""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import anyio
+
+from hubbubd import payload
+from hubbubd.clock import Clock
+from hubbubd.config import ServerConfig
+from hubbubd.core.calls import Call
+from hubbubd.core.connection import Connection
+from hubbubd.errors import AlreadyExists, FailedPrecondition, NotFound, PermissionDenied, ResourceExhausted
+from hubbubd.runtime.alarms import Alarms
+from hubbubd.runtime.background import Background
+from hubbubd.runtime.broadcast import WatchEvent
+from hubbubd.runtime.calls import Calls, cancelled
+from hubbubd.runtime.connection import ConnectionShell
+from hubbubd.runtime.filters import ServerFilter
+from hubbubd.runtime.inbound import ServerInbound
+from hubbubd.runtime.inbox import Inbox
+from hubbubd.runtime.lane import Lane, QueueCounts
+from hubbubd.runtime.ledger import Change, Ledger, Table
+from hubbubd.runtime.tasks import ReceiverTasks, Tasks
+from hubbubd.upstream.ports import Connector, Link
+
+MAX_SERVERS = 1000
+COUNTS_S = 0.5
+"""How long after a call's change its server's counts are shown anew."""
+
+Source = Literal["file", "api"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerRecord:
+    """A server as the API shows it. `server_info` and `capabilities` are MCP JSON."""
+
+    name: str
+    config: ServerConfig
+    source: Source
+    wanted: bool
+    fingerprint: str = ""
+    connection: Connection = field(default_factory=Connection)
+    protocol_version: str | None = None
+    server_info: bytes | None = None
+    capabilities: bytes | None = None
+    pid: int | None = None
+    counts: QueueCounts = field(default_factory=QueueCounts)
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What the hub keeps for one server while it runs."""
+
+    record: ServerRecord
+    lane: Lane
+    shell: ConnectionShell
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+
+    async def run(self) -> None:
+        """Keeps the connection, until the server is dropped."""
+        with self.scope:
+            await self.shell.run()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rooms:
+    """What a server's parts are made of."""
+
+    ledger: Ledger
+    clock: Clock
+    alarms: Alarms
+    background: Background
+    connector: Connector
+    inbox: Inbox
+    calls: Calls
+    calls_table: Table[Call]
+    tasks: Tasks
+
+
+class Servers:
+    """All servers."""
+
+    def __init__(self, rooms: Rooms, table: Table[ServerRecord], allow_commands: tuple[str, ...]) -> None:
+        self._rooms = rooms
+        self._table = table
+        self._allow_commands = allow_commands
+        self._kept: dict[str, _Kept] = {}
+        self._counting: set[str] = set()
+        rooms.calls_table.follow(self._follow_call)
+
+    # Reading
+
+    def get(self, name: str) -> ServerRecord:
+        """One server. Raises NotFound."""
+        kept = self._kept.get(name)
+        if kept is None:
+            raise NotFound("server", name)
+        return replace(kept.record, counts=kept.lane.counts())
+
+    def all(self) -> list[ServerRecord]:
+        """All servers, by name."""
+        return [self.get(name) for name in sorted(self._kept)]
+
+    def watch(self, chosen: ServerFilter, token: str = "") -> AsyncIterator[WatchEvent[ServerRecord]]:
+        """Snapshot and changes."""
+        return self._table.feed.watch(chosen, token)
+
+    # Changing
+
+    async def start(self, configured: Mapping[str, ServerConfig]) -> None:
+        """Takes up the servers of the files and those that the store remembers; connects the wanted ones.
+
+        A name that a file uses belongs to the file.
+        """
+        for record in list(self._table):
+            if record.source == "file" and record.name not in configured:
+                await self._forget(record)
+            elif record.source == "api" and record.name not in configured:
+                self._keep(replace(record, connection=Connection(), pid=None))
+        for name, config in configured.items():
+            before = self._table.record(name)
+            if before is not None and before.fingerprint != config.fingerprint:
+                await self._rooms.tasks.clear(name)
+            wanted = before.wanted if before is not None else True
+            self._keep(_record(config, "file", wanted=wanted))
+
+    async def add(self, config: ServerConfig) -> ServerRecord:
+        """Adds a server and starts connecting. Raises AlreadyExists and PermissionDenied."""
+        self._allow(config)
+        if config.name in self._kept:
+            raise AlreadyExists(f"a server {config.name!r} exists already", reason="SERVER_EXISTS")
+        record = _record(config, "api", wanted=True)
+        await self._rooms.ledger.commit([Change(self._table, record.name, record)])
+        if config.name not in self._kept:
+            self._keep(record)
+        return self.get(config.name)
+
+    async def update(self, config: ServerConfig) -> ServerRecord:
+        """Replaces a server's configuration and reconnects. Raises NotFound, FailedPrecondition, PermissionDenied."""
+        self._allow(config)
+        before = self._changeable(config.name)
+        record = _record(config, "api", wanted=before.wanted)
+        await self._rooms.ledger.commit([Change(self._table, record.name, record)])
+        await self._drop(config.name, "its configuration was changed")
+        if before.fingerprint != config.fingerprint:
+            await self._rooms.tasks.clear(config.name)
+        self._keep(record)
+        return self.get(config.name)
+
+    async def remove(self, name: str) -> None:
+        """Disconnects and forgets a server. Raises NotFound and FailedPrecondition."""
+        record = self._changeable(name)
+        await self._drop(name, "it was removed")
+        await self._forget(record)
+
+    async def connect(self, name: str) -> ServerRecord:
+        """Wants a server connected. Raises NotFound."""
+        await self._want(name, wanted=True)
+        self._kept[name].shell.connect()
+        return self.get(name)
+
+    async def disconnect(self, name: str) -> ServerRecord:
+        """Wants a server disconnected; its receiver tasks and their questions end. Raises NotFound."""
+        await self._want(name, wanted=False)
+        await self._kept[name].shell.disconnect(cancelled(f"{name} was disconnected", "SERVER_DISCONNECTED"))
+        await self._rooms.tasks.clear(name)
+        return self.get(name)
+
+    async def close(self) -> None:
+        """Ends all connections; what the servers are wanted for stays."""
+        fault = cancelled("the hub is shutting down", "SHUTTING_DOWN")
+        async with anyio.create_task_group() as together:
+            for kept in self._kept.values():
+                together.start_soon(kept.shell.disconnect, fault)
+
+    def notify(self, server: str, method: str, params: dict[str, Any]) -> None:
+        """Sends a notification if the server is connected."""
+        kept = self._kept.get(server)
+        if kept is not None and kept.shell.link is not None:
+            self._rooms.background.start_soon(_notify, kept.shell.link, method, params)
+
+    async def _want(self, name: str, *, wanted: bool) -> None:
+        record = replace(self.get(name), wanted=wanted)
+        await self._rooms.ledger.commit([Change(self._table, name, record)])
+        self._kept[name].record = replace(self._kept[name].record, wanted=wanted)
+
+    def _changeable(self, name: str) -> ServerRecord:
+        record = self.get(name)
+        if record.source == "file":
+            raise FailedPrecondition(
+                f"{name} comes from a configuration file; change it there", reason="SERVER_READ_ONLY"
+            )
+        return record
+
+    def _allow(self, config: ServerConfig) -> None:
+        if config.transport == "stdio" and config.command not in self._allow_commands:
+            raise PermissionDenied(
+                f"the command {config.command!r} is not in allow_commands of the hub's configuration",
+                reason="COMMAND_NOT_ALLOWED",
+                metadata={"command": config.command or ""},
+            )
+        if len(self._kept) >= MAX_SERVERS:
+            raise ResourceExhausted(f"at most {MAX_SERVERS} servers", reason="TOO_MANY_SERVERS")
+
+    def _keep(self, record: ServerRecord) -> None:
+        rooms, config = self._rooms, record.config
+        lane = rooms.calls.open_lane(config)
+        receiver = ReceiverTasks(config, rooms.tasks, rooms.inbox, rooms.clock)
+        inbound = ServerInbound(
+            config, lane, rooms.inbox, rooms.tasks, receiver, rooms.clock, rooms.background, rooms.calls.logged
+        )
+        shell = ConnectionShell(config, rooms.connector, inbound, lane, rooms.clock, lambda: self._show(config.name))
+        kept = self._kept[config.name] = _Kept(record, lane, shell)
+        self._show(config.name)
+        rooms.background.start_soon(kept.run)
+        if record.wanted:
+            shell.connect()
+
+    async def _drop(self, name: str, why: str) -> None:
+        fault = cancelled(f"{name} is gone: {why}", "SERVER_REMOVED")
+        kept = self._kept.pop(name)
+        await kept.shell.disconnect(fault)
+        kept.scope.cancel()
+        self._rooms.calls.close_lane(name, fault)
+
+    async def _forget(self, record: ServerRecord) -> None:
+        await self._rooms.tasks.clear(record.name)
+        await self._rooms.ledger.commit([Change(self._table, record.name, None)])
+
+    def _show(self, name: str) -> None:
+        """Brings a server's record up to what its connection and queue are now."""
+        kept = self._kept.get(name)
+        if kept is None:
+            return
+        hello = kept.shell.hello
+        kept.record = replace(
+            kept.record,
+            connection=kept.shell.connection,
+            protocol_version=hello.protocol_version if hello else None,
+            server_info=payload.dumps(hello.server_info) if hello else None,
+            capabilities=payload.dumps(hello.capabilities) if hello else None,
+            pid=hello.pid if hello and kept.shell.link else None,
+            counts=kept.lane.counts(),
+        )
+        self._rooms.ledger.later(Change(self._table, name, kept.record))
+
+    def _follow_call(self, before: Call | None, after: Call | None) -> None:
+        """A call has changed: its server's counts are shown anew, a moment later and once for many."""
+        call = after or before
+        if call is not None and call.server in self._kept and call.server not in self._counting:
+            self._counting.add(call.server)
+            name = call.server
+
+            async def count() -> None:
+                self._counting.discard(name)
+                self._show(name)
+
+            self._rooms.alarms.set(f"counts/{name}", self._rooms.clock.now() + COUNTS_S, count)
+
+
+def _record(config: ServerConfig, source: Source, *, wanted: bool) -> ServerRecord:
+    return ServerRecord(name=config.name, config=config, source=source, wanted=wanted, fingerprint=config.fingerprint)
+
+
+async def _notify(link: Link, method: str, params: dict[str, Any]) -> None:
+    await link.notify(method, params)
