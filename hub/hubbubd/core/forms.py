@@ -88,16 +88,20 @@ def build_answer(kind: RequestKind, request: Mapping[str, Any], given: Given) ->
             answer["stopReason"] = "endTurn"
         case Reject(message):
             _only_for(kind, {RequestKind.SAMPLING, RequestKind.ROOTS}, "reject")
-            return refusal(message)
+            return _sized(refusal(message))
         case Result(result):
             answer = _checked_result(kind, request, result)
     try:
-        encoded = payload.dumps(answer)
+        return _sized(Answer(payload=payload.dumps(answer)))
     except (TypeError, ValueError, RecursionError) as exc:
         raise InvalidArgument.field("answer", f"is not JSON: {exc}") from None
-    if len(encoded) > MAX_ANSWER_BYTES:
-        raise InvalidArgument.field("answer", f"is {len(encoded)} bytes long; at most {MAX_ANSWER_BYTES} are taken")
-    return Answer(payload=encoded)
+
+
+def _sized(answer: Answer) -> Answer:
+    size = len(answer.payload)
+    if size > MAX_ANSWER_BYTES:
+        raise InvalidArgument.field("answer", f"is {size} bytes long; at most {MAX_ANSWER_BYTES} are taken")
+    return answer
 
 
 def refusal(message: str) -> Answer:

@@ -1,0 +1,253 @@
+"""What people answer, as the result that the server gets."""
+
+from typing import Any
+
+import pytest
+
+from hubbubd import payload
+from hubbubd.core.forms import (
+    MAX_ANSWER_BYTES,
+    MAX_VIOLATIONS,
+    REJECTED,
+    Accept,
+    Decline,
+    Dismiss,
+    Given,
+    Reject,
+    Result,
+    Text,
+    build_answer,
+    on_behalf,
+    refusal,
+)
+from hubbubd.core.inbox import RequestKind
+from hubbubd.errors import InvalidArgument
+
+FORM, URL, SAMPLING, ROOTS = RequestKind
+NAME_FORM = {"requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}}
+TEXT = {"type": "text", "text": "hi"}
+IMAGE = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
+AUDIO = {"type": "audio", "data": "aGk=", "mimeType": "audio/wav"}
+TOOL_USE = {"type": "tool_use", "id": "u1", "name": "search", "input": {"q": 2**70}}
+TOOL_RESULT = {"type": "tool_result", "toolUseId": "u1", "content": [TEXT]}
+
+
+def answered(kind: RequestKind, given: Given, request: dict[str, Any] | None = None) -> Any:
+    answer = build_answer(kind, NAME_FORM if request is None else request, given)
+    assert not answer.refused
+    return payload.loads(answer.payload)
+
+
+def violations(kind: RequestKind, given: Given, request: dict[str, Any] | None = None) -> dict[str, str]:
+    with pytest.raises(InvalidArgument) as refused:
+        build_answer(kind, NAME_FORM if request is None else request, given)
+    return dict(refused.value.violations)
+
+
+def sampled(content: Any, **more: Any) -> Result:
+    return Result({"role": "assistant", "model": "m", "content": content, **more})
+
+
+def test_an_accepted_form_carries_its_content() -> None:
+    assert answered(FORM, Accept({"name": "Ann"})) == {"action": "accept", "content": {"name": "Ann"}}
+
+
+def test_accepting_a_form_with_open_required_fields_names_them() -> None:
+    assert violations(FORM, Accept()) == {"content.name": "is required"}
+
+
+def test_accepting_without_content_takes_the_defaults() -> None:
+    request = {"requestedSchema": {"properties": {"n": {"type": "integer", "default": 2**70}}}}
+    assert answered(FORM, Accept(), request) == {"action": "accept", "content": {"n": 2**70}}
+
+
+@pytest.mark.parametrize("content", [None, {}])
+def test_an_accepted_url_is_consent_without_content(content: dict[str, Any] | None) -> None:
+    assert answered(URL, Accept(content), {"mode": "url", "url": "https://example.org"}) == {"action": "accept"}
+
+
+def test_a_url_takes_no_content() -> None:
+    assert violations(URL, Accept({"name": "Ann"})) == {"content": "only an accepted form has content"}
+
+
+@pytest.mark.parametrize("kind", [FORM, URL])
+@pytest.mark.parametrize(("given", "action"), [(Decline(), "decline"), (Dismiss(), "cancel")])
+def test_a_no_to_an_elicitation_is_a_result_of_its_own(kind: RequestKind, given: Given, action: str) -> None:
+    assert answered(kind, given) == {"action": action}
+
+
+def test_a_sampling_answered_by_hand_says_that_a_human_wrote_it() -> None:
+    assert answered(SAMPLING, Text("hello"), {"messages": []}) == {
+        "role": "assistant",
+        "content": {"type": "text", "text": "hello"},
+        "model": "human",
+        "stopReason": "endTurn",
+    }
+
+
+@pytest.mark.parametrize(("message", "said"), [("not now", "not now"), ("", "User rejected the request")])
+@pytest.mark.parametrize("kind", [SAMPLING, ROOTS])
+def test_a_rejected_sampling_or_roots_request_is_error_minus_one(kind: RequestKind, message: str, said: str) -> None:
+    answer = build_answer(kind, {}, Reject(message))
+    assert answer.refused
+    assert payload.loads(answer.payload) == {"error": {"code": REJECTED, "message": said}}
+    assert answer == refusal(message)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "field"),
+    [
+        (FORM, Text("x"), "text"),
+        (FORM, Reject("x"), "reject"),
+        (URL, Text("x"), "text"),
+        (URL, Reject("x"), "reject"),
+        (SAMPLING, Accept({}), "accept"),
+        (SAMPLING, Decline(), "decline"),
+        (SAMPLING, Dismiss(), "cancel"),
+        (ROOTS, Accept({}), "accept"),
+        (ROOTS, Decline(), "decline"),
+        (ROOTS, Dismiss(), "cancel"),
+        (ROOTS, Text("x"), "text"),
+    ],
+)
+def test_an_answer_that_belongs_to_another_kind_of_request_is_refused(
+    kind: RequestKind, given: Given, field: str
+) -> None:
+    assert violations(kind, given) == {field: f"does not answer a request of kind {kind}"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(TEXT, IMAGE, AUDIO, TOOL_USE, TOOL_RESULT),
+        *([], [TEXT], [TEXT, IMAGE, AUDIO, TOOL_USE]),
+        {**TEXT, "annotations": {"priority": 1}, "_meta": {"x": 1}},
+    ],
+)
+@pytest.mark.parametrize("more", [{}, {"stopReason": "toolUse"}, {"_meta": {"cost": 1}}])
+def test_a_whole_sampling_result_reaches_the_server_as_it_was_given(content: Any, more: dict[str, Any]) -> None:
+    given = sampled(content, **more)
+    assert answered(SAMPLING, given) == given.result
+
+
+@pytest.mark.parametrize(
+    ("result", "paths"),
+    [
+        ({}, ["result.role", "result.model", "result.content"]),
+        (sampled(TEXT, role="system").result, ["result.role"]),
+        (sampled(TEXT, role=["user"]).result, ["result.role"]),
+        (sampled(TEXT, model=None).result, ["result.model"]),
+        (sampled(TEXT, stopReason=5).result, ["result.stopReason"]),
+        (sampled(TEXT, stopReason=None).result, ["result.stopReason"]),
+        (sampled("hello").result, ["result.content"]),
+        (sampled(None).result, ["result.content"]),
+        (sampled({"type": "video"}).result, ["result.content"]),
+        (sampled({"type": ["text"]}).result, ["result.content"]),
+        (sampled({"type": "text"}).result, ["result.content.text"]),
+        (sampled({"type": "text", "text": 5}).result, ["result.content.text"]),
+        (sampled({"type": "image", "data": "aGk="}).result, ["result.content.mimeType"]),
+        (sampled({"type": "audio"}).result, ["result.content.data", "result.content.mimeType"]),
+        (sampled([TEXT, {**TOOL_USE, "input": "q"}]).result, ["result.content.1.input"]),
+        (sampled([TEXT, 5, None]).result, ["result.content.1", "result.content.2"]),
+        (sampled([{**TOOL_RESULT, "content": "x"}]).result, ["result.content.0.content"]),
+    ],
+)
+def test_a_sampling_result_of_the_wrong_shape_is_refused_by_the_path(result: dict[str, Any], paths: list[str]) -> None:
+    assert list(violations(SAMPLING, Result(result))) == paths
+
+
+def test_a_sampling_result_with_thousands_of_wrong_blocks_makes_a_short_refusal() -> None:
+    assert len(violations(SAMPLING, sampled([5] * 10_000))) == MAX_VIOLATIONS
+
+
+@pytest.mark.parametrize(
+    "roots", [[], [{"uri": "file:///home/ann"}], [{"uri": "file:///a", "name": "A"}, {"uri": "file:///b"}]]
+)
+def test_roots_are_file_uris_with_an_optional_name(roots: list[dict[str, Any]]) -> None:
+    assert answered(ROOTS, Result({"roots": roots})) == {"roots": roots}
+
+
+@pytest.mark.parametrize(
+    ("result", "paths"),
+    [
+        ({}, ["result.roots"]),
+        ({"roots": "file:///a"}, ["result.roots"]),
+        ({"roots": [{"uri": "https://example.org"}]}, ["result.roots.0.uri"]),
+        ({"roots": [{"uri": "file:///a"}, "file:///b", {}]}, ["result.roots.1.uri", "result.roots.2.uri"]),
+        ({"roots": [{"uri": "file:///a", "name": 5}]}, ["result.roots.0.name"]),
+    ],
+)
+def test_roots_of_the_wrong_shape_are_refused_by_the_path(result: dict[str, Any], paths: list[str]) -> None:
+    assert list(violations(ROOTS, Result(result))) == paths
+
+
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+@pytest.mark.parametrize("kind", [FORM, URL])
+def test_a_whole_elicitation_result_may_say_no_and_loses_an_empty_content(kind: RequestKind, action: str) -> None:
+    assert answered(kind, Result({"action": action, "content": None, "_meta": {"x": 1}})) == {
+        "action": action,
+        "_meta": {"x": 1},
+    }
+
+
+def test_a_whole_elicitation_result_is_held_to_the_form_like_any_other() -> None:
+    assert answered(FORM, Result({"action": "accept", "content": {"name": "Ann"}})) == {
+        "action": "accept",
+        "content": {"name": "Ann"},
+    }
+    assert violations(FORM, Result({"action": "accept", "content": {"name": 5}})) == {
+        "content.name": 'is not of type "string"'
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "result", "path"),
+    [
+        (FORM, {}, "result.action"),
+        (FORM, {"action": "maybe"}, "result.action"),
+        (FORM, {"action": ["accept"]}, "result.action"),
+        (FORM, {"action": "accept", "content": [1]}, "content"),
+        (FORM, {"action": "accept", "content": "name"}, "content"),
+        (FORM, {"action": "decline", "content": {"name": "Ann"}}, "content"),
+        (URL, {"action": "accept", "content": {"name": "Ann"}}, "content"),
+    ],
+)
+def test_a_whole_elicitation_result_of_the_wrong_shape_is_refused(
+    kind: RequestKind, result: dict[str, Any], path: str
+) -> None:
+    assert list(violations(kind, Result(result))) == [path]
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        (FORM, Accept({"name": "x" * MAX_ANSWER_BYTES})),
+        (SAMPLING, Text("x" * MAX_ANSWER_BYTES)),
+        (SAMPLING, Reject("x" * MAX_ANSWER_BYTES)),
+        (SAMPLING, sampled({**IMAGE, "data": "x" * MAX_ANSWER_BYTES})),
+    ],
+)
+def test_an_answer_past_the_size_limit_is_refused(kind: RequestKind, given: Given) -> None:
+    assert list(violations(kind, given)) == ["answer"]
+
+
+def test_a_large_answer_within_the_limit_is_taken() -> None:
+    text = "x" * (MAX_ANSWER_BYTES - 1000)
+    assert answered(FORM, Accept({"name": text}))["content"]["name"] == text
+
+
+@pytest.mark.parametrize("value", [object(), {1, 2}, float("nan")])
+def test_a_result_that_json_cannot_say_is_refused(value: Any) -> None:
+    assert list(violations(SAMPLING, sampled(TEXT, extra=[value, 2**70]))) == ["answer"]
+
+
+@pytest.mark.parametrize("kind", [FORM, URL])
+def test_an_elicitation_that_nobody_answered_is_cancelled_with_the_reason(kind: RequestKind) -> None:
+    answer = on_behalf(kind, "nobody came")
+    assert not answer.refused
+    assert payload.loads(answer.payload) == {"action": "cancel", "_meta": {"hubbub/reason": "nobody came"}}
+
+
+@pytest.mark.parametrize("kind", [SAMPLING, ROOTS])
+def test_anything_else_that_nobody_answered_is_an_error(kind: RequestKind) -> None:
+    assert on_behalf(kind, "nobody came") == refusal("nobody came")
