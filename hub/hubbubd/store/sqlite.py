@@ -36,17 +36,25 @@ class _Begun:
 
 
 class _Feed:
-    """The live commits that a watcher has yet to take; when they are too many, only that some were missed."""
+    """The live commits that a watcher has yet to take; when they are too many, only that some were missed.
 
-    def __init__(self, prefix: str) -> None:
+    The watcher has all there is under the prefix up to `position`, or is catching up to it.
+    """
+
+    def __init__(self, prefix: str, position: int) -> None:
+        self.position = position
+        self.missed = False
         self._prefix = prefix
         self._unread: deque[Commit] = deque()
         self._news = asyncio.Event()
-        self.missed = False
 
     def put(self, commit: Commit) -> None:
+        if self.missed:
+            return
         writes = tuple(write for write in commit.writes if write.key.startswith(self._prefix))
-        if not writes or self.missed:
+        if not writes:
+            if not self._unread:
+                self.position = max(self.position, commit.revision)
             return
         if len(self._unread) == UNREAD_COMMITS:
             self._unread.clear()
@@ -56,7 +64,13 @@ class _Feed:
         self._news.set()
 
     def take(self) -> Commit | None:
-        return self._unread.popleft() if self._unread else None
+        """The next commit after the position, which moves there."""
+        while self._unread:
+            commit = self._unread.popleft()
+            if commit.revision > self.position:
+                self.position = commit.revision
+                return commit
+        return None
 
     def wake(self) -> None:
         self._news.set()
@@ -210,26 +224,22 @@ class SqliteStore:
         Live writes carry their `ref`. Raises Compacted for a revision that is too old, or that this store has
         never reached; StoreUnavailable when the store closes. Close the generator to end the watch.
         """
-        feed = _Feed(prefix)
+        feed = _Feed(prefix, after)
         stop = self.listen(feed.put)
         self._feeds.add(feed)
         try:
             while True:
                 feed.missed = False
-                current, changes = await self._ask(partial(self._engine.changes, prefix, after))
+                current, changes = await self._ask(partial(self._engine.changes, prefix, feed.position))
                 for commit in changes:
                     yield commit
-                    after = commit.revision
-                after = current
+                feed.position = max(feed.position, current)
                 while not feed.missed:
-                    commit = feed.take()
-                    if commit and commit.revision > after:
+                    if commit := feed.take():
                         yield commit
-                        after = commit.revision
-                    elif not commit:
-                        after = max(after, self._revision)  # nothing unread: the prefix is the same up to here
-                        if self._closing and self._closing.done():
-                            raise self._closed()
+                    elif self._closing and self._closing.done():
+                        raise self._closed()
+                    else:
                         await feed.news()
         finally:
             stop()
