@@ -1,0 +1,29 @@
+"""The command `hubbub`."""
+
+import signal
+import sys
+
+import typer
+
+from hubbub_client.cli.app import app
+from hubbub_client.cli.output import print_error
+from hubbub_client.errors import HubbubError, InvalidArgument
+
+
+def main() -> None:
+    """Runs the command line; exits 0 when done, 1 when refused, failed or unreachable, 2 on wrong usage."""
+    # A shell starts background jobs with SIGINT ignored; a watch there must end on it all the same.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    own = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
+    as_json = "--json" in own
+    try:
+        status = app(standalone_mode=False, prog_name="hubbub")
+    except HubbubError as error:
+        print_error(error, as_json)
+        sys.exit(1)
+    except typer.TyperException as error:
+        print_error(InvalidArgument(error.format_message(), reason="USAGE"), as_json)
+        sys.exit(error.exit_code)
+    except (typer.Abort, KeyboardInterrupt):
+        sys.exit(1)
+    sys.exit(status if isinstance(status, int) else 0)

@@ -1,0 +1,185 @@
+"""`hubbub servers`."""
+
+import contextlib
+import json
+from typing import Annotated, Literal
+
+import anyio
+import typer
+from google.protobuf import json_format
+
+from hubbub.v1 import server_pb2
+from hubbub_client.cli.output import note, print_event, print_record, print_records
+from hubbub_client.cli.session import Usage, run, settings_of
+from hubbub_client.errors import DeadlineExceeded
+from hubbub_client.events import Removed, Reset, Synced, Upsert
+from hubbub_client.hub import Hub
+from hubbub_client.records import Server, Transport
+
+app = typer.Typer(help="The configured MCP servers and their connections.")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The server.")]
+
+
+@app.command("list")
+def list_(
+    context: typer.Context,
+    wait: Annotated[
+        Literal["connected"] | None, typer.Option(help="First wait until every wanted server is connected.")
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=0, metavar="S", help="Seconds to wait at most.")] = 60.0,
+) -> None:
+    """All servers."""
+
+    async def work(hub: Hub) -> None:
+        late = await _missing(hub, timeout) if wait else []
+        print_records(Server, await hub.servers.list(), settings_of(context).json)
+        if late:
+            raise DeadlineExceeded(
+                f"after {timeout:g} s not connected: {', '.join(late)}",
+                reason="NOT_CONNECTED",
+                metadata={"servers": ",".join(late)},
+            )
+
+    run(context, work)
+
+
+async def _missing(hub: Hub, timeout_s: float) -> list[str]:
+    """Waits for the wanted servers; the names of those that are not connected in time."""
+    missing: set[str] = set()
+    with anyio.move_on_after(timeout_s):
+        async with contextlib.aclosing(hub.servers.watch()) as events:
+            synced = False
+            async for event in events:
+                match event:
+                    case Upsert(record=server) if server.desired_state == "connected" != server.state:
+                        missing.add(server.name)
+                    case Upsert(record=server):
+                        missing.discard(server.name)
+                    case Removed(id=name):
+                        missing.discard(name)
+                    case Reset():
+                        missing.clear()
+                        synced = False
+                    case Synced():
+                        synced = True
+                    case _:
+                        pass
+                if synced and not missing:
+                    return []
+    return sorted(missing) or ["(the hub did not say)"]
+
+
+@app.command()
+def get(context: typer.Context, name: Name) -> None:
+    """One server."""
+
+    async def work(hub: Hub) -> None:
+        print_record(await hub.servers.get(name), settings_of(context).json)
+
+    run(context, work)
+
+
+@app.command()
+def add(
+    context: typer.Context,
+    name: Name,
+    command: Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND ARGS...", help="A stdio server.")] = None,
+    url: Annotated[str | None, typer.Option(help="A server over HTTP.")] = None,
+    transport: Annotated[Transport | None, typer.Option(help="Where the url alone does not say it.")] = None,
+    header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="HTTP header; repeatable.")] = None,
+    env: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="For the process; repeatable.")] = None,
+    cwd: Annotated[str | None, typer.Option(help="Where the process starts.")] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="OPTION=VALUE", help="A server option, such as call_timeout_s=120; repeatable."),
+    ] = None,
+) -> None:
+    """Add a server: NAME --url URL, or NAME -- COMMAND ARGS..."""
+    if bool(command) == bool(url):
+        raise Usage("give either --url URL or -- COMMAND ARGS...")
+    spec = _options(option or [])
+    spec.name, spec.url, spec.cwd = name, url or "", cwd or ""
+    if command:
+        spec.command = command[0]
+        spec.args.extend(command[1:])
+    if transport:
+        spec.transport = server_pb2.Transport.Value(f"TRANSPORT_{transport.upper()}")
+    spec.headers.update(_pair(each) for each in header or [])
+    spec.env.update(_pair(each) for each in env or [])
+
+    async def work(hub: Hub) -> None:
+        print_record(await hub.servers.add(spec), settings_of(context).json)
+
+    run(context, work)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise Usage(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def _options(pairs: list[str]) -> server_pb2.ServerSpec:
+    """A spec with these options; a value is JSON where the option is not a text."""
+    values: dict[str, object] = {}
+    texts = {each.name for each in server_pb2.ServerSpec.DESCRIPTOR.fields if each.cpp_type == each.CPPTYPE_STRING}
+    for name, value in map(_pair, pairs):
+        try:
+            values[name] = value if name in texts and not value.startswith("[") else json.loads(value)
+        except ValueError:
+            raise Usage(f"--set {name}: {value!r} is not JSON") from None
+    if isinstance(values.get("roots"), list):
+        values["roots"] = json.dumps(values["roots"])
+    try:
+        return json_format.ParseDict(values, server_pb2.ServerSpec())
+    except json_format.ParseError as error:
+        raise Usage(f"--set: {error}") from None
+
+
+@app.command()
+def remove(context: typer.Context, name: Name) -> None:
+    """Disconnect and forget a server that was added over the API."""
+
+    async def work(hub: Hub) -> None:
+        await hub.servers.remove(name)
+        note(f"{name} is removed")
+
+    run(context, work)
+
+
+@app.command()
+def connect(context: typer.Context, name: Name) -> None:
+    """Keep a server connected, also after a restart of the hub."""
+
+    async def work(hub: Hub) -> None:
+        print_record(await hub.servers.connect(name), settings_of(context).json)
+
+    run(context, work)
+
+
+@app.command()
+def disconnect(context: typer.Context, name: Name) -> None:
+    """Disconnect a server; its calls fail and its tasks end."""
+
+    async def work(hub: Hub) -> None:
+        print_record(await hub.servers.disconnect(name), settings_of(context).json)
+
+    run(context, work)
+
+
+@app.command()
+def watch(
+    context: typer.Context,
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these.")] = None,
+    resume: Annotated[str | None, typer.Option(metavar="TOKEN", help="Go on from here.")] = None,
+) -> None:
+    """Servers and their changes, until interrupted."""
+
+    async def work(hub: Hub) -> None:
+        async with contextlib.aclosing(hub.servers.watch(names or (), resume_token=resume)) as events:
+            async for event in events:
+                print_event(event, settings_of(context).json)
+
+    run(context, work, endless=True)

@@ -1,0 +1,203 @@
+"""A hub whose every answer a test writes down: the real services over real gRPC, without a daemon behind them."""
+
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from subprocess import PIPE, CompletedProcess
+from typing import Any
+
+import anyio
+import grpc
+import pytest
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+from grpc_status import rpc_status
+
+from hubbub.v1 import (
+    admin_pb2,
+    admin_pb2_grpc,
+    call_pb2,
+    call_pb2_grpc,
+    inbox_pb2,
+    inbox_pb2_grpc,
+    server_pb2,
+    server_pb2_grpc,
+    task_pb2,
+    task_pb2_grpc,
+)
+
+SERVICES = (
+    (admin_pb2, admin_pb2_grpc, "AdminService"),
+    (call_pb2, call_pb2_grpc, "CallService"),
+    (inbox_pb2, inbox_pb2_grpc, "InboxService"),
+    (server_pb2, server_pb2_grpc, "ServerService"),
+    (task_pb2, task_pb2_grpc, "TaskService"),
+)
+
+
+@dataclass
+class Refusal(Exception):
+    """A status with its details."""
+
+    code: str
+    reason: str
+    message: str = "no"
+    metadata: dict[str, str] = field(default_factory=dict)
+    violations: tuple[tuple[str, str], ...] = ()
+    retry_after_s: float | None = None
+
+    def status(self) -> Any:
+        parts = [error_details_pb2.ErrorInfo(reason=self.reason, domain="hubbub", metadata=self.metadata)]
+        if self.violations:
+            each = error_details_pb2.BadRequest.FieldViolation
+            parts.append(
+                error_details_pb2.BadRequest(
+                    field_violations=[each(field=f, description=d) for f, d in self.violations]
+                )
+            )
+        if self.retry_after_s is not None:
+            retry = error_details_pb2.RetryInfo()
+            retry.retry_delay.FromMilliseconds(round(self.retry_after_s * 1000))
+            parts.append(retry)
+        parts.append(
+            error_details_pb2.Help(links=[error_details_pb2.Help.Link(url=f"https://help.test/{self.reason}")])
+        )
+        details = []
+        for part in parts:
+            details.append(AnyMessage())
+            details[-1].Pack(part)
+        code = code_pb2.Code.Value(self.code)
+        return rpc_status.to_status(status_pb2.Status(code=code, message=self.message, details=details))
+
+
+class ScriptedHub:
+    """`replies[RPC]` gives the response to a request, `streams[RPC]` the responses of a watch."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.data_dir = data_dir
+        self.token = "secret"
+        self.port = 0
+        self.replies: dict[str, Callable[[Any], Any]] = {}
+        self.streams: dict[str, Callable[[Any], AsyncIterator[Any]]] = {}
+        self.seen: list[tuple[str, Any, dict[str, str]]] = []
+        self._server: grpc.aio.Server | None = None
+
+    def requests(self, method: str) -> list[Any]:
+        return [request for name, request, _ in self.seen if name == method]
+
+    async def start(self, port: int = 0) -> None:
+        self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        for messages, services, name in SERVICES:
+            methods = messages.DESCRIPTOR.services_by_name[name].methods
+            scripted = {
+                each.name: self._stream(each.name) if each.server_streaming else self._unary(each.name)
+                for each in methods
+            }
+            servicer = type(name, (getattr(services, f"{name}Servicer"),), scripted)()
+            getattr(services, f"add_{name}Servicer_to_server")(servicer, self._server)
+        self.port = self._server.add_insecure_port(f"127.0.0.1:{port}")
+        await self._server.start()
+        client = {"address": self.address, "token": self.token}
+        (self.data_dir / "client.json").write_text(json.dumps(client))
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            await self._server.stop(0)
+
+    def _unary(self, name: str) -> Any:
+        async def method(_: Any, request: Any, context: Any) -> Any:
+            await self._admit(name, request, context)
+            try:
+                response = self.replies[name](request)
+                return await response if hasattr(response, "__await__") else response
+            except Refusal as refusal:
+                return await context.abort_with_status(refusal.status())
+
+        return method
+
+    def _stream(self, name: str) -> Any:
+        async def method(_: Any, request: Any, context: Any) -> Any:
+            await self._admit(name, request, context)
+            try:
+                async for response in self.streams[name](request):
+                    yield response
+            except Refusal as refusal:
+                await context.abort_with_status(refusal.status())
+
+        return method
+
+    async def _admit(self, name: str, request: Any, context: Any) -> None:
+        metadata = {key: value for key, value in context.invocation_metadata() if isinstance(value, str)}
+        self.seen.append((name, request, metadata))
+        if metadata.get("authorization") != f"Bearer {self.token}":
+            await context.abort_with_status(Refusal("UNAUTHENTICATED", "UNAUTHENTICATED", "no valid token").status())
+
+
+@pytest.fixture
+async def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ScriptedHub]:
+    """A running scripted hub; its client.json is in `hub.data_dir`."""
+    for name in ("HUBBUB_ADDRESS", "HUBBUB_TOKEN", "HUBBUB_DATA_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    scripted = ScriptedHub(tmp_path)
+    await scripted.start()
+    yield scripted
+    await scripted.stop()
+
+
+@pytest.fixture
+def refusal() -> type[Refusal]:
+    """What a reply raises to refuse."""
+    return Refusal
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A command that has ended."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def error(self) -> Any:
+        return json.loads(self.err.splitlines()[-1])
+
+
+HUBBUB = str(Path(sys.executable).with_name("hubbub"))
+
+
+@pytest.fixture
+def hubbub(hub: ScriptedHub) -> Callable[..., Any]:
+    """Runs the command line against the scripted hub."""
+
+    async def run(*words: str, json: bool = True, env: dict[str, str] | None = None) -> Ran:
+        options = ["--data-dir", str(hub.data_dir), *(["--json"] if json else [])]
+        with anyio.fail_after(60):
+            done: CompletedProcess[bytes] = await anyio.run_process(
+                [HUBBUB, *options, *words], check=False, env=os.environ | (env or {})
+            )
+        return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    return run
+
+
+@pytest.fixture
+def hubbub_process(hub: ScriptedHub) -> Callable[..., Any]:
+    """Starts the command line against the scripted hub: a process with pipes."""
+
+    async def start(*words: str, options: Sequence[str] = ("--json",)) -> anyio.abc.Process:
+        command = [HUBBUB, "--data-dir", str(hub.data_dir), *options, *words]
+        return await anyio.open_process(command, stdout=PIPE, stderr=PIPE)
+
+    return start

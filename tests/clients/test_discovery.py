@@ -1,0 +1,63 @@
+"""The hub is found by argument, by environment, or by the file it leaves behind."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hubbub_client.discovery import discover
+from hubbub_client.errors import Unavailable
+
+
+@pytest.fixture(autouse=True)
+def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HUBBUB_ADDRESS", "HUBBUB_TOKEN", "HUBBUB_DATA_DIR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def _client_file(folder: Path, address: str = "127.0.0.1:7", token: str = "filed") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "client.json").write_text(json.dumps({"address": address, "token": token}))
+    return folder
+
+
+def _found(
+    address: str | None = None, token: str | None = None, data_dir: Path | None = None
+) -> tuple[str, str | None]:
+    endpoint = discover(address, token, data_dir)
+    return endpoint.address, endpoint.token
+
+
+def test_an_argument_wins_over_the_environment_and_that_over_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _client_file(tmp_path)
+    assert _found(data_dir=tmp_path) == ("127.0.0.1:7", "filed")
+    monkeypatch.setenv("HUBBUB_ADDRESS", "127.0.0.1:8")
+    monkeypatch.setenv("HUBBUB_TOKEN", "set")
+    assert _found(data_dir=tmp_path) == ("127.0.0.1:8", "set")
+    assert _found("127.0.0.1:9", "given", tmp_path) == ("127.0.0.1:9", "given")
+
+
+def test_the_data_directory_comes_from_the_environment_or_the_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _client_file(tmp_path / "share" / "hubbub", token="home")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
+    assert _found() == ("127.0.0.1:7", "home")
+    monkeypatch.setenv("HUBBUB_DATA_DIR", str(_client_file(tmp_path / "own", token="own")))
+    assert _found() == ("127.0.0.1:7", "own")
+
+
+def test_the_token_in_the_file_is_shown_to_no_other_hub(tmp_path: Path) -> None:
+    _client_file(tmp_path)
+    assert _found("127.0.0.1:7", data_dir=tmp_path) == ("127.0.0.1:7", "filed")
+    assert _found("elsewhere:7", data_dir=tmp_path) == ("elsewhere:7", None)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"token": "x"}', '{"address": 1}'])
+def test_a_useless_file_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "client.json").write_text(content)
+    with pytest.raises(Unavailable, match=r"client\.json") as refused:
+        discover(None, None, tmp_path)
+    assert refused.value.reason == "HUB_UNREACHABLE"

@@ -1,0 +1,332 @@
+"""The library against a real gRPC server: errors, restarts, watches that last, calls that report."""
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import pytest
+
+from hubbub.v1 import call_pb2, common_pb2, inbox_pb2, server_pb2
+from hubbub_client import (
+    Bookmark,
+    FailedPrecondition,
+    HubbubError,
+    InvalidArgument,
+    NotFound,
+    Progress,
+    Removed,
+    Reset,
+    Synced,
+    Unauthenticated,
+    Unavailable,
+    Upsert,
+    UpstreamError,
+    connect,
+)
+
+LIMIT_S = 30
+
+
+def _server(name: str) -> Any:
+    return server_pb2.WatchServersResponse(resume_token=f"at-{name}", upsert=server_pb2.Server(name=name))
+
+
+def _ok(request: Any) -> Any:
+    return server_pb2.GetServerResponse(server=server_pb2.Server(name=request.name))
+
+
+async def test_the_token_and_the_name_travel_with_every_call(hub: Any) -> None:
+    hub.replies["GetServer"] = _ok
+    async with connect(data_dir=hub.data_dir, name="ann") as client:
+        assert (await client.servers.get("time")).name == "time"
+    _, _, metadata = hub.seen[-1]
+    assert metadata["authorization"] == "Bearer secret"
+    assert metadata["hubbub-as"] == "ann"
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("NOT_FOUND", NotFound),
+        ("FAILED_PRECONDITION", FailedPrecondition),
+        ("UNAVAILABLE", Unavailable),
+        ("UNKNOWN", UpstreamError),
+        ("DATA_LOSS", HubbubError),
+    ],
+)
+async def test_a_status_becomes_an_exception_with_its_details(
+    hub: Any, refusal: Any, code: str, kind: type[HubbubError]
+) -> None:
+    def refuse(_: Any) -> Any:
+        raise refusal(code, "SOME_REASON", "because", {"who": "ann"}, retry_after_s=1.5)
+
+    hub.replies["GetServer"] = refuse
+    async with connect(data_dir=hub.data_dir) as client:
+        with pytest.raises(kind) as caught:
+            await client.servers.get("x")
+    error = caught.value
+    assert (error.code.name, error.reason, error.message) == (code, "SOME_REASON", "because")
+    assert (error.metadata, error.retry_after_s) == ({"who": "ann"}, 1.5)
+    assert error.help_url == "https://help.test/SOME_REASON"
+
+
+async def test_field_violations_stand_in_the_error_its_message_and_its_metadata(hub: Any, refusal: Any) -> None:
+    def refuse(_: Any) -> Any:
+        raise refusal("INVALID_ARGUMENT", "INVALID", "wrong content", violations=(("content.age", "must be >= 18"),))
+
+    hub.replies["AnswerRequest"] = refuse
+    async with connect(data_dir=hub.data_dir) as client:
+        with pytest.raises(InvalidArgument) as caught:
+            await client.inbox.answer("r", accept={"age": 3})
+    assert caught.value.violations == (("content.age", "must be >= 18"),)
+    shape = caught.value.to_json()
+    assert shape["message"] == "wrong content; content.age: must be >= 18"
+    assert shape["metadata"] == {"content.age": "must be >= 18"}
+
+
+async def test_nobody_there_is_an_error_that_says_where_it_looked(free_port: int) -> None:
+    with pytest.raises(Unavailable, match=f"127.0.0.1:{free_port}.*is hubbubd running") as caught:
+        async with connect(f"127.0.0.1:{free_port}", "t", connect_timeout_s=0.3):
+            pass
+    assert caught.value.reason == "HUB_UNREACHABLE"
+
+
+async def test_a_wrong_token_is_refused_and_not_tried_for_ever(hub: Any) -> None:
+    async with connect(hub.address, "wrong") as client:
+        with pytest.raises(Unauthenticated):
+            await client.servers.get("x")
+        with anyio.fail_after(LIMIT_S), pytest.raises(Unauthenticated):
+            await anext(client.servers.watch())
+
+
+async def test_a_call_finds_a_hub_that_restarted_elsewhere_with_another_token(hub: Any) -> None:
+    hub.replies["GetServer"] = _ok
+    async with connect(data_dir=hub.data_dir) as client:
+        await client.servers.get("a")
+        before = hub.port
+        await hub.stop()
+        hub.token = "another"
+        await hub.start()
+        assert hub.port != before
+        with anyio.fail_after(LIMIT_S):
+            assert (await client.servers.get("b")).name == "b"
+
+
+async def test_a_new_token_is_read_again_when_the_old_one_is_refused(hub: Any) -> None:
+    hub.replies["GetServer"] = _ok
+    async with connect(data_dir=hub.data_dir) as client:
+        hub.token = "rotated"
+        (hub.data_dir / "client.json").write_text(f'{{"address": "{hub.address}", "token": "rotated"}}')
+        assert (await client.servers.get("a")).name == "a"
+
+
+async def test_a_watch_goes_on_from_its_token_after_a_restart_on_another_port(hub: Any) -> None:
+    async def script(request: Any) -> AsyncIterator[Any]:
+        if not request.resume_token:
+            yield _server("a")
+            yield server_pb2.WatchServersResponse(resume_token="synced", synced=common_pb2.Synced())
+        else:
+            yield _server("b")
+        await anyio.sleep_forever()
+
+    hub.streams["WatchServers"] = script
+    with anyio.fail_after(LIMIT_S):
+        async with connect(data_dir=hub.data_dir) as client, contextlib.aclosing(client.servers.watch()) as events:
+            assert [type(await anext(events)) for _ in range(2)] == [Upsert, Synced]
+            await hub.stop()
+            hub.token = "another"
+            await hub.start()
+            event = await anext(events)
+            assert isinstance(event, Upsert)
+            assert (event.record.name, event.resume_token) == ("b", "at-b")
+    assert [request.resume_token for request in hub.requests("WatchServers")] == ["", "synced"]
+
+
+@pytest.mark.parametrize("code", ["UNAVAILABLE", "ABORTED", "RESOURCE_EXHAUSTED", "CANCELLED", "INTERNAL"])
+async def test_a_watch_that_the_hub_closes_is_opened_anew(hub: Any, refusal: Any, code: str) -> None:
+    async def script(request: Any) -> AsyncIterator[Any]:
+        yield _server("b" if request.resume_token else "a")
+        raise refusal(code, "WATCHER_TOO_SLOW")
+
+    hub.streams["WatchServers"] = script
+    with anyio.fail_after(LIMIT_S):
+        async with connect(data_dir=hub.data_dir) as client, contextlib.aclosing(client.servers.watch()) as events:
+            assert [(await anext(events)).resume_token for _ in range(3)] == ["at-a", "at-b", "at-b"]
+
+
+@pytest.mark.parametrize("code", ["INVALID_ARGUMENT", "PERMISSION_DENIED", "UNIMPLEMENTED"])
+async def test_a_watch_that_can_never_work_raises(hub: Any, refusal: Any, code: str) -> None:
+    async def script(_: Any) -> AsyncIterator[Any]:
+        raise refusal(code, "NEVER")
+        yield
+
+    hub.streams["WatchServers"] = script
+    async with connect(data_dir=hub.data_dir) as client:
+        with anyio.fail_after(LIMIT_S), pytest.raises(HubbubError) as caught:
+            await anext(client.servers.watch())
+    assert caught.value.code.name == code
+
+
+async def test_a_watch_without_heartbeat_is_taken_for_dead(hub: Any) -> None:
+    async def script(request: Any) -> AsyncIterator[Any]:
+        yield _server("b" if request.resume_token else "a")
+        await anyio.sleep_forever()
+
+    hub.streams["WatchServers"] = script
+    with anyio.fail_after(LIMIT_S):
+        async with (
+            connect(data_dir=hub.data_dir, silence_s=0.2) as client,
+            contextlib.aclosing(client.servers.watch()) as events,
+        ):
+            assert [(await anext(events)).resume_token for _ in range(2)] == ["at-a", "at-b"]
+
+
+async def test_every_kind_of_step_is_told_apart(hub: Any) -> None:
+    async def script(_: Any) -> AsyncIterator[Any]:
+        step = inbox_pb2.WatchInboxResponse
+        yield step(resume_token="1", reset=common_pb2.Reset(reason="MALFORMED"))
+        yield step(resume_token="2", upsert=inbox_pb2.PendingRequest(id="r"))
+        yield step(resume_token="2")
+        yield step(resume_token="3", synced=common_pb2.Synced())
+        yield step(resume_token="4", removed=common_pb2.Removed(id="r"))
+        yield step(resume_token="5", bookmark=common_pb2.Bookmark())
+        await anyio.sleep_forever()
+
+    hub.streams["WatchInbox"] = script
+    with anyio.fail_after(LIMIT_S):
+        async with connect(data_dir=hub.data_dir) as client, contextlib.aclosing(client.inbox.watch()) as events:
+            seen = [await anext(events) for _ in range(5)]
+    assert [type(event) for event in seen] == [Reset, Upsert, Synced, Removed, Bookmark]
+    assert [event.resume_token for event in seen] == ["1", "2", "3", "4", "5"]
+
+
+async def test_a_watched_request_can_be_answered_in_place(hub: Any) -> None:
+    async def script(_: Any) -> AsyncIterator[Any]:
+        yield inbox_pb2.WatchInboxResponse(upsert=inbox_pb2.PendingRequest(id="r"))
+        await anyio.sleep_forever()
+
+    hub.streams["WatchInbox"] = script
+    hub.replies["AnswerRequest"] = lambda request: inbox_pb2.AnswerRequestResponse(
+        request=inbox_pb2.PendingRequest(id=request.id, state=inbox_pb2.REQUEST_STATE_ANSWERED)
+    )
+    with anyio.fail_after(LIMIT_S):
+        async with connect(data_dir=hub.data_dir) as client, contextlib.aclosing(client.inbox.watch()) as events:
+            event = await anext(events)
+            assert isinstance(event, Upsert)
+            answered = await event.record.accept({"n": 1}, answer_id="once", claim_id="c")
+            await answered.accept()
+            await answered.reject("never")
+    assert answered.state == "answered"
+    first, second, third = hub.requests("AnswerRequest")
+    assert (first.accept.content, first.answer_id, first.claim_id) == (b'{"n":1}', "once", "c")
+    assert (second.WhichOneof("answer"), second.accept.content) == ("accept", b"")
+    assert third.reject.message == "never"
+
+
+@pytest.mark.parametrize("answers", [{}, {"accept": {}, "decline": True}, {"text": "", "cancel": True}])
+async def test_not_exactly_one_answer_is_a_mistake_of_the_caller(hub: Any, answers: dict[str, Any]) -> None:
+    async with connect(data_dir=hub.data_dir) as client:
+        with pytest.raises(ValueError, match="exactly one answer"):
+            await client.inbox.answer("r", **answers)
+    assert not hub.seen
+
+
+async def test_a_list_is_read_page_by_page_up_to_its_limit(hub: Any) -> None:
+    def page(request: Any) -> Any:
+        start = int(request.page.token or 0)
+        end = start + min(request.page.size, 2)
+        calls = [call_pb2.Call(id=str(number)) for number in range(start, end)]
+        return call_pb2.ListCallsResponse(calls=calls, next_page_token=str(end) if end < 5 else "")
+
+    hub.replies["ListCalls"] = page
+    async with connect(data_dir=hub.data_dir) as client:
+        assert [call.id for call in await client.calls.list()] == ["0", "1", "2", "3", "4", "5"]
+        assert [call.id for call in await client.calls.list(limit=3)] == ["0", "1", "2"]
+
+
+def _progressing(hub: Any, state: Any = call_pb2.CALL_STATE_COMPLETED) -> anyio.Event:
+    """A call that reports once, asks once and then ends; the event opens when the watch has said so."""
+    step, told = call_pb2.WatchCallsResponse, anyio.Event()
+
+    async def script(request: Any) -> AsyncIterator[Any]:
+        (call_id,) = request.filter.ids
+        yield step(resume_token="1", synced=common_pb2.Synced())
+        yield step(resume_token="1", progress=call_pb2.Progress(call_id=call_id, progress=1, total=2, message="half"))
+        yield step(resume_token="2", upsert=call_pb2.Call(id=call_id, pending_ids=["r1"]))
+        told.set()
+        yield step(resume_token="3", upsert=call_pb2.Call(id=call_id, pending_ids=["r1"], state=state))
+        await anyio.sleep_forever()
+
+    hub.streams["WatchCalls"] = script
+    return told
+
+
+async def test_a_call_reports_its_progress_and_what_it_asks(hub: Any) -> None:
+    told = _progressing(hub)
+
+    async def reply(request: Any) -> Any:
+        await told.wait()
+        call = call_pb2.Call(id=request.spec.call_id, result=b'{"content":[]}', state=call_pb2.CALL_STATE_COMPLETED)
+        return call_pb2.CallMethodResponse(call=call)
+
+    hub.replies["CallMethod"] = reply
+    seen: list[Progress] = []
+    asked: list[str] = []
+
+    async def on_progress(progress: Progress) -> None:
+        seen.append(progress)
+
+    async def on_pending(id_: str) -> None:
+        asked.append(id_)
+
+    with anyio.fail_after(LIMIT_S):
+        async with connect(data_dir=hub.data_dir) as client:
+            result = await client.call("s", "tools/call", {}, on_progress=on_progress, on_pending=on_pending)
+    assert result == {"content": []}
+    assert [(it.progress, it.total, it.message) for it in seen] == [(1, 2, "half")]
+    assert asked == ["r1"]
+
+
+async def test_a_failed_call_that_reports_raises_the_plain_error(hub: Any, refusal: Any) -> None:
+    _progressing(hub)
+
+    def reply(_: Any) -> Any:
+        raise refusal("DEADLINE_EXCEEDED", "CALL_TIMEOUT")
+
+    hub.replies["CallMethod"] = reply
+
+    async def ignore(_: Progress) -> None: ...
+
+    async with connect(data_dir=hub.data_dir) as client:
+        with anyio.fail_after(LIMIT_S), pytest.raises(HubbubError) as caught:
+            await client.call_tool("s", "t", on_progress=ignore)
+    assert caught.value.reason == "CALL_TIMEOUT"
+
+
+async def test_a_caller_who_gives_up_hangs_up(hub: Any) -> None:
+    hung_up, came = anyio.Event(), anyio.Event()
+
+    async def reply(_: Any) -> Any:
+        came.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            hung_up.set()
+
+    hub.replies["CallMethod"] = reply
+    with anyio.fail_after(LIMIT_S):
+        async with connect(data_dir=hub.data_dir) as client, anyio.create_task_group() as group:
+            group.start_soon(client.call_tool, "s", "t")
+            await came.wait()
+            group.cancel_scope.cancel()
+        await hung_up.wait()
+
+
+def test_importing_the_library_loads_neither_the_daemon_nor_what_only_a_terminal_needs() -> None:
+    heavy = ("mcp", "hubbubd", "typer", "rich", "pydantic", "google.rpc")
+    program = f"import sys, hubbub_client; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"

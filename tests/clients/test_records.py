@@ -1,0 +1,156 @@
+"""A message becomes a record by its descriptor, and the record's JSON is what scripts rely on."""
+
+from datetime import UTC, datetime
+from typing import Any, get_args
+
+import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from hubbub.v1 import admin_pb2, call_pb2, common_pb2, inbox_pb2, server_pb2, task_pb2
+from hubbub_client import records
+from hubbub_client.records import Call, HubStatus, PendingRequest, Server, Task, enum_number, read
+
+MESSAGES: dict[str, Any] = {
+    "Fault": common_pb2.Fault,
+    "QueueCounts": server_pb2.QueueCounts,
+    "Server": server_pb2.Server,
+    "Claim": inbox_pb2.Claim,
+    "PendingRequest": inbox_pb2.PendingRequest,
+    "Call": call_pb2.Call,
+    "Progress": call_pb2.Progress,
+    "CallLog": call_pb2.CallLog,
+    "Task": task_pb2.Task,
+    "StateCount": admin_pb2.StateCount,
+    "StoreStatus": admin_pb2.StoreStatus,
+    "GetStatusResponse": admin_pb2.GetStatusResponse,
+}
+
+ENUMS = [
+    (server_pb2.Transport, records.Transport),
+    (server_pb2.ServerState, records.ServerState),
+    (server_pb2.DesiredState, records.DesiredState),
+    (inbox_pb2.RequestKind, records.RequestKind),
+    (inbox_pb2.RequestState, records.RequestState),
+    (inbox_pb2.DeliveryState, records.DeliveryState),
+    (inbox_pb2.CauseSource, records.CauseSource),
+    (call_pb2.CallState, records.CallState),
+    (task_pb2.TaskRole, records.TaskRole),
+    (task_pb2.TaskStatus, records.TaskStatus),
+]
+
+MOMENT = Timestamp(seconds=1_767_225_600, nanos=123_000_000)
+
+
+@pytest.mark.parametrize("name", records.RECORDS.keys() - {"HubStatus"})
+def test_a_record_has_exactly_the_fields_of_its_message_in_its_order(name: str) -> None:
+    message = MESSAGES[name]()
+    shape = read(records.RECORDS[name], message).to_json()
+    assert list(shape) == [field.name for field in message.DESCRIPTOR.fields]
+
+
+@pytest.mark.parametrize(("enum", "names"), ENUMS)
+def test_short_names_and_enum_values_are_the_same(enum: Any, names: Any) -> None:
+    numbers = [enum_number(enum.DESCRIPTOR, name) for name in get_args(names)]
+    assert sorted(numbers) == sorted(number for number in enum.values() if number)
+
+
+def test_an_unknown_short_name_is_refused_with_those_there_are() -> None:
+    with pytest.raises(ValueError, match="'opened' is not one of open, answered"):
+        enum_number(inbox_pb2.RequestState.DESCRIPTOR, "opened")
+
+
+def test_an_unset_server_has_every_field_and_null_where_nothing_is_known() -> None:
+    assert read(Server, server_pb2.Server(name="time")).to_json() == {
+        "name": "time",
+        "transport": None,
+        "state": None,
+        "desired_state": None,
+        "protocol_version": None,
+        "server_info": None,
+        "capabilities": None,
+        "error": None,
+        "attempt": 0,
+        "next_retry_at": None,
+        "pid": None,
+        "queue": None,
+    }
+
+
+def test_a_full_server_is_written_as_scripts_read_it() -> None:
+    message = server_pb2.Server(
+        name="time",
+        transport=server_pb2.TRANSPORT_STDIO,
+        state=server_pb2.SERVER_STATE_ERROR,
+        desired_state=server_pb2.DESIRED_STATE_CONNECTED,
+        protocol_version="2025-11-25",
+        server_info=b'{"name":"mcp-time"}',
+        capabilities=b"{}",
+        error=common_pb2.Fault(
+            code="CONNECTION_TIMEOUT", category="timeout", message="late", retryable=True, details=b'{"elapsed_s":30}'
+        ),
+        attempt=2,
+        next_retry_at=MOMENT,
+        pid=0,
+        queue=server_pb2.QueueCounts(queued=1, waiting_input=2),
+    )
+    assert read(Server, message).to_json() == {
+        "name": "time",
+        "transport": "stdio",
+        "state": "error",
+        "desired_state": "connected",
+        "protocol_version": "2025-11-25",
+        "server_info": {"name": "mcp-time"},
+        "capabilities": {},
+        "error": {
+            "code": "CONNECTION_TIMEOUT",
+            "category": "timeout",
+            "message": "late",
+            "retryable": True,
+            "help_url": None,
+            "details": {"elapsed_s": 30},
+        },
+        "attempt": 2,
+        "next_retry_at": "2026-01-01T00:00:00.123000Z",
+        "pid": 0,
+        "queue": {"queued": 1, "in_progress": 0, "waiting_input": 2, "completed": 0, "failed": 0, "cancelled": 0},
+    }
+
+
+def test_a_pending_request_keeps_its_payload_and_its_claim() -> None:
+    message = inbox_pb2.PendingRequest(
+        id="r1",
+        server="s",
+        kind=inbox_pb2.REQUEST_KIND_ELICITATION_FORM,
+        state=inbox_pb2.REQUEST_STATE_OPEN,
+        delivery=inbox_pb2.DELIVERY_STATE_NONE,
+        request=b'{"message":"how many?","big":123456789012345678901234567890}',
+        claim=inbox_pb2.Claim(by="ann", expires_at=MOMENT),
+        created_at=MOMENT,
+    )
+    record = read(PendingRequest, message)
+    assert record.created_at == datetime(2026, 1, 1, 0, 0, 0, 123_000, tzinfo=UTC)
+    shape = record.to_json()
+    assert shape["kind"] == "elicitation_form"
+    assert shape["delivery"] == "none"
+    assert shape["request"]["big"] == 123456789012345678901234567890
+    assert shape["claim"] == {"id": None, "by": "ann", "expires_at": "2026-01-01T00:00:00.123000Z"}
+    assert shape["answer"] is None
+    assert shape["call_id"] is None
+
+
+def test_lists_are_lists_and_absent_numbers_are_null() -> None:
+    call = read(Call, call_pb2.Call(id="c", pending_ids=["a", "b"], state=call_pb2.CALL_STATE_WAITING_INPUT))
+    assert call.to_json()["pending_ids"] == ["a", "b"]
+    assert not call.ended
+    task = read(Task, task_pb2.Task(id="t", ttl_ms=60_000)).to_json()
+    assert (task["ttl_ms"], task["poll_interval_ms"], task["pending_ids"]) == (60_000, None, [])
+
+
+def test_nested_records_of_a_list_are_read_too() -> None:
+    counted = admin_pb2.GetStatusResponse(servers=[admin_pb2.StateCount(state="connected", count=3)])
+    assert read(HubStatus, counted).to_json()["servers"] == [{"state": "connected", "count": 3}]
+
+
+def test_a_state_that_only_a_newer_hub_knows_is_shown_by_its_number() -> None:
+    message = server_pb2.Server.FromString(server_pb2.Server(name="x").SerializeToString() + b"\x18\x2a")
+    assert read(Server, message).state == "42"
