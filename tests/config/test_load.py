@@ -101,7 +101,7 @@ def test_anything_else_is_refused_as_an_address(listen: str, problem: str) -> No
         (["--config"], {}, "usage", "expected one argument"),
         (["file.toml"], {}, "usage", "unrecognized arguments: file.toml"),
         ([], {"HUBBUBD_MAX_SERVERS": "0"}, "HUBBUBD_MAX_SERVERS", "greater than or equal to 1"),
-        ([], {"HUBBUBD_CLAIM_TTL_S": "nan"}, "HUBBUBD_CLAIM_TTL_S", "greater than 0|finite"),
+        ([], {"HUBBUBD_CALL_HISTORY_AGE_S": "nan"}, "HUBBUBD_CALL_HISTORY_AGE_S", "greater than 0|finite"),
         ([], {"HUBBUBD_LOG_LEVEL": "loud"}, "HUBBUBD_LOG_LEVEL", "'debug'"),
         ([], {"HUBBUBD_ALLOW_COMMANDS": "[npx"}, "HUBBUBD_ALLOW_COMMANDS", "not valid JSON"),
         ([], {"HUBBUBD_ALLOW_COMMANDS": "[1]"}, "HUBBUBD_ALLOW_COMMANDS", "valid string"),
