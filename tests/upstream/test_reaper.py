@@ -11,6 +11,7 @@ import pytest
 from mcp.shared.message import SessionMessage
 
 from hubbubd.config.server import ServerConfig
+from hubbubd.errors import UpstreamError
 from hubbubd.upstream import process
 from hubbubd.upstream.stdio import ExitStatus, StdioStreams, stdio_transport
 
@@ -190,6 +191,16 @@ async def test_a_reaper_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyP
         reaper = parent_of(streams.pid)
         os.kill(reaper, signal.SIGSTOP)
     assert not any(map(alive, [reaper, *pids]))
+
+
+async def test_a_reaper_that_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    broken = tmp_path / "reaper.py"
+    broken.write_text("raise SystemExit('no such kernel')")
+    monkeypatch.setattr(process, "REAPER", broken)
+    with anyio.fail_after(BOUND_S), pytest.raises(UpstreamError, match="no such kernel") as caught:
+        async with stdio_transport(peer(READING)):
+            pass
+    assert caught.value.fault.code == "START_FAILED"
 
 
 async def test_signals_to_the_whole_service_leave_the_reaper_standing() -> None:

@@ -32,6 +32,9 @@ EXIT_GRACE_S = 2.0  # for the server to end by itself once its stdin is closed
 SWEEP_LIMIT_S = 7.0  # the reaper's own 2 s between SIGTERM and SIGKILL, and time for a busy machine
 WAIT_LIMIT_S = 2.0
 
+# Starting a process holds the interpreter for a moment; many at once would hold the loop.
+_starting = anyio.CapacityLimiter(2)
+
 log = structlog.get_logger(__name__)
 
 
@@ -81,7 +84,8 @@ class ServerProcess:
             if process._failure:
                 raise _not_started(config, *process._failure)
             if not process.pid:
-                raise _error(config, "START_FAILED", "its reaper ended early")
+                words = (process.stderr.read(2000) or b"").decode("utf-8", "replace")
+                raise _error(config, "START_FAILED", f"its reaper ended early: {words}")
             undo.pop_all()
         return process
 
@@ -114,7 +118,7 @@ class ServerProcess:
                 env={},
                 start_new_session=True,
             )
-            self._reaper = await anyio.to_thread.run_sync(start)
+            self._reaper = await anyio.to_thread.run_sync(start, limiter=_starting)
         self._control.setblocking(False)
         self._loop.add_reader(self._control.fileno(), self._on_report)
 

@@ -341,7 +341,7 @@ class StdioStreams:
 
     @property
     def fault(self) -> Fault | None:
-        """Why the hub stopped reading, when what the server wrote was the reason."""
+        """Why the hub gave up reading, when what the server wrote was the reason."""
         return self.read.fault
 
     @property
