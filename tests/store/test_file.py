@@ -4,14 +4,14 @@ import resource
 import signal
 import sqlite3
 import stat
-import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import anyio
 import pytest
+from anyio.streams.buffered import BufferedByteReceiveStream
 
 from hubbubd.store import (
     Commit,
@@ -142,7 +142,8 @@ async def test_a_second_open_is_refused_until_the_first_closes(path: Path):
 
 async def test_a_second_process_is_refused_and_told_who_has_it(path: Path):
     store = await SqliteStore.open(path)
-    opener = await anyio.run_process([sys.executable, "-c", OPENER, str(path)])
+    with anyio.fail_after(60):
+        opener = await anyio.run_process([sys.executable, "-c", OPENER, str(path)])
     assert "in use by another hub" in opener.stdout.decode()
     await store.close()
 
@@ -158,18 +159,17 @@ async def test_another_program_inside_the_file_is_noticed(path: Path):
 
 async def test_what_was_acknowledged_before_a_kill_is_there_after_it(path: Path):
     acknowledged: dict[int, int] = {}
-    with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True) as writer:
-        assert writer.stdout
-        for line in writer.stdout:
-            number, step = map(int, line.split())
-            acknowledged[number] = step
-            if sum(acknowledged.values()) > 200:
-                writer.kill()
-                break
-        # What it still said before it died counts as well.
-        for line in writer.stdout:
-            number, step = map(int, line.split())
-            acknowledged[number] = step
+    with anyio.fail_after(60):
+        async with await anyio.open_process([sys.executable, "-c", WRITER, str(path)], stderr=None) as writer:
+            assert writer.stdout
+            lines = BufferedByteReceiveStream(writer.stdout)
+            # What it still said before it died counts as well, up to the end of its output.
+            with suppress(anyio.IncompleteRead):
+                while True:
+                    number, step = map(int, (await lines.receive_until(b"\n", 100)).split())
+                    acknowledged[number] = step
+                    if sum(acknowledged.values()) == 200:
+                        writer.kill()
     assert writer.returncode == -signal.SIGKILL
 
     store = await SqliteStore.open(path)
