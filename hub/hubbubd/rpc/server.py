@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import grpc
@@ -55,7 +55,7 @@ async def serve(
         [generic_handler(SERVICES[name], servicer, max_message_bytes) for name, servicer in servicers.items()]
     )
     names = [service.full_name for service in SERVICES.values()]
-    checks: Any = health.aio.HealthServicer()  # pyright: ignore - the asyncio half has no types
+    checks = cast("Any", health).aio.HealthServicer()  # the asyncio half has no types
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)  # pyright: ignore[reportUnknownMemberType]
     reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
 

@@ -55,12 +55,13 @@ FAULT_CODES: Mapping[Category, grpc.StatusCode] = MappingProxyType(
     }
 )
 
-# Faults whose category would mislead. UNAUTHENTICATED in particular is about the caller's own credential, never
-# about the hub's at a server.
+# Reasons whose category or class would mislead. UNAUTHENTICATED in particular is about the caller's own credential,
+# never about the hub's at a server.
 REASON_CODES: Mapping[str, grpc.StatusCode] = MappingProxyType(
     {
         "AUTHENTICATION_FAILED": grpc.StatusCode.FAILED_PRECONDITION,
         "SERVER_NOT_CONNECTED": grpc.StatusCode.FAILED_PRECONDITION,
+        "TASK_FAILED": grpc.StatusCode.UNKNOWN,
     }
 )
 
@@ -78,8 +79,10 @@ _ENTRIES = 16
 
 def code_of(exc: Exception) -> grpc.StatusCode:
     """The status code of an error; INTERNAL for one that nobody raised on purpose."""
+    if isinstance(exc, HubError) and exc.reason in REASON_CODES:
+        return REASON_CODES[exc.reason]
     if isinstance(exc, UpstreamError):
-        return REASON_CODES.get(exc.fault.code) or FAULT_CODES[exc.fault.category]
+        return FAULT_CODES[exc.fault.category]
     return next((CODES[kind] for kind in type(exc).__mro__ if kind in CODES), grpc.StatusCode.INTERNAL)
 
 

@@ -1,0 +1,149 @@
+"""A hub that is served, and a caller with its token."""
+
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import grpc
+import pytest
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+from google.rpc import error_details_pb2 as details_pb2
+from google.rpc.status_pb2 import Status
+from grpc_status import rpc_status
+
+from hubbubd.config import ServerConfig
+from hubbubd.rpc.server import serve
+from hubbubd.runtime.hub import Hub
+from hubbubd.store.sqlite import SqliteStore
+from hubbubd.upstream.connector import McpConnector
+
+TOKEN = "right-token"
+LIMIT_S = 20
+"""Bound of every wait of these tests."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A status with its details, as a caller sees it."""
+
+    code: grpc.StatusCode
+    message: str
+    reason: str
+    metadata: dict[str, str]
+    violations: dict[str, str]
+    details: dict[type[Message], Message]
+
+
+def explain(error: grpc.aio.AioRpcError) -> Refusal:
+    """The details of an error; fails when it has no ErrorInfo of the hub."""
+    status = rpc_status.from_call(error)
+    assert status is not None, f"no details: {error.code()} {error.details()}"
+    details = dict(_unpacked(status))
+    about = details[details_pb2.ErrorInfo]
+    assert about.domain == "hubbub"
+    wrong = details.get(details_pb2.BadRequest, details_pb2.BadRequest()).field_violations
+    violations = {violation.field: violation.description for violation in wrong}
+    return Refusal(error.code(), error.details() or "", about.reason, dict(about.metadata), violations, details)
+
+
+def _unpacked(status: Status) -> list[tuple[type[Message], Any]]:
+    found: list[tuple[type[Message], Any]] = []
+    for kind in (details_pb2.ErrorInfo, details_pb2.RetryInfo, details_pb2.BadRequest, details_pb2.Help):
+        for packed in status.details:
+            message = kind()
+            if packed.Unpack(message):
+                found.append((kind, message))
+    return found
+
+
+@dataclass
+class Caller:
+    """Calls any method of the API by its descriptor, with the right token unless told otherwise."""
+
+    channel: grpc.aio.Channel
+    metadata: tuple[tuple[str, str], ...] = (("authorization", f"Bearer {TOKEN}"),)
+
+    async def raw(self, method: MethodDescriptor, request: bytes) -> Message:
+        """The response, or the first one of a stream. Raises AioRpcError."""
+        path = f"/{method.containing_service.full_name}/{method.name}"
+        parse = GetMessageClass(method.output_type).FromString
+        with anyio.fail_after(LIMIT_S):
+            if method.server_streaming:
+                stream = self.channel.unary_stream(path, response_deserializer=parse)(request, metadata=self.metadata)
+                try:
+                    async for response in stream:
+                        return response
+                    raise AssertionError(f"{path} ended without a word")
+                finally:
+                    stream.cancel()
+            return await self.channel.unary_unary(path, response_deserializer=parse)(request, metadata=self.metadata)
+
+    async def refused(self, method: MethodDescriptor, request: Message | bytes) -> Refusal:
+        """Why the hub refuses this; fails when it does not."""
+        raw = request if isinstance(request, bytes) else request.SerializeToString()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await self.raw(method, raw)
+        return explain(caught.value)
+
+    async def __call__(self, method: MethodDescriptor, request: Message) -> Any:
+        """The response."""
+        return await self.raw(method, request.SerializeToString())
+
+
+@pytest.fixture
+def good_server(peer_scripts: Path) -> ServerConfig:
+    """A small correct server, not started yet."""
+    return ServerConfig(name="good", command=sys.executable, args=(str(peer_scripts / "bad.py"), "good"))
+
+
+@pytest.fixture
+async def hub(good_server: ServerConfig) -> AsyncIterator[Hub]:
+    """A hub in memory, with one server that it was told to know."""
+    store = await SqliteStore.open(":memory:")
+    async with Hub.open(store, McpConnector(), {"good": good_server}, allow_commands=(sys.executable,)) as hub:
+        yield hub
+    await store.close()
+
+
+@pytest.fixture
+async def address(hub: Hub) -> AsyncIterator[str]:
+    """Where that hub is served."""
+    async with serve(hub, listen="127.0.0.1:0", token=TOKEN, max_message_bytes=1024 * 1024, grace_s=2) as address:
+        yield address
+
+
+@pytest.fixture
+async def api(address: str) -> AsyncIterator[Caller]:
+    """A caller of that hub."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        yield Caller(channel)
+
+
+@pytest.fixture
+async def alive(api: Caller) -> AsyncIterator[None]:
+    """Checks at the end that the hub still answers."""
+    yield
+    from hubbub.v1 import admin_pb2
+
+    method = admin_pb2.DESCRIPTOR.services_by_name["AdminService"].methods_by_name["GetStatus"]
+    assert (await api(method, admin_pb2.GetStatusRequest())).pid
+
+
+Until = Callable[[Callable[[], bool]], Awaitable[None]]
+
+
+@pytest.fixture
+def until() -> Until:
+    """Waits for a condition."""
+
+    async def wait(condition: Callable[[], bool]) -> None:
+        with anyio.fail_after(LIMIT_S):
+            while not condition():
+                await anyio.sleep(0.01)
+
+    return wait

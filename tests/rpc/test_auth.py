@@ -1,0 +1,118 @@
+"""Who is let in."""
+
+import grpc
+import pytest
+from google.protobuf.descriptor import MethodDescriptor
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from hubbub.v1 import admin_pb2, server_pb2
+from hubbubd.rpc.server import SERVICES
+
+from .conftest import TOKEN, Caller, explain
+
+GET_STATUS = admin_pb2.DESCRIPTOR.services_by_name["AdminService"].methods_by_name["GetStatus"]
+WATCH = server_pb2.DESCRIPTOR.services_by_name["ServerService"].methods_by_name["WatchServers"]
+METHODS = [method for service in SERVICES.values() for method in service.methods]
+
+RIGHT = ("authorization", f"Bearer {TOKEN}")
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.full_name)
+async def test_nothing_is_done_without_the_token(api: Caller, method: MethodDescriptor) -> None:
+    api.metadata = ()
+    refusal = await api.refused(method, b"")
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAUTHENTICATED, "TOKEN_MISSING")
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        [("authorization", "")],
+        [("authorization", "Bearer")],
+        [("authorization", "Bearer ")],
+        [("authorization", "Bearer wrong")],
+        [("authorization", f"Bearer {TOKEN}x")],
+        [("authorization", f"Bearer {TOKEN[:-1]}")],
+        [("authorization", f"Bearer {TOKEN.upper()}")],
+        [("authorization", f"Bearer {TOKEN} {TOKEN}")],
+        [("authorization", TOKEN)],
+        [("authorization", f"Basic {TOKEN}")],
+        [("authorization", f"Bearer{TOKEN}")],
+        [("authorization", "Bearer " + "x" * 4000)],
+        [RIGHT, RIGHT],
+        [("authorization", "Bearer wrong"), RIGHT],
+        [RIGHT, ("authorization", "Bearer wrong")],
+    ],
+    ids=range(15),
+)
+async def test_a_credential_that_is_not_exactly_the_token_is_refused(
+    api: Caller, metadata: list[tuple[str, str]]
+) -> None:
+    api.metadata = tuple(metadata)
+    for method in (GET_STATUS, WATCH):
+        refusal = await api.refused(method, b"")
+        assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAUTHENTICATED, "TOKEN_INVALID")
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
+async def test_the_scheme_may_be_written_in_any_case(api: Caller, scheme: str) -> None:
+    api.metadata = (("authorization", f"{scheme} {TOKEN}"),)
+    assert (await api(GET_STATUS, admin_pb2.GetStatusRequest())).pid
+
+
+async def test_headers_past_every_limit_are_refused_and_the_hub_lives_on(api: Caller) -> None:
+    right, api.metadata = api.metadata, (("authorization", "Bearer " + "x" * 100_000),)
+    with pytest.raises(grpc.aio.AioRpcError):
+        await api(GET_STATUS, admin_pb2.GetStatusRequest())
+    api.metadata = right
+    assert (await api(GET_STATUS, admin_pb2.GetStatusRequest())).pid
+
+
+@pytest.mark.parametrize("name", ["", "x" * 65])
+async def test_a_name_that_nobody_can_have_is_refused(api: Caller, name: str) -> None:
+    api.metadata = (RIGHT, ("hubbub-as", name))
+    refusal = await api.refused(GET_STATUS, b"")
+    assert refusal.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert list(refusal.violations) == ["metadata.hubbub-as"]
+
+
+async def test_two_names_are_refused(api: Caller) -> None:
+    api.metadata = (RIGHT, ("hubbub-as", "ada"), ("hubbub-as", "bob"))
+    assert (await api.refused(GET_STATUS, b"")).code is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_anybody_may_ask_whether_the_hub_is_healthy(api: Caller) -> None:
+    health = health_pb2_grpc.HealthStub(api.channel)
+    for service in ("", *(service.full_name for service in SERVICES.values())):
+        answer = await health.Check(health_pb2.HealthCheckRequest(service=service))
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+async def test_the_api_describes_itself_to_those_with_the_token(api: Caller) -> None:
+    reflection = reflection_pb2_grpc.ServerReflectionStub(api.channel)
+    asked = [reflection_pb2.ServerReflectionRequest(list_services="")]
+    answers = [answer async for answer in reflection.ServerReflectionInfo(iter(asked), metadata=api.metadata)]
+    names = {service.name for service in answers[0].list_services_response.service}
+    assert names == {service.full_name for service in SERVICES.values()} | {
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1alpha.ServerReflection",
+    }
+
+
+async def test_the_api_does_not_describe_itself_to_others(api: Caller) -> None:
+    reflection = reflection_pb2_grpc.ServerReflectionStub(api.channel)
+    asked = [reflection_pb2.ServerReflectionRequest(list_services="")]
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        _ = [answer async for answer in reflection.ServerReflectionInfo(iter(asked))]
+    assert explain(caught.value).reason == "TOKEN_MISSING"
+
+
+async def test_an_unknown_method_is_not_even_said_to_be_unknown_without_the_token(api: Caller) -> None:
+    nothing = api.channel.unary_unary("/hubbub.v1.InboxService/Nothing")
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await nothing(b"")
+    assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await nothing(b"", metadata=api.metadata)
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
