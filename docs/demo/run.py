@@ -9,7 +9,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
-DATA_DIR = ".hubbub"
 
 NEXT = """
 Hubbub serves its API on {address}. In a second terminal, in this folder, type
@@ -26,7 +25,7 @@ Ctrl-C here ends the hub and all its servers.
 
 def main() -> int:
     """Runs the hub until it ends; returns its exit code."""
-    command = [BIN / "hubbubd", "--config", "docs/demo/hubbub.toml", "--data-dir", DATA_DIR, *sys.argv[1:]]
+    command = [BIN / "hubbubd", "--config", "docs/demo/hubbub.toml", "--data-dir", ".hubbub", *sys.argv[1:]]
     # In a session of its own, so that Ctrl-C reaches the hub once: from here.
     with subprocess.Popen(  # noqa: S603  (the hub itself)
         command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -38,7 +37,7 @@ def main() -> int:
             print(line, end="", flush=True)
             ready = _ready(line)
             if ready is not None:
-                client = f"{os.path.relpath(BIN, ROOT)}/hubbub --data-dir {DATA_DIR}"
+                client = f"{os.path.relpath(BIN, ROOT)}/hubbub --data-dir {os.path.relpath(ready['data_dir'], ROOT)}"
                 print(NEXT.format(address=ready["grpc"], client=client), flush=True)
     return hub.returncode
 
