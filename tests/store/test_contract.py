@@ -53,7 +53,7 @@ async def contents(store: Store, prefix: str = "") -> dict[str, bytes]:
 
 async def test_a_new_store_is_empty_at_revision_zero(store: Store):
     snapshot = await store.snapshot()
-    assert (snapshot.revision, snapshot.entries, snapshot.deleted) == (0, (), ())
+    assert (store.revision, snapshot.revision, snapshot.entries, snapshot.deleted) == (0, 0, (), ())
     assert store.id
 
 
@@ -61,7 +61,7 @@ async def test_the_writes_of_one_commit_share_the_next_revision(store: Store):
     assert await store.commit([Write("a", b"1"), Write("b", b"2")]) == 1
     assert await store.commit([Write("a", b"3")]) == 2
     snapshot = await store.snapshot()
-    assert snapshot.revision == 2
+    assert store.revision == snapshot.revision == 2
     assert snapshot.entries == (Entry("a", b"3", 2), Entry("b", b"2", 1))
 
 

@@ -107,6 +107,11 @@ class Store(Protocol):
         """Made when the store was created; part of every resume token."""
         ...
 
+    @property
+    def revision(self) -> int:
+        """The newest durable revision that listeners have been told."""
+        ...
+
     async def commit(self, writes: Sequence[Write], guards: Sequence[Guard] = ()) -> int:
         """Applies all writes when all guards hold; returns the revision once it is durable.
 
@@ -129,7 +134,8 @@ class Store(Protocol):
     def watch(self, prefix: str, after: int) -> AsyncIterator[Commit]:
         """The commits that touched the prefix since revision `after`, then those to come; atomic, ordered, gapless.
 
-        Catching up shows the newest state of each key, once, at its own revision. Raises Compacted.
+        Catching up shows the newest state of each key, once, at its own revision. Raises Compacted, also for a
+        revision never reached (the file was put back from a copy), and StoreUnavailable when the store closes.
         """
         ...
 
