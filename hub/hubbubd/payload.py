@@ -5,6 +5,7 @@ where they leave. Integers keep their value at any size; NaN and infinity, which
 """
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -18,7 +19,20 @@ Json = dict[str, Any]
 
 def loads(data: bytes | str) -> Any:
     """The value of a JSON document. Raises ValueError when it is not one (or nests too deeply)."""
-    return from_json(data, allow_inf_nan=False)
+    try:
+        return from_json(data, allow_inf_nan=False)
+    except ValueError:
+        # An escaped half of a surrogate pair is legal JSON, and JavaScript writes it when it cuts a string.
+        if not re.search(rb"\\u[dD][89a-fA-F]", data.encode() if isinstance(data, str) else data):
+            raise
+    try:
+        return json.loads(data, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("nests too deeply") from None
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")
 
 
 def dumps(value: object) -> bytes:

@@ -89,23 +89,11 @@ class HubSettings(BaseSettings):
     max_watchers: Count = 1000
     """Watches that may be open at once."""
 
-    watcher_buffer: Count = 1024
-    """Changes that may wait for one slow watcher before its watch is closed with a token to resume from."""
-
-    bookmark_interval_s: Seconds = 15
-    """Between two signs of life on a watch where nothing happens."""
-
     max_message_bytes: Annotated[int, Field(ge=64 * 1024, le=1024**3)] = 16 * 1024 * 1024
     """Largest message that the API takes or gives."""
 
     open_requests_per_server: Count = 1000
     """Requests of one server that may be open in the inbox; it gets an error for more."""
-
-    claim_ttl_s: Seconds = 60
-    """How long a claim holds when the caller names no time."""
-
-    claim_ttl_max_s: Seconds = 3600
-    """Longest time a caller may name for a claim."""
 
     call_history_count: Count = 10_000
     """Ended calls that are kept, over all servers."""
@@ -121,15 +109,6 @@ class HubSettings(BaseSettings):
 
     receiver_tasks_per_server: Count = 200
     """Tasks that the hub holds for one server at once; it gets an error for more."""
-
-    receiver_task_ttl_min_s: Seconds = 300
-    """A server that asks for less time gets this much: people are slower than it thinks."""
-
-    receiver_task_ttl_max_s: Seconds = 86_400
-    """A server that asks for more time, or for ever, gets this much."""
-
-    receiver_task_grace_s: Seconds = 60
-    """How long at least the result of an ended task can be fetched, beyond its time to live."""
 
     shutdown_grace_s: Seconds = 10
     """How long calls of the API may take to end after SIGTERM or SIGINT."""

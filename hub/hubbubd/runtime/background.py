@@ -29,7 +29,7 @@ class Background:
             finally:
                 tasks.cancel_scope.cancel()
 
-    def start_soon(self, work: Callable[[Unpack[Args]], Awaitable[object]], *args: Unpack[Args]) -> None:
+    def start_soon(self, work: Callable[[Unpack[Args]], Awaitable[object]], *args: *Args) -> None:
         """Starts `work(*args)`."""
         self._tasks.start_soon(self._contained, work, args)
 

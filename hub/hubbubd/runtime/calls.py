@@ -28,7 +28,7 @@ from hubbubd.runtime.background import Background
 from hubbubd.runtime.broadcast import WatchEvent
 from hubbubd.runtime.filters import CallFilter
 from hubbubd.runtime.lane import Lane, Live, QueueCounts
-from hubbubd.runtime.ledger import Change, Ledger, Table
+from hubbubd.runtime.ledger import Change, History, Ledger, Table
 from hubbubd.runtime.rounds import Rounds
 from hubbubd.store import Conflict
 from hubbubd.upstream.ports import ProgressUpdate
@@ -75,7 +75,7 @@ class Calls:
     """The calls of all servers, under way and ended."""
 
     def __init__(
-        self, ledger: Ledger, table: Table[Call], clock: Clock, tasks: Background, rounds: Rounds, *, history: int
+        self, ledger: Ledger, table: Table[Call], clock: Clock, tasks: Background, rounds: Rounds, *, history: History
     ) -> None:
         self._ledger = ledger
         self._table = table
@@ -181,6 +181,12 @@ class Calls:
         if self._table.feed.watched and (call := self._table.record(call_id)) is not None:
             self._table.feed.publish_live(call_id, call, object(), LogEvent(call_id, payload.dumps(params)))
 
+    def prune(self) -> None:
+        """Deletes the ended calls that are too many or too old."""
+        ended = (call for call in self._table if call.state.ended)
+        for call in self._history.surplus(ended, lambda c: c.created_at, self._clock.now()):
+            self._ledger.later(Change(self._table, call.id, None))
+
     # The way of a call
 
     async def _begin(self, spec: CallSpec, principal: str, *, detached: bool) -> tuple[Call, Live | None]:
@@ -209,9 +215,12 @@ class Calls:
                 await self._ledger.commit([self._table.change(call.id, call)])
             else:
                 self._record(call)
-        except BaseException as exc:
+        except Conflict:
             lane.leave(live)
-            raise _reused(call) if isinstance(exc, Conflict) else exc
+            raise _reused(call) from None
+        except BaseException:  # cancelled, or the store failed: a call that was not admitted holds no place
+            lane.leave(live)
+            raise
         self._tasks.start_soon(self._run, lane, live, params)
         return call, live
 
@@ -286,16 +295,11 @@ class Calls:
             self._record(call)
         live.ended.set()
         await self._rounds.call_ended(call)
-        if len(self._table) > self._history * 1.1:
-            self._prune()
+        if self._history.overflows(len(self._table)):
+            self.prune()
 
     def _record(self, call: Call) -> None:
         self._ledger.later(Change(self._table, call.id, call))
-
-    def _prune(self) -> None:
-        ended = sorted((c for c in self._table if c.state.ended), key=lambda c: c.created_at)
-        for call in ended[: max(len(ended) - self._history, 0)]:
-            self._ledger.later(Change(self._table, call.id, None))
 
     def _lane(self, server: str) -> Lane:
         lane = self._lanes.get(server)

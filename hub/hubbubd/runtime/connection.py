@@ -181,7 +181,11 @@ class ConnectionShell:
                 case _:
                     pass  # opening, pinging, waiting and closing follow from the state in `_keep_connected`
         log.info(
-            "connection", server=self.config.name, event=event.value, state=self.state.value, code=fault and fault.code
+            "connection",
+            server=self.config.name,
+            happened=event.value,
+            state=self.state.value,
+            code=fault.code if fault else None,
         )
         self._changed()
 

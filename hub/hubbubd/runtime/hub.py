@@ -2,13 +2,12 @@
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import anyio
 
 from hubbubd.clock import Clock
-from hubbubd.config import ServerConfig
+from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.core.calls import Call
 from hubbubd.core.inbox import Origin, PendingRequest
 from hubbubd.core.tasks import Task
@@ -18,7 +17,7 @@ from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import Calls
 from hubbubd.runtime.inbound import PlainRequests
 from hubbubd.runtime.inbox import Inbox
-from hubbubd.runtime.ledger import Ledger, Table
+from hubbubd.runtime.ledger import History, Ledger, Table
 from hubbubd.runtime.rounds import Rounds
 from hubbubd.runtime.servers import Rooms, ServerRecord, Servers
 from hubbubd.runtime.tasks import Tasks
@@ -29,17 +28,8 @@ SHUTDOWN_S = 15.0
 """How long connections may take to close when the hub stops; a stdio server gets about 5 s of it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """The hub's documented bounds."""
-
-    max_watchers: int = 2000
-    max_open_requests: int = 1000
-    """per server"""
-    max_receiver_tasks: int = 100
-    """per server"""
-    call_history: int = 10_000
-    request_history: int = 10_000
+PRUNE_S = 600.0
+"""How often what has become too old is deleted."""
 
 
 class Hub:
@@ -64,14 +54,11 @@ class Hub:
         store: Store,
         connector: Connector,
         configured: Mapping[str, ServerConfig],
-        *,
-        allow_commands: tuple[str, ...] = (),
-        limits: Limits | None = None,
+        settings: HubSettings,
     ) -> AsyncGenerator["Hub"]:
         """A running hub. It reconnects to what was wanted; leaving the block closes all connections, not the store."""
-        limits = limits or Limits()
         clock = Clock(anyio.current_time)
-        ledger = Ledger(store, max_watchers=limits.max_watchers)
+        ledger = Ledger(store, max_watchers=settings.max_watchers)
         server_table = Table("server", ServerRecord)
         request_table = Table("request", PendingRequest)
         call_table = Table("call", Call)
@@ -95,12 +82,19 @@ class Hub:
                 clock,
                 alarms,
                 timeout_message,
-                max_open_per_server=limits.max_open_requests,
-                history=limits.request_history,
+                max_open_per_server=settings.open_requests_per_server,
+                history=History(settings.request_history_count, settings.request_history_age_s),
             )
             inbox.register(Origin.PLAIN, PlainRequests())
             rounds = Rounds(inbox, call_table, clock)
-            calls = Calls(ledger, call_table, clock, background, rounds, history=limits.call_history)
+            calls = Calls(
+                ledger,
+                call_table,
+                clock,
+                background,
+                rounds,
+                history=History(settings.call_history_count, settings.call_history_age_s),
+            )
             tasks = Tasks(
                 ledger,
                 task_table,
@@ -109,7 +103,7 @@ class Hub:
                 alarms,
                 background,
                 notify,
-                max_per_server=limits.max_receiver_tasks,
+                max_per_server=settings.receiver_tasks_per_server,
             )
             rooms = Rooms(
                 ledger=ledger,
@@ -122,9 +116,10 @@ class Hub:
                 calls_table=call_table,
                 tasks=tasks,
             )
-            servers = Servers(rooms, server_table, allow_commands)
+            servers = Servers(rooms, server_table, settings)
             hub = cls(ledger, clock, servers, inbox, calls, tasks)
             background.start_soon(ledger.run)
+            background.start_soon(hub._keep_history_short)
             await hub._take_up()
             await servers.start(configured)
             try:
@@ -154,6 +149,12 @@ class Hub:
         await self.inbox.withdraw_all(
             {Origin.PLAIN, Origin.ROUNDS}, "the hub was restarted, and the connection it came on is gone"
         )
+
+    async def _keep_history_short(self) -> None:
+        while True:
+            self.calls.prune()
+            self.inbox.prune()
+            await anyio.sleep(PRUNE_S)
 
     async def _wind_down(self, alarms: Alarms) -> None:
         self.end_watches()

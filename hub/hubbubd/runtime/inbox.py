@@ -18,7 +18,7 @@ from hubbubd.errors import ResourceExhausted
 from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.broadcast import WatchEvent
 from hubbubd.runtime.filters import RequestFilter
-from hubbubd.runtime.ledger import Change, Ledger, Table
+from hubbubd.runtime.ledger import Change, History, Ledger, Table
 
 
 class Settler(Protocol):
@@ -45,7 +45,7 @@ class Inbox:
         timeout_message: Callable[[str], str],
         *,
         max_open_per_server: int,
-        history: int,
+        history: History,
     ) -> None:
         self._ledger = ledger
         self._table = table
@@ -169,9 +169,9 @@ class Inbox:
         self._note(request_id, lambda r: core.not_delivered(r, reason))
 
     def prune(self) -> None:
-        """Deletes the oldest settled requests beyond the limit."""
-        settled = [r for r in self._table if r.state is not RequestState.OPEN]
-        for request in sorted(settled, key=lambda r: r.created_at)[: max(len(settled) - self._history, 0)]:
+        """Deletes the settled requests that are too many or too old."""
+        settled = (r for r in self._table if r.state is not RequestState.OPEN)
+        for request in self._history.surplus(settled, lambda r: r.created_at, self._clock.now()):
             self._ledger.later(Change(self._table, request.id, None))
 
     def _note(self, request_id: str, step: Callable[[PendingRequest], PendingRequest]) -> None:
@@ -203,7 +203,7 @@ class Inbox:
             for waiting in self._waits.pop(after.id, ()):
                 waiting.set()
             self._settlers[after.origin].settled(after)
-            if len(self._table) > self._history * 1.1:
+            if self._history.overflows(len(self._table)):
                 self.prune()
 
     def _arm(self, request: PendingRequest) -> None:

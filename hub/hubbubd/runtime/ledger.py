@@ -35,6 +35,25 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class History:
+    """How many records that have ended are kept, and for how long."""
+
+    count: int
+    age_s: float
+
+    def overflows(self, total: int) -> bool:
+        """Whether a table has so many records more that deleting the oldest is worth a pass over it."""
+        return total > self.count * 1.1
+
+    def surplus(self, ended: Iterable[T], created_at: Callable[[T], float], now: float) -> list[T]:
+        """Which of the ended records must go: the oldest ones."""
+        ordered = sorted(ended, key=created_at, reverse=True)
+        return [
+            record for at, record in enumerate(ordered) if at >= self.count or now - created_at(record) > self.age_s
+        ]
+
+
+@dataclass(frozen=True, slots=True)
 class Change(Generic[T]):
     """A record's next state; None deletes it. `expected` is the revision it was planned from, None for any."""
 

@@ -8,7 +8,7 @@ import anyio
 
 from hubbubd import payload
 from hubbubd.clock import Clock
-from hubbubd.config import ServerConfig
+from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.core.calls import Call
 from hubbubd.core.connection import Connection
 from hubbubd.errors import AlreadyExists, FailedPrecondition, NotFound, PermissionDenied, ResourceExhausted
@@ -25,7 +25,6 @@ from hubbubd.runtime.ledger import Change, Ledger, Table
 from hubbubd.runtime.tasks import ReceiverTasks, Tasks
 from hubbubd.upstream.ports import Connector, Link
 
-MAX_SERVERS = 1000
 COUNTS_S = 0.5
 """How long after a call's change its server's counts are shown anew."""
 
@@ -82,10 +81,10 @@ class Rooms:
 class Servers:
     """All servers."""
 
-    def __init__(self, rooms: Rooms, table: Table[ServerRecord], allow_commands: tuple[str, ...]) -> None:
+    def __init__(self, rooms: Rooms, table: Table[ServerRecord], settings: HubSettings) -> None:
         self._rooms = rooms
         self._table = table
-        self._allow_commands = allow_commands
+        self._settings = settings
         self._kept: dict[str, _Kept] = {}
         self._counting: set[str] = set()
         rooms.calls_table.follow(self._follow_call)
@@ -195,14 +194,14 @@ class Servers:
         return record
 
     def _allow(self, config: ServerConfig) -> None:
-        if config.transport == "stdio" and config.command not in self._allow_commands:
+        if config.transport == "stdio" and config.command not in self._settings.allow_commands:
             raise PermissionDenied(
                 f"the command {config.command!r} is not in allow_commands of the hub's configuration",
                 reason="COMMAND_NOT_ALLOWED",
                 metadata={"command": config.command or ""},
             )
-        if len(self._kept) >= MAX_SERVERS:
-            raise ResourceExhausted(f"at most {MAX_SERVERS} servers", reason="TOO_MANY_SERVERS")
+        if len(self._kept) >= self._settings.max_servers:
+            raise ResourceExhausted(f"at most {self._settings.max_servers} servers", reason="TOO_MANY_SERVERS")
 
     def _keep(self, record: ServerRecord) -> None:
         rooms, config = self._rooms, record.config

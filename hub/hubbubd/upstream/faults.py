@@ -26,7 +26,7 @@ _CODES: Final[Mapping[str, tuple[Category, bool, str]]] = {
     "COMMAND_NOT_FOUND": (Category.CONNECTION, False, "there is no such command"),
     "CONFIG_INVALID": (Category.CONNECTION, False, "the configuration does not hold"),
     "CONNECTION_LOST": (Category.CONNECTION, True, "the connection was lost"),
-    "CONNECTION_REFUSED": (Category.CONNECTION, True, "nothing listens there"),
+    "CONNECTION_REFUSED": (Category.CONNECTION, True, "nothing accepts connections there"),
     "CONNECTION_TIMEOUT": (Category.TIMEOUT, True, "the server did not connect in time"),
     "GET_STREAM_LOST": (Category.TRANSPORT, True, "the stream of what the server asks broke and did not come back"),
     "HOST_NOT_FOUND": (Category.CONNECTION, True, "the host's name does not resolve"),

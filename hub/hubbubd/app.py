@@ -1,0 +1,117 @@
+"""The composition root: from settings to a hub that serves its API, and down again."""
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+import anyio
+import structlog
+
+from hubbubd import __version__, payload
+from hubbubd.config import HubSettings, Settings, load_settings
+from hubbubd.errors import ConfigError
+from hubbubd.rpc import client_file
+from hubbubd.rpc.server import serve
+from hubbubd.runtime.hub import Hub
+from hubbubd.store import StoreError
+from hubbubd.store.sqlite import SqliteStore
+from hubbubd.upstream.connector import McpConnector
+
+STORE_FILE = "hubbub.db"
+
+DONE, FAILED, USAGE = 0, 1, 2
+
+
+def run(argv: Sequence[str]) -> int:
+    """The daemon from start to end; returns its exit status, and says in one line on stderr why it is not 0."""
+    try:
+        settings = load_settings(argv, os.environ)
+    except ConfigError as exc:
+        return _complain(str(exc), USAGE)
+    if settings.check_config:
+        return DONE
+    _log_to_stderr(settings.hub.log_level)
+    try:
+        anyio.run(_serve, settings, backend="asyncio", backend_options={"use_uvloop": True})
+    except Exception as exc:
+        first = _first(exc)
+        if isinstance(first, ConfigError):
+            return _complain(str(first), USAGE)
+        if isinstance(first, (StoreError, OSError)):
+            return _complain(str(first), FAILED)
+        raise
+    return DONE
+
+
+async def _serve(settings: Settings) -> None:
+    hub_settings = settings.hub
+    hub_settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        store = await SqliteStore.open(hub_settings.data_dir / STORE_FILE)
+        try:
+            configured = {server.name: server for server in settings.servers}
+            async with Hub.open(store, McpConnector(), configured, hub_settings) as hub:
+                token = client_file.token(hub_settings.data_dir)
+                async with serve(
+                    hub,
+                    listen=hub_settings.listen,
+                    token=token,
+                    max_message_bytes=hub_settings.max_message_bytes,
+                    grace_s=hub_settings.shutdown_grace_s,
+                ) as address:
+                    path = client_file.write(hub_settings.data_dir, address=address, token=token)
+                    _say_ready(address, hub_settings, path)
+                    async for _ in signals:
+                        break
+        finally:
+            await store.close()
+
+
+def _say_ready(address: str, settings: HubSettings, client: Path) -> None:
+    line = {
+        "event": "ready",
+        "grpc": address,
+        "pid": os.getpid(),
+        "version": __version__,
+        "data_dir": str(settings.data_dir),
+        "client_file": str(client),
+    }
+    sys.stdout.write(payload.dumps(line).decode() + "\n")
+    sys.stdout.flush()
+
+
+def _log_to_stderr(level: str) -> None:
+    """One line per event on stderr: readable on a terminal, JSON elsewhere."""
+    on_terminal = sys.stderr.isatty()
+    steps: list[structlog.typing.Processor] = [
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+    ]
+    last = structlog.dev.ConsoleRenderer() if on_terminal else structlog.processors.JSONRenderer()
+    structlog.configure(
+        processors=[structlog.contextvars.merge_contextvars, *steps, last],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    # Libraries log through the standard library; what they warn of belongs in the same place, in the same form.
+    bridge = logging.StreamHandler(sys.stderr)
+    bridge.setFormatter(structlog.stdlib.ProcessorFormatter(processor=last, foreign_pre_chain=steps))
+    logging.basicConfig(level=logging.WARNING, handlers=[bridge], force=True)
+
+
+def _first(exc: BaseException) -> BaseException:
+    """What went wrong first, out of the groups that task groups make of it."""
+    while isinstance(exc, BaseExceptionGroup):
+        exc = cast("BaseExceptionGroup[BaseException]", exc).exceptions[0]
+    return exc
+
+
+def _complain(problem: str, status: int) -> int:
+    sys.stderr.write(f"hubbubd: {' '.join(problem.split())}\n")
+    return status
