@@ -33,9 +33,10 @@ class Executor:
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
+    ) -> None:
         self._group.cancel_scope.cancel()
-        return await self._group.__aexit__(kind, error, trace)
+        # The group is not told why: it would wrap the error in an exception group.
+        await self._group.__aexit__(None, None, None)
 
     async def see(self, event: Event) -> None:
         """Starts the command if this event opens a request."""

@@ -84,7 +84,11 @@ class LiveCall:
             self._bar = None
 
     async def _pending(self, id_: str) -> None:
-        request = await self._hub.inbox.get(id_)
+        try:
+            request = await self._hub.inbox.get(id_)
+        except HubbubError as error:
+            note(f"the call asks {id_}, which cannot be read: {error.message}")
+            return
         if request.state != "open":
             return
         command = self._settings.command("inbox", "answer", id_)

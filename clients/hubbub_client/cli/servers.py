@@ -124,14 +124,13 @@ def _pair(text: str) -> tuple[str, str]:
 def _options(pairs: list[str]) -> server_pb2.ServerSpec:
     """A spec with these options; a value is JSON where the option is not a text."""
     values: dict[str, object] = {}
-    texts = {each.name for each in server_pb2.ServerSpec.DESCRIPTOR.fields if each.cpp_type == each.CPPTYPE_STRING}
+    fields = server_pb2.ServerSpec.DESCRIPTOR.fields
+    texts = {each.name for each in fields if each.type == each.TYPE_STRING and not each.is_repeated}
     for name, value in map(_pair, pairs):
         try:
-            values[name] = value if name in texts and not value.startswith("[") else json.loads(value)
+            values[name] = value if name in texts else json.loads(value)
         except ValueError:
             raise Usage(f"--set {name}: {value!r} is not JSON") from None
-    if isinstance(values.get("roots"), list):
-        values["roots"] = json.dumps(values["roots"])
     try:
         return json_format.ParseDict(values, server_pb2.ServerSpec())
     except json_format.ParseError as error:
