@@ -68,6 +68,10 @@ class Revision(Protocol):
         """What a request or notification carries in this revision."""
         ...
 
+    def complete(self, result: dict[str, Any]) -> None:
+        """Fills in, in place, what a result may leave out or get wrong."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class HandshakeRevision:
@@ -79,6 +83,9 @@ class HandshakeRevision:
     def stamp(self, method: str, params: dict[str, Any] | None) -> Stamped:
         """The params as they are; the header names the revision."""
         return params, {MCP_PROTOCOL_VERSION_HEADER: self.version}
+
+    def complete(self, result: dict[str, Any]) -> None:
+        """Nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +114,13 @@ class StatelessRevision:
             if method == "tools/call" and (mapped := self.tool_headers.get(name)):
                 headers.update(mcp_param_headers(mapped, given.get("arguments") or {}))
         return {**given, "_meta": meta}, headers
+
+    def complete(self, result: dict[str, Any]) -> None:
+        """An absent `resultType` means complete (basic, results); a negative `ttlMs` means 0 (caching)."""
+        result.setdefault("resultType", "complete")
+        ttl = result.get("ttlMs")
+        if isinstance(ttl, int | float) and ttl < 0:
+            result["ttlMs"] = 0
 
 
 def capabilities(config: ServerConfig, version: str) -> dict[str, Any]:
@@ -182,6 +196,7 @@ class Negotiation:
         version = LATEST_MODERN_VERSION
         revision = StatelessRevision(version, capabilities(self.config, version))
         raw = await self.ask("server/discover", *revision.stamp("server/discover", None))
+        revision.complete(raw)
         said = _parsed(DiscoverResult, raw)
         if version not in said.supported_versions:
             raise _mismatch(f"it speaks {', '.join(said.supported_versions)}", said.supported_versions)

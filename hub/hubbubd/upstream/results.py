@@ -16,7 +16,6 @@ from mcp_types import methods as tables
 from pydantic import TypeAdapter
 
 from hubbubd.upstream.era import Revision, StatelessRevision
-from hubbubd.upstream.ports import Era
 
 _TASK_RESULTS: Final[dict[str, Any]] = {
     "tasks/get": GetTaskResult,
@@ -30,19 +29,14 @@ logger = logging.getLogger(__name__)
 
 
 def check_result(revision: Revision, method: str, params: dict[str, Any] | None, result: dict[str, Any]) -> None:
-    """Checks a result in place. One of a method that the revision does not define passes.
+    """Completes a result in place and checks it. One of a method that the revision does not define passes.
 
-    On the stateless revision a missing `resultType` is filled in (absent means complete), and a negative `ttlMs` is
-    raised to 0 (caching). Raises pydantic.ValidationError.
+    Raises pydantic.ValidationError.
     """
     adapter = _adapter(revision.version, method, bool(params and params.get("task")))
     if adapter is None:
         return
-    if revision.era is Era.STATELESS:
-        result.setdefault("resultType", "complete")
-        ttl = result.get("ttlMs")
-        if isinstance(ttl, int | float) and ttl < 0:
-            result["ttlMs"] = 0
+    revision.complete(result)
     adapter.validate_python(result, by_name=False)
 
 

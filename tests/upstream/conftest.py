@@ -1,0 +1,164 @@
+"""A runtime's part of a link, and HTTP servers that do as a test says."""
+
+import json
+import socket
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from hubbubd.config import ServerConfig
+from hubbubd.upstream.connector import McpConnector
+from hubbubd.upstream.ports import Era, InboundRequest, Link, Reply
+
+LIMIT_S = 20
+"""Bound of every wait of these tests."""
+
+
+class Recorder:
+    """Implements `ports.Inbound`: keeps what comes and answers as `answer` says."""
+
+    def __init__(self, answer: Callable[[InboundRequest], Awaitable[Reply]] | None = None) -> None:
+        self.requests: list[InboundRequest] = []
+        self.notifications: list[tuple[str, dict[str, Any], str | None]] = []
+        self.sent: list[str | None] = []
+        self.answer = answer or self.accept
+        self._changed = anyio.Event()
+
+    async def accept(self, request: InboundRequest) -> Reply:
+        """Accepts a question with a name."""
+        return Reply(result={"action": "accept", "content": {"name": "Ada"}}, sent=self.tell)
+
+    def tell(self, reason: str | None) -> None:
+        """Takes the news of an answer's delivery."""
+        self.sent.append(reason)
+        self._change()
+
+    async def on_request(self, request: InboundRequest) -> Reply:
+        """As `ports.Inbound`."""
+        self.requests.append(request)
+        self._change()
+        return await self.answer(request)
+
+    def on_notification(self, method: str, params: dict[str, Any], call_id: str | None) -> None:
+        """As `ports.Inbound`."""
+        self.notifications.append((method, params, call_id))
+        self._change()
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Returns once the condition holds; looked at after everything that comes in."""
+        with anyio.fail_after(LIMIT_S):
+            while not condition():
+                await self._changed.wait()
+
+    def _change(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    """What a server asks and tells; it accepts every question."""
+    return Recorder()
+
+
+Connect = Callable[..., AbstractAsyncContextManager[Link]]
+
+
+@pytest.fixture
+def connect(recorder: Recorder) -> Connect:
+    """Opens a link: `connect(era=None, **server configuration)`."""
+
+    @asynccontextmanager
+    async def open_link(era: Era | None = None, **options: Any) -> AsyncIterator[Link]:
+        config = ServerConfig.model_validate({"name": "peer", **options})
+        async with McpConnector().open(config, recorder, era) as link:
+            with anyio.fail_after(LIMIT_S):
+                yield link
+
+    return open_link
+
+
+@pytest.fixture
+def stdio(peer_scripts: Path) -> Callable[..., dict[str, Any]]:
+    """The configuration of a peer script over stdio: `stdio("name.py", *arguments)`."""
+
+    def options(script: str, *arguments: str) -> dict[str, Any]:
+        return {"command": sys.executable, "args": (str(peer_scripts / script), *arguments)}
+
+    return options
+
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass
+class Scripted:
+    """A small correct MCP server over HTTP whose answers a test replaces by JSON-RPC method, or by HTTP method."""
+
+    replaced: dict[str, Endpoint] = field(default_factory=dict)
+    seen: list[tuple[str, str | None]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    url: str = ""
+
+    async def serve(self, request: Request) -> Response:
+        message: dict[str, Any] = json.loads(await request.body() or b"{}")
+        method = message.get("method")
+        self.seen.append((request.method, method))
+        self.headers.append(dict(request.headers))
+        key = method or ("answer" if message else request.method)
+        if key in self.replaced:
+            return await self.replaced[key](request)
+        if request.method != "POST":
+            return Response(status_code=405)
+        if "id" not in message or method is None:
+            return Response(status_code=202)
+        return self.respond(message)
+
+    def respond(self, message: dict[str, Any]) -> Response:
+        """The right response."""
+        results: dict[str, Any] = {
+            "initialize": {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "scripted", "version": "1"},
+            },
+            "ping": {},
+            "tools/list": {"tools": []},
+            "tools/call": {"content": [{"type": "text", "text": "hi"}]},
+        }
+        envelope = {"jsonrpc": "2.0", "id": message["id"]}
+        if message["method"] not in results:
+            return JSONResponse({**envelope, "error": {"code": -32601, "message": "Method not found"}})
+        session = {"mcp-session-id": "s1"} if message["method"] == "initialize" else None
+        return JSONResponse({**envelope, "result": results[message["method"]]}, headers=session)
+
+
+@pytest.fixture
+async def scripted() -> AsyncIterator[Scripted]:
+    """A `Scripted` server that listens at its `url`."""
+    script = Scripted()
+    methods = ["GET", "POST", "DELETE"]
+    app = Starlette(routes=[Route("/mcp", script.serve, methods=methods)])
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        script.url = f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
+        config = uvicorn.Config(app, log_level="error", lifespan="off", ws="none", timeout_graceful_shutdown=1)
+        server = uvicorn.Server(config)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(server.serve, [listening])
+            try:
+                yield script
+            finally:
+                server.should_exit = True
+                server.force_exit = True

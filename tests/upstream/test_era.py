@@ -1,0 +1,262 @@
+"""Which revision is found, and what a stateless server gets with each request."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from hubbubd.errors import Category, PeerError, UpstreamError
+from hubbubd.upstream.ports import Era
+
+from .conftest import Connect, Recorder, Scripted
+
+Options = dict[str, Any]
+Stdio = Callable[..., Options]
+
+DISCOVERED = {
+    "supportedVersions": ["2026-07-28"],
+    "capabilities": {"tools": {}},
+    "resultType": "complete",
+    "ttlMs": -5,
+    "cacheScope": "private",
+    "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "modern", "version": "2"}},
+}
+
+
+def answers(**parts: Any) -> Callable[[Request], Any]:
+    async def respond(request: Request) -> Response:
+        message = await request.json()
+        return JSONResponse({"jsonrpc": "2.0", "id": message["id"], **parts})
+
+    return respond
+
+
+async def test_a_server_that_answers_discover_is_stateless(stdio: Stdio, connect: Connect) -> None:
+    async with connect(**stdio("mrtr_server.py", "stdio")) as link:
+        assert (link.hello.era, link.hello.protocol_version) == (Era.STATELESS, "2026-07-28")
+        assert link.hello.server_info["name"] == "mrtr"
+        assert link.hello.pid is not None
+        await link.probe()
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_an_input_required_result_is_returned_as_it_is_and_resumed_by_the_caller(
+    transport: str, stdio: Stdio, http_peer: Any, peer_scripts: Path, connect: Connect, recorder: Recorder
+) -> None:
+    options = stdio("mrtr_server.py", "stdio")
+    if transport == "http":
+        peer = http_peer([sys.executable, str(peer_scripts / "mrtr_server.py"), "http"])
+        options = {"url": f"{peer.url}/mcp"}
+    params: dict[str, Any] = {"name": "two_rounds", "arguments": {}}
+    async with connect(**options) as link:
+        first = await link.request("tools/call", params, call_id="c")
+        assert first["resultType"] == "input_required"
+        assert first["inputRequests"]["name"]["params"]["message"] == "Name?"
+        answer = {"name": {"action": "accept", "content": {"name": "Ada"}}}
+        resumed = {**params, "inputResponses": answer, "requestState": first["requestState"]}
+        second = await link.request("tools/call", resumed, call_id="c")
+        answer = {"age": {"action": "accept", "content": {"age": 36}}}
+        resumed = {**params, "inputResponses": answer, "requestState": second["requestState"]}
+        done = await link.request("tools/call", resumed, call_id="c")
+    said = json.loads(done["content"][0]["text"])
+    assert said["name"]["content"] == {"name": "Ada"}
+    assert said["age"]["content"] == {"age": 36}
+    assert recorder.requests == []
+    assert params == {"name": "two_rounds", "arguments": {}}
+
+
+async def test_a_server_that_ignores_the_probe_gets_the_handshake(stdio: Stdio, connect: Connect) -> None:
+    async with connect(**stdio("old_server.py", "ignores"), connect_timeout_s=3) as link:
+        assert (link.hello.era, link.hello.protocol_version) == (Era.HANDSHAKE, "2024-11-05")
+        await link.probe()
+
+
+async def test_a_server_that_dies_of_the_probe_is_known_by_it_and_connects_with_the_hint(
+    stdio: Stdio, connect: Connect
+) -> None:
+    options = stdio("old_server.py", "dies")
+    with pytest.raises(UpstreamError) as caught:
+        async with connect(**options):
+            pass
+    fault = caught.value.fault
+    assert (fault.code, fault.details["during"], fault.details["exit_code"]) == ("CONNECTION_LOST", "probe", 1)
+    assert fault.details["stderr"] == ["unexpected request"]
+    async with connect(Era.HANDSHAKE, **options) as link:
+        assert link.hello.protocol_version == "2024-11-05"
+
+
+@pytest.mark.parametrize("hint", [None, Era.HANDSHAKE, Era.STATELESS])
+@pytest.mark.parametrize(("script", "era"), [("mrtr_server.py", Era.STATELESS), ("asking_server.py", Era.STATELESS)])
+async def test_a_wrong_hint_costs_a_question_and_no_connection(
+    hint: Era | None, script: str, era: Era, stdio: Stdio, connect: Connect
+) -> None:
+    async with connect(hint, **stdio(script, "stdio")) as link:
+        assert link.hello.era in (era, hint)
+
+
+async def test_a_hint_of_the_newer_family_falls_back_to_the_handshake(scripted: Scripted, connect: Connect) -> None:
+    async with connect(Era.STATELESS, url=scripted.url) as link:
+        assert link.hello.era is Era.HANDSHAKE
+
+
+async def test_a_handshake_refused_for_the_newer_family_leads_there(scripted: Scripted, connect: Connect) -> None:
+    refusal = {"code": -32022, "message": "newer", "data": {"supported": ["2026-07-28"], "requested": "2025-11-25"}}
+    scripted.replaced = {"initialize": answers(error=refusal), "server/discover": answers(result=DISCOVERED)}
+    async with connect(Era.HANDSHAKE, url=scripted.url) as link:
+        assert link.hello.era is Era.STATELESS
+        assert link.hello.server_info == {"name": "modern", "version": "2"}
+
+
+@pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
+async def test_a_pinned_revision_is_the_one_asked_for(revision: str, stdio: Stdio, connect: Connect) -> None:
+    async with connect(**stdio("bad.py", "good"), protocol=revision) as link:
+        assert link.hello.protocol_version == revision
+
+
+async def test_a_server_that_chooses_another_revision_than_the_pinned_one_does_not_match(
+    scripted: Scripted, connect: Connect
+) -> None:
+    with pytest.raises(UpstreamError, match="2025-11-25") as caught:
+        async with connect(url=scripted.url, protocol="2025-06-18"):
+            pass
+    assert (caught.value.reason, caught.value.fault.category) == ("PROTOCOL_VERSION_MISMATCH", Category.PROTOCOL)
+
+
+@pytest.mark.parametrize(
+    ("replaced", "reason"),
+    [
+        ({"initialize": answers(result={"protocolVersion": "1999-01-01"})}, "INVALID_RESPONSE"),
+        ({"initialize": answers(error={"code": 7, "message": "go away"})}, "INVALID_RESPONSE"),
+        (
+            {
+                "initialize": answers(
+                    result={
+                        "protocolVersion": "1999-01-01",
+                        "capabilities": {},
+                        "serverInfo": {"name": "x", "version": "1"},
+                    }
+                )
+            },
+            "PROTOCOL_VERSION_MISMATCH",
+        ),
+        (
+            {
+                "server/discover": answers(
+                    error={
+                        "code": -32022,
+                        "message": "?",
+                        "data": {"supported": ["2027-01-01"], "requested": "2026-07-28"},
+                    }
+                )
+            },
+            "PROTOCOL_VERSION_MISMATCH",
+        ),
+    ],
+)
+async def test_a_failed_negotiation_has_its_name(
+    replaced: dict[str, Any], reason: str, scripted: Scripted, connect: Connect
+) -> None:
+    scripted.replaced = replaced
+    with pytest.raises(UpstreamError) as caught:
+        async with connect(url=scripted.url):
+            pass
+    assert caught.value.reason == reason
+
+
+def modern(scripted: Scripted, *tools: dict[str, Any]) -> None:
+    listing = {"tools": list(tools), "ttlMs": 0, "cacheScope": "private"}
+    scripted.replaced = {
+        "server/discover": answers(result=DISCOVERED),
+        "tools/list": answers(result=listing),
+        "tools/call": answers(result={"content": []}),
+    }
+
+
+TOOL = {
+    "name": "query",
+    "inputSchema": {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}},
+}
+BROKEN_TOOL = {
+    "name": "broken",
+    "inputSchema": {"type": "object", "properties": {"region": {"type": "object", "x-mcp-header": "Region"}}},
+}
+
+
+async def test_every_stateless_request_says_who_asks_and_what_it_can_do(scripted: Scripted, connect: Connect) -> None:
+    seen: list[dict[str, Any]] = []
+
+    async def take(request: Request) -> Response:
+        seen.append(await request.json())
+        return await answers(result={"content": []})(request)
+
+    modern(scripted, TOOL)
+    scripted.replaced["tools/call"] = take
+    params = {"name": "query", "arguments": {"region": "eu", "nothing": None}, "_meta": {"mine": 1}}
+    async with connect(url=scripted.url) as link:
+        result = await link.request("tools/call", params)
+    assert result["resultType"] == "complete"
+    sent = seen[0]["params"]
+    assert sent["arguments"] == {"region": "eu", "nothing": None}
+    meta = sent["_meta"]
+    assert meta["mine"] == 1
+    assert meta["io.modelcontextprotocol/protocolVersion"] == "2026-07-28"
+    assert meta["io.modelcontextprotocol/clientInfo"]["name"] == "hubbub"
+    assert "tasks" not in meta["io.modelcontextprotocol/clientCapabilities"]
+    headers = scripted.headers[-1]
+    assert headers["mcp-method"] == "tools/call"
+    assert headers["mcp-name"] == "query"
+    assert headers["mcp-param-region"] == "eu"
+    assert headers["mcp-protocol-version"] == "2026-07-28"
+    assert [method for _, method in scripted.seen] == ["server/discover", "tools/list", "tools/call"]
+
+
+async def test_tools_are_listed_once_and_again_when_a_header_does_not_match(
+    scripted: Scripted, connect: Connect
+) -> None:
+    modern(scripted, TOOL)
+    async with connect(url=scripted.url) as link:
+        for _ in range(3):
+            await link.request("tools/call", {"name": "query"})
+        assert scripted.seen.count(("POST", "tools/list")) == 1
+        refused = answers(error={"code": -32020, "message": "headers"})
+        scripted.replaced["tools/call"] = refused
+        with pytest.raises(PeerError):
+            await link.request("tools/call", {"name": "query"})
+        assert scripted.seen.count(("POST", "tools/list")) == 2
+        assert scripted.seen.count(("POST", "tools/call")) == 5
+
+
+async def test_a_tool_with_a_wrong_header_annotation_is_left_out(scripted: Scripted, connect: Connect) -> None:
+    modern(scripted, TOOL, BROKEN_TOOL)
+    async with connect(url=scripted.url) as link:
+        listing = await link.request("tools/list", None)
+    assert [tool["name"] for tool in listing["tools"]] == ["query"]
+
+
+async def test_cancelling_a_stateless_call_closes_its_stream_and_sends_nothing(
+    scripted: Scripted, connect: Connect
+) -> None:
+    arrived, closed = anyio.Event(), anyio.Event()
+
+    async def park(request: Request) -> Response:
+        arrived.set()
+        while not await request.is_disconnected():
+            await anyio.sleep(0.01)
+        closed.set()
+        return Response(status_code=202)
+
+    modern(scripted)
+    scripted.replaced["tools/call"] = park
+    async with connect(url=scripted.url) as link:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(link.request, "tools/call", {"name": "any"})
+            await arrived.wait()
+            tasks.cancel_scope.cancel()
+        await closed.wait()
+    assert ("POST", "notifications/cancelled") not in scripted.seen

@@ -1,0 +1,463 @@
+"""What goes wrong over HTTP, and what it is called."""
+
+import json
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
+
+from hubbubd.errors import Category, PeerError, UpstreamError
+from hubbubd.upstream.ports import InboundRequest, Reply
+
+from .conftest import LIMIT_S, Connect, Endpoint, Recorder, Scripted
+
+CALL = ("tools/call", {"name": "any", "arguments": {}})
+
+
+def says(status: int, body: str = "", content_type: str = "text/plain", **headers: str) -> Endpoint:
+    async def respond(_: Request) -> Response:
+        return Response(body, status, {name.replace("_", "-"): value for name, value in headers.items()}, content_type)
+
+    return respond
+
+
+def event(message: dict[str, Any]) -> str:
+    return f"event: message\ndata: {json.dumps(message)}\n\n"
+
+
+STATUSES = [
+    (401, "AUTHENTICATION_FAILED", Category.SERVER, False),
+    (403, "AUTHENTICATION_FAILED", Category.SERVER, False),
+    (429, "RATE_LIMITED", Category.SERVER, True),
+    (404, "HTTP_ERROR", Category.TRANSPORT, False),
+    (418, "HTTP_ERROR", Category.TRANSPORT, False),
+    (500, "HTTP_ERROR", Category.TRANSPORT, True),
+    (503, "HTTP_ERROR", Category.TRANSPORT, True),
+]
+
+
+@pytest.mark.parametrize(("status", "code", "category", "retryable"), STATUSES)
+async def test_a_status_at_connecting_has_its_name(
+    status: int, code: str, category: Category, retryable: bool, scripted: Scripted, connect: Connect
+) -> None:
+    refusal = says(status, "<p>no</p>", retry_after="7")
+    scripted.replaced = {"server/discover": refusal, "initialize": refusal}
+    with pytest.raises(UpstreamError) as caught:
+        async with connect(url=scripted.url):
+            pass
+    fault = caught.value.fault
+    assert (fault.code, fault.category, fault.retryable) == (code, category, retryable)
+    assert fault.details["status"] == status
+    assert fault.details["body"] == "<p>no</p>"
+    if status >= 429:
+        assert fault.retry_after_s == 7
+
+
+@pytest.mark.parametrize(("status", "code", "category", "retryable"), [row for row in STATUSES if row[0] != 404])
+async def test_a_status_during_a_call_fails_that_call_alone(
+    status: int, code: str, category: Category, retryable: bool, scripted: Scripted, connect: Connect
+) -> None:
+    scripted.replaced = {"tools/call": says(status, retry_after="Wed, 21 Oct 2015 07:28:00 GMT")}
+    async with connect(url=scripted.url) as link:
+        with pytest.raises(UpstreamError) as caught:
+            await link.request(*CALL)
+        fault = caught.value.fault
+        assert (fault.code, fault.category, fault.retryable) == (code, category, retryable)
+        assert fault.details["method"] == "tools/call"
+        if status >= 429:
+            assert fault.retry_after_s == 0
+        await link.probe()
+
+
+async def test_a_json_rpc_error_in_the_body_of_a_refusal_is_the_servers_own_error(
+    scripted: Scripted, connect: Connect
+) -> None:
+    error = {"jsonrpc": "2.0", "id": None, "error": {"code": -32602, "message": "wrong", "data": [1]}}
+    scripted.replaced = {"tools/call": says(400, json.dumps(error), "application/json")}
+    async with connect(url=scripted.url) as link:
+        with pytest.raises(PeerError) as caught:
+            await link.request(*CALL)
+    assert (caught.value.code, caught.value.message, caught.value.data) == (-32602, "wrong", [1])
+
+
+async def test_a_session_that_the_server_forgot_is_lost_for_the_call_that_met_it(
+    scripted: Scripted, connect: Connect, recorder: Recorder
+) -> None:
+    error = {"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": "Session not found"}}
+    parked = anyio.Event()
+
+    async def park(_: Request) -> Response:
+        parked.set()
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    scripted.replaced = {"tools/call": says(404, json.dumps(error), "application/json"), "ping": park}
+    failures: list[UpstreamError] = []
+
+    async with connect(url=scripted.url) as link, anyio.create_task_group() as tasks:
+
+        async def other() -> None:
+            with pytest.raises(UpstreamError) as caught:
+                await link.request("ping", None)
+            failures.append(caught.value)
+
+        tasks.start_soon(other)
+        await parked.wait()
+        with pytest.raises(UpstreamError) as caught:
+            await link.request(*CALL)
+        assert caught.value.reason == "SESSION_LOST"
+        assert (await link.wait_lost()).code == "SESSION_LOST"
+    assert [failure.reason for failure in failures] == ["CONNECTION_LOST"]
+    assert failures[0].fault.details["cause"] == "SESSION_LOST"
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "note"),
+    [
+        (says(200, "<html>hello</html>", "text/html"), "text/html"),
+        (says(200, "{", "application/json"), "Failed to parse"),
+        (says(200, "data: {\n\n", "text/event-stream"), "Failed to parse"),
+        (says(202), "without a response"),
+        (says(200, "x" * 5000, "application/json"), "larger than"),
+        (says(200, "data: " + "x" * 5000 + "\n\n", "text/event-stream"), "SSE stream failed"),
+        (says(200, "{}", "application/json", content_encoding="gzip"), "compressed"),
+    ],
+)
+async def test_a_response_that_is_not_mcp_is_invalid(
+    endpoint: Endpoint, note: str, scripted: Scripted, connect: Connect
+) -> None:
+    scripted.replaced = {"tools/call": endpoint}
+    async with connect(url=scripted.url, max_message_bytes=4096) as link:
+        with pytest.raises(UpstreamError, match=note) as caught:
+            await link.request(*CALL)
+        assert caught.value.reason == "INVALID_RESPONSE"
+        assert caught.value.fault.category is Category.PROTOCOL
+        await link.probe()
+
+
+async def test_a_result_that_breaks_the_revision_is_invalid(scripted: Scripted, connect: Connect) -> None:
+    async def wrong(request: Request) -> Response:
+        message = await request.json()
+        return JSONResponse({"jsonrpc": "2.0", "id": message["id"], "result": {"content": "no list"}})
+
+    scripted.replaced = {"tools/call": wrong}
+    async with connect(url=scripted.url) as link:
+        with pytest.raises(UpstreamError, match="content") as caught:
+            await link.request(*CALL)
+    assert caught.value.reason == "INVALID_RESPONSE"
+
+
+async def test_a_redirect_to_another_place_is_not_followed(scripted: Scripted, connect: Connect) -> None:
+    async def away(_: Request) -> Response:
+        return RedirectResponse("http://127.0.0.2:9/mcp")
+
+    scripted.replaced = {"tools/call": away}
+    async with connect(url=scripted.url) as link:
+        with pytest.raises(UpstreamError, match="redirect") as caught:
+            await link.request(*CALL)
+    assert caught.value.reason == "HTTP_ERROR"
+
+
+async def test_a_response_stream_that_breaks_off_loses_that_call_alone(scripted: Scripted, connect: Connect) -> None:
+    async def broken(_: Request) -> Response:
+        async def body() -> AsyncIterator[str]:
+            yield event({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": 1}})
+
+        return StreamingResponse(body(), media_type="text/event-stream")
+
+    scripted.replaced = {"tools/call": broken}
+    async with connect(url=scripted.url) as link:
+        with pytest.raises(UpstreamError) as caught:
+            await link.request(*CALL)
+        assert caught.value.reason == "CONNECTION_LOST"
+        await link.probe()
+
+
+async def test_an_error_with_the_sdks_own_code_is_still_the_servers(scripted: Scripted, connect: Connect) -> None:
+    async def error(request: Request) -> Response:
+        message = await request.json()
+        return JSONResponse({"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32000, "message": "own"}})
+
+    scripted.replaced = {"tools/call": error}
+    async with connect(url=scripted.url) as link:
+        with pytest.raises(PeerError, match="own"):
+            await link.request(*CALL)
+
+
+async def test_nobody_listening_is_a_refused_connection(connect: Connect, free_port: int) -> None:
+    with pytest.raises(UpstreamError) as caught:
+        async with connect(url=f"http://127.0.0.1:{free_port}/mcp"):
+            pass
+    assert caught.value.reason == "CONNECTION_REFUSED"
+    assert caught.value.fault.retryable
+
+
+async def test_a_name_without_an_address_is_not_found(connect: Connect) -> None:
+    with pytest.raises(UpstreamError) as caught:
+        async with connect(url="http://no-such-host.invalid/mcp"):
+            pass
+    assert caught.value.reason == "HOST_NOT_FOUND"
+
+
+async def test_plain_http_where_tls_is_expected_is_a_tls_failure(scripted: Scripted, connect: Connect) -> None:
+    with pytest.raises(UpstreamError) as caught:
+        async with connect(url=scripted.url.replace("http:", "https:")):
+            pass
+    assert caught.value.reason == "TLS_FAILED"
+
+
+@pytest.mark.parametrize("transport", ["http", "sse"])
+async def test_a_server_that_takes_the_connection_and_says_nothing_runs_into_the_timeout(
+    transport: str, connect: Connect
+) -> None:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
+        with pytest.raises(UpstreamError) as caught:
+            async with connect(url=url, transport=transport, connect_timeout_s=0.5):
+                pass
+    fault = caught.value.fault
+    assert (fault.code, fault.category) == ("CONNECTION_TIMEOUT", Category.TIMEOUT)
+    assert fault.details["elapsed_s"] == 0.5
+
+
+async def test_a_server_that_is_gone_loses_the_link_and_every_call(
+    http_peer: Any, peer_scripts: Path, connect: Connect
+) -> None:
+    peer = http_peer([sys.executable, str(peer_scripts / "asking_server.py"), "http"])
+    async with connect(url=f"{peer.url}/mcp", protocol="2025-11-25") as link:
+        peer.stop()
+        with pytest.raises(UpstreamError) as caught:
+            await link.request("ping", None)
+        assert caught.value.reason == "CONNECTION_LOST"
+        assert (await link.wait_lost()).code in ("CONNECTION_REFUSED", "GET_STREAM_LOST")
+        with pytest.raises(UpstreamError) as caught:
+            await link.request("ping", None)
+        assert caught.value.reason == "CONNECTION_LOST"
+
+
+async def asks_on_the_call(request: Request) -> Response:
+    """A call on whose stream the server asks; the response follows the answer's POST."""
+    message = await request.json()
+
+    async def body() -> AsyncIterator[str]:
+        params = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
+        yield event({"jsonrpc": "2.0", "id": 7, "method": "elicitation/create", "params": params})
+        await anyio.sleep(0.2)
+        yield event({"jsonrpc": "2.0", "id": message["id"], "result": {"content": []}})
+
+    return StreamingResponse(body(), media_type="text/event-stream")
+
+
+@pytest.mark.parametrize(("status", "reason"), [(202, None), (500, "HTTP 500"), (401, "HTTP 401"), (404, "HTTP 404")])
+async def test_the_fate_of_an_answer_is_told_once(
+    status: int, reason: str | None, scripted: Scripted, connect: Connect, recorder: Recorder
+) -> None:
+    scripted.replaced = {"tools/call": asks_on_the_call, "answer": says(status)}
+    async with connect(url=scripted.url) as link:
+        with pytest.raises(UpstreamError) if status == 404 else nullcontext():  # then the session is lost
+            await link.request(*CALL, call_id="c")
+        await recorder.until(lambda: recorder.sent)
+    assert [request.call_id for request in recorder.requests] == ["c"]
+    (told,) = recorder.sent
+    assert told is None if reason is None else reason in str(told)
+
+
+async def test_an_answer_still_on_its_way_when_the_link_closes_has_failed(
+    scripted: Scripted, connect: Connect, recorder: Recorder
+) -> None:
+    arrived = anyio.Event()
+
+    async def swallow(_: Request) -> Response:
+        arrived.set()
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    scripted.replaced = {"tools/call": asks_on_the_call, "answer": swallow}
+    async with connect(url=scripted.url) as link:
+        await link.request(*CALL)
+        await arrived.wait()
+    assert len(recorder.sent) == 1
+    assert "closed" in str(recorder.sent[0])
+
+
+async def test_a_cancelled_call_tells_the_server_and_a_late_response_is_dropped(
+    scripted: Scripted, connect: Connect
+) -> None:
+    arrived = anyio.Event()
+
+    async def park(_: Request) -> Response:
+        arrived.set()
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    scripted.replaced = {"tools/call": park}
+    async with connect(url=scripted.url) as link, anyio.create_task_group() as tasks:
+        tasks.start_soon(link.request, *CALL)
+        await arrived.wait()
+        tasks.cancel_scope.cancel()
+    assert ("POST", "notifications/cancelled") in scripted.seen
+    assert scripted.seen[-1] == ("DELETE", None)
+
+
+async def get_stream(_: Request) -> Response:
+    async def body() -> AsyncIterator[str]:
+        yield "retry: 10\n\n"
+        params = {"level": "info", "data": "on the GET stream"}
+        yield event({"jsonrpc": "2.0", "method": "notifications/message", "params": params})
+
+    return StreamingResponse(body(), media_type="text/event-stream")
+
+
+async def test_a_get_stream_that_ends_regularly_comes_back(
+    scripted: Scripted, connect: Connect, recorder: Recorder
+) -> None:
+    scripted.replaced = {"GET": get_stream}
+    async with connect(url=scripted.url):
+        await recorder.until(lambda: len(recorder.notifications) >= 4)
+    assert {call_id for _, _, call_id in recorder.notifications} == {None}
+
+
+async def test_a_get_stream_that_fails_twice_is_a_lost_connection(
+    scripted: Scripted, connect: Connect, recorder: Recorder
+) -> None:
+    scripted.replaced = {"GET": get_stream}
+    async with connect(url=scripted.url) as link:
+        await recorder.until(lambda: recorder.notifications)
+        scripted.replaced = {"GET": says(503)}
+        fault = await link.wait_lost()
+    assert (fault.code, fault.retryable) == ("GET_STREAM_LOST", True)
+    assert fault.details["status"] == 503
+
+
+@pytest.mark.parametrize("status", [400, 404, 405])
+async def test_a_server_without_a_get_stream_stays_connected(status: int, scripted: Scripted, connect: Connect) -> None:
+    scripted.replaced = {"GET": says(status)}
+    async with connect(url=scripted.url) as link:
+        with anyio.fail_after(LIMIT_S):
+            while scripted.seen.count(("GET", None)) < 2:
+                await link.probe()
+        await link.probe()
+
+
+async def test_headers_are_sent_and_variables_in_them_replaced(
+    scripted: Scripted, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN_OF_TEST", "abc")
+    async with connect(url=scripted.url, headers={"Authorization": "Bearer ${TOKEN_OF_TEST}"}):
+        pass
+    assert {headers["authorization"] for headers in scripted.headers} == {"Bearer abc"}
+
+
+async def test_a_variable_without_a_value_is_named(connect: Connect) -> None:
+    with pytest.raises(UpstreamError) as caught:
+        async with connect(url="http://${NO_SUCH_VARIABLE}/mcp"):
+            pass
+    assert caught.value.reason == "VARIABLE_NOT_SET"
+    assert caught.value.fault.details["variable"] == "NO_SUCH_VARIABLE"
+
+
+async def test_a_server_that_does_not_confirm_the_end_of_the_session_holds_nothing_up(
+    scripted: Scripted, connect: Connect
+) -> None:
+    async def swallow(_: Request) -> Response:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    scripted.replaced = {"DELETE": swallow}
+    with anyio.fail_after(LIMIT_S):
+        async with connect(url=scripted.url):
+            pass
+    assert ("DELETE", None) in scripted.seen
+
+
+async def test_what_a_server_asks_in_a_wrong_shape_never_reaches_a_person(
+    scripted: Scripted, connect: Connect, recorder: Recorder
+) -> None:
+    answers: list[dict[str, Any]] = []
+    asked = [
+        ("elicitation/create", {"message": 5}),
+        ("elicitation/create", {"message": "?", "mode": "telepathy"}),
+        ("sampling/createMessage", {"messages": "none"}),
+        ("tasks/get", {}),
+        ("no/such", {}),
+        ("ping", {}),
+    ]
+
+    async def ask(request: Request) -> Response:
+        message = await request.json()
+
+        async def body() -> AsyncIterator[str]:
+            for number, (method, params) in enumerate(asked):
+                yield event({"jsonrpc": "2.0", "id": f"q{number}", "method": method, "params": params})
+            with anyio.move_on_after(LIMIT_S):
+                while len(answers) < len(asked):
+                    await anyio.sleep(0.01)
+            yield event({"jsonrpc": "2.0", "id": message["id"], "result": {"content": []}})
+
+        return StreamingResponse(body(), media_type="text/event-stream")
+
+    async def take(request: Request) -> Response:
+        answers.append(await request.json())
+        return Response(status_code=202)
+
+    scripted.replaced = {"tools/call": ask, "answer": take}
+    async with connect(url=scripted.url) as link:
+        await link.request(*CALL)
+    codes = {answer["id"]: answer.get("error", {}).get("code") for answer in answers}
+    assert codes == {"q0": -32602, "q1": -32602, "q2": -32602, "q3": -32602, "q4": -32601, "q5": None}
+    assert recorder.requests == []
+
+
+async def test_task_requests_reach_the_hub_only_where_they_are_declared(
+    scripted: Scripted, connect: Connect, recorder: Recorder
+) -> None:
+    answers: list[dict[str, Any]] = []
+    declared: list[dict[str, Any]] = []
+
+    async def answer(request: InboundRequest) -> Reply:
+        return Reply(result={"tasks": []})
+
+    async def ask(request: Request) -> Response:
+        message = await request.json()
+
+        async def body() -> AsyncIterator[str]:
+            yield event({"jsonrpc": "2.0", "id": "q", "method": "tasks/list"})
+            with anyio.move_on_after(LIMIT_S):
+                while not answers:
+                    await anyio.sleep(0.01)
+            yield event({"jsonrpc": "2.0", "id": message["id"], "result": {"content": []}})
+
+        return StreamingResponse(body(), media_type="text/event-stream")
+
+    async def take(request: Request) -> Response:
+        answers.append(await request.json())
+        return Response(status_code=202)
+
+    async def initialize(request: Request) -> Response:
+        message = await request.json()
+        declared.append(message["params"]["capabilities"])
+        return scripted.respond(message)
+
+    recorder.answer = answer
+    scripted.replaced = {"tools/call": ask, "answer": take, "initialize": initialize}
+    async with connect(url=scripted.url) as link:
+        await link.request(*CALL)
+    assert answers.pop()["result"] == {"tasks": []}
+    async with connect(url=scripted.url, receiver_tasks=False, sampling=False) as link:
+        await link.request(*CALL)
+    assert answers.pop()["error"]["code"] == -32601
+    everything = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
+    requests = {"elicitation": {"create": {}}, "sampling": {"createMessage": {}}}
+    assert declared == [
+        {**everything, "tasks": {"list": {}, "cancel": {}, "requests": requests}},
+        {"elicitation": {"form": {}, "url": {}}, "roots": {}},
+    ]

@@ -1,0 +1,189 @@
+"""A link to real servers, over each transport."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from hubbubd.errors import PeerError, UpstreamError
+from hubbubd.upstream.ports import Era, InboundRequest, Link, ProgressUpdate, Reply, ReplyError
+
+from .conftest import LIMIT_S, Connect, Recorder
+
+Options = dict[str, Any]
+
+
+@pytest.fixture(params=["stdio", "http", "sse"])
+def asking(request: pytest.FixtureRequest, stdio: Callable[..., Options], peer_scripts: Path) -> Options:
+    """How to reach the asking server with the handshake."""
+    if request.param == "stdio":
+        return {**stdio("asking_server.py", "stdio"), "protocol": "2025-11-25"}
+    http_peer = request.getfixturevalue("http_peer")
+    peer = http_peer([sys.executable, str(peer_scripts / "asking_server.py"), request.param])
+    path = "mcp" if request.param == "http" else "sse"
+    return {"url": f"{peer.url}/{path}", "transport": request.param, "protocol": "2025-11-25"}
+
+
+async def call(link: Link, tool: str, call_id: str | None = None, /, **arguments: Any) -> str:
+    result = await link.request("tools/call", {"name": tool, "arguments": arguments}, call_id=call_id)
+    return result["content"][0]["text"]
+
+
+async def test_a_question_in_the_middle_of_a_call_gets_its_answer(
+    asking: Options, connect: Connect, recorder: Recorder
+) -> None:
+    async with connect(**asking) as link:
+        assert link.hello.era is Era.HANDSHAKE
+        assert link.hello.server_info["name"] == "asking"
+        assert link.hello.instructions == "Ask away"
+        assert await call(link, "ask", "call-1", message="Name?") == "accept Ada"
+        await recorder.until(lambda: recorder.sent)
+    (request,) = recorder.requests
+    assert request.method == "elicitation/create"
+    assert request.params["message"] == "Name?"
+    assert request.call_id == ("call-1" if asking.get("transport") == "http" else None)
+    assert recorder.sent == [None]
+
+
+async def test_concurrent_calls_over_http_are_each_the_cause_of_their_own_question(
+    http_peer: Any, peer_scripts: Path, connect: Connect, recorder: Recorder
+) -> None:
+    peer = http_peer([sys.executable, str(peer_scripts / "asking_server.py"), "http"])
+    async with connect(url=f"{peer.url}/mcp", protocol="2025-11-25") as link, anyio.create_task_group() as tasks:
+        for number in range(5):
+            tasks.start_soon(call, link, "ask", f"call-{number}")
+    assert {request.call_id for request in recorder.requests} == {f"call-{number}" for number in range(5)}
+
+
+async def test_progress_comes_in_order_and_to_its_call_alone(
+    asking: Options, connect: Connect, recorder: Recorder
+) -> None:
+    updates: list[ProgressUpdate] = []
+    params = {"name": "count", "arguments": {"steps": 20}}
+    async with connect(**asking) as link:
+        await link.request("tools/call", params, call_id="c", on_progress=updates.append)
+        assert updates == [ProgressUpdate(step, 20.0, f"step {step}") for step in range(1, 21)]
+        await recorder.until(lambda: len(recorder.notifications) >= 20)
+    assert [params["data"] for _, params, _ in recorder.notifications] == [f"logged {step}" for step in range(1, 21)]
+    assert {method for method, _, _ in recorder.notifications} == {"notifications/message"}
+    expected = "c" if asking.get("transport") == "http" else None
+    assert {call_id for _, _, call_id in recorder.notifications} == {expected}
+
+
+async def test_a_cancelled_call_is_cancelled_at_the_server(asking: Options, connect: Connect) -> None:
+    async with connect(**asking) as link:
+        with anyio.move_on_after(0.3):
+            await call(link, "sleep", name="first")
+        with anyio.fail_after(LIMIT_S):
+            while await call(link, "cancelled_calls") != "first":
+                await anyio.sleep(0.02)
+
+
+async def test_an_error_for_the_server_is_delivered_as_one(
+    asking: Options, connect: Connect, recorder: Recorder
+) -> None:
+    async def refuse(_: InboundRequest) -> Reply:
+        raise ReplyError(-1, "not today", {"why": "Sunday"}, sent=recorder.tell)
+
+    recorder.answer = refuse
+    async with connect(**asking) as link:
+        with pytest.raises(PeerError, match="not today") as caught:  # the server passes it back
+            await call(link, "ask")
+        assert (caught.value.code, caught.value.data) == (-1, {"why": "Sunday"})
+        await recorder.until(lambda: recorder.sent)
+    assert recorder.sent == [None]
+
+
+async def test_an_exception_while_serving_is_an_internal_error_and_costs_nothing_else(
+    asking: Options, connect: Connect, recorder: Recorder
+) -> None:
+    async def break_down(_: InboundRequest) -> Reply:
+        raise ZeroDivisionError("secret detail")
+
+    recorder.answer = break_down
+    async with connect(**asking) as link:
+        with pytest.raises(PeerError) as caught:  # the server passes it back
+            await call(link, "ask")
+        assert (caught.value.code, caught.value.message, caught.value.data) == (-32603, "Internal error", None)
+        assert await call(link, "cancelled_calls") == ""
+
+
+async def test_a_question_the_server_takes_back_is_withdrawn(
+    asking: Options, connect: Connect, recorder: Recorder
+) -> None:
+    withdrawn: list[bool] = []
+
+    async def wait(request: InboundRequest) -> Reply:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            withdrawn.append(request.withdrawn())
+        raise AssertionError
+
+    recorder.answer = wait
+    async with connect(**asking) as link:
+        assert await call(link, "impatient") == "gave up"
+        await link.probe()
+        assert withdrawn == [True]
+
+
+async def test_a_question_open_when_the_link_closes_is_not_withdrawn_by_the_server(
+    asking: Options, connect: Connect, recorder: Recorder
+) -> None:
+    withdrawn: list[bool] = []
+    lost: list[str] = []
+
+    async def wait(request: InboundRequest) -> Reply:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            withdrawn.append(request.withdrawn())
+        raise AssertionError
+
+    async def caught(link: Link) -> None:
+        try:
+            await call(link, "ask")
+        except UpstreamError as exc:
+            lost.append(exc.reason)
+
+    recorder.answer = wait
+    async with anyio.create_task_group() as tasks, connect(**asking) as link:
+        tasks.start_soon(caught, link)
+        await recorder.until(lambda: recorder.requests)
+    assert lost == ["CONNECTION_LOST"]
+    assert withdrawn == [False]
+
+
+async def test_a_server_error_is_passed_on_as_it_came(asking: Options, connect: Connect) -> None:
+    async with connect(**asking) as link:
+        with pytest.raises(PeerError) as caught:
+            await link.request("no/such", None)
+        assert caught.value.code == -32601
+        await link.probe()
+
+
+async def test_the_handshake_is_not_for_callers(asking: Options, connect: Connect) -> None:
+    async with connect(**asking) as link:
+        with pytest.raises(UpstreamError) as caught:
+            await link.request("initialize", {})
+    assert caught.value.reason == "METHOD_NOT_IN_REVISION"
+
+
+async def test_what_goes_wrong_in_the_users_part_comes_out_as_it_is(asking: Options, connect: Connect) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with connect(**asking):
+            _ = 1 / 0
+
+
+async def test_large_integers_and_nulls_arrive_unchanged(asking: Options, connect: Connect, recorder: Recorder) -> None:
+    content = {"name": "Ada", "big": 2**70}
+
+    async def answer(_: InboundRequest) -> Reply:
+        return Reply(result={"action": "accept", "content": content})
+
+    recorder.answer = answer
+    async with connect(**asking) as link:
+        assert await call(link, "ask") == "accept Ada"

@@ -1,0 +1,134 @@
+"""How a link over stdio ends, and what its user sees of it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from hubbubd.config import ServerConfig
+from hubbubd.errors import Category, UpstreamError
+from hubbubd.upstream.connector import McpConnector
+from hubbubd.upstream.ports import Link
+
+from .conftest import LIMIT_S, Connect, Recorder
+
+Stdio = Callable[..., dict[str, Any]]
+
+
+async def test_a_server_that_dies_in_a_call_says_how_with_the_fault(stdio: Stdio, connect: Connect) -> None:
+    async with connect(**stdio("bad.py", "die_mid_call")) as link:
+        with pytest.raises(UpstreamError) as caught:
+            await link.request("tools/call", {"name": "echo", "arguments": {}})
+        lost = await link.wait_lost()
+        for fault in (caught.value.fault, lost):
+            assert (fault.code, fault.category, fault.retryable) == ("CONNECTION_LOST", Category.CONNECTION, True)
+            assert fault.details["exit_code"] == 4
+            assert fault.details["stderr"]
+        with pytest.raises(UpstreamError):
+            await link.request("ping", None)
+        await link.notify("notifications/roots/list_changed", None)
+
+
+async def test_a_server_that_exits_at_once_is_lost_with_what_it_said(stdio: Stdio, connect: Connect) -> None:
+    with pytest.raises(UpstreamError) as caught:
+        async with connect(**stdio("bad.py", "exit")):
+            pass
+    assert caught.value.fault.details["exit_code"] == 3
+    assert caught.value.fault.details["stderr"]
+
+
+async def test_a_server_that_writes_no_messages_is_given_up_as_invalid(stdio: Stdio, connect: Connect) -> None:
+    with pytest.raises(UpstreamError) as caught:
+        async with connect(**stdio("bad.py", "garbage")):
+            pass
+    assert (caught.value.reason, caught.value.fault.category) == ("INVALID_RESPONSE", Category.PROTOCOL)
+
+
+async def test_a_server_that_never_answers_runs_into_the_timeout(stdio: Stdio, connect: Connect) -> None:
+    with pytest.raises(UpstreamError) as caught:
+        async with connect(**stdio("bad.py", "hang"), connect_timeout_s=0.6):
+            pass
+    assert caught.value.reason == "CONNECTION_TIMEOUT"
+    assert caught.value.fault.details["elapsed_s"] == 0.6
+    assert "hint" not in caught.value.fault.details
+
+
+async def test_a_slow_first_start_of_a_downloader_is_hinted_at(
+    tmp_path: Path, connect: Connect, recorder: Recorder
+) -> None:
+    command = tmp_path / "uvx"
+    command.write_text("#!/bin/sh\necho Downloading >&2\nexec sleep 60\n")
+    command.chmod(0o755)
+    with pytest.raises(UpstreamError) as caught:
+        async with connect(command=str(command), connect_timeout_s=1.5):
+            pass
+    fault = caught.value.fault
+    assert fault.code == "CONNECTION_TIMEOUT"
+    assert "download" in fault.details["hint"]
+    assert fault.details["stderr"] == ["Downloading"]
+
+
+async def test_a_command_that_is_not_there_is_named(connect: Connect) -> None:
+    with pytest.raises(UpstreamError) as caught:
+        async with connect(command="no-such-command-here"):
+            pass
+    assert caught.value.reason == "COMMAND_NOT_FOUND"
+
+
+async def test_a_line_of_garbage_between_messages_costs_nothing(stdio: Stdio, connect: Connect) -> None:
+    async with connect(**stdio("bad.py", "chatty")) as link:
+        for _ in range(5):
+            await link.request("tools/call", {"name": "echo", "arguments": {"text": "x"}})
+
+
+async def test_cancelling_the_user_of_a_link_closes_it_and_ends_the_process(stdio: Stdio, recorder: Recorder) -> None:
+    config = ServerConfig.model_validate({"name": "peer", **stdio("bad.py", "silent")})
+    links: list[Link] = []
+    opened = anyio.Event()
+
+    async def use() -> None:
+        async with McpConnector().open(config, recorder, None) as link:
+            links.append(link)
+            opened.set()
+            await link.request("tools/call", {"name": "echo", "arguments": {}})
+
+    with anyio.fail_after(LIMIT_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(use)
+            await opened.wait()
+            tasks.cancel_scope.cancel()
+    pid = links[0].hello.pid
+    assert pid is not None
+    assert not Path(f"/proc/{pid}").exists()
+
+
+async def test_a_hundred_links_opened_in_one_task_group_fail_alone(
+    stdio: Stdio, recorder: Recorder, free_port: int
+) -> None:
+    refused = ServerConfig.model_validate({"name": "away", "url": f"http://127.0.0.1:{free_port}/mcp"})
+    good = ServerConfig.model_validate({"name": "good", **stdio("bad.py", "good")})
+    failures: list[str] = []
+
+    async def use() -> None:
+        try:
+            async with McpConnector().open(refused, recorder, None):
+                pass
+        except UpstreamError as exc:
+            failures.append(exc.reason)
+
+    with anyio.fail_after(LIMIT_S):
+        async with McpConnector().open(good, recorder, None) as link, anyio.create_task_group() as tasks:
+            for _ in range(100):
+                tasks.start_soon(use)
+            await link.probe()
+    assert failures == ["CONNECTION_REFUSED"] * 100
+
+
+async def test_a_published_server_of_the_first_sdk_generation_connects(mcp1_python: str, connect: Connect) -> None:
+    async with connect(command=mcp1_python, args=("-m", "mcp_server_time")) as link:
+        assert link.hello.protocol_version == "2025-11-25"
+        arguments = {"timezone": "Europe/Berlin"}
+        result = await link.request("tools/call", {"name": "get_current_time", "arguments": arguments})
+        assert "Berlin" in result["content"][0]["text"]
