@@ -52,6 +52,8 @@ ACCEPTED = [
 REFUSED = [
     ({"type": "string"}, [1, 1.5, True, None, ["a"], {"a": "b"}]),
     ({"type": "string", "minLength": 2, "maxLength": 3}, ["a", "abcd", "😀"]),
+    ({"type": "string", "maxLength": 0}, ["a"]),
+    ({"type": "array", "maxItems": 0}, [["a"]]),
     ({"type": "string", "format": "email"}, ["ann", "@", "ann@"]),
     ({"type": "string", "format": "uri"}, ["example", "/path", "http://[bad"]),
     ({"type": "string", "format": "date"}, ["2023-02-29", "29.02.2024", "2024-02-29T12:00:00Z"]),
