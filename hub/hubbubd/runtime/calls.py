@@ -192,7 +192,7 @@ class Calls:
     async def _begin(self, spec: CallSpec, principal: str, *, detached: bool) -> tuple[Call, Live | None]:
         lane = self._lane(spec.server)
         call = Call(
-            id=spec.call_id or f"call_{secrets.token_urlsafe(12)}",
+            id=spec.call_id or f"call_{secrets.token_hex(8)}",
             server=spec.server,
             method=spec.method,
             params=spec.params,

@@ -134,7 +134,7 @@ class ServerInbound:
     ) -> PendingRequest:
         now = self._clock.now()
         return PendingRequest(
-            id=f"req_{secrets.token_urlsafe(12)}",
+            id=f"req_{secrets.token_hex(8)}",
             server=self._config.name,
             kind=kind,
             origin=origin,

@@ -88,7 +88,7 @@ class Inbox:
 
     async def claim(self, request_id: str, by: str, ttl_s: float) -> PendingRequest:
         """Leases a request. Raises NotFound and FailedPrecondition."""
-        claim_id = f"claim_{secrets.token_urlsafe(12)}"
+        claim_id = f"claim_{secrets.token_hex(12)}"
         return await self._change(request_id, lambda r: core.claim(r, claim_id, by, ttl_s, self._clock.now()))
 
     async def renew(self, request_id: str, claim_id: str, ttl_s: float) -> PendingRequest:

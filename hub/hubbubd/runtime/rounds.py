@@ -121,7 +121,7 @@ class Rounds:
         now = self._clock.now()
         config = lane.config
         return PendingRequest(
-            id=f"req_{secrets.token_urlsafe(12)}",
+            id=f"req_{secrets.token_hex(8)}",
             server=config.name,
             kind=kind,
             origin=Origin.ROUNDS,

@@ -202,7 +202,7 @@ class ReceiverTasks:
         wanted = cast("dict[str, Any]", asked).get("ttl") if isinstance(asked, dict) else None
         now = self._clock.now()
         return Task(
-            id=secrets.token_urlsafe(24),
+            id=secrets.token_hex(16),
             server=config.name,
             fingerprint=config.fingerprint,
             role=TaskRole.RECEIVER,
