@@ -16,7 +16,7 @@ from google.rpc import error_details_pb2 as details_pb2
 from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
-from hubbubd.config import ServerConfig
+from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite import SqliteStore
@@ -96,16 +96,12 @@ class Caller:
 
 
 @pytest.fixture
-def good_server(peer_scripts: Path) -> ServerConfig:
-    """A small correct server, not started yet."""
-    return ServerConfig(name="good", command=sys.executable, args=(str(peer_scripts / "bad.py"), "good"))
-
-
-@pytest.fixture
-async def hub(good_server: ServerConfig) -> AsyncIterator[Hub]:
-    """A hub in memory, with one server that it was told to know."""
+async def hub(tmp_path: Path) -> AsyncIterator[Hub]:
+    """A hub in memory that knows one server, which nobody has started."""
     store = await SqliteStore.open(":memory:")
-    async with Hub.open(store, McpConnector(), {"good": good_server}, allow_commands=(sys.executable,)) as hub:
+    away = ServerConfig(name="away", transport="http", url="http://127.0.0.1:9/mcp")
+    settings = HubSettings(data_dir=tmp_path, allow_commands=(sys.executable,))
+    async with Hub.open(store, McpConnector(), {"away": away}, settings) as hub:
         yield hub
     await store.close()
 
@@ -122,16 +118,6 @@ async def api(address: str) -> AsyncIterator[Caller]:
     """A caller of that hub."""
     async with grpc.aio.insecure_channel(address) as channel:
         yield Caller(channel)
-
-
-@pytest.fixture
-async def alive(api: Caller) -> AsyncIterator[None]:
-    """Checks at the end that the hub still answers."""
-    yield
-    from hubbub.v1 import admin_pb2
-
-    method = admin_pb2.DESCRIPTOR.services_by_name["AdminService"].methods_by_name["GetStatus"]
-    assert (await api(method, admin_pb2.GetStatusRequest())).pid
 
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]

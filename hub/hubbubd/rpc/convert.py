@@ -13,11 +13,10 @@ from hubbubd.config.server import TransportName
 from hubbubd.core.calls import Call, CallState
 from hubbubd.core.connection import State
 from hubbubd.core.inbox import CauseSource, Delivery, PendingRequest, RequestKind, RequestState
+from hubbubd.core.server import QueueCounts, ServerRecord
 from hubbubd.core.tasks import Task, TaskRole, TaskStatus
 from hubbubd.errors import Fault
 from hubbubd.runtime.calls import LogEvent, ProgressEvent
-from hubbubd.runtime.lane import QueueCounts
-from hubbubd.runtime.servers import ServerRecord
 from hubbubd.store import StoreStats
 
 E = TypeVar("E", bound=StrEnum)

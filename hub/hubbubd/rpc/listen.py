@@ -1,6 +1,5 @@
 """Where the API listens: a port on loopback, or a unix socket that only its owner may open."""
 
-import errno
 import ipaddress
 import os
 import socket
@@ -41,7 +40,7 @@ def _bind_loopback(server: grpc.aio.Server, host: str, port: int) -> str:
         try:
             trial.bind((name, port))
         except OSError as exc:
-            raise OSError(exc.errno, f"cannot listen on {shown}:{port}: {os.strerror(exc.errno or 0)}") from None
+            raise OSError(f"cannot listen on {shown}:{port}: {exc.strerror}") from None
     return f"{shown}:{_add_port(server, f'{shown}:{port}')}"
 
 
@@ -59,7 +58,7 @@ def _add_port(server: grpc.aio.Server, address: str) -> int:
     try:
         return server.add_insecure_port(address)
     except RuntimeError as exc:
-        raise OSError(errno.EADDRNOTAVAIL, f"cannot listen on {address}: {exc}") from None
+        raise OSError(f"cannot listen on {address}: {exc}") from None
 
 
 def _clear(path: Path) -> None:
@@ -69,7 +68,7 @@ def _clear(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise OSError(errno.EEXIST, f"cannot listen on {path}: there is a file that is not a socket")
+        raise OSError(f"cannot listen on {path}: there is a file that is not a socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial:
         trial.settimeout(1)
         try:
@@ -77,6 +76,6 @@ def _clear(path: Path) -> None:
         except ConnectionRefusedError:
             path.unlink(missing_ok=True)
         except OSError as exc:
-            raise OSError(exc.errno, f"cannot listen on {path}: {exc.strerror or exc}") from None
+            raise OSError(f"cannot listen on {path}: {exc}") from None
         else:
-            raise OSError(errno.EADDRINUSE, f"cannot listen on {path}: another process does")
+            raise OSError(f"cannot listen on {path}: another process does")
