@@ -14,7 +14,7 @@ from hubbubd.errors import InvalidArgument
 TITLED = [{"const": "r", "title": "Red"}, {"const": "g", "title": "Green"}]
 
 
-def form(required: tuple[str, ...] = (), **fields: Any) -> dict[str, Any]:
+def form(required: tuple[str, ...] = (), /, **fields: Any) -> dict[str, Any]:
     return {"type": "object", "properties": fields, "required": list(required)}
 
 
