@@ -14,6 +14,7 @@ from hubbubd.clock import Clock
 from hubbubd.config import ServerConfig
 from hubbubd.core import calls as core
 from hubbubd.core.calls import Call, CallState
+from hubbubd.core.server import QueueCounts
 from hubbubd.errors import (
     AlreadyExists,
     Category,
@@ -27,7 +28,7 @@ from hubbubd.errors import (
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.broadcast import WatchEvent
 from hubbubd.runtime.filters import CallFilter
-from hubbubd.runtime.lane import Lane, Live, QueueCounts
+from hubbubd.runtime.lane import Lane, Live
 from hubbubd.runtime.ledger import Change, History, Ledger, Table
 from hubbubd.runtime.rounds import Rounds
 from hubbubd.store import Conflict

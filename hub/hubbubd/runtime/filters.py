@@ -1,14 +1,12 @@
 """Which records a list or a watch is about. Frozen and hashable: equal filters share the work of a watch."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from hubbubd.core.calls import Call, CallState
 from hubbubd.core.inbox import PendingRequest, RequestKind, RequestState
+from hubbubd.core.server import ServerRecord
 from hubbubd.core.tasks import Task, TaskRole, TaskStatus
-
-if TYPE_CHECKING:
-    from hubbubd.runtime.servers import ServerRecord
 
 T_contra = TypeVar("T_contra", contravariant=True)
 
@@ -29,7 +27,7 @@ class ServerFilter:
 
     names: frozenset[str] = frozenset()
 
-    def matches(self, record: "ServerRecord", /) -> bool:
+    def matches(self, record: ServerRecord, /) -> bool:
         """Whether the server is in."""
         return not self.names or record.name in self.names
 

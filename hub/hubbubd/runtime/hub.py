@@ -10,6 +10,7 @@ from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.core.calls import Call
 from hubbubd.core.inbox import Origin, PendingRequest
+from hubbubd.core.server import ServerRecord
 from hubbubd.core.tasks import Task
 from hubbubd.errors import NotFound
 from hubbubd.runtime.alarms import Alarms
@@ -19,7 +20,7 @@ from hubbubd.runtime.inbound import PlainRequests
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.ledger import History, Ledger, Table
 from hubbubd.runtime.rounds import Rounds
-from hubbubd.runtime.servers import Rooms, ServerRecord, Servers
+from hubbubd.runtime.servers import Rooms, Servers
 from hubbubd.runtime.tasks import Tasks
 from hubbubd.store import Store
 from hubbubd.upstream.ports import Connector

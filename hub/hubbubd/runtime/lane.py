@@ -14,20 +14,9 @@ from hubbubd.core import calls as core
 from hubbubd.core.calls import Call, CallClock, CallState
 from hubbubd.core.inbox import CauseSource
 from hubbubd.core.queue import CallQueue
+from hubbubd.core.server import QueueCounts
 from hubbubd.errors import Category, Fault
 from hubbubd.upstream.ports import Link
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueCounts:
-    """How many calls of a server are in each state."""
-
-    queued: int = 0
-    in_progress: int = 0
-    waiting_input: int = 0
-    completed: int = 0
-    failed: int = 0
-    cancelled: int = 0
 
 
 @dataclass(slots=True, eq=False)

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import anyio
 
@@ -11,6 +11,7 @@ from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.core.calls import Call
 from hubbubd.core.connection import Connection
+from hubbubd.core.server import ServerRecord, Source
 from hubbubd.errors import AlreadyExists, FailedPrecondition, NotFound, PermissionDenied, ResourceExhausted
 from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.background import Background
@@ -20,32 +21,13 @@ from hubbubd.runtime.connection import ConnectionShell
 from hubbubd.runtime.filters import ServerFilter
 from hubbubd.runtime.inbound import ServerInbound
 from hubbubd.runtime.inbox import Inbox
-from hubbubd.runtime.lane import Lane, QueueCounts
+from hubbubd.runtime.lane import Lane
 from hubbubd.runtime.ledger import Change, Ledger, Table
 from hubbubd.runtime.tasks import ReceiverTasks, Tasks
 from hubbubd.upstream.ports import Connector, Link
 
 COUNTS_S = 0.5
 """How long after a call's change its server's counts are shown anew."""
-
-Source = Literal["file", "api"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerRecord:
-    """A server as the API shows it. `server_info` and `capabilities` are MCP JSON."""
-
-    name: str
-    config: ServerConfig
-    source: Source
-    wanted: bool
-    fingerprint: str = ""
-    connection: Connection = field(default_factory=Connection)
-    protocol_version: str | None = None
-    server_info: bytes | None = None
-    capabilities: bytes | None = None
-    pid: int | None = None
-    counts: QueueCounts = field(default_factory=QueueCounts)
 
 
 @dataclass(slots=True)

@@ -1,0 +1,38 @@
+"""A server as the hub knows it: how it is configured, what is wanted of it, and how it is."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from hubbubd.config import ServerConfig
+from hubbubd.core.connection import Connection
+
+Source = Literal["file", "api"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueCounts:
+    """How many calls of a server are in each state."""
+
+    queued: int = 0
+    in_progress: int = 0
+    waiting_input: int = 0
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerRecord:
+    """A server as the API shows it. `server_info` and `capabilities` are MCP JSON."""
+
+    name: str
+    config: ServerConfig
+    source: Source
+    wanted: bool
+    fingerprint: str = ""
+    connection: Connection = field(default_factory=Connection)
+    protocol_version: str | None = None
+    server_info: bytes | None = None
+    capabilities: bytes | None = None
+    pid: int | None = None
+    counts: QueueCounts = field(default_factory=QueueCounts)
