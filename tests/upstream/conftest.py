@@ -24,6 +24,9 @@ from hubbubd.upstream.ports import Era, InboundRequest, Link, Reply
 LIMIT_S = 20
 """Bound of every wait of these tests."""
 
+CALL = ("tools/call", {"name": "any", "arguments": {}})
+"""A request for a `Scripted` server."""
+
 
 class Recorder:
     """Implements `ports.Inbound`: keeps what comes and answers as `answer` says."""
@@ -162,3 +165,17 @@ async def scripted() -> AsyncIterator[Scripted]:
             finally:
                 server.should_exit = True
                 server.force_exit = True
+
+
+def says(status: int, body: str = "", content_type: str = "text/plain", **headers: str) -> Endpoint:
+    """Always this response."""
+
+    async def respond(_: Request) -> Response:
+        return Response(body, status, {name.replace("_", "-"): value for name, value in headers.items()}, content_type)
+
+    return respond
+
+
+def event(message: dict[str, Any]) -> str:
+    """A message as an event of a stream."""
+    return f"event: message\ndata: {json.dumps(message)}\n\n"

@@ -4,7 +4,6 @@ import json
 import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +13,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 
 from hubbubd.errors import Category, PeerError, UpstreamError
-from hubbubd.upstream.ports import InboundRequest, Reply
 
-from .conftest import LIMIT_S, Connect, Endpoint, Recorder, Scripted
-
-CALL = ("tools/call", {"name": "any", "arguments": {}})
-
-
-def says(status: int, body: str = "", content_type: str = "text/plain", **headers: str) -> Endpoint:
-    async def respond(_: Request) -> Response:
-        return Response(body, status, {name.replace("_", "-"): value for name, value in headers.items()}, content_type)
-
-    return respond
-
-
-def event(message: dict[str, Any]) -> str:
-    return f"event: message\ndata: {json.dumps(message)}\n\n"
-
+from .conftest import CALL, LIMIT_S, Connect, Endpoint, Recorder, Scripted, event, says
 
 STATUSES = [
     (401, "AUTHENTICATION_FAILED", Category.SERVER, False),
@@ -229,64 +213,22 @@ async def test_a_server_that_takes_the_connection_and_says_nothing_runs_into_the
     assert fault.details["elapsed_s"] == 0.5
 
 
+@pytest.mark.parametrize(("transport", "path"), [("http", "mcp"), ("sse", "sse")])
 async def test_a_server_that_is_gone_loses_the_link_and_every_call(
-    http_peer: Any, peer_scripts: Path, connect: Connect
+    transport: str, path: str, http_peer: Any, peer_scripts: Path, connect: Connect
 ) -> None:
-    peer = http_peer([sys.executable, str(peer_scripts / "asking_server.py"), "http"])
-    async with connect(url=f"{peer.url}/mcp", protocol="2025-11-25") as link:
+    peer = http_peer([sys.executable, str(peer_scripts / "asking_server.py"), transport])
+    async with connect(url=f"{peer.url}/{path}", transport=transport, protocol="2025-11-25") as link:
         peer.stop()
         with pytest.raises(UpstreamError) as caught:
             await link.request("ping", None)
         assert caught.value.reason == "CONNECTION_LOST"
-        assert (await link.wait_lost()).code in ("CONNECTION_REFUSED", "GET_STREAM_LOST")
+        lost = await link.wait_lost()
+        assert lost.category in (Category.CONNECTION, Category.TRANSPORT)
+        assert lost.retryable
         with pytest.raises(UpstreamError) as caught:
             await link.request("ping", None)
         assert caught.value.reason == "CONNECTION_LOST"
-
-
-async def asks_on_the_call(request: Request) -> Response:
-    """A call on whose stream the server asks; the response follows the answer's POST."""
-    message = await request.json()
-
-    async def body() -> AsyncIterator[str]:
-        params = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
-        yield event({"jsonrpc": "2.0", "id": 7, "method": "elicitation/create", "params": params})
-        await anyio.sleep(0.2)
-        yield event({"jsonrpc": "2.0", "id": message["id"], "result": {"content": []}})
-
-    return StreamingResponse(body(), media_type="text/event-stream")
-
-
-@pytest.mark.parametrize(("status", "reason"), [(202, None), (500, "HTTP 500"), (401, "HTTP 401"), (404, "HTTP 404")])
-async def test_the_fate_of_an_answer_is_told_once(
-    status: int, reason: str | None, scripted: Scripted, connect: Connect, recorder: Recorder
-) -> None:
-    scripted.replaced = {"tools/call": asks_on_the_call, "answer": says(status)}
-    async with connect(url=scripted.url) as link:
-        with pytest.raises(UpstreamError) if status == 404 else nullcontext():  # then the session is lost
-            await link.request(*CALL, call_id="c")
-        await recorder.until(lambda: recorder.sent)
-    assert [request.call_id for request in recorder.requests] == ["c"]
-    (told,) = recorder.sent
-    assert told is None if reason is None else reason in str(told)
-
-
-async def test_an_answer_still_on_its_way_when_the_link_closes_has_failed(
-    scripted: Scripted, connect: Connect, recorder: Recorder
-) -> None:
-    arrived = anyio.Event()
-
-    async def swallow(_: Request) -> Response:
-        arrived.set()
-        await anyio.sleep_forever()
-        raise AssertionError
-
-    scripted.replaced = {"tools/call": asks_on_the_call, "answer": swallow}
-    async with connect(url=scripted.url) as link:
-        await link.request(*CALL)
-        await arrived.wait()
-    assert len(recorder.sent) == 1
-    assert "closed" in str(recorder.sent[0])
 
 
 async def test_a_cancelled_call_tells_the_server_and_a_late_response_is_dropped(
@@ -306,46 +248,6 @@ async def test_a_cancelled_call_tells_the_server_and_a_late_response_is_dropped(
         tasks.cancel_scope.cancel()
     assert ("POST", "notifications/cancelled") in scripted.seen
     assert scripted.seen[-1] == ("DELETE", None)
-
-
-async def get_stream(_: Request) -> Response:
-    async def body() -> AsyncIterator[str]:
-        yield "retry: 10\n\n"
-        params = {"level": "info", "data": "on the GET stream"}
-        yield event({"jsonrpc": "2.0", "method": "notifications/message", "params": params})
-
-    return StreamingResponse(body(), media_type="text/event-stream")
-
-
-async def test_a_get_stream_that_ends_regularly_comes_back(
-    scripted: Scripted, connect: Connect, recorder: Recorder
-) -> None:
-    scripted.replaced = {"GET": get_stream}
-    async with connect(url=scripted.url):
-        await recorder.until(lambda: len(recorder.notifications) >= 4)
-    assert {call_id for _, _, call_id in recorder.notifications} == {None}
-
-
-async def test_a_get_stream_that_fails_twice_is_a_lost_connection(
-    scripted: Scripted, connect: Connect, recorder: Recorder
-) -> None:
-    scripted.replaced = {"GET": get_stream}
-    async with connect(url=scripted.url) as link:
-        await recorder.until(lambda: recorder.notifications)
-        scripted.replaced = {"GET": says(503)}
-        fault = await link.wait_lost()
-    assert (fault.code, fault.retryable) == ("GET_STREAM_LOST", True)
-    assert fault.details["status"] == 503
-
-
-@pytest.mark.parametrize("status", [400, 404, 405])
-async def test_a_server_without_a_get_stream_stays_connected(status: int, scripted: Scripted, connect: Connect) -> None:
-    scripted.replaced = {"GET": says(status)}
-    async with connect(url=scripted.url) as link:
-        with anyio.fail_after(LIMIT_S):
-            while scripted.seen.count(("GET", None)) < 2:
-                await link.probe()
-        await link.probe()
 
 
 async def test_headers_are_sent_and_variables_in_them_replaced(
@@ -377,87 +279,3 @@ async def test_a_server_that_does_not_confirm_the_end_of_the_session_holds_nothi
         async with connect(url=scripted.url):
             pass
     assert ("DELETE", None) in scripted.seen
-
-
-async def test_what_a_server_asks_in_a_wrong_shape_never_reaches_a_person(
-    scripted: Scripted, connect: Connect, recorder: Recorder
-) -> None:
-    answers: list[dict[str, Any]] = []
-    asked = [
-        ("elicitation/create", {"message": 5}),
-        ("elicitation/create", {"message": "?", "mode": "telepathy"}),
-        ("sampling/createMessage", {"messages": "none"}),
-        ("tasks/get", {}),
-        ("no/such", {}),
-        ("ping", {}),
-    ]
-
-    async def ask(request: Request) -> Response:
-        message = await request.json()
-
-        async def body() -> AsyncIterator[str]:
-            for number, (method, params) in enumerate(asked):
-                yield event({"jsonrpc": "2.0", "id": f"q{number}", "method": method, "params": params})
-            with anyio.move_on_after(LIMIT_S):
-                while len(answers) < len(asked):
-                    await anyio.sleep(0.01)
-            yield event({"jsonrpc": "2.0", "id": message["id"], "result": {"content": []}})
-
-        return StreamingResponse(body(), media_type="text/event-stream")
-
-    async def take(request: Request) -> Response:
-        answers.append(await request.json())
-        return Response(status_code=202)
-
-    scripted.replaced = {"tools/call": ask, "answer": take}
-    async with connect(url=scripted.url) as link:
-        await link.request(*CALL)
-    codes = {answer["id"]: answer.get("error", {}).get("code") for answer in answers}
-    assert codes == {"q0": -32602, "q1": -32602, "q2": -32602, "q3": -32602, "q4": -32601, "q5": None}
-    assert recorder.requests == []
-
-
-async def test_task_requests_reach_the_hub_only_where_they_are_declared(
-    scripted: Scripted, connect: Connect, recorder: Recorder
-) -> None:
-    answers: list[dict[str, Any]] = []
-    declared: list[dict[str, Any]] = []
-
-    async def answer(request: InboundRequest) -> Reply:
-        return Reply(result={"tasks": []})
-
-    async def ask(request: Request) -> Response:
-        message = await request.json()
-
-        async def body() -> AsyncIterator[str]:
-            yield event({"jsonrpc": "2.0", "id": "q", "method": "tasks/list"})
-            with anyio.move_on_after(LIMIT_S):
-                while not answers:
-                    await anyio.sleep(0.01)
-            yield event({"jsonrpc": "2.0", "id": message["id"], "result": {"content": []}})
-
-        return StreamingResponse(body(), media_type="text/event-stream")
-
-    async def take(request: Request) -> Response:
-        answers.append(await request.json())
-        return Response(status_code=202)
-
-    async def initialize(request: Request) -> Response:
-        message = await request.json()
-        declared.append(message["params"]["capabilities"])
-        return scripted.respond(message)
-
-    recorder.answer = answer
-    scripted.replaced = {"tools/call": ask, "answer": take, "initialize": initialize}
-    async with connect(url=scripted.url) as link:
-        await link.request(*CALL)
-    assert answers.pop()["result"] == {"tasks": []}
-    async with connect(url=scripted.url, receiver_tasks=False, sampling=False) as link:
-        await link.request(*CALL)
-    assert answers.pop()["error"]["code"] == -32601
-    everything = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
-    requests = {"elicitation": {"create": {}}, "sampling": {"createMessage": {}}}
-    assert declared == [
-        {**everything, "tasks": {"list": {}, "cancel": {}, "requests": requests}},
-        {"elicitation": {"form": {}, "url": {}}, "roots": {}},
-    ]

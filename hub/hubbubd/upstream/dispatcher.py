@@ -193,11 +193,13 @@ class _Outlet:
         if isinstance(item.message, JSONRPCResponse | JSONRPCError):
             await self._send_answer(item)
         elif isinstance(item.message, JSONRPCNotification):
-            token = EXCHANGE.set(None)
+            # Its context outlives it: the stream of what the server asks opens in that of the first notification.
+            call, exchange = CALL.set(None), EXCHANGE.set(None)
             try:
                 await self._inner.send(item)
             finally:
-                EXCHANGE.reset(token)
+                CALL.reset(call)
+                EXCHANGE.reset(exchange)
         else:
             await self._inner.send(item)
 

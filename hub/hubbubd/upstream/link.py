@@ -170,8 +170,10 @@ class ServerLink:
 
     async def probe(self) -> None:
         """As `ports.Link`. An error answer is a sign of life too."""
+        assert self._revision is not None, "connected"
+        method = "ping" if self._revision.era is Era.HANDSHAKE else "server/discover"
         with suppress(PeerError):
-            await self.request("ping" if self.hello.era is Era.HANDSHAKE else "server/discover", None)
+            await self._send(method, *self._revision.stamp(method, None))
 
     async def _ask(self, method: str, params: dict[str, Any] | None, headers: dict[str, str]) -> dict[str, Any]:
         return await self._send(method, params, headers, cancellable=False)
