@@ -1,0 +1,244 @@
+"""A real hub in a process of its own, reached by the real client library and the real command line."""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import DEVNULL, PIPE
+from typing import Any
+
+import anyio
+import pytest
+from anyio.abc import Process
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+import hubbub_client
+
+LIMIT_S = 60
+"""Bound of every wait of these tests."""
+
+POLL_S = 0.02
+BIN = Path(sys.executable).parent
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A command that has ended."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def record(self) -> Any:
+        """The one object that a command printed which went well."""
+        assert self.status == 0, self.err
+        return json.loads(self.out)
+
+    @property
+    def error(self) -> Any:
+        return json.loads(self.err.splitlines()[-1])
+
+
+class Lines:
+    """A command that goes on, with its lines as they come."""
+
+    def __init__(self, process: Process) -> None:
+        assert process.stdout is not None
+        self.process = process
+        self._stream = BufferedByteReceiveStream(process.stdout)
+
+    async def next(self) -> Any:
+        """The next line that is no bookmark."""
+        with anyio.fail_after(LIMIT_S):
+            while True:
+                line = json.loads(await self._stream.receive_until(b"\n", 1 << 20))
+                if line.get("type") != "bookmark":
+                    return line
+
+    async def until(self, wanted: Callable[[Any], bool]) -> list[Any]:
+        """The lines up to the first that is wanted."""
+        seen = [await self.next()]
+        while not wanted(seen[-1]):
+            seen.append(await self.next())
+        return seen
+
+    async def interrupt(self) -> int:
+        """Sends SIGINT; the exit status."""
+        self.process.send_signal(signal.SIGINT)
+        return await self.wait()
+
+    async def wait(self) -> int:
+        """The exit status, once the command has ended."""
+        with anyio.fail_after(LIMIT_S):
+            return await self.process.wait()
+
+
+class RunningHub:
+    """A process of `hubbubd` that serves, `client` for the library and `hubbub` for the command line."""
+
+    def __init__(self, process: Process, ready: dict[str, Any], client: Any, stack: AsyncExitStack) -> None:
+        self.process = process
+        self.ready = ready
+        self.data_dir = Path(ready["data_dir"])
+        self.client = client
+        self._stack = stack
+
+    async def hubbub(self, *words: str) -> Ran:
+        """Runs `hubbub --json` to its end."""
+        with anyio.fail_after(LIMIT_S):
+            done = await anyio.run_process(self._command(words), check=False, env=environment())
+        return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    async def start_hubbub(self, *words: str) -> Lines:
+        """Starts `hubbub --json`, which ends with the hub's test at the latest."""
+        return Lines(await self._stack.enter_async_context(child(self._command(words), stdin=DEVNULL, stdout=PIPE)))
+
+    async def answer(self, request: Any, *answer: str) -> Any:
+        """Answers by the command line; the request as it then is."""
+        return (await self.hubbub("inbox", "answer", request.id, *answer)).record
+
+    async def connected(self, *names: str) -> None:
+        """Waits for these servers."""
+        await self.watched(self.client.servers.watch(names), lambda s: s.state == "connected", len(names))
+
+    async def asked(self, count: int = 1, **chosen: Any) -> list[Any]:
+        """Waits until so many requests are open, and returns them, oldest first."""
+        found = await self.watched(self.client.inbox.watch(states=["open"], **chosen), lambda _: True, count)
+        return sorted(found, key=lambda r: r.created_at)
+
+    async def call(self, call_id: str, *states: str) -> Any:
+        """Waits until a call is in one of these states; without any, until it has ended."""
+        watch = self.client.calls.watch(ids=[call_id])
+        return (await self.watched(watch, lambda c: c.state in states if states else c.ended))[0]
+
+    async def request(self, request_id: str, **wanted: Any) -> Any:
+        """Waits until a pending request has these values."""
+
+        def matches(record: Any) -> bool:
+            return record.id == request_id and all(getattr(record, name) == wanted[name] for name in wanted)
+
+        return (await self.watched(self.client.inbox.watch(), matches))[0]
+
+    async def watched(self, watch: Any, wanted: Callable[[Any], bool], count: int = 1) -> list[Any]:
+        """Follows a watch until so many of its records are as wanted."""
+        found: dict[str, Any] = {}
+        with anyio.fail_after(LIMIT_S):
+            async for event in watch:
+                if isinstance(event, hubbub_client.Upsert):
+                    key = getattr(event.record, "id", None) or event.record.name
+                    found.pop(key, None)
+                    if wanted(event.record):
+                        found[key] = event.record
+                elif isinstance(event, hubbub_client.Removed):
+                    found.pop(event.id, None)
+                if len(found) >= count:
+                    break
+        await watch.aclose()
+        return list(found.values())
+
+    async def terminate(self) -> None:
+        """Ends the hub as an operator would; it must exit 0 and leave no process behind."""
+        family = descendants(self.process.pid)
+        self.process.terminate()
+        with anyio.fail_after(LIMIT_S):
+            status = await self.process.wait()
+        assert status == 0
+        assert not [pid for pid in family if alive(pid)]
+
+    async def kill(self) -> None:
+        """Kills the hub; its descendants must follow."""
+        family = descendants(self.process.pid)
+        self.process.kill()
+        with anyio.fail_after(LIMIT_S):
+            await self.process.wait()
+            while any(alive(pid) for pid in family):
+                await anyio.sleep(POLL_S)
+
+    def _command(self, words: Sequence[str]) -> list[str]:
+        return [str(BIN / "hubbub"), "--data-dir", str(self.data_dir), "--json", *words]
+
+
+@pytest.fixture
+async def start_hub(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
+    """Starts a hub with these servers: `await start_hub({"name": {...}}, hub={...})`; one data directory per test.
+
+    A hub that still runs when the test ends is ended as `terminate` does. Its log is shown when the test fails.
+    """
+    number = iter(range(100))
+
+    async with AsyncExitStack() as stack:
+
+        async def start(servers: Mapping[str, Any] | None = None, hub: Mapping[str, Any] | None = None) -> RunningHub:
+            config = tmp_path / f"hub-{next(number)}.toml"
+            config.write_text(toml({"hub": hub or {}, "servers": servers or {}}))
+            command = ["--config", str(config), "--data-dir", str(tmp_path / "data")]
+            return await stack.enter_async_context(running(command))
+
+        yield start
+
+
+@asynccontextmanager
+async def running(arguments: Sequence[str]) -> AsyncIterator[RunningHub]:
+    """A hub with these arguments that has said it is ready, on a port of its choice."""
+    command = [sys.executable, "-m", "hubbubd", "--listen", "127.0.0.1:0", *arguments]
+    async with AsyncExitStack() as stack:
+        process = await stack.enter_async_context(child(command, stdout=PIPE))
+        assert process.stdout is not None
+        with anyio.fail_after(LIMIT_S):
+            ready = json.loads(await BufferedByteReceiveStream(process.stdout).receive_until(b"\n", 1 << 16))
+        client = await stack.enter_async_context(hubbub_client.connect(data_dir=ready["data_dir"]))
+        hub = RunningHub(process, ready, client, stack)
+        yield hub
+        if process.returncode is None:
+            await hub.terminate()
+
+
+@asynccontextmanager
+async def child(command: Sequence[str], **pipes: Any) -> AsyncIterator[Process]:
+    """A process that does not outlive the block; its stderr is the test's, unless it is piped."""
+    async with await anyio.open_process(
+        command, **{"stdin": DEVNULL, "stderr": None, "env": environment()} | pipes
+    ) as p:
+        try:
+            yield p
+        finally:
+            if p.returncode is None:
+                p.kill()
+
+
+def environment() -> dict[str, str]:
+    """The environment without what would point to another hub."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("HUBBUB_", "HUBBUBD_"))}
+
+
+def toml(tables: Mapping[str, Any], prefix: str = "") -> str:
+    """Tables of tables of JSON values as TOML. Strings, numbers, booleans and arrays of them look the same in both."""
+    values = [f"{name} = {json.dumps(v)}\n" for name, v in tables.items() if not isinstance(v, Mapping)]
+    inner = [f"[{prefix}{name}]\n{toml(v, f'{prefix}{name}.')}" for name, v in tables.items() if isinstance(v, Mapping)]
+    return "".join([*values, *inner])
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes below a process, at any depth."""
+    found: list[int] = []
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        for each in children.read_text().split():
+            found += [int(each), *descendants(int(each))]
+    return found
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
