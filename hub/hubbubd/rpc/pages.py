@@ -70,7 +70,7 @@ def _encode(position: Position, digest: str) -> str:
 def _decode(token: str, digest: str) -> Position:
     try:
         match payload.loads(urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4))):
-            case [str(scope), float(at), str(name)] if scope == digest:
+            case [str(scope), int() | float() as at, str(name)] if scope == digest:
                 return at, name
             case _:
                 problem = "belongs to another list"

@@ -1,0 +1,85 @@
+"""Lists in pages that stay right while records come and go."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from hubbub.v1 import call_pb2, inbox_pb2
+from hubbub.v1.common_pb2 import Page
+from hubbubd.errors import InvalidArgument
+from hubbubd.rpc import pages
+
+
+@dataclass(frozen=True)
+class Record:
+    id: str
+    created_at: float
+    params: bytes = b""
+
+
+ANY = call_pb2.CallFilter()
+
+
+def convert(record: Record) -> call_pb2.Call:
+    return call_pb2.Call(id=record.id, params=record.params)
+
+
+def page(records: list[Record], size: int = 2, token: str = "", scope: call_pb2.CallFilter = ANY) -> tuple[str, str]:
+    """The ids on a page in one string, and the token of the next."""
+    found, following = pages.page(records, Page(size=size, token=token), pages.newest, convert, scope)
+    return "".join(call.id for call in found), following
+
+
+def test_the_newest_come_first_and_the_last_page_has_no_successor() -> None:
+    records = [Record(name, at) for at, name in enumerate("abcde")]
+    first, token = page(records)
+    second, token = page(records, token=token)
+    third, end = page(records, token=token)
+    assert (first, second, third, end) == ("ed", "cb", "a", "")
+
+
+def test_a_page_that_is_just_full_is_the_last_one() -> None:
+    assert page([Record("a", 1.0), Record("b", 2.0)]) == ("ba", "")
+
+
+def test_no_page_of_nothing_has_a_successor() -> None:
+    assert page([]) == ("", "")
+
+
+def test_records_of_the_same_moment_are_neither_lost_nor_repeated() -> None:
+    records = [Record(name, 1.5) for name in "abcde"]
+    first, token = page(records)
+    second, token = page(records, token=token)
+    third, _ = page(records, token=token)
+    assert sorted(first + second + third) == list("abcde")
+
+
+def test_what_comes_and_goes_between_two_pages_shifts_nothing() -> None:
+    records = [Record(name, at) for at, name in enumerate("abcde")]
+    first, token = page(records)
+    # The record that the token names is gone, and there is a new one in front.
+    later = [*(record for record in records if record.id != "d"), Record("f", 9.0)]
+    second, _ = page(later, token=token)
+    assert (first, second) == ("ed", "cb")
+
+
+def test_a_token_is_good_for_its_own_list_only() -> None:
+    records = [Record(name, at) for at, name in enumerate("abcde")]
+    _, token = page(records)
+    with pytest.raises(InvalidArgument, match="another list"):
+        page(records, token=token, scope=call_pb2.CallFilter(server="git"))
+    with pytest.raises(InvalidArgument, match="another list"):
+        pages.page(records, Page(token=token), pages.newest, convert, inbox_pb2.RequestFilter())
+
+
+def test_a_page_of_large_records_ends_before_a_client_would_refuse_it() -> None:
+    records = [Record(name, at, b"x" * 1_000_000) for at, name in enumerate("abcdefgh")]
+    first, token = page(records, size=100)
+    assert first == "hgf"
+    assert page(records, size=100, token=token)[0] == "edc"
+
+
+def test_a_record_that_is_too_large_for_any_page_has_one_of_its_own() -> None:
+    records = [Record(name, at, b"x" * 9_000_000) for at, name in enumerate("ab")]
+    first, token = page(records)
+    assert (first, *page(records, token=token)) == ("b", "a", "")

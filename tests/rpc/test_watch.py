@@ -1,0 +1,113 @@
+"""Watches over the wire."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import anyio
+import grpc
+
+from hubbub.v1 import server_pb2
+from hubbubd.rpc import convert, watch
+from hubbubd.runtime.filters import ServerFilter
+from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.servers import ServerRecord
+
+from .conftest import LIMIT_S, Caller, Until, explain
+
+Response = server_pb2.WatchServersResponse
+
+
+def open_watch(api: Caller, token: str = "") -> grpc.aio.UnaryStreamCall[bytes, Response]:
+    method = api.channel.unary_stream(
+        "/hubbub.v1.ServerService/WatchServers", response_deserializer=Response.FromString
+    )
+    request = server_pb2.WatchServersRequest(resume_token=token)
+    return method(request.SerializeToString(), metadata=api.metadata)
+
+
+async def next_of(call: grpc.aio.UnaryStreamCall[bytes, Response], *kinds: str) -> Response:
+    """The next response of one of these kinds; others are let pass."""
+    with anyio.fail_after(LIMIT_S):
+        while (response := await call.read()).WhichOneof("event") not in kinds:
+            pass
+    return response
+
+
+async def test_a_watch_shows_what_there_is_then_says_so_then_tells_changes(hub: Hub, api: Caller) -> None:
+    call = open_watch(api)
+    first = await next_of(call, "upsert", "synced")
+    assert first.upsert.name == "away"
+    assert (await next_of(call, "upsert", "synced")).HasField("synced")
+    await hub.servers.disconnect("away")
+    while (changed := (await next_of(call, "upsert")).upsert).desired_state != server_pb2.DESIRED_STATE_DISCONNECTED:
+        pass
+    assert changed.name == "away"
+    call.cancel()
+
+
+async def test_a_watch_that_resumes_gets_only_what_it_has_missed(hub: Hub, api: Caller) -> None:
+    await hub.servers.disconnect("away")
+    call = open_watch(api)
+    token = (await next_of(call, "synced")).resume_token
+    call.cancel()
+    await hub.servers.connect("away")
+    call = open_watch(api, token)
+    missed = await next_of(call, "upsert", "synced", "reset")
+    assert missed.upsert.desired_state == server_pb2.DESIRED_STATE_CONNECTED
+    call.cancel()
+
+
+async def test_a_caller_that_hangs_up_is_no_watcher_any_more(hub: Hub, api: Caller, until: Until) -> None:
+    call = open_watch(api)
+    await next_of(call, "synced")
+    assert hub.watchers() == 1
+    call.cancel()
+    await until(lambda: hub.watchers() == 0)
+
+
+async def test_a_hub_that_ends_its_watches_gives_each_a_token_that_works(hub: Hub, api: Caller) -> None:
+    call = open_watch(api)
+    await next_of(call, "synced")
+    hub.end_watches()
+    try:
+        await next_of(call, "reset")
+    except grpc.aio.AioRpcError as error:
+        refusal = explain(error)
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "SHUTTING_DOWN")
+    assert refusal.metadata["resume_token"]
+
+
+async def test_a_change_is_serialised_once_for_all_who_watch_the_same(hub: Hub) -> None:
+    converted: list[ServerRecord] = []
+    seen: list[list[bytes]] = []
+
+    def counting(record: ServerRecord) -> server_pb2.Server:
+        converted.append(record)
+        return convert.server(record)
+
+    async def follow(watched: AsyncGenerator[bytes, None], responses: list[bytes]) -> None:
+        async with aclosing(watched):
+            async for response in watched:
+                responses.append(response)
+                if Response.FromString(response).HasField("removed"):
+                    return
+
+    await hub.servers.disconnect("away")
+    async with anyio.create_task_group() as watchers:
+        for _ in range(20):
+            seen.append([])
+            events = hub.servers.watch(ServerFilter())
+            watchers.start_soon(follow, watch.responses(events, Response, counting), seen[-1])
+        with anyio.fail_after(LIMIT_S):
+            while not all(len(responses) >= 2 for responses in seen):
+                await anyio.sleep(0)
+            before = len(converted)
+            await hub.servers.connect("away")
+            while not all(len(responses) > 2 for responses in seen):
+                await anyio.sleep(0)
+            watchers.cancel_scope.cancel()
+
+    first = seen[0][2]
+    assert before == 20
+    assert all(responses[2] is first for responses in seen)
+    assert len(converted) - before == len({id(response) for responses in seen for response in responses[2:]})
