@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Self
 
-HELP_ROOT = "https://hubbub.dev/errors/"
+HELP_ROOT = "docs/errors.md#"
+"""Where each reason has its section, as a path in this repository."""
 
 
 class Category(StrEnum):

@@ -1,7 +1,8 @@
 """JSON documents as bytes: the one way the hub reads and writes them.
 
 MCP payloads travel through the hub as UTF-8 JSON. They are parsed once, where they enter, and written once,
-where they leave. Integers keep their value at any size; NaN and infinity, which are not JSON, are refused.
+where they leave. Integers keep their value at any size; NaN and Infinity, which are not JSON, are refused when read,
+and a number past the range of a double leaves as null.
 """
 
 import json

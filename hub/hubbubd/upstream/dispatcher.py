@@ -40,7 +40,8 @@ class Wire:
     """Requests, answers and notifications over one transport's streams.
 
     Every notification is taken on the receive path, in order, and without a task of its own: `notice` and the
-    callbacks for progress must not block. `unusable` is told about each item that is no message.
+    callbacks for progress must not block. `unusable` is told about each item that is no message, and how many came in a
+    row.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Wire:
         receipts: bool,
         serve: Serve,
         notice: Callable[[str, dict[str, Any], str | None], None],
-        unusable: Callable[[Exception], None],
+        unusable: Callable[[Exception, int], None],
     ) -> None:
         self._inlet = _Inlet(read)
         self._serve = serve
@@ -121,7 +122,7 @@ class Wire:
         return True
 
     async def _on_stream_exception(self, exc: Exception) -> None:
-        self._unusable(exc)
+        self._unusable(exc, self._inlet.unusable_run)
 
 
 async def _consumed(*_: object) -> None:
@@ -144,6 +145,7 @@ class _Inlet:
 
     def __init__(self, inner: Reading) -> None:
         self._inner = inner
+        self.unusable_run = 0
 
     @property
     def last_context(self) -> Context | None:
@@ -152,6 +154,7 @@ class _Inlet:
 
     async def receive(self) -> SessionMessage | Exception:
         item = await self._inner.receive()
+        self.unusable_run = self.unusable_run + 1 if isinstance(item, Exception) else 0
         if isinstance(item, BadMessage) and item.request_id is not None:
             problem = ErrorData(code=PARSE_ERROR, message=f"Failed to parse the response: {item}")
             return SessionMessage(JSONRPCError(jsonrpc="2.0", id=item.request_id, error=problem))

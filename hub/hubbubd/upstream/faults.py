@@ -31,7 +31,6 @@ _CODES: Final[Mapping[str, tuple[Category, bool, str]]] = {
     "GET_STREAM_LOST": (Category.TRANSPORT, True, "the stream of what the server asks broke and did not come back"),
     "HOST_NOT_FOUND": (Category.CONNECTION, True, "the host's name does not resolve"),
     "HTTP_ERROR": (Category.TRANSPORT, False, "the server answered with an HTTP error"),
-    "INTERNAL": (Category.TRANSPORT, True, "the transport failed"),
     "INVALID_RESPONSE": (Category.PROTOCOL, False, "the server's response is not MCP"),
     "METHOD_NOT_IN_REVISION": (Category.PROTOCOL, False, "the method is not one to call in this revision"),
     "PROTOCOL_VERSION_MISMATCH": (Category.PROTOCOL, False, "no protocol revision in common"),
@@ -39,6 +38,7 @@ _CODES: Final[Mapping[str, tuple[Category, bool, str]]] = {
     "SESSION_LOST": (Category.TRANSPORT, True, "the server does not know the session any more"),
     "START_FAILED": (Category.CONNECTION, True, "the process cannot be started"),
     "TLS_FAILED": (Category.CONNECTION, False, "TLS failed"),
+    "TRANSPORT_ERROR": (Category.TRANSPORT, True, "the transport failed"),
     "VARIABLE_NOT_SET": (Category.CONNECTION, False, "an environment variable is not set"),
     "WORKING_DIRECTORY_INVALID": (Category.CONNECTION, False, "the working directory cannot be entered"),
 }
@@ -126,7 +126,7 @@ def of_exception(exc: BaseException) -> Fault:
     for cause in causes:
         if isinstance(cause, httpx2.HTTPStatusError):
             return of_status(cause.response.status_code, cause.response.headers, b"", session=False)
-    return fault("INTERNAL", text, error=repr(exc))
+    return fault("TRANSPORT_ERROR", text, error=repr(exc))
 
 
 def of_made_up(made: ErrorData) -> Fault | None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import anyio
 import httpx2
+from anyio import to_thread
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 from mcp_types import JSONRPCError, jsonrpc_message_adapter
@@ -36,21 +37,17 @@ ERROR_BODY_BYTES: Final = 64 * 1024
 GET_ATTEMPTS: Final = 2
 """Failures of the GET stream after which the SDK gives it up without a word (its MAX_RECONNECTION_ATTEMPTS)."""
 
-NEVER_S: Final = 10.0 * 365 * 24 * 3600
-
 
 @asynccontextmanager
 async def http_transport(config: ServerConfig, lose: Lose) -> AsyncGenerator[Pipe]:
     """A streamable HTTP transport to `config.url`; leaving ends its session."""
     assert config.url is not None
+    tls = await to_thread.run_sync(_tls)
     async with (
-        Client(config, lose, get_stream=GetStream(lose)) as client,
-        streamable_http_client(config.url, http_client=client, max_sse_event_size=config.max_message_bytes) as (
-            read,
-            write,
-        ),
+        Client(config, lose, tls, get_stream=GetStream(lose)) as client,
+        streamable_http_client(config.url, http_client=client, max_sse_event_size=config.max_message_bytes) as streams,
     ):
-        yield Pipe(read=read, write=write, receipts=True, why_ended=_ended)
+        yield Pipe(read=streams[0], write=streams[1], receipts=True, why_ended=_ended)
 
 
 @asynccontextmanager
@@ -60,13 +57,14 @@ async def sse_transport(config: ServerConfig, lose: Lose) -> AsyncGenerator[Pipe
     The SDK bounds an event here at 1 MiB, whatever `max_message_bytes` says.
     """
     assert config.url is not None
+    tls = await to_thread.run_sync(_tls)
 
     def client(
         headers: dict[str, str] | None = None,
         timeout: httpx2.Timeout | None = None,
         auth: httpx2.Auth | None = None,
     ) -> httpx2.AsyncClient:
-        return Client(config, lose, get_stream=None)
+        return Client(config, lose, tls, get_stream=None)
 
     async with sse_client(config.url, httpx_client_factory=client) as (read, write):
         yield Pipe(read=read, write=write, receipts=True, why_ended=_ended)
@@ -125,14 +123,14 @@ class Client(httpx2.AsyncClient):
     A failed POST becomes a response, since an exception would end the SDK's whole transport.
     """
 
-    def __init__(self, config: ServerConfig, lose: Lose, *, get_stream: GetStream | None) -> None:
+    def __init__(self, config: ServerConfig, lose: Lose, tls: ssl.SSLContext, *, get_stream: GetStream | None) -> None:
         connect_s = config.connect_timeout_s
         super().__init__(
             # A compressed body could grow past every bound.
             headers={"Accept-Encoding": "identity", **config.headers},
             timeout=httpx2.Timeout(connect=connect_s, read=None, write=connect_s, pool=None),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
-            verify=_tls(),
+            verify=tls,
         )
         self._lose = lose
         self._get_stream = get_stream
@@ -175,14 +173,10 @@ class Client(httpx2.AsyncClient):
         status = response.status_code
         if status >= 400:
             return await self._refused(request, response, exchange)
-        if response.next_request is not None:
-            if response.next_request.method != request.method or not _same_origin(
-                response.next_request.url, request.url
-            ):
-                _note(
-                    exchange,
-                    faults.fault("HTTP_ERROR", f"HTTP {status}, a redirect that is not followed", status=status),
-                )
+        if (redirected := response.next_request) is not None:
+            if redirected.method != request.method or not _same_origin(redirected.url, request.url):
+                note = f"HTTP {status}, a redirect that is not followed"
+                _note(exchange, faults.fault("HTTP_ERROR", note, status=status))
             return response
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()

@@ -24,7 +24,7 @@ from hubbubd.upstream.results import absorb_tools, check_result
 from hubbubd.upstream.streams import Pipe, Transport
 
 MAX_UNUSABLE: Final = 10
-"""Items of one connection that are no message, after which the connection is given up."""
+"""Items in a row that are no message, after which the connection is given up."""
 
 MAX_TOOL_PAGES: Final = 100
 """Pages of tools/list that are read to learn the tools' headers."""
@@ -52,7 +52,6 @@ class ServerLink:
         self._revision: Revision | None = None
         self._listing = anyio.Lock()
         self._tools_listed = False
-        self._unusable = 0
         self._fault: Fault | None = None
         self._ready = anyio.Event()
         self._lost = anyio.Event()
@@ -255,8 +254,7 @@ class ServerLink:
                 return
         self._inbound.on_notification(method, params, call_id)
 
-    def _on_unusable(self, problem: Exception) -> None:
-        self._unusable += 1
+    def _on_unusable(self, problem: Exception, in_a_row: int) -> None:
         logger.debug("%s sent what is no message: %s", self._config.name, problem)
-        if self._unusable >= MAX_UNUSABLE:
-            self._lose(faults.fault("INVALID_RESPONSE", f"{self._unusable} messages could not be read"))
+        if in_a_row >= MAX_UNUSABLE:
+            self._lose(faults.fault("INVALID_RESPONSE", f"{in_a_row} messages in a row could not be read"))
