@@ -1,6 +1,5 @@
 """The channel to the hub: opened, followed when the hub moves, and used for every RPC."""
 
-import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -36,6 +35,7 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 PAGE_SIZE = 200
 # How often a client that waits for its hub looks whether the hub has moved.
 LOOK_AGAIN_S = 0.25
+POLL_S = 0.005
 # Replaced channels that may still have failed RPCs to report.
 MAX_RETIRED = 4
 
@@ -169,11 +169,10 @@ class Link:
 
     async def _opened(self) -> bool:
         """Whether the channel is open within LOOK_AGAIN_S."""
+        # Asked again and again, since a wait for the channel's next state cannot be taken back.
         with anyio.move_on_after(LOOK_AGAIN_S):
-            if self._channel is None:
-                await asyncio.sleep(LOOK_AGAIN_S)
-            else:
-                await self._channel.channel_ready()
+            while not _is_ready(self._channel, connect=True):  # noqa: ASYNC110
+                await anyio.sleep(POLL_S)
         return _is_ready(self._channel)
 
     def _unreachable(self) -> Unavailable:
@@ -191,8 +190,8 @@ class Link:
         )
 
 
-def _is_ready(channel: aio.Channel | None) -> bool:
-    return channel is not None and channel.get_state() is ChannelConnectivity.READY
+def _is_ready(channel: aio.Channel | None, connect: bool = False) -> bool:
+    return channel is not None and channel.get_state(connect) is ChannelConnectivity.READY
 
 
 async def pages(

@@ -264,7 +264,7 @@ async def test_a_call_that_needs_a_person_says_how_to_answer(hub: Any, hubbub: A
     _results(hub, _calls(hub, pending="r7"), b"{}")
     ran = await hubbub("call", "s", "t")
     assert ran.status == 0, ran.err
-    assert "s asks (elicitation_form): how many?" in ran.err
+    assert "s asks (elicitation_form, r7): how many?" in ran.err
     assert re.search(r"hubbub --data-dir \S+ inbox answer r7 --accept", ran.err)
 
 

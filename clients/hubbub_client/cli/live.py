@@ -93,10 +93,12 @@ class LiveCall:
             return
         command = self._settings.command("inbox", "answer", id_)
         self._hide()
-        note(f"{request.server} asks ({request.kind}): {question(request)}")
-        note(f"  {id_}: answer it with: {command} {ANSWERS.get(request.kind, '')}")
+        asks = f"{request.server} asks ({request.kind}, {id_})"
         if self._settings.interactive:
+            note(f"{asks}; elsewhere it is answered with: {command}")
             self._group.start_soon(self._ask, request)
+        else:
+            note(f"{asks}: {question(request)}\n  answer it with: {command} {ANSWERS.get(request.kind, '')}")
 
     async def _ask(self, request: PendingRequest) -> None:
         async with self._asking:

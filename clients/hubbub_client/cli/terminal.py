@@ -33,7 +33,7 @@ async def ask(request: PendingRequest) -> PendingRequest | None:
 
     An answer that the hub finds wrong is asked for once more. Raises HubbubError.
     """
-    note(f"\n{request.server} asks ({request.kind}): {question(request)}")
+    note(question(request))
     try:
         match request.kind:
             case "elicitation_form" | "elicitation_url":

@@ -1,0 +1,141 @@
+"""A form's schema becomes questions, and what is typed becomes the content."""
+
+import os
+import pty
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from hubbub.v1 import call_pb2, common_pb2, inbox_pb2
+from hubbub_client.cli.forms import Field, fields, parse
+
+SCHEMA: dict[str, Any] = {
+    "properties": {
+        "name": {"type": "string", "title": "Your name", "description": "As on the card"},
+        "age": {"type": "integer", "default": 18},
+        "weight": {"type": "number"},
+        "member": {"type": "boolean"},
+        "old": {"type": "string", "enum": ["r", "g"], "enumNames": ["Red", "Green"]},
+        "colour": {"type": "string", "oneOf": [{"const": "r", "title": "Red"}, {"const": "g", "title": "Green"}]},
+        "plain": {"type": "string", "enum": ["r", "g"]},
+        "many": {"type": "array", "items": {"anyOf": [{"const": "r", "title": "Red"}, {"const": "g", "title": "G"}]}},
+        "several": {"type": "array", "items": {"type": "string", "enum": ["r", "g"]}},
+    },
+    "required": ["name"],
+}
+FORM = {field.name: field for field in fields(SCHEMA)}
+
+
+def test_the_questions_come_in_the_order_of_the_form() -> None:
+    assert list(FORM) == list(SCHEMA["properties"])
+    assert FORM["name"] == Field(
+        name="name", title="Your name", kind="string", description="As on the card", required=True
+    )
+    assert (FORM["age"].title, FORM["age"].default, FORM["age"].required) == ("age", 18, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("name", "Ann B.", "Ann B."),
+        ("age", "-3", -3),
+        ("weight", "2.5", 2.5),
+        ("member", "Y", True),
+        ("member", "no", False),
+        ("old", "2", "g"),
+        ("old", "Red", "r"),
+        ("colour", "1", "r"),
+        ("colour", "g", "g"),
+        ("plain", "r", "r"),
+        ("many", "1, G", ["r", "g"]),
+        ("several", "2", ["g"]),
+    ],
+)
+def test_what_is_typed_becomes_a_value_of_its_type(name: str, text: str, value: object) -> None:
+    parsed = parse(FORM[name], text)
+    assert (parsed, type(parsed)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("age", "2.5"), ("weight", "much"), ("member", "perhaps"), ("colour", "3"), ("many", "1,0")]
+)
+def test_what_cannot_be_meant_is_refused_with_a_hint(name: str, text: str) -> None:
+    with pytest.raises(ValueError, match="type "):
+        parse(FORM[name], text)
+
+
+def test_a_form_without_questions_is_no_error() -> None:
+    assert fields({}) == []
+
+
+class Terminal:
+    """A person at a terminal: waits for a text on the screen, then types."""
+
+    def __init__(self, screen: int) -> None:
+        self._screen = screen
+        self.shown = ""
+
+    async def types(self, text: str, after: str) -> None:
+        before = len(self.shown)
+        while after not in self.shown[before:]:
+            await anyio.wait_readable(self._screen)
+            self.shown += os.read(self._screen, 4096).decode()
+        os.write(self._screen, text.encode() + b"\n")
+
+
+def _open_form(id_: str) -> Any:
+    form = b'{"message":"Who?","requestedSchema":{"properties":{"age":{"type":"integer","default":7}}}}'
+    return inbox_pb2.PendingRequest(id=id_, server="s", kind=1, state=inbox_pb2.REQUEST_STATE_OPEN, request=form)
+
+
+async def test_a_person_at_the_terminal_fills_in_the_form_that_a_call_asks(hub: Any, refusal: Any) -> None:
+    step, answered = call_pb2.WatchCallsResponse, anyio.Event()
+
+    async def script(request: Any) -> AsyncIterator[Any]:
+        yield step(synced=common_pb2.Synced())
+        yield step(upsert=call_pb2.Call(id=request.filter.ids[0], pending_ids=["r1"]))
+        await anyio.sleep_forever()
+
+    async def result(_: Any) -> Any:
+        await answered.wait()
+        return call_pb2.CallMethodResponse(call=call_pb2.Call(result=b'{"content":[]}'))
+
+    def answer(request: Any) -> Any:
+        if request.accept.content == b'{"age":99}':
+            raise refusal("INVALID_ARGUMENT", "INVALID_ARGUMENT", "age: too old", violations=(("age", "too old"),))
+        answered.set()
+        return inbox_pb2.AnswerRequestResponse(request=inbox_pb2.PendingRequest(id=request.id))
+
+    hub.streams["WatchCalls"] = script
+    hub.replies["CallMethod"] = result
+    hub.replies["GetRequest"] = lambda request: inbox_pb2.GetRequestResponse(request=_open_form(request.id))
+    hub.replies["AnswerRequest"] = answer
+
+    screen, terminal = pty.openpty()
+    try:
+        person = Terminal(screen)
+        command = [str(Path(sys.executable).with_name("hubbub")), "--data-dir", str(hub.data_dir), "call", "s", "t"]
+        with anyio.fail_after(60):
+            async with await anyio.open_process(command, stdin=terminal, stdout=None, stderr=terminal) as process:
+                await person.types("a", after="ater? ")
+                await person.types("old", after="age (integer, optional) [7]: ")
+                await person.types("99", after="[7]: ")
+                await person.types("a", after="ater? ")
+                await person.types("", after="[99]: ")
+                await person.types("a", after="ater? ")
+                await person.types("8", after="[99]: ")
+                assert await process.wait() == 0
+    finally:
+        os.close(screen)
+        os.close(terminal)
+    assert "Who?" in person.shown
+    assert "type a whole number" in person.shown
+    assert [request.accept.content for request in hub.requests("AnswerRequest")] == [
+        b'{"age":99}',
+        b'{"age":99}',
+        b'{"age":8}',
+    ]
