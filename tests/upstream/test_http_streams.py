@@ -90,6 +90,12 @@ async def test_a_get_stream_that_fails_twice_is_a_lost_connection(
     assert fault.details["status"] == 503
 
 
+async def test_a_server_that_sends_only_what_is_no_message_is_given_up(scripted: Scripted, connect: Connect) -> None:
+    scripted.replaced = {"GET": says(200, "data: garbage\n\n" * 10, "text/event-stream")}
+    async with connect(url=scripted.url) as link:
+        assert (await link.wait_lost()).code == "INVALID_RESPONSE"
+
+
 @pytest.mark.parametrize("status", [400, 404, 405])
 async def test_a_server_without_a_get_stream_stays_connected(status: int, scripted: Scripted, connect: Connect) -> None:
     scripted.replaced = {"GET": says(status)}
