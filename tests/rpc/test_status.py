@@ -1,6 +1,7 @@
 """One table from errors to statuses: what a caller is told when something goes wrong."""
 
 import inspect
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -99,11 +100,14 @@ async def test_wrong_fields_are_told_one_by_one() -> None:
     assert refusal.violations == {"content.age": "must be a number", "content.name": "is missing"}
 
 
-async def test_when_to_try_again_is_told_to_the_millisecond() -> None:
-    refusal = await told(errors.ResourceExhausted("full", retry_after_s=1.5))
+@pytest.mark.parametrize(
+    ("seconds", "told_ms"), [(1.5, 1500), (-1, 0), (math.inf, 86_400_000), (1e300, 86_400_000), (math.nan, 0)]
+)
+async def test_when_to_try_again_is_told_to_the_millisecond_within_a_day(seconds: float, told_ms: int) -> None:
+    refusal = await told(errors.ResourceExhausted("full", retry_after_s=seconds))
     retry = refusal.details[details_pb2.RetryInfo]
     assert isinstance(retry, details_pb2.RetryInfo)
-    assert retry.retry_delay.ToMilliseconds() == 1500
+    assert retry.retry_delay.ToMilliseconds() == told_ms
 
 
 async def test_the_error_of_a_server_is_passed_on_with_code_message_and_its_own_words() -> None:

@@ -73,6 +73,8 @@ def _stream(parse: Parse, serve: Stream) -> Callable[[bytes, Context], Awaitable
             async with aclosing(serve(parse(raw))) as responses:
                 async for response in responses:
                     await context.write(response)
+        except grpc.aio.InternalError:
+            return  # the caller went away while a response was on its way
         except Exception as exc:  # noqa: BLE001
             await status.abort(context, exc)
 

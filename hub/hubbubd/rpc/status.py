@@ -76,6 +76,9 @@ _MESSAGE_BYTES = 768
 _CLIPS = (1024, 384, 128, 40)
 _ENTRIES = 16
 
+# A server's own word may stand behind it, and that can be any number.
+_LONGEST_RETRY_S = 86_400.0
+
 
 def code_of(exc: Exception) -> grpc.StatusCode:
     """The status code of an error; INTERNAL for one that nobody raised on purpose."""
@@ -126,7 +129,7 @@ def _details(exc: Exception, clip: int) -> Iterator[Message]:
         yield _bad_request(exc.violations, clip)
     if isinstance(exc, HubError) and exc.retry_after_s is not None:
         retry = details_pb2.RetryInfo()
-        retry.retry_delay.FromMilliseconds(round(max(0.0, exc.retry_after_s) * 1000))
+        retry.retry_delay.FromMilliseconds(round(min(max(0.0, exc.retry_after_s), _LONGEST_RETRY_S) * 1000))
         yield retry
     yield details_pb2.Help(links=[details_pb2.Help.Link(description=reason, url=errors.help_url(reason))])
 

@@ -37,8 +37,9 @@ class CallServiceStub:
     """Sends a request to a server and waits for its end. A caller that hangs up aborts the call, unless it
     is detached. NOT_FOUND; INVALID_ARGUMENT; ALREADY_EXISTS (CALL_ID_REUSED) when `call_id` names
     another request; FAILED_PRECONDITION (SERVER_NOT_CONNECTED); RESOURCE_EXHAUSTED (QUEUE_FULL);
-    else the call's own fault: UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED, or UNKNOWN (SERVER_ERROR) with
-    the JSON-RPC error in the metadata.
+    else the call's own fault, with `call_id` in the metadata: UNAVAILABLE (connection, transport),
+    DEADLINE_EXCEEDED, CANCELLED, FAILED_PRECONDITION (the server broke the protocol, or refused the hub's
+    credential: AUTHENTICATION_FAILED), or UNKNOWN (SERVER_ERROR) with the JSON-RPC error in the metadata.
     """
     StartCall: _grpc.UnaryUnaryMultiCallable[_call_pb2.StartCallRequest, _call_pb2.StartCallResponse]
     """Queues a detached call and returns at once. Statuses as for CallMethod, without the call's own fault."""
@@ -66,8 +67,9 @@ class CallServiceAsyncStub(CallServiceStub):
     """Sends a request to a server and waits for its end. A caller that hangs up aborts the call, unless it
     is detached. NOT_FOUND; INVALID_ARGUMENT; ALREADY_EXISTS (CALL_ID_REUSED) when `call_id` names
     another request; FAILED_PRECONDITION (SERVER_NOT_CONNECTED); RESOURCE_EXHAUSTED (QUEUE_FULL);
-    else the call's own fault: UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED, or UNKNOWN (SERVER_ERROR) with
-    the JSON-RPC error in the metadata.
+    else the call's own fault, with `call_id` in the metadata: UNAVAILABLE (connection, transport),
+    DEADLINE_EXCEEDED, CANCELLED, FAILED_PRECONDITION (the server broke the protocol, or refused the hub's
+    credential: AUTHENTICATION_FAILED), or UNKNOWN (SERVER_ERROR) with the JSON-RPC error in the metadata.
     """
     StartCall: _aio.UnaryUnaryMultiCallable[_call_pb2.StartCallRequest, _call_pb2.StartCallResponse]  # type: ignore[assignment]
     """Queues a detached call and returns at once. Statuses as for CallMethod, without the call's own fault."""
@@ -98,8 +100,9 @@ class CallServiceServicer(metaclass=_abc_1.ABCMeta):
         """Sends a request to a server and waits for its end. A caller that hangs up aborts the call, unless it
         is detached. NOT_FOUND; INVALID_ARGUMENT; ALREADY_EXISTS (CALL_ID_REUSED) when `call_id` names
         another request; FAILED_PRECONDITION (SERVER_NOT_CONNECTED); RESOURCE_EXHAUSTED (QUEUE_FULL);
-        else the call's own fault: UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED, or UNKNOWN (SERVER_ERROR) with
-        the JSON-RPC error in the metadata.
+        else the call's own fault, with `call_id` in the metadata: UNAVAILABLE (connection, transport),
+        DEADLINE_EXCEEDED, CANCELLED, FAILED_PRECONDITION (the server broke the protocol, or refused the hub's
+        credential: AUTHENTICATION_FAILED), or UNKNOWN (SERVER_ERROR) with the JSON-RPC error in the metadata.
         """
 
     @_abc_1.abstractmethod

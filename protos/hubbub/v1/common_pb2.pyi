@@ -8,7 +8,10 @@ Conventions that hold everywhere:
   - `*_s` is a duration in seconds, `*_at` an absolute time.
   - Every error carries google.rpc.ErrorInfo (domain "hubbub", a stable `reason`), and where it helps
     RetryInfo, BadRequest (one violation per field) and Help.
-  - Any call without a valid bearer token fails with UNAUTHENTICATED.
+  - Any call without a valid bearer token (metadata `authorization: Bearer TOKEN`) fails with
+    UNAUTHENTICATED; only health checks need none. The metadata `hubbub-as: NAME` names the caller.
+  - A request that is no such message is INVALID_ARGUMENT (MALFORMED_REQUEST), one past the hub's limit
+    RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE), a page token of another list INVALID_ARGUMENT (PAGE_TOKEN_INVALID).
 """
 
 from google.protobuf import descriptor as _descriptor
