@@ -1,7 +1,6 @@
 """The reference server of the protocol, over stdio and over streamable HTTP, answered through the command line."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest

@@ -1,0 +1,85 @@
+"""A server that asks by `input_required` results, over stdio and streamable HTTP."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(params=["stdio", "http"])
+async def hub(request: pytest.FixtureRequest, start_hub: Any, peer_scripts: Path, http_peer: Any) -> Any:
+    """A hub with the asking server; its roots are asked for, too."""
+    script = str(peer_scripts / "mrtr_server.py")
+    if request.param == "stdio":
+        server: dict[str, Any] = {"command": sys.executable, "args": [script, "stdio"]}
+    else:
+        server = {"url": f"{http_peer([sys.executable, script, 'http']).url}/mcp"}
+    hub = await start_hub({"mrtr": server | {"roots": "ask"}})
+    await hub.connected("mrtr")
+    assert (await hub.client.servers.get("mrtr")).protocol_version == "2026-07-28"
+    return hub
+
+
+async def start(hub: Any, tool: str, **arguments: Any) -> Any:
+    return await hub.client.start("mrtr", "tools/call", {"name": tool, "arguments": arguments})
+
+
+async def said(hub: Any, call_id: str) -> str:
+    call = await hub.call(call_id)
+    assert call.state == "completed", call.error
+    assert not call.result.get("isError"), call.result
+    return call.result["content"][0]["text"]
+
+
+async def test_two_rounds_are_asked_one_after_the_other(hub: Any) -> None:
+    call = await start(hub, "two_rounds")
+    (name,) = await hub.asked()
+    assert (name.call_id, name.cause_source) == (call.id, "wire")
+    await hub.answer(name, "--accept", '{"name": "Ada"}')
+    (age,) = await hub.asked()
+    assert "age" in age.request["requestedSchema"]["properties"]
+    assert (await hub.call(call.id, "waiting_input")).pending_ids == (name.id, age.id)
+    await hub.answer(age, "--accept", '{"age": 36}')
+    heard = json.loads(await said(hub, call.id))
+    assert heard["name"]["content"] == {"name": "Ada"}
+    assert heard["age"]["content"] == {"age": 36}
+    assert (await hub.request(age.id, delivery="delivered")).state == "answered"
+
+
+async def test_three_questions_are_asked_at_once_and_answered_in_any_order(hub: Any) -> None:
+    call = await start(hub, "three_questions")
+    asked = {each.kind: each for each in await hub.asked(3)}
+    assert set(asked) == {"elicitation_form", "sampling", "roots"}
+    await hub.answer(asked["roots"], "--result", '{"roots": [{"uri": "file:///srv"}]}')
+    await hub.answer(asked["sampling"], "--text", "Good day")
+    assert (await hub.client.calls.get(call.id)).state == "waiting_input"
+    await hub.answer(asked["elicitation_form"], "--accept", '{"name": "Ada"}')
+    heard = json.loads(await said(hub, call.id))
+    assert heard["state"] == "asked"
+    assert heard["answers"]["form"] == {"action": "accept", "content": {"name": "Ada"}}
+    assert heard["answers"]["sampling"]["content"]["text"] == "Good day"
+    assert heard["answers"]["roots"]["roots"][0]["uri"] == "file:///srv"
+
+
+async def test_a_call_that_only_carries_state_asks_nobody(hub: Any) -> None:
+    call = await start(hub, "state_only", rounds=3)
+    assert await said(hub, call.id) == "called 4 times"
+    assert not await hub.client.inbox.list()
+
+
+async def test_a_refused_question_ends_the_call_and_takes_the_others_back(hub: Any) -> None:
+    call = await start(hub, "three_questions")
+    asked = {each.kind: each for each in await hub.asked(3)}
+    await hub.answer(asked["sampling"], "--error", "not today")
+    assert (await hub.call(call.id)).error.code == "INPUT_REFUSED"
+    assert (await hub.request(asked["roots"].id, state="withdrawn")).reason
+
+
+async def test_a_cancelled_call_takes_its_question_back_and_the_next_call_goes_on(hub: Any) -> None:
+    call = await start(hub, "two_rounds")
+    (asked,) = await hub.asked()
+    assert (await hub.hubbub("calls", "cancel", call.id)).record["state"] == "cancelled"
+    await hub.request(asked.id, state="withdrawn")
+    assert (await hub.client.call_tool("mrtr", "echo", {"text": "on"}))["content"][0]["text"] == "on"

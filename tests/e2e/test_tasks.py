@@ -1,0 +1,145 @@
+"""A server of the first SDK generation that asks by tasks, over stdio and streamable HTTP."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+RELATED = "io.modelcontextprotocol/related-task"
+KINDS = ["elicitation", "sampling"]
+ANSWERS: dict[str, tuple[str, ...]] = {
+    "elicitation": ("--accept", '{"name": "Ada"}'),
+    "sampling": ("--text", "Good day"),
+}
+
+
+@pytest.fixture(params=["stdio", "http"])
+async def hub(
+    request: pytest.FixtureRequest, start_hub: Any, mcp1_python: str, peer_scripts: Path, http_peer: Any
+) -> Any:
+    """A hub with the asking server."""
+    script = str(peer_scripts / "tasks_server.py")
+    if request.param == "stdio":
+        server: dict[str, Any] = {"command": mcp1_python, "args": [script, "stdio"]}
+    else:
+        server = {"url": f"{http_peer([mcp1_python, script, 'http']).url}/mcp"}
+    hub = await start_hub({"tasks": server})
+    await hub.connected("tasks")
+    return hub
+
+
+async def start(hub: Any, tool: str, **arguments: Any) -> Any:
+    return await hub.client.start("tasks", "tools/call", {"name": tool, "arguments": arguments})
+
+
+async def report(hub: Any, call_id: str) -> Any:
+    call = await hub.call(call_id)
+    assert call.state == "completed", call.error
+    return parsed(call.result)
+
+
+def parsed(result: Any) -> Any:
+    assert not result.get("isError"), result
+    return json.loads(result["content"][0]["text"])
+
+
+def holds(result: Any, kind: str) -> None:
+    """The answer that `ANSWERS` gives has arrived."""
+    if kind == "elicitation":
+        assert (result["action"], result["content"]) == ("accept", {"name": "Ada"})
+    else:
+        assert (result["role"], result["content"]) == ("assistant", {"type": "text", "text": "Good day"})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_sdk_polls_until_a_person_has_answered(hub: Any, kind: str) -> None:
+    call = await start(hub, "sdk", kind=kind)
+    (asked,) = await hub.asked()
+    task = (await hub.hubbub("tasks", "get", asked.task_id)).record
+    assert (task["role"], task["status"], task["call_id"]) == ("receiver", "working", call.id)
+    await hub.answer(asked, *ANSWERS[kind])
+    holds(await report(hub, call.id), kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_task_works_while_a_person_is_asked_and_keeps_its_result(hub: Any, kind: str) -> None:
+    call = await start(hub, "poll", kind=kind)
+    (asked,) = await hub.asked()
+    await hub.answer(asked, *ANSWERS[kind])
+    seen = await report(hub, call.id)
+    created = seen["created"]["task"]
+    assert (created["taskId"], created["status"], created["ttl"]) == (asked.task_id, "working", 600_000)
+    assert {step["status"] for step in seen["seen"]} <= {"working", "completed"}
+    assert seen["seen"][-1]["status"] == "completed"
+    assert seen["results"][0] == seen["results"][1]
+    assert seen["results"][0]["_meta"][RELATED] == {"taskId": asked.task_id}
+    holds(seen["results"][0], kind)
+    assert (await hub.request(asked.id, delivery="delivered")).state == "answered"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_waiting_result_blocks_neither_get_nor_list(hub: Any, kind: str) -> None:
+    call = await start(hub, "blocked_result", kind=kind)
+    (asked,) = await hub.asked()
+    # `list` is in the report before the result only if it was answered while the result waited for this.
+    await hub.answer(asked, *ANSWERS[kind])
+    seen = await report(hub, call.id)
+    holds(seen["result"], kind)
+    assert seen["get"]["taskId"] == asked.task_id
+    assert "_meta" not in seen["get"]
+    assert [task["taskId"] for task in seen["list"]["tasks"]] == [asked.task_id]
+    assert seen["after"]["status"] == "completed"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_server_cancels_its_task_while_it_waits_for_the_result(hub: Any, kind: str) -> None:
+    call = await start(hub, "cancel_blocked", kind=kind)
+    seen = await report(hub, call.id)
+    assert seen["cancel"]["status"] == "cancelled"
+    assert seen["get"]["status"] == "cancelled"
+    assert seen["result"]["error"] == -32800
+    assert seen["again"]["error"] == -32602
+    (asked,) = await hub.client.inbox.list(call_id=call.id)
+    assert (await hub.request(asked.id, state="withdrawn")).reason
+    refused = await hub.hubbub("inbox", "answer", asked.id, *ANSWERS[kind])
+    assert (refused.status, refused.error["code"]) == (1, "FAILED_PRECONDITION")
+
+
+async def test_the_operator_lists_reads_and_cancels_tasks(hub: Any) -> None:
+    """The command line's `tasks`, and what the server sees of it."""
+    watching = await hub.start_hubbub("tasks", "watch", "--server", "tasks", "--role", "receiver")
+    assert (await watching.next())["type"] == "synced"
+    kept, dropped = [parsed(await hub.client.call_tool("tasks", "start", {"kind": k})) for k in KINDS]
+    kept, dropped = kept["task"]["taskId"], dropped["task"]["taskId"]
+    listed = (await hub.hubbub("tasks", "list", "--server", "tasks", "--role", "receiver")).lines
+    assert [task["id"] for task in listed] == [dropped, kept]
+    early = await hub.hubbub("tasks", "result", kept)
+    assert (early.status, early.error["reason"]) == (1, "TASK_NOT_FINISHED")
+    assert (await hub.hubbub("tasks", "cancel", dropped)).record["status"] == "cancelled"
+    await hub.watched(hub.client.inbox.watch(states=["withdrawn"]), lambda r: r.task_id == dropped)
+    (asked,) = await hub.asked()
+    assert asked.task_id == kept
+    await hub.answer(asked, "--decline")
+    assert (await hub.hubbub("tasks", "result", kept)).record["action"] == "decline"
+    again = await hub.hubbub("tasks", "cancel", kept)
+    assert (again.status, again.error["reason"]) == (1, "TASK_FINISHED")
+    told = parsed(await hub.client.call_tool("tasks", "told"))
+    assert {(s["taskId"], s["status"]) for s in told["statuses"]} >= {(dropped, "cancelled"), (kept, "completed")}
+    assert parsed(await hub.client.call_tool("tasks", "fetch", {"task_id": dropped}))["get"]["status"] == "cancelled"
+    seen = await watching.until(lambda e: (e["record"]["id"], e["record"]["status"]) == (kept, "completed"))
+    assert {"type", "resume_token", "record"} == set(seen[-1])
+    assert await watching.interrupt() == 0
+    unknown = await hub.hubbub("tasks", "get", "nope")
+    assert (unknown.status, unknown.error["code"]) == (1, "NOT_FOUND")
+
+
+async def test_a_refused_sampling_fails_its_task(hub: Any) -> None:
+    call = await start(hub, "poll", kind="sampling")
+    (asked,) = await hub.asked()
+    await hub.answer(asked, "--error", "not today")
+    seen = await report(hub, call.id)
+    assert seen["seen"][-1]["status"] == "failed"
+    assert seen["results"][0] == {"error": -1, "message": "not today"}
+    failed = await hub.hubbub("tasks", "result", asked.task_id)
+    assert (failed.status, failed.error["reason"]) == (1, "TASK_FAILED")
