@@ -83,7 +83,6 @@ class ServerLink:
         except Exception as exc:  # noqa: BLE001 - whatever a transport raises is why the connection went
             self._lose(faults.of_exception(exc))
         finally:
-            self._lose(faults.fault("CONNECTION_LOST", "it was closed"))
             self._reception.close()
             self._closed.set()
 
@@ -102,6 +101,7 @@ class ServerLink:
         self._closing.set()
         if not self._ready.is_set():
             self._holding.cancel()
+        self._lose(faults.fault("CONNECTION_LOST", "it was closed"))
         with anyio.CancelScope(shield=True):
             await self._closed.wait()
 
