@@ -1,0 +1,104 @@
+"""Calls through a hub against the same calls by an SDK client that is connected to the server itself."""
+
+import statistics
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import mcp
+from mcp.client.stdio import StdioServerParameters
+from measure import Series, in_turns
+from processes import HubProcess, http_server, hub, stdio_server
+
+TEXT = "x" * 100
+MAX_IN_FLIGHT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One row. `rate_ratio` is the middle one of the rounds' own, each of two measurements next to each other."""
+
+    server: str
+    in_flight: int
+    direct_median_ms: float
+    hub_median_ms: float
+    direct_p95_ms: float
+    hub_p95_ms: float
+    direct_rate: float
+    hub_rate: float
+    rate_ratio: float
+    hub_cpu_ms: float
+
+    @property
+    def added_ms(self) -> float:
+        """What the hub adds at the median."""
+        return self.hub_median_ms - self.direct_median_ms
+
+    def to_json(self) -> dict[str, Any]:
+        """All figures."""
+        return asdict(self) | {"added_ms": self.added_ms}
+
+
+@asynccontextmanager
+async def _servers() -> AsyncGenerator[dict[str, dict[str, Any]]]:
+    async with http_server("light_http.py") as light, http_server("sdk.py", "http") as sdk:
+        found = {
+            "stdio-light": stdio_server("light_stdio.py"),
+            "http-light": {"url": light},
+            "stdio-sdk": stdio_server("sdk.py", "stdio"),
+            "http-sdk": {"url": sdk},
+        }
+        yield {name: {**options, "max_in_flight": MAX_IN_FLIGHT} for name, options in found.items()}
+
+
+async def compare(directory: Path, *, only: str, rounds: int, calls: int) -> AsyncGenerator[Compared]:
+    """A row for each server whose name contains `only`, with 1 and with 32 calls in flight."""
+    async with _servers() as servers, hub(servers, directory) as running:
+        for name, options in servers.items():
+            if only in name:
+                async with AsyncExitStack() as stack:
+                    direct = await stack.enter_async_context(mcp.Client(_direct(options)))
+                    for in_flight in (1, 32):
+                        yield await _row(running, direct, name, in_flight, rounds, calls)
+
+
+def _direct(options: Mapping[str, Any]) -> StdioServerParameters | str:
+    return options["url"] if "url" in options else StdioServerParameters(**_command(options))
+
+
+def _command(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: options[name] for name in ("command", "args")}
+
+
+async def _row(running: HubProcess, direct: mcp.Client, name: str, in_flight: int, rounds: int, calls: int) -> Compared:
+    cpu_s, calls_measured = 0.0, 0
+
+    async def straight() -> None:
+        result = await direct.call_tool("echo", {"text": TEXT})
+        assert not result.is_error
+
+    async def through() -> None:
+        result = await running.client.call_tool(name, "echo", {"text": TEXT})
+        assert result["content"][0]["text"] == TEXT
+
+    before_s = running.cpu_s()
+    one, other = await in_turns([straight, through], rounds=rounds, calls=calls, in_flight=in_flight)
+    cpu_s, calls_measured = running.cpu_s() - before_s, rounds * calls + max(calls // 4, in_flight)
+    return Compared(
+        server=name,
+        in_flight=in_flight,
+        direct_median_ms=one.median_ms,
+        hub_median_ms=other.median_ms,
+        direct_p95_ms=one.p95_ms,
+        hub_p95_ms=other.p95_ms,
+        direct_rate=one.rate,
+        hub_rate=other.rate,
+        rate_ratio=_ratio(one, other),
+        hub_cpu_ms=cpu_s / calls_measured * 1000,
+    )
+
+
+def _ratio(direct: Series, through: Series) -> float:
+    return statistics.median(b / a for a, b in zip(direct.rates, through.rates, strict=True))

@@ -1,0 +1,112 @@
+"""The processes of a measurement: a real hub, HTTP servers, and what the system says of them."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+import hubbub_client
+
+HERE = Path(__file__).resolve().parent
+START_LIMIT_S = 30
+STOP_LIMIT_S = 10
+TICKS = os.sysconf("SC_CLK_TCK")
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class HubProcess:
+    """A running hub, all of whose servers are connected."""
+
+    pid: int
+    data_dir: Path
+    client: hubbub_client.Hub
+
+    def cpu_s(self) -> float:
+        """Processor time that the hub's own process has taken; its servers are other processes."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(") ")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    def rss_mib(self) -> float:
+        """Resident memory."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / MIB
+
+
+def stdio_server(name: str, *args: str) -> dict[str, Any]:
+    """The configuration of one of our servers over stdio."""
+    return {"command": sys.executable, "args": [str(HERE / "servers" / name), *args]}
+
+
+@asynccontextmanager
+async def http_server(name: str, *args: str) -> AsyncGenerator[str]:
+    """One of our servers over HTTP, running; its URL."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, str(HERE / "servers" / name), *args]
+    async with _ended_after(
+        await anyio.open_process(
+            command, stdin=subprocess.DEVNULL, stdout=None, stderr=None, env=os.environ | {"PORT": str(port)}
+        )
+    ):
+        with anyio.fail_after(START_LIMIT_S):
+            while not await _listens(port):
+                await anyio.sleep(0.05)
+        yield f"http://127.0.0.1:{port}/mcp"
+
+
+@asynccontextmanager
+async def hub(
+    servers: Mapping[str, Mapping[str, Any]], directory: Path, command: Sequence[str | Path] | None = None
+) -> AsyncGenerator[HubProcess]:
+    """A hub with these servers, as its own process, through the client library. `command` stands in for hubbubd."""
+    config, data_dir = directory / "hubbub.json", directory / "hub"
+    config.write_text(json.dumps({"servers": servers}))
+    options = ["--config", config, "--data-dir", data_dir, "--listen", "127.0.0.1:0"]
+    process = await anyio.open_process(
+        [*(command or [sys.executable, "-m", "hubbubd"]), *options],
+        stdin=subprocess.DEVNULL,
+        stderr=None,
+        env=os.environ | {"HUBBUBD_LOG_LEVEL": "warning"},
+    )
+    async with _ended_after(process):
+        assert process.stdout is not None
+        with anyio.fail_after(START_LIMIT_S):
+            ready = json.loads(await process.stdout.receive())
+        async with hubbub_client.connect(data_dir=data_dir) as client:
+            with anyio.fail_after(START_LIMIT_S):
+                while any(server.state != "connected" for server in await client.servers.list()):
+                    await anyio.sleep(0.05)
+            yield HubProcess(ready["pid"], data_dir, client)
+
+
+@asynccontextmanager
+async def _ended_after(process: anyio.abc.Process) -> AsyncGenerator[None]:
+    try:
+        yield
+    finally:
+        with anyio.CancelScope(shield=True):
+            if process.returncode is None:
+                process.terminate()
+            with anyio.move_on_after(STOP_LIMIT_S):
+                await process.wait()
+            if process.returncode is None:
+                process.kill()
+            await process.aclose()
+
+
+async def _listens(port: int) -> bool:
+    try:
+        async with await anyio.connect_tcp("127.0.0.1", port):
+            return True
+    except OSError:
+        return False

@@ -1,0 +1,113 @@
+"""What the hub costs, measured here and now: tables on stdout, and every figure in a file with --json.
+
+README.md beside this file says what each figure means.
+"""
+
+import argparse
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import upkeep
+from calls import Compared, compare
+from questions import Answered, ask
+from rich.console import Console
+from rich.table import Table
+
+PARTS = ("calls", "questions", "loop", "store")
+QUICK = 4
+
+console = Console()
+
+
+async def main(options: argparse.Namespace) -> None:
+    """Measures the parts that were asked for, one after the other."""
+    less = QUICK if options.quick else 1
+    found: dict[str, list[dict[str, Any]]] = {}
+    with tempfile.TemporaryDirectory(prefix="hubbub-bench-") as folder:
+        for part in options.parts or PARTS:
+            directory = Path(folder) / part
+            (directory / "idle").mkdir(parents=True)
+            rows: Sequence[Any]
+            match part:
+                case "calls":
+                    rows = await _calls(directory, options.servers, less)
+                case "questions":
+                    rows = await ask(directory, rounds=3, questions=100 // less)
+                    _show_questions(rows)
+                case "loop":
+                    rows = await upkeep.loop(directory, calls=8000 // less, idle_s=20 / less)
+                    _show_figures("The loop", rows)
+                case _:
+                    rows = await upkeep.store(directory, commits=200 // less, calls=10_000 // less)
+                    _show_figures("The store", rows)
+            found[part] = [row.to_json() for row in rows]
+    if options.json:
+        machine = {"processors": os.cpu_count(), "python": platform.python_version(), "system": platform.system()}
+        options.json.write_text(json.dumps({"machine": machine, **found}, indent=2) + "\n")
+
+
+async def _calls(directory: Path, servers: str, less: int) -> list[Compared]:
+    rows: list[Compared] = []
+    table = _table(
+        "Calls", "server", "in flight", "throughput", "added", "direct", "p95", "hub", "p95", "direct", "hub"
+    )
+    table.add_column("hub's CPU")
+    with console.status("calls"):
+        async for row in compare(directory, only=servers, rounds=8, calls=400 // less):
+            rows.append(row)
+            table.add_row(
+                row.server,
+                str(row.in_flight),
+                f"{row.rate_ratio:.2f} x",
+                f"{row.added_ms:+.2f} ms",
+                f"{row.direct_median_ms:.2f} ms",
+                f"{row.direct_p95_ms:.2f} ms",
+                f"{row.hub_median_ms:.2f} ms",
+                f"{row.hub_p95_ms:.2f} ms",
+                f"{row.direct_rate:.0f} /s",
+                f"{row.hub_rate:.0f} /s",
+                f"{row.hub_cpu_ms:.2f} ms",
+            )
+    console.print(table)
+    return rows
+
+
+def _show_questions(rows: Sequence[Answered]) -> None:
+    table = _table("From a server's question to its answer", "watchers", "median", "p95", "hub's CPU")
+    for row in rows:
+        table.add_row(str(row.watchers), f"{row.median_ms:.2f} ms", f"{row.p95_ms:.2f} ms", f"{row.hub_cpu_ms:.2f} ms")
+    console.print(table)
+
+
+def _show_figures(title: str, rows: Sequence[upkeep.Figure]) -> None:
+    table = _table(title, "", "")
+    for row in rows:
+        table.add_row(row.name, f"{row.value:.2f} {row.unit}")
+    console.print(table)
+
+
+def _table(title: str, first: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    table.add_column(first)
+    for column in columns:
+        table.add_column(column, justify="right")
+    return table
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measures what the hub costs.")
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="what to measure; everything if none is named")
+    parser.add_argument("--servers", default="", metavar="PART", help="only servers whose name contains this")
+    parser.add_argument("--quick", action="store_true", help="a quarter of the work, with figures to match")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write every figure")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    anyio.run(main, _options())

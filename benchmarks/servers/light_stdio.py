@@ -1,0 +1,68 @@
+"""A stdio server that costs next to nothing, so that what is measured is the way to it.
+
+`echo` returns its text; `ask` asks a form question and returns how many seconds its answer took.
+"""
+
+import sys
+from time import perf_counter
+from typing import Any
+
+import orjson
+
+TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ("echo", "ask")]
+FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+
+
+def send(**message: Any) -> None:
+    """Writes one message."""
+    sys.stdout.buffer.write(orjson.dumps({"jsonrpc": "2.0", **message}) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def text(value: str) -> dict[str, Any]:
+    """The result of a tool that returns a text."""
+    return {"content": [{"type": "text", "text": value}]}
+
+
+def result_of(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+    """The result of a request that is answered at once."""
+    match method:
+        case "initialize":
+            return {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "light", "version": "1"},
+            }
+        case "ping":
+            return {}
+        case "tools/list":
+            return {"tools": TOOLS}
+        case "tools/call":
+            return text(params["arguments"].get("text", ""))
+        case _:
+            return None
+
+
+def main() -> None:
+    """Serves until stdin ends."""
+    asked: dict[str, tuple[int, float]] = {}
+    for line in sys.stdin.buffer:
+        message = orjson.loads(line)
+        method, request_id = message.get("method"), message.get("id")
+        if method is None:
+            call_id, since = asked.pop(request_id)
+            send(id=call_id, result=text(repr(perf_counter() - since)))
+        elif request_id is None:
+            continue
+        elif method == "tools/call" and message["params"]["name"] == "ask":
+            asked[f"ask-{request_id}"] = request_id, perf_counter()
+            params = {"mode": "form", "message": "Who are you?", "requestedSchema": FORM}
+            send(id=f"ask-{request_id}", method="elicitation/create", params=params)
+        elif (result := result_of(method, message.get("params", {}))) is not None:
+            send(id=request_id, result=result)
+        else:
+            send(id=request_id, error={"code": -32601, "message": "Method not found"})
+
+
+if __name__ == "__main__":
+    main()

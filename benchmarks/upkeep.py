@@ -1,0 +1,113 @@
+"""What the hub costs beside calls: its loop under load, an idle minute, memory, and the store."""
+
+import json
+import os
+import signal
+import statistics
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any
+from unittest import mock
+
+import anyio
+from measure import Series, percentile
+from processes import HERE, hub, stdio_server
+
+from hubbubd.core.calls import Call, complete, move
+from hubbubd.runtime.ledger import Change, Ledger, Table
+from hubbubd.store.sqlite import SqliteStore
+
+BATCH = 50
+"""Calls that end while a write-behind waits for company, at a thousand a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure of its own."""
+
+    name: str
+    value: float
+    unit: str
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it."""
+        return asdict(self)
+
+
+async def loop(directory: Path, *, calls: int, idle_s: float) -> list[Figure]:
+    """How long the hub's loop was kept from its work with 32 calls in flight, and what it takes when idle."""
+    probe = directory / "probe.json"
+    servers: Mapping[str, Any] = {f"light-{n}": stdio_server("light_stdio.py") | {"max_in_flight": 8} for n in range(4)}
+    with mock.patch.dict(os.environ, {"HUBBUB_PROBE": str(probe)}):
+        async with hub(servers, directory, [sys.executable, HERE / "probed_hub.py"]) as running:
+            turns = 0
+
+            async def work() -> None:
+                nonlocal turns
+                turns += 1
+                await running.client.call_tool(f"light-{turns % 4}", "echo", {"text": "x" * 100})
+
+            await Series().round(work, calls // 4, 32)
+            os.kill(running.pid, signal.SIGUSR1)
+            await Series().round(work, calls, 32)
+    found = json.loads(probe.read_text())
+    async with hub(servers, directory / "idle") as running:
+        await anyio.sleep(1)
+        before_s = running.cpu_s()
+        await anyio.sleep(idle_s)
+        idle = (running.cpu_s() - before_s) / idle_s * 100
+        rss_mib = running.rss_mib()
+    return [
+        Figure("loop kept busy by one turn, longest", max(found["busy_s"]) * 1000, "ms"),
+        Figure("loop kept busy by one turn, p99", percentile(found["busy_s"], 0.99) * 1000, "ms"),
+        Figure("loop late, p99", percentile(found["late_s"], 0.99) * 1000, "ms"),
+        Figure("processor of an idle hub with 4 servers", idle, "%"),
+        Figure("memory of an idle hub with 4 servers", rss_mib, "MiB"),
+    ]
+
+
+async def store(directory: Path, *, commits: int, calls: int) -> list[Figure]:
+    """What it takes to write a record at once, and the records of calls a moment later."""
+    path = directory / "store.db"
+    opened = await SqliteStore.open(path)
+    table = Table("call", Call)
+    ledger = Ledger(opened, max_watchers=1)
+    await ledger.load(table)
+    durable_s: list[float] = []
+    for number in range(commits):
+        began = perf_counter()
+        await ledger.commit([table.change(f"durable-{number}", _call(f"durable-{number}"))])
+        durable_s.append(perf_counter() - began)
+    before_bytes, before_s = (await opened.stats()).size_bytes, process_time()
+    for number in range(calls):
+        call = _call(f"call-{number}")
+        sent = move(call, call.state.IN_PROGRESS, 1.0)
+        for state in (call, sent, complete(sent, call.params, 2.0)):
+            ledger.later(Change(table, call.id, state))
+        if number % BATCH == 0:
+            await ledger.flush()
+    await ledger.flush()
+    spent_s, written = process_time() - before_s, (await opened.stats()).size_bytes - before_bytes
+    await opened.close()
+    return [
+        Figure("commit of one record, median", statistics.median(durable_s) * 1000, "ms"),
+        Figure("processor for the record of a call, written behind", spent_s / calls * 1000, "ms"),
+        Figure("disk for the record of a call", written / calls, "bytes"),
+    ]
+
+
+def _call(call_id: str) -> Call:
+    return Call(
+        id=call_id,
+        server="light",
+        method="tools/call",
+        params=b'{"name":"echo","arguments":{"text":"' + b"x" * 100 + b'"}}',
+        principal="local",
+        detached=False,
+        timeout_s=60,
+        max_s=300,
+        created_at=0.0,
+    )
