@@ -19,7 +19,7 @@ from hubbub.v1 import (
     task_pb2_grpc,
 )
 from hubbub_client.discovery import Endpoint, discover
-from hubbub_client.errors import HubbubError, Unauthenticated, Unavailable, from_rpc
+from hubbub_client.errors import Unauthenticated, Unavailable, from_rpc
 
 if TYPE_CHECKING:
     from hubbub.v1.admin_pb2_grpc import AdminServiceAsyncStub
@@ -78,7 +78,7 @@ class Link:
         self._where = (address, token, data_dir)
         self._name = name
         self._connect_timeout_s = connect_timeout_s
-        self.silence_s = silence_s
+        self._silence_s = silence_s
         self._endpoint: Endpoint | None = None
         self._channel: aio.Channel | None = None
         self._stubs: Stubs | None = None
@@ -93,10 +93,12 @@ class Link:
 
     async def ready(self) -> Stubs:
         """The services, connected. Raises Unavailable after `connect_timeout_s` without a hub."""
+        if not _is_ready(self._channel):
+            with anyio.move_on_after(self._connect_timeout_s):
+                async with self._lock:
+                    await self._connect()
         if self._stubs is None or not _is_ready(self._channel):
-            async with self._lock:
-                await self._connect()
-        assert self._stubs is not None
+            raise self._unreachable()
         return self._stubs
 
     async def refresh(self) -> bool:
@@ -136,7 +138,7 @@ class Link:
         stream = method(stubs)(request, metadata=self._metadata())
         try:
             while True:
-                with anyio.fail_after(self.silence_s):
+                with anyio.fail_after(self._silence_s):
                     response = await stream.read()
                 if response is EOF:
                     return
@@ -144,7 +146,7 @@ class Link:
         except aio.AioRpcError as failure:
             raise from_rpc(failure) from None
         except TimeoutError:
-            raise Unavailable(f"the hub sent nothing for {self.silence_s:g} s", reason="HUB_SILENT") from None
+            raise Unavailable(f"the hub sent nothing for {self._silence_s:g} s", reason="HUB_SILENT") from None
         finally:
             stream.cancel()
 
@@ -155,17 +157,11 @@ class Link:
         return False
 
     async def _connect(self) -> None:
-        problem: HubbubError | None = None
-        with anyio.move_on_after(self._connect_timeout_s):
-            while True:
-                try:
-                    await self.refresh()
-                    problem = None
-                except Unavailable as missing:
-                    problem = missing
-                if await self._opened():
-                    return
-        raise problem or self._unreachable()
+        """Looks for the hub until it is there."""
+        while True:
+            await self.moved()
+            if await self._opened():
+                return
 
     async def _opened(self) -> bool:
         """Whether the channel is open within LOOK_AGAIN_S."""
@@ -176,18 +172,23 @@ class Link:
         return _is_ready(self._channel)
 
     def _unreachable(self) -> Unavailable:
-        assert self._endpoint is not None
+        try:
+            endpoint = discover(*self._where)
+        except Unavailable as nowhere:
+            return nowhere
         return Unavailable(
-            f"no hub answers at {self._endpoint.address} ({self._endpoint.source}); is hubbubd running?",
+            f"no hub answers at {endpoint.address} ({endpoint.source}); is hubbubd running?",
             reason="HUB_UNREACHABLE",
-            metadata={"address": self._endpoint.address},
+            metadata={"address": endpoint.address},
         )
 
-    def _metadata(self) -> tuple[tuple[str, str], ...]:
-        token = self._endpoint.token if self._endpoint else None
-        return (("authorization", f"Bearer {token}"),) * bool(token) + (("hubbub-as", self._name or ""),) * bool(
-            self._name
-        )
+    def _metadata(self) -> list[tuple[str, str]]:
+        metadata: list[tuple[str, str]] = []
+        if self._endpoint and self._endpoint.token:
+            metadata.append(("authorization", f"Bearer {self._endpoint.token}"))
+        if self._name:
+            metadata.append(("hubbub-as", self._name))
+        return metadata
 
 
 def _is_ready(channel: aio.Channel | None, connect: bool = False) -> bool:

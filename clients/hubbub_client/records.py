@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, cast
 
@@ -33,6 +33,7 @@ CallState = Literal["queued", "in_progress", "waiting_input", "completed", "fail
 TaskRole = Literal["receiver", "client"]
 TaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled"]
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 CALL_ENDED: frozenset[CallState] = frozenset(("completed", "failed", "cancelled"))
 
 
@@ -317,7 +318,7 @@ def _converter(spec: FieldDescriptor) -> Callable[[Any], Any]:
         case FieldDescriptor.TYPE_MESSAGE:
             assert spec.message_type is not None
             if spec.message_type.full_name == "google.protobuf.Timestamp":
-                return lambda value: value.ToDatetime(tzinfo=UTC)
+                return lambda value: EPOCH + timedelta(seconds=value.seconds, microseconds=value.nanos // 1000)
             kind = RECORDS[spec.message_type.name]
             return lambda value: read(kind, value)
         case _:

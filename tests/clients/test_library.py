@@ -94,6 +94,23 @@ async def test_nobody_there_is_an_error_that_says_where_it_looked(free_port: int
     assert caught.value.reason == "HUB_UNREACHABLE"
 
 
+async def test_many_callers_of_a_dead_hub_wait_no_longer_than_one(hub: Any) -> None:
+    refused: list[str] = []
+    async with connect(data_dir=hub.data_dir, connect_timeout_s=2) as client:
+        await hub.stop()
+
+        async def call() -> None:
+            with pytest.raises(Unavailable) as caught:
+                await client.servers.get("x")
+            refused.append(caught.value.reason)
+
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as group:
+                for _ in range(50):
+                    group.start_soon(call)
+    assert refused == ["HUB_UNREACHABLE"] * 50
+
+
 async def test_a_wrong_token_is_refused_and_not_tried_for_ever(hub: Any) -> None:
     async with connect(hub.address, "wrong") as client:
         with pytest.raises(Unauthenticated):
