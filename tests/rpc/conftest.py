@@ -1,7 +1,9 @@
 """A hub that is served, and a caller with its token."""
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,6 +63,20 @@ def _unpacked(status: Status) -> list[tuple[type[Message], Any]]:
     return found
 
 
+@asynccontextmanager
+async def settled() -> AsyncIterator[None]:
+    """Leaves only when all that was begun inside has ended.
+
+    gRPC learns of the end of a call a moment after its server has stopped, through a queue that all event loops of
+    a process share: a loop closed before that would fail the next test.
+    """
+    before = asyncio.all_tasks()
+    yield
+    with anyio.fail_after(LIMIT_S):
+        while asyncio.all_tasks() - before:
+            await anyio.sleep(0.001)
+
+
 @dataclass
 class Caller:
     """Calls any method of the API by its descriptor, with the right token unless told otherwise."""
@@ -101,7 +117,7 @@ async def hub(tmp_path: Path) -> AsyncIterator[Hub]:
     store = await SqliteStore.open(":memory:")
     away = ServerConfig(name="away", transport="http", url="http://127.0.0.1:9/mcp")
     settings = HubSettings(data_dir=tmp_path, allow_commands=(sys.executable,))
-    async with Hub.open(store, McpConnector(), {"away": away}, settings) as hub:
+    async with settled(), Hub.open(store, McpConnector(), {"away": away}, settings) as hub:
         yield hub
     await store.close()
 

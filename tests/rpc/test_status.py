@@ -17,7 +17,7 @@ from hubbubd.rpc import listen, status
 from hubbubd.rpc.methods import generic_handler
 from hubbubd.store import Conflict, StoreUnavailable
 
-from .conftest import Caller, Refusal
+from .conftest import Caller, Refusal, settled
 
 SERVICE = admin_pb2.DESCRIPTOR.services_by_name["AdminService"]
 HEADER_LIMIT = 8 * 1024
@@ -35,15 +35,16 @@ class Failing:
 
 async def told(error: Exception) -> Refusal:
     """What a caller of an RPC that raises this error gets to see."""
-    server = grpc.aio.server()
-    server.add_generic_rpc_handlers([generic_handler(SERVICE, Failing(error), 1024)])
-    address = listen.bind(server, "127.0.0.1:0")
-    await server.start()
-    try:
-        async with grpc.aio.insecure_channel(address) as channel:
-            return await Caller(channel).refused(SERVICE.methods_by_name["GetStatus"], b"")
-    finally:
-        await server.stop(None)
+    async with settled():
+        server = grpc.aio.server()
+        server.add_generic_rpc_handlers([generic_handler(SERVICE, Failing(error), 1024)])
+        address = listen.bind(server, "127.0.0.1:0")
+        await server.start()
+        try:
+            async with grpc.aio.insecure_channel(address) as channel:
+                return await Caller(channel).refused(SERVICE.methods_by_name["GetStatus"], b"")
+        finally:
+            await server.stop(None)
 
 
 def fault(category: Category, code: str = "SOME_CODE", **more: Any) -> UpstreamError:
