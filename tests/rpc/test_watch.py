@@ -34,12 +34,14 @@ async def next_of(call: grpc.aio.UnaryStreamCall[bytes, Response], *kinds: str) 
 
 
 async def test_a_watch_shows_what_there_is_then_says_so_then_tells_changes(hub: Hub, api: Caller) -> None:
+    await hub.servers.disconnect("away")
     call = open_watch(api)
     first = await next_of(call, "upsert", "synced")
     assert first.upsert.name == "away"
+    assert first.upsert.desired_state == server_pb2.DESIRED_STATE_DISCONNECTED
     assert (await next_of(call, "upsert", "synced")).HasField("synced")
-    await hub.servers.disconnect("away")
-    while (changed := (await next_of(call, "upsert")).upsert).desired_state != server_pb2.DESIRED_STATE_DISCONNECTED:
+    await hub.servers.connect("away")
+    while (changed := (await next_of(call, "upsert")).upsert).desired_state != server_pb2.DESIRED_STATE_CONNECTED:
         pass
     assert changed.name == "away"
     call.cancel()
