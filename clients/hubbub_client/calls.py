@@ -59,8 +59,8 @@ class Calls:
             return await self._call(request)
         outcome: Call | HubbubError | None = None
         async with anyio.create_task_group() as group:
-            done = await group.start(self._report, call_id, on_progress, on_pending)
             try:
+                done = await group.start(self._report, call_id, on_progress, on_pending)
                 outcome = await self._call(request)
             except HubbubError as error:
                 outcome = error
@@ -155,10 +155,12 @@ class Calls:
         """Tells what happens to a call until it has ended; started when nothing can be missed any more."""
         ended = anyio.Event()
         told: set[str] = set()
+        started = False
         async with contextlib.aclosing(self.watch(ids=[call_id])) as news:
             async for event in news:
                 match event:
-                    case Synced() if not told and not ended.is_set():
+                    case Synced() if not started:
+                        started = True
                         task_status.started(ended)
                     case Progressed(progress=progress) if on_progress:
                         await on_progress(progress)

@@ -307,6 +307,42 @@ async def test_a_call_reports_its_progress_and_what_it_asks(hub: Any) -> None:
     assert asked == ["r1"]
 
 
+async def test_a_call_that_is_found_again_after_its_end_reports_what_it_asked(hub: Any) -> None:
+    step, ended = call_pb2.WatchCallsResponse, call_pb2.CALL_STATE_COMPLETED
+
+    async def script(_: Any) -> AsyncIterator[Any]:
+        yield step(upsert=call_pb2.Call(id="mine", pending_ids=["r1"], state=ended))
+        yield step(synced=common_pb2.Synced())
+        await anyio.sleep_forever()
+
+    hub.streams["WatchCalls"] = script
+    hub.replies["CallMethod"] = lambda _: call_pb2.CallMethodResponse(call=call_pb2.Call(id="mine", result=b"{}"))
+    asked: list[str] = []
+
+    async def on_pending(id_: str) -> None:
+        asked.append(id_)
+
+    with anyio.fail_after(LIMIT_S):
+        async with connect(data_dir=hub.data_dir) as client:
+            assert await client.call("s", "m", call_id="mine", on_pending=on_pending) == {}
+    assert asked == ["r1"]
+
+
+async def test_a_call_that_may_not_be_watched_raises_the_plain_error(hub: Any, refusal: Any) -> None:
+    async def script(_: Any) -> AsyncIterator[Any]:
+        raise refusal("PERMISSION_DENIED", "NOT_YOURS")
+        yield
+
+    async def ignore(_: str) -> None: ...
+
+    hub.streams["WatchCalls"] = script
+    async with connect(data_dir=hub.data_dir) as client:
+        with anyio.fail_after(LIMIT_S), pytest.raises(HubbubError) as caught:
+            await client.call("s", "m", on_pending=ignore)
+    assert caught.value.reason == "NOT_YOURS"
+    assert not hub.requests("CallMethod")
+
+
 async def test_a_failed_call_that_reports_raises_the_plain_error(hub: Any, refusal: Any) -> None:
     _progressing(hub)
 
