@@ -1,29 +1,45 @@
-"""JSON-RPC under a link. The only module that holds the SDK's dispatcher, whose lifecycle may change within 2.x."""
+"""JSON-RPC under a link. The only module that holds the SDK's dispatcher, whose lifecycle may change within 2.x.
 
+What the server sends goes through that dispatcher, but for responses: the hub's own requests are matched here, for a
+fraction of what a stream, two scopes and a span for each would cost.
+"""
+
+import asyncio
 from collections.abc import Callable, Mapping
 from contextvars import Context
 from itertools import count
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import TaskStatus
-from mcp.shared.dispatcher import CallOptions, DispatchContext
+from mcp.shared.dispatcher import DispatchContext, coerce_request_id
+from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
-from mcp.shared.message import SessionMessage
+from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp.shared.transport_context import TransportContext
 from mcp_types import (
+    CONNECTION_CLOSED,
     PARSE_ERROR,
     ErrorData,
     JSONRPCError,
     JSONRPCNotification,
+    JSONRPCRequest,
     JSONRPCResponse,
+    RequestId,
 )
 
 from hubbubd.upstream.exchange import CALL, EXCHANGE
 from hubbubd.upstream.ports import ProgressUpdate
 from hubbubd.upstream.stdio import BadMessage
 from hubbubd.upstream.streams import Reading, Writing
+
+CANCEL_LIMIT_S: Final = 5.0
+"""Longest wait to tell a server that a request was cancelled."""
+
+CLOSED: Final = ErrorData(code=CONNECTION_CLOSED, message="Connection closed")
+"""What a request gets whose response can no longer come; in the SDK's own words."""
 
 OnProgress = Callable[[ProgressUpdate], None]
 
@@ -54,19 +70,25 @@ class Wire:
         notice: Callable[[str, dict[str, Any], str | None], None],
         unusable: Callable[[Exception, int], None],
     ) -> None:
-        self._inlet = _Inlet(read)
+        self._inlet = _Inlet(read, self._settle, self._end)
+        self._outlet = _Outlet(write, receipts)
         self._serve = serve
         self._notice = notice
         self._unusable = unusable
-        self._tokens = count(1)
+        self._ids = count(1)
+        self._waiting: dict[RequestId, asyncio.Future[dict[str, Any] | ErrorData]] = {}
         self._progress: dict[str, OnProgress] = {}
+        self._ended = False
         self._dispatcher = JSONRPCDispatcher[TransportContext](
-            self._inlet, _Outlet(write, receipts), on_stream_exception=self._on_stream_exception
+            self._inlet, self._outlet, on_stream_exception=self._on_stream_exception
         )
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
         """Receives until the stream ends; what waits for a response then gets CONNECTION_CLOSED."""
-        await self._dispatcher.run(self._on_request, _consumed, self._on_notification, task_status=task_status)
+        try:
+            await self._dispatcher.run(self._on_request, _consumed, self._on_notification, task_status=task_status)
+        finally:
+            self._end()
 
     async def request(
         self,
@@ -78,18 +100,57 @@ class Wire:
         on_progress: OnProgress | None = None,
     ) -> dict[str, Any]:
         """The raw result. Cancelling the wait tells the server, if `cancellable`. Raises MCPError."""
-        options: CallOptions = {"headers": headers, "cancel_on_abandon": cancellable}
-        if on_progress is None:
-            return await self._dispatcher.send_raw_request(method, params, options)
-        # The SDK would spawn a task per update, which loses their order.
-        token = f"hub-{next(self._tokens)}"
-        self._progress[token] = on_progress
-        given = params or {}
-        meta: dict[str, Any] = {**(given.get("_meta") or {}), "progressToken": token}
+        request_id = next(self._ids)
+        token = f"hub-{request_id}"
+        if on_progress is not None:
+            given = params or {}
+            params = {**given, "_meta": {**(given.get("_meta") or {}), "progressToken": token}}
+            self._progress[token] = on_progress
         try:
-            return await self._dispatcher.send_raw_request(method, {**given, "_meta": meta}, options)
+            outcome = await self._exchange(request_id, method, params, headers, cancellable)
         finally:
-            del self._progress[token]
+            self._progress.pop(token, None)
+        if isinstance(outcome, ErrorData):
+            raise MCPError(outcome.code, outcome.message, outcome.data)
+        return outcome
+
+    async def _exchange(
+        self, request_id: int, method: str, params: dict[str, Any] | None, headers: dict[str, str], cancellable: bool
+    ) -> dict[str, Any] | ErrorData:
+        if self._ended:
+            return CLOSED
+        fields = {"params": params} if params else {}  # an explicit null is not JSON-RPC
+        message = JSONRPCRequest(jsonrpc="2.0", id=request_id, method=method, **fields)
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        response = self._waiting[request_id] = asyncio.get_running_loop().create_future()
+        try:
+            await self._outlet.send(
+                SessionMessage(message, ClientMessageMetadata(headers=headers) if headers else None)
+            )
+            return await response
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return CLOSED
+        except anyio.get_cancelled_exc_class():
+            # Also when the write was interrupted: it may have been delivered, and a server ignores an id it never saw.
+            if cancellable:
+                with anyio.move_on_after(CANCEL_LIMIT_S, shield=True):
+                    reason = {"requestId": request_id, "reason": "caller cancelled"}
+                    await self._dispatcher.notify("notifications/cancelled", reason)
+            raise
+        finally:
+            del self._waiting[request_id]
+
+    def _settle(self, message: JSONRPCResponse | JSONRPCError) -> None:
+        """Hands a response to who waits for it; a late one, or one that answers nothing, is dropped."""
+        response = self._waiting.get(coerce_request_id(message.id)) if message.id is not None else None
+        if response is not None and not response.done():
+            response.set_result(message.result if isinstance(message, JSONRPCResponse) else message.error)
+
+    def _end(self) -> None:
+        self._ended = True
+        for response in self._waiting.values():
+            if not response.done():
+                response.set_result(CLOSED)
 
     async def notify(self, method: str, params: dict[str, Any] | None, headers: dict[str, str]) -> None:
         """Sends a notification; dropped once the connection has gone."""
@@ -141,10 +202,17 @@ def _number(value: object) -> float | None:
 
 
 class _Inlet:
-    """A read stream on which a response that cannot be used becomes an error for the request it answers."""
+    """A read stream that gives responses to `settle` and the rest to its reader; `end` is told when nothing more comes.
 
-    def __init__(self, inner: Reading) -> None:
+    A response that cannot be used becomes an error for the request it answers.
+    """
+
+    def __init__(
+        self, inner: Reading, settle: Callable[[JSONRPCResponse | JSONRPCError], None], end: Callable[[], None]
+    ) -> None:
         self._inner = inner
+        self._settle = settle
+        self._end = end
         self.unusable_run = 0
 
     @property
@@ -153,12 +221,20 @@ class _Inlet:
         return getattr(self._inner, "last_context", None)
 
     async def receive(self) -> SessionMessage | Exception:
-        item = await self._inner.receive()
-        self.unusable_run = self.unusable_run + 1 if isinstance(item, Exception) else 0
-        if isinstance(item, BadMessage) and item.request_id is not None:
-            problem = ErrorData(code=PARSE_ERROR, message=f"Failed to parse the response: {item}")
-            return SessionMessage(JSONRPCError(jsonrpc="2.0", id=item.request_id, error=problem))
-        return item
+        while True:
+            try:
+                item = await self._inner.receive()
+            except anyio.EndOfStream:
+                self._end()
+                raise
+            self.unusable_run = self.unusable_run + 1 if isinstance(item, Exception) else 0
+            if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse | JSONRPCError):
+                self._settle(item.message)
+            elif isinstance(item, BadMessage) and item.request_id is not None:
+                problem = ErrorData(code=PARSE_ERROR, message=f"Failed to parse the response: {item}")
+                self._settle(JSONRPCError(jsonrpc="2.0", id=item.request_id, error=problem))
+            else:
+                return item
 
     async def aclose(self) -> None:
         await self._inner.aclose()
