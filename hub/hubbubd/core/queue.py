@@ -32,6 +32,11 @@ class CallQueue:
         """Those that hold a slot."""
         return frozenset(self._in_flight)
 
+    @property
+    def parked(self) -> frozenset[str]:
+        """Those whose question is open."""
+        return frozenset(self._parked)
+
     def add(self, call_id: str) -> None:
         """Puts a new call at the end. Raises ResourceExhausted (QUEUE_FULL)."""
         if len(self._queued) >= self._max_queued:

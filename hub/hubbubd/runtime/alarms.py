@@ -26,17 +26,20 @@ class Alarms:
 
     def set(self, name: str, at: float | None, action: Callable[[], Awaitable[None]]) -> None:
         """Runs `action` at `at` (seconds since the epoch); None takes the alarm back."""
-        if (timer := self._timers.pop(name, None)) is not None:
-            timer.cancel()
+        self.clear(name)
         if at is not None:
             wait_s = min(max(at - self._clock.now(), 0.0), LONGEST_S)
             self._timers[name] = asyncio.get_running_loop().call_later(wait_s, self._ring, name, at, action)
 
-    def clear(self) -> None:
-        """Takes all alarms back."""
-        for timer in self._timers.values():
+    def clear(self, name: str) -> None:
+        """Takes an alarm back, if there is one."""
+        if (timer := self._timers.pop(name, None)) is not None:
             timer.cancel()
-        self._timers.clear()
+
+    def clear_all(self) -> None:
+        """Takes all alarms back."""
+        for name in list(self._timers):
+            self.clear(name)
 
     def _ring(self, name: str, at: float, action: Callable[[], Awaitable[None]]) -> None:
         del self._timers[name]

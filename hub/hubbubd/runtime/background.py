@@ -1,7 +1,9 @@
 """Work that nobody waits for: it runs as long as the hub, and its failures stay its own."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import anyio
 import structlog
@@ -9,6 +11,7 @@ from anyio.abc import TaskGroup
 from typing_extensions import TypeVarTuple, Unpack
 
 Args = TypeVarTuple("Args")
+R = TypeVar("R")
 
 log = structlog.get_logger(__name__)
 
@@ -32,6 +35,27 @@ class Background:
     def start_soon(self, work: Callable[[Unpack[Args]], Awaitable[object]], *args: *Args) -> None:
         """Starts `work(*args)`."""
         self._tasks.start_soon(self._contained, work, args)
+
+    async def finish(self, work: Callable[[Unpack[Args]], Awaitable[R]], *args: *Args) -> R:
+        """Does `work(*args)` and returns its result; it goes on when the caller is cancelled."""
+        done: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+
+        async def settle() -> None:
+            try:
+                result = await work(*args)
+            except Exception as exc:
+                if done.cancelled():
+                    raise
+                done.set_exception(exc)
+            except BaseException:
+                done.cancel()
+                raise
+            else:
+                if not done.cancelled():
+                    done.set_result(result)
+
+        self._tasks.start_soon(self._contained, settle, ())
+        return await done
 
     async def _contained(self, work: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
         try:

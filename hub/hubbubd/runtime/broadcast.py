@@ -1,17 +1,22 @@
 """Watches: the snapshot of a table, then its changes, for any number of watchers.
 
 A position is a revision of the store. Catching up from one position shows each record's newest state once, in
-revision order; a snapshot is catching up from nothing. The work of a change (matching, building the event, and
-through `WatchEvent.encoded` serialising it) is done once per distinct filter, not per watcher. Each watcher has a
-bounded buffer that keeps the newest event per record; one that still falls behind is closed, and slows nobody.
+revision order; a snapshot is catching up from nothing. A token names a revision only once all changes of that
+revision have been shown; before, it names the one before, and resuming shows some again.
+
+The work of a change (matching, building the event, and through `WatchEvent.encoded` serialising it) is done once per
+distinct filter, not per watcher. Each watcher has a buffer that keeps the newest event per record; one that still
+falls behind is closed, and slows nobody.
 """
 
 import hashlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import zip_longest
 from typing import Generic, Protocol, TypeVar, cast
 
 import anyio
@@ -103,7 +108,12 @@ class _Group(Generic[T]):
     def token(self, revision: int, *, syncing: bool = False) -> str:
         return _Position(self._store_id, self._digest, revision, syncing).encode()
 
+    def concerned(self, before: T | None, after: T | None) -> bool:
+        """Whether a change is news here."""
+        return any(record is not None and self.filter.matches(record) for record in (after, before))
+
     def event(self, revision: int, record_id: str, record: T | None, *, syncing: bool = False) -> WatchEvent[T]:
+        """A record's change for a watcher that has then seen all up to `revision`."""
         token = self.token(revision, syncing=syncing)
         if record is not None and self.filter.matches(record):
             return WatchEvent(EventKind.UPSERT, token, record_id, record)
@@ -117,7 +127,8 @@ class _Group(Generic[T]):
             return "OTHER_FILTER"
         if position.revision > newest:
             return "FUTURE"
-        return "COMPACTED" if position.revision < oldest and not position.syncing else None
+        # Whoever has seen nothing yet misses no deletion.
+        return "COMPACTED" if 0 < position.revision < oldest else None
 
 
 def _stable(chosen: object) -> object:
@@ -189,15 +200,13 @@ class Feed(Generic[T]):
         self._groups: dict[Filter[T], _Group[T]] = {}
         self._closed = False
 
-    def publish(self, revision: int, record_id: str, old: T | None, new: T | None) -> None:
-        """Tells all watchers whom a change concerns."""
+    def publish(self, revision: int, moves: Sequence[tuple[str, T | None, T | None]]) -> None:
+        """Tells all watchers whom the changes of one revision concern: (id, before, after) of each."""
         self._revision = revision
         for group in self._groups.values():
-            concerned = (new is not None and group.filter.matches(new)) or (
-                old is not None and group.filter.matches(old)
-            )
-            if concerned:
-                event = group.event(revision, record_id, new)
+            concerning = [(record_id, new) for record_id, old, new in moves if group.concerned(old, new)]
+            for at, (record_id, new) in enumerate(concerning, 1):
+                event = group.event(revision if at == len(concerning) else revision - 1, record_id, new)
                 for watcher in group.watchers:
                     watcher.push(event)
 
@@ -225,7 +234,7 @@ class Feed(Generic[T]):
             for watcher in group.watchers:
                 watcher.wake.set()
 
-    async def watch(self, chosen: Filter[T], token: str = "") -> AsyncIterator[WatchEvent[T]]:
+    async def watch(self, chosen: Filter[T], token: str = "") -> AsyncGenerator[WatchEvent[T]]:
         """Snapshot, synced and changes; with a valid token only the changes since.
 
         Raises ResourceExhausted (WATCHER_TOO_SLOW, TOO_MANY_WATCHERS) and Unavailable (SHUTTING_DOWN), the
@@ -238,15 +247,16 @@ class Feed(Generic[T]):
         watcher = _Watcher[T]()
         group.watchers.add(watcher)
         try:
-            async for event in self._steps(group, watcher, token):
-                yield event
+            async with aclosing(self._steps(group, watcher, token)) as steps:
+                async for event in steps:
+                    yield event
         finally:
             group.watchers.discard(watcher)
             if not group.watchers:
                 self._groups.pop(chosen, None)
             self._door.leave()
 
-    async def _steps(self, group: _Group[T], watcher: _Watcher[T], token: str) -> AsyncIterator[WatchEvent[T]]:
+    async def _steps(self, group: _Group[T], watcher: _Watcher[T], token: str) -> AsyncGenerator[WatchEvent[T]]:
         position, refused = self._position(group, token)
         if refused:
             yield WatchEvent(EventKind.RESET, group.token(0, syncing=True), reason=refused)
@@ -254,8 +264,10 @@ class Feed(Generic[T]):
         after = position.revision if position else 0
         newest = self._revision
         last = token
-        for revision, record_id, record in list(self._rows.since(after)):
-            event = group.event(revision, record_id, record, syncing=syncing)
+        missed = list(self._rows.since(after))
+        for (revision, record_id, record), following in zip_longest(missed, missed[1:]):
+            complete = following is None or following[0] > revision
+            event = group.event(revision if complete else revision - 1, record_id, record, syncing=syncing)
             if event.kind is EventKind.UPSERT or after:
                 last = event.token
                 yield event

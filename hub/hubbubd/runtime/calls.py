@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-import anyio
 import structlog
 
 from hubbubd import payload
@@ -32,7 +31,7 @@ from hubbubd.runtime.lane import Lane, Live
 from hubbubd.runtime.ledger import Change, History, Ledger, Table
 from hubbubd.runtime.rounds import Rounds
 from hubbubd.store import Conflict
-from hubbubd.upstream.ports import ProgressUpdate
+from hubbubd.upstream.ports import Link, ProgressUpdate
 
 log = structlog.get_logger(__name__)
 
@@ -94,10 +93,11 @@ class Calls:
         lane.ended.update(call.state for call in self._table if call.server == config.name and call.state.ended)
         return lane
 
-    def close_lane(self, server: str, fault: Fault) -> None:
-        """Ends the calls of a server that goes away."""
-        if (lane := self._lanes.pop(server, None)) is not None:
-            lane.stop_all(fault)
+    async def close_lane(self, server: str, fault: Fault) -> None:
+        """Ends the calls of a server that goes away, and returns when they have ended."""
+        lane = self._lanes.pop(server)
+        lane.stop_all(fault)
+        await lane.wait_idle()
 
     def start_up(self) -> None:
         """Ends the calls that a stopped hub left unfinished."""
@@ -147,13 +147,18 @@ class Calls:
         finally:
             live.waiters -= 1
             if not live.waiters and not live.call.detached and not live.ended.is_set():
-                self._lanes[call.server].stop(live, cancelled("its caller hung up"))
+                live.stop(cancelled("its caller hung up"))
         return live.call
 
     async def start(self, spec: CallSpec, principal: str) -> Call:
         """Queues a detached call; once this returns, the hub remembers it. Raises as `call` does."""
         call, live = await self._begin(spec, principal, detached=True)
-        return live.call if live else call
+        if live is None:
+            return call
+        if not live.call.detached:  # it began with a caller who waits for it
+            live.call = replace(live.call, detached=True)
+            await self._ledger.commit([Change(self._table, call.id, live.call)])
+        return live.call
 
     async def cancel(self, call_id: str, *, abort: bool) -> Call:
         """Ends a call; one on the wire only with `abort`. Raises NotFound and FailedPrecondition."""
@@ -163,7 +168,7 @@ class Calls:
             raise FailedPrecondition(f"this call has ended: {call.state}", reason="CALL_FINISHED")
         if live.call.state is CallState.IN_PROGRESS and not abort:
             raise FailedPrecondition("this call is on the wire; abort it to tell the server", reason="CALL_IN_PROGRESS")
-        self._lanes[call.server].stop(live, cancelled("cancelled on request"))
+        live.stop(cancelled("cancelled on request"))
         await live.ended.wait()
         return live.call
 
@@ -172,7 +177,7 @@ class Calls:
         lane = self._lane(server)
         waiting = lane.queued()
         for live in waiting:
-            lane.stop(live, cancelled("the queue was cleared"))
+            live.stop(cancelled("the queue was cleared"))
         for live in waiting:
             await live.ended.wait()
         return len(waiting)
@@ -203,29 +208,48 @@ class Calls:
             max_s=spec.max_s or max(lane.config.call_max_s, spec.timeout_s or 0.0),
             created_at=self._clock.now(),
         )
-        if spec.call_id and (known := self._known(lane, call.id)) is not None:
+        known = self._known(call.id) if spec.call_id else None
+        if known is not None:
             if not known.same_request(call):
                 raise _reused(call)
-            return known, self._live(known)
+            live = self._live(known)
+        else:
+            live = self._enter(lane, call)
+        if live is not None and (detached or known is not None):
+            await live.admitted.wait()
+            if live.refusal is not None:
+                raise live.refusal
+        return live.call if live else known or call, live
+
+    def _enter(self, lane: Lane, call: Call) -> Live:
         if lane.closed:
-            raise FailedPrecondition(f"{spec.server} is disconnected; connect it first", reason="SERVER_NOT_CONNECTED")
+            raise FailedPrecondition(f"{call.server} is disconnected; connect it first", reason="SERVER_NOT_CONNECTED")
         params = payload.loads_object(call.params, "spec.params")
         live = lane.enter(call)
-        try:
-            if detached:
-                await self._ledger.commit([self._table.change(call.id, call)])
-            else:
-                self._record(call)
-        except Conflict:
-            lane.leave(live)
-            raise _reused(call) from None
-        except BaseException:  # cancelled, or the store failed: a call that was not admitted holds no place
-            lane.leave(live)
-            raise
+        if not call.detached:
+            self._record(call)
+        # The hub runs the call, not its caller: one who is cancelled leaves nothing half done.
         self._tasks.start_soon(self._run, lane, live, params)
-        return call, live
+        return live
+
+    async def _admit(self, lane: Lane, live: Live) -> bool:
+        """Makes a detached call durable before it is sent; False when the store does not take it."""
+        if live.call.detached:
+            try:
+                await self._ledger.commit([self._table.change(live.call.id, live.call)])
+            except Conflict:
+                live.refusal = _reused(live.call)
+            except HubError as exc:
+                live.refusal = exc
+        if live.refusal is not None:
+            lane.leave(live, core.fail(live.call, _hub_error(live.refusal), self._clock.now()))
+            live.ended.set()
+        live.admitted.set()
+        return live.refusal is None
 
     async def _run(self, lane: Lane, live: Live, params: dict[str, Any]) -> None:
+        if not await self._admit(lane, live):
+            return
         started = self._clock.now()
         result: dict[str, Any] | None = None
         fault: Fault | None = None
@@ -251,13 +275,9 @@ class Calls:
         """Waits for the turn, sends, and asks for what the server needs, until there is a result."""
         sending = params
         while True:
-            await live.turn.wait()
-            if lane.link is None:  # lost between the turn and now
-                lane.enter_again(live)
-                continue
-            lane.sending(live)
+            link = await lane.turn(live)
             try:
-                result = await self._send(lane, live, sending)
+                result = await self._send(lane, link, live, sending)
             except PeerError:
                 self._rounds.sent(live.call)
                 raise
@@ -265,7 +285,8 @@ class Calls:
                 if exc.reason != "SESSION_LOST" or live.resent:
                     raise
                 live.resent = True
-                lane.attach(None)  # the link is of no use to anybody any more; its successor calls them up
+                if lane.link is link:
+                    lane.attach(None)  # it is of no use to anybody any more; its successor calls them up
                 lane.enter_again(live)
                 continue
             self._rounds.sent(live.call)
@@ -273,29 +294,27 @@ class Calls:
                 return result
             sending = await self._rounds.ask(lane, live, params, result)
 
-    async def _send(self, lane: Lane, live: Live, params: dict[str, Any]) -> dict[str, Any]:
-        assert lane.link is not None
-
+    async def _send(self, lane: Lane, link: Link, live: Live, params: dict[str, Any]) -> dict[str, Any]:
         def on_progress(update: ProgressUpdate) -> None:
             lane.progressed(live)
             if self._table.feed.watched:
                 event = ProgressEvent(live.call.id, update.progress, update.total, update.message)
                 self._table.feed.publish_live(live.call.id, live.call, live.call.id, event)
 
-        return await lane.link.request(live.call.method, params or None, call_id=live.call.id, on_progress=on_progress)
+        return await link.request(live.call.method, params or None, call_id=live.call.id, on_progress=on_progress)
 
     async def _end(self, lane: Lane, live: Live, call: Call) -> None:
-        live.call = call
-        lane.leave(live)
-        if call.detached or call.rounds:
-            # Durable before the answer; if the store fails now, the record follows when it recovers.
-            self._record(call)
-            with anyio.CancelScope(shield=True), suppress(HubError):
-                await self._ledger.commit([Change(self._table, call.id, call)])
-        else:
-            self._record(call)
-        live.ended.set()
-        await self._rounds.call_ended(call)
+        lane.ended[call.state] += 1
+        lane.leave(live, call)
+        self._record(call)
+        try:
+            if call.detached or call.rounds:
+                # Durable before the answer; if the store fails now, the record follows when it recovers.
+                with suppress(HubError):
+                    await self._ledger.commit([Change(self._table, call.id, call)])
+        finally:
+            live.ended.set()
+        self._rounds.call_ended(call)
         if self._history.overflows(len(self._table)):
             self.prune()
 
@@ -308,9 +327,9 @@ class Calls:
             raise NotFound("server", server)
         return lane
 
-    def _known(self, lane: Lane, call_id: str) -> Call | None:
-        live = lane.lives.get(call_id)
-        return live.call if live else self._table.record(call_id)
+    def _known(self, call_id: str) -> Call | None:
+        under_way = (lane.lives[call_id].call for lane in self._lanes.values() if call_id in lane.lives)
+        return next(under_way, None) or self._table.record(call_id)
 
     def _live(self, call: Call) -> Live | None:
         lane = self._lanes.get(call.server)

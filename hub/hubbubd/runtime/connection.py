@@ -1,5 +1,6 @@
 """The shell around one connection's state machine: it waits, opens, pings and closes as the plan says."""
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -52,6 +53,8 @@ class ConnectionShell:
         )
         self._era: Era | None = None
         self._wanted = anyio.Event()
+        self._now = anyio.Event()
+        self._renewed_at = -math.inf
         self._life = anyio.CancelScope()
         self._settled = anyio.Event()
 
@@ -64,6 +67,7 @@ class ConnectionShell:
         """Wants the connection; an attempt begins unless one is under way."""
         self._lane.closed = False
         self._wanted.set()
+        self._now.set()
 
     async def disconnect(self, fault: Fault) -> None:
         """Ends the connection, its attempts and its calls; returns when all is cleaned up."""
@@ -81,7 +85,8 @@ class ConnectionShell:
     async def run(self) -> None:
         """Lives through one wish to be connected after another, for as long as the hub runs."""
         while True:
-            await self._wanted.wait()
+            while not self._wanted.is_set():  # a wish that was taken back has left another event
+                await self._wanted.wait()
             with anyio.CancelScope() as self._life:
                 self._feed(Event.CONNECT)
                 await self._keep_connected()
@@ -99,7 +104,9 @@ class ConnectionShell:
             elif self.connection.next_retry_at is None:
                 self._feed(Event.GIVE_UP)
             else:
-                await anyio.sleep(max(self.connection.next_retry_at - self._clock.now(), 0.0))
+                self._now = anyio.Event()
+                with anyio.move_on_after(max(self.connection.next_retry_at - self._clock.now(), 0.0)):
+                    await self._now.wait()
                 self._feed(Event.RECONNECT)
 
     async def _attempt(self) -> tuple[Event, Fault]:
@@ -111,7 +118,12 @@ class ConnectionShell:
             fault = exc.fault
         except Exception as exc:
             log.exception("opening a connection failed in the hub", server=self.config.name)
-            fault = Fault(code="INTERNAL", category=Category.TRANSPORT, message=f"the hub failed: {type(exc).__name__}")
+            fault = Fault(
+                code="INTERNAL",
+                category=Category.TRANSPORT,
+                message=f"the hub failed: {type(exc).__name__}",
+                retryable=True,
+            )
         if fault.details.get("during") == "probe":
             self._era = Era.HANDSHAKE
         if self.state is State.CONNECTED:
@@ -127,7 +139,8 @@ class ConnectionShell:
 
                 async def until_lost() -> None:
                     fault = await link.wait_lost()
-                    ends.append((_loss(fault), fault))
+                    self._lane.attach(None)  # before the calls on the wire fail and others get their turns
+                    ends.append((self._loss(fault), fault))
                     tasks.cancel_scope.cancel()
 
                 async def until_silent() -> None:
@@ -167,6 +180,12 @@ class ConnectionShell:
                     details={"ping_timeout_s": self.config.ping_timeout_s},
                 )
 
+    def _loss(self, fault: Fault) -> Event:
+        """A lost session is renewed at once, unless it was renewed a moment ago: then it is a connection that flaps."""
+        renewed_at, self._renewed_at = self._renewed_at, self._clock.now()
+        stable = self._renewed_at - renewed_at >= self.config.stable_after_s
+        return Event.SESSION_LOST if fault.code == "SESSION_LOST" and stable else Event.CONNECTION_LOST
+
     def _feed(self, event: Event, *, fault: Fault | None = None) -> None:
         now = self._clock.now()
         jitter = random.random()  # noqa: S311 - spreads retries, guards nothing
@@ -188,10 +207,6 @@ class ConnectionShell:
             code=fault.code if fault else None,
         )
         self._changed()
-
-
-def _loss(fault: Fault) -> Event:
-    return Event.SESSION_LOST if fault.code == "SESSION_LOST" else Event.CONNECTION_LOST
 
 
 def _ended(server: str, fault: Fault | None) -> Fault:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from hubbubd.core.calls import Call, CallState
+from hubbubd.core.catalog import CatalogList, Kind
 from hubbubd.core.inbox import PendingRequest, RequestKind, RequestState
 from hubbubd.core.server import ServerRecord
 from hubbubd.core.tasks import Task, TaskRole, TaskStatus
@@ -83,3 +84,15 @@ class TaskFilter:
             and (self.role is None or record.role is self.role)
             and (not self.statuses or record.status in self.statuses)
         )
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogFilter:
+    """Lists of the catalog for which every condition given holds."""
+
+    server: str = ""
+    kinds: frozenset[Kind] = frozenset()
+
+    def matches(self, record: CatalogList, /) -> bool:
+        """Whether the list is in."""
+        return (not self.server or record.server == self.server) and (not self.kinds or record.kind in self.kinds)

@@ -5,10 +5,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import structlog
 
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.core.calls import Call
+from hubbubd.core.catalog import CatalogEntries, CatalogList
 from hubbubd.core.inbox import Origin, PendingRequest
 from hubbubd.core.server import ServerRecord
 from hubbubd.core.tasks import Task
@@ -16,14 +18,17 @@ from hubbubd.errors import NotFound
 from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import Calls
+from hubbubd.runtime.catalog import Catalog
 from hubbubd.runtime.inbound import PlainRequests
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.ledger import History, Ledger, Table
 from hubbubd.runtime.rounds import Rounds
 from hubbubd.runtime.servers import Rooms, Servers
 from hubbubd.runtime.tasks import Tasks
-from hubbubd.store import Store
+from hubbubd.store import Store, StoreUnavailable
 from hubbubd.upstream.ports import Connector
+
+log = structlog.get_logger(__name__)
 
 SHUTDOWN_S = 15.0
 """How long connections may take to close when the hub stops; a stdio server gets about 5 s of it."""
@@ -33,16 +38,36 @@ PRUNE_S = 600.0
 """How often what has become too old is deleted."""
 
 
+class Tables:
+    """What the hub remembers."""
+
+    def __init__(self) -> None:
+        self.servers = Table("server", ServerRecord)
+        self.requests = Table("request", PendingRequest)
+        self.calls = Table("call", Call)
+        self.tasks = Table("task", Task)
+        self.lists = Table("catalog", CatalogList)
+        self.entries = Table("catalog_entries", CatalogEntries)
+
+
 class Hub:
-    """What the API is about: servers, inbox, calls, tasks."""
+    """What the API is about: servers, inbox, calls, tasks, catalog."""
 
     def __init__(
-        self, ledger: Ledger, clock: Clock, servers: Servers, inbox: Inbox, calls: Calls, tasks: Tasks
+        self,
+        ledger: Ledger,
+        clock: Clock,
+        servers: Servers,
+        inbox: Inbox,
+        calls: Calls,
+        tasks: Tasks,
+        catalog: Catalog,
     ) -> None:
         self.servers = servers
         self.inbox = inbox
         self.calls = calls
         self.tasks = tasks
+        self.catalog = catalog
         self.clock = clock
         self.started_at = clock.now()
         self.store = ledger.store
@@ -58,76 +83,72 @@ class Hub:
         settings: HubSettings,
     ) -> AsyncGenerator["Hub"]:
         """A running hub. It reconnects to what was wanted; leaving the block closes all connections, not the store."""
-        clock = Clock(anyio.current_time)
         ledger = Ledger(store, max_watchers=settings.max_watchers)
-        server_table = Table("server", ServerRecord)
-        request_table = Table("request", PendingRequest)
-        call_table = Table("call", Call)
-        task_table = Table("task", Task)
-        await ledger.load(server_table, request_table, call_table, task_table)
+        tables = Tables()
+        await ledger.load(tables.servers, tables.requests, tables.calls, tables.tasks, tables.lists, tables.entries)
         async with Background.open() as background:
+            clock = Clock(anyio.current_time)
             alarms = Alarms(clock, background)
-
-            def timeout_message(server: str) -> str:
-                try:
-                    return servers.get(server).config.timeout_message
-                except NotFound:
-                    return "Nobody answered in time"
-
-            def notify(server: str, method: str, params: dict[str, Any]) -> None:
-                servers.notify(server, method, params)
-
-            inbox = Inbox(
-                ledger,
-                request_table,
-                clock,
-                alarms,
-                timeout_message,
-                max_open_per_server=settings.open_requests_per_server,
-                history=History(settings.request_history_count, settings.request_history_age_s),
-            )
-            inbox.register(Origin.PLAIN, PlainRequests())
-            rounds = Rounds(inbox, call_table, clock)
-            calls = Calls(
-                ledger,
-                call_table,
-                clock,
-                background,
-                rounds,
-                history=History(settings.call_history_count, settings.call_history_age_s),
-            )
-            tasks = Tasks(
-                ledger,
-                task_table,
-                inbox,
-                clock,
-                alarms,
-                background,
-                notify,
-                max_per_server=settings.receiver_tasks_per_server,
-            )
-            rooms = Rooms(
-                ledger=ledger,
-                clock=clock,
-                alarms=alarms,
-                background=background,
-                connector=connector,
-                inbox=inbox,
-                calls=calls,
-                calls_table=call_table,
-                tasks=tasks,
-            )
-            servers = Servers(rooms, server_table, settings)
-            hub = cls(ledger, clock, servers, inbox, calls, tasks)
-            background.start_soon(ledger.run)
-            background.start_soon(hub._keep_history_short)
-            await hub._take_up()
-            await servers.start(configured)
+            hub = cls._wire(ledger, tables, clock, alarms, background, connector, settings)
             try:
+                await hub._start(configured, background)
                 yield hub
             finally:
                 with anyio.CancelScope(shield=True):
                     await hub._wind_down(alarms)
+
+    @classmethod
+    def _wire(
+        cls,
+        ledger: Ledger,
+        tables: "Tables",
+        clock: Clock,
+        alarms: Alarms,
+        background: Background,
+        connector: Connector,
+        settings: HubSettings,
+    ) -> "Hub":
+        """Makes the rooms; each knows those before it, and what it needs of a later one comes as a function."""
+
+        def timeout_message(server: str) -> str:
+            try:
+                return servers.get(server).config.timeout_message
+            except NotFound:
+                return "Nobody answered in time"
+
+        def notify(server: str, method: str, params: dict[str, Any]) -> None:
+            servers.notify(server, method, params)
+
+        inbox = Inbox(
+            ledger,
+            tables.requests,
+            clock,
+            alarms,
+            timeout_message,
+            max_open_per_server=settings.open_requests_per_server,
+            history=History(settings.request_history_count, settings.request_history_age_s),
+        )
+        inbox.register(Origin.PLAIN, PlainRequests())
+        call_history = History(settings.call_history_count, settings.call_history_age_s)
+        rounds = Rounds(inbox, tables.calls, clock)
+        calls = Calls(ledger, tables.calls, clock, background, rounds, history=call_history)
+        per_server = settings.receiver_tasks_per_server
+        tasks = Tasks(ledger, tables.tasks, inbox, clock, alarms, notify, max_per_server=per_server)
+        catalog = Catalog(ledger, tables.lists, tables.entries, clock, background)
+        rooms = Rooms(
+            ledger=ledger,
+            clock=clock,
+            alarms=alarms,
+            background=background,
+            connector=connector,
+            inbox=inbox,
+            calls=calls,
+            calls_table=tables.calls,
+            tasks=tasks,
+            catalog=catalog,
+        )
+        servers = Servers(rooms, tables.servers, settings)
+        return cls(ledger, clock, servers, inbox, calls, tasks, catalog)
 
     @property
     def healthy(self) -> bool:
@@ -142,24 +163,31 @@ class Hub:
         """Ends all watches, each with its last token; new ones end at once."""
         self._ledger.close_feeds()
 
-    async def _take_up(self) -> None:
+    async def _start(self, configured: Mapping[str, ServerConfig], background: Background) -> None:
         """Goes on from what the store remembers."""
         self.calls.start_up()
         self.tasks.start()
         self.inbox.start()
-        await self.inbox.withdraw_all(
+        await self.inbox.abandon_all(
             {Origin.PLAIN, Origin.ROUNDS}, "the hub was restarted, and the connection it came on is gone"
         )
+        background.start_soon(self._ledger.run)
+        background.start_soon(self._keep_history_short)
+        await self.servers.start(configured)
 
     async def _keep_history_short(self) -> None:
         while True:
             self.calls.prune()
             self.inbox.prune()
+            try:
+                await self._ledger.compact()
+            except StoreUnavailable as exc:
+                log.warning("the store cannot forget what was deleted", error=str(exc))
             await anyio.sleep(PRUNE_S)
 
     async def _wind_down(self, alarms: Alarms) -> None:
         self.end_watches()
         with anyio.move_on_after(SHUTDOWN_S):
             await self.servers.close()
-        alarms.clear()
+        alarms.clear_all()
         await self._ledger.flush()

@@ -6,8 +6,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
 
-import anyio
-
 from hubbubd import payload
 from hubbubd.clock import Clock
 from hubbubd.config import ServerConfig
@@ -16,6 +14,8 @@ from hubbubd.core.inbox import CauseSource, Origin, PendingRequest, RequestKind
 from hubbubd.core.tasks import RELATED_TASK
 from hubbubd.errors import HubError, NotFound
 from hubbubd.runtime.background import Background
+from hubbubd.runtime.catalog import ServerCatalog
+from hubbubd.runtime.events import EventFeed
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.lane import Lane, Live
 from hubbubd.runtime.ledger import Change
@@ -50,6 +50,8 @@ class ServerInbound:
         clock: Clock,
         background: Background,
         on_log: Callable[[str, dict[str, Any]], None],
+        events: EventFeed,
+        catalog: ServerCatalog,
     ) -> None:
         self._config = config
         self._lane = lane
@@ -59,6 +61,8 @@ class ServerInbound:
         self._clock = clock
         self._background = background
         self._on_log = on_log
+        self._events = events
+        self._catalog = catalog
 
     async def on_request(self, request: InboundRequest) -> Reply:
         """Routes what a server asks. Raises ReplyError."""
@@ -67,8 +71,8 @@ class ServerInbound:
         kind = kind_of(request.method, request.params)
         if kind is None:
             raise ReplyError(METHOD_NOT_FOUND, "Method not found")
-        if kind is RequestKind.ROOTS and self._config.roots != "ask":
-            return Reply(result={"roots": list(self._config.roots)})
+        if kind is RequestKind.ROOTS and (roots := self._lane.config.roots) != "ask":
+            return Reply(result={"roots": list(roots)})
         live, source = self._lane.cause(request.call_id)
         try:
             if self._config.receiver_tasks and kind is not RequestKind.ROOTS and "task" in request.params:
@@ -78,25 +82,33 @@ class ServerInbound:
             raise ReplyError(INTERNAL_ERROR, exc.message) from exc
 
     def on_notification(self, method: str, params: dict[str, Any], call_id: str | None) -> None:
-        """Shows log lines of a known call to those who watch it."""
+        """Shows it to those who watch events, and log lines of a known call to those who watch that.
+
+        A list that has changed is fetched.
+        """
+        self._catalog.notice(method)
         if method == "notifications/message":
             live, _ = self._lane.cause(call_id)
             if live is not None:
-                self._on_log(live.call.id, params)
+                call_id = live.call.id
+                self._on_log(call_id, params)
+        self._events.tell(self._config.name, method, params, call_id)
+
+    def on_stderr(self, line: str) -> None:
+        """Shows it to those who watch events and logs."""
+        self._events.stderr(self._config.name, line)
 
     async def _plain(
         self, request: InboundRequest, kind: RequestKind, live: Live | None, source: CauseSource | None
     ) -> Reply:
         pending = self._pending(request, kind, Origin.PLAIN, live, source)
         with self._lane.asked(live, pending.id):
-            await self._inbox.open([pending])
             try:
+                await self._inbox.open([pending])
                 settled = await self._inbox.wait(pending.id)
             except BaseException:
-                reason = "the server withdrew it" if request.withdrawn() else "the connection to the server was lost"
-                with anyio.CancelScope(shield=True):
-                    await self._inbox.withdraw(pending.id, reason)
-                    self._inbox.not_delivered(pending.id, reason)
+                gone = "the server withdrew it" if request.withdrawn() else "the connection to the server was lost"
+                self._inbox.abandon(pending.id, gone)
                 raise
         return self._reply(settled)
 

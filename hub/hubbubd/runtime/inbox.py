@@ -4,7 +4,8 @@ Whoever opens a request registers, by its origin, what else a settlement changes
 """
 
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import anyio
@@ -13,7 +14,7 @@ from hubbubd import payload
 from hubbubd.clock import Clock
 from hubbubd.core import forms
 from hubbubd.core import inbox as core
-from hubbubd.core.inbox import Answer, Origin, PendingRequest, RequestState
+from hubbubd.core.inbox import Answer, Delivery, Origin, PendingRequest, RequestState
 from hubbubd.errors import ResourceExhausted
 from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.broadcast import WatchEvent
@@ -57,6 +58,7 @@ class Inbox:
         self._settlers: dict[Origin, Settler] = {}
         self._waits: dict[str, set[anyio.Event]] = {}
         self._open: dict[str, set[str]] = {}
+        self._opening: Counter[str] = Counter()
         table.follow(self._follow)
 
     def start(self) -> None:
@@ -122,12 +124,17 @@ class Inbox:
 
     async def open(self, requests: Sequence[PendingRequest], also: Sequence[Change[Any]] = ()) -> None:
         """Puts requests into the inbox, together with other changes. Raises ResourceExhausted and Unavailable."""
-        for request in requests:
-            if len(self._open.get(request.server, ())) + len(requests) > self._max_open:
+        servers = Counter(request.server for request in requests)
+        for server, count in servers.items():
+            if len(self._open.get(server, ())) + self._opening[server] + count > self._max_open:
                 raise ResourceExhausted(
-                    f"{request.server} has {self._max_open} open requests already", reason="TOO_MANY_OPEN_REQUESTS"
+                    f"{server} has {self._max_open} open requests already", reason="TOO_MANY_OPEN_REQUESTS"
                 )
-        await self._ledger.commit([*also, *(self._table.change(r.id, r) for r in requests)])
+        self._opening.update(servers)
+        try:
+            await self._ledger.commit([*also, *(self._table.change(r.id, r) for r in requests)])
+        finally:
+            self._opening -= servers  # also forgets the zeros
 
     async def wait(self, request_id: str) -> PendingRequest:
         """Returns the request once it is no longer open."""
@@ -145,20 +152,38 @@ class Inbox:
             await settled.wait()
         finally:
             for request_id in request_ids:
-                self._waits.get(request_id, set[anyio.Event]()).discard(settled)
+                if (waiting := self._waits.get(request_id)) is not None:
+                    waiting.discard(settled)
+                    if not waiting:
+                        del self._waits[request_id]
 
-    async def withdraw(self, request_id: str, reason: str) -> PendingRequest:
-        """Closes a request that nobody can use any more; one that is settled stays as it is."""
-        return await self._change(request_id, lambda r: core.withdraw(r, reason))
+    def abandon(self, request_id: str, reason: str) -> None:
+        """Nobody can use an answer any more: an open request is withdrawn, an answer on its way is not delivered.
 
-    async def withdraw_all(self, origins: set[Origin], reason: str) -> None:
-        """Closes all open requests of some origins."""
-        for request in [r for r in self._table if r.state is RequestState.OPEN and r.origin in origins]:
-            await self.withdraw(request.id, reason)
+        It happens as soon as the store takes it, which nobody needs to wait for.
+        """
 
-    def open_of(self, server: str) -> list[PendingRequest]:
-        """The open requests of a server."""
-        return [self.get(request_id) for request_id in self._open.get(server, ())]
+        async def close() -> None:
+            await self._ledger.transact(lambda: (None, self.withdrawals([request_id], reason)))
+
+        self._alarms.set(f"abandon/{request_id}", self._clock.now(), close)
+
+    async def abandon_all(self, origins: set[Origin], reason: str) -> None:
+        """Does the same for all requests of some origins; returns when it is durable."""
+
+        def plan() -> tuple[None, Sequence[Change[Any]]]:
+            return None, self.withdrawals([r.id for r in self._table if r.origin in origins], reason)
+
+        await self._ledger.transact(plan)
+
+    def withdrawals(self, request_ids: Iterable[str], reason: str) -> list[Change[Any]]:
+        """The changes that close those of the requests that still matter to somebody."""
+        changes: list[Change[Any]] = []
+        for before in filter(None, map(self._table.record, request_ids)):
+            after = core.not_delivered(core.withdraw(before, reason), reason)
+            if after is not before:
+                changes.append(self._table.change(before.id, after))
+        return changes
 
     def delivered(self, request_id: str) -> None:
         """Notes that an answer was handed over."""
@@ -170,7 +195,7 @@ class Inbox:
 
     def prune(self) -> None:
         """Deletes the settled requests that are too many or too old."""
-        settled = (r for r in self._table if r.state is not RequestState.OPEN)
+        settled = (r for r in self._table if r.state is not RequestState.OPEN and r.delivery is not Delivery.PENDING)
         for request in self._history.surplus(settled, lambda r: r.created_at, self._clock.now()):
             self._ledger.later(Change(self._table, request.id, None))
 
@@ -200,6 +225,8 @@ class Inbox:
             self._open.setdefault(after.server, set()).add(after.id)
         elif before is not None and before.state is RequestState.OPEN:
             self._open[after.server].discard(after.id)
+            if not self._open[after.server]:
+                del self._open[after.server]
             for waiting in self._waits.pop(after.id, ()):
                 waiting.set()
             self._settlers[after.origin].settled(after)

@@ -15,23 +15,34 @@ from hubbubd.core.calls import Call, CallClock, CallState
 from hubbubd.core.inbox import CauseSource
 from hubbubd.core.queue import CallQueue
 from hubbubd.core.server import QueueCounts
-from hubbubd.errors import Category, Fault
+from hubbubd.errors import Category, Fault, HubError
 from hubbubd.upstream.ports import Link
 
 
 @dataclass(slots=True, eq=False)
 class Live:
-    """A call under way. `verdict` is why its scope was cancelled; without one it ran out of time."""
+    """A call under way, once `admitted` without a `refusal`.
+
+    `verdict` is why its scope was cancelled; without one it ran out of time.
+    """
 
     call: Call
     clock: CallClock
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     turn: anyio.Event = field(default_factory=anyio.Event)
+    admitted: anyio.Event = field(default_factory=anyio.Event)
     ended: anyio.Event = field(default_factory=anyio.Event)
+    refusal: HubError | None = None
     verdict: Fault | None = None
     questions: int = 0
     waiters: int = 0
     resent: bool = False
+
+    def stop(self, fault: Fault) -> None:
+        """Ends the call with a reason; what is on the wire is cancelled at the server."""
+        if self.verdict is None:
+            self.verdict = fault
+            self.scope.cancel()
 
 
 class Lane:
@@ -78,29 +89,39 @@ class Lane:
 
     def enter_again(self, live: Live) -> None:
         """Queues a call that must be sent once more, at the head."""
-        live.turn = anyio.Event()
-        self._queue.add_first(live.call.id)
+        self._put_first(live)
         self.to(live, core.move(live.call, CallState.QUEUED, self._clock.now()))
         self._next_turns()
 
-    def leave(self, live: Live) -> None:
-        """Forgets a call that has ended, or that was not admitted after all."""
-        self._queue.remove(live.call.id)
-        self.lives.pop(live.call.id, None)
-        if live.call.state.ended:
-            self.ended[live.call.state] += 1
+    def _put_first(self, live: Live) -> None:
+        live.turn = anyio.Event()
+        self._queue.add_first(live.call.id)
+
+    def leave(self, live: Live, ended: Call) -> None:
+        """Forgets a call that has ended."""
+        live.call = ended
+        self._queue.remove(ended.id)
+        del self.lives[ended.id]
         self._next_turns()
 
-    def sending(self, live: Live) -> None:
-        """Notes that a call whose turn has come goes out now."""
+    async def turn(self, live: Live) -> Link:
+        """Waits until it is the call's turn; it goes out now, over the link returned."""
+        while not live.turn.is_set():  # a turn that could not be used any more was taken back, with another event
+            await live.turn.wait()
+        assert self.link is not None, "turns end with the link"
         now = self._clock.now()
         live.clock.restart(now)
         self.time(live)
         self.to(live, core.move(live.call, CallState.IN_PROGRESS, now))
+        return self.link
 
     def attach(self, link: Link | None) -> None:
         """The connection is up with this link, or down with None; calls get their turns while it is up."""
         self.link = link
+        if link is None:
+            for live in reversed(self.lives.values()):
+                if live.turn.is_set() and live.call.state is CallState.QUEUED:  # it has a turn and is not sent yet
+                    self._put_first(live)
         self._next_turns()
 
     def _next_turns(self) -> None:
@@ -137,43 +158,43 @@ class Lane:
     def asked(self, live: Live | None, pending_id: str) -> Generator[None]:
         """While the block is open, a question on the wire waits for a person: its call is parked.
 
-        When the cause is unknown, it may be any of those in flight, so all their clocks stop.
+        When the cause is unknown it may be any call that the server knows of: none of them keeps a slot or loses time.
         """
-        if live is None:
-            with self._held([self.lives[call_id] for call_id in self._queue.in_flight]):
+        lives = [live] if live is not None else [self.lives[call_id] for call_id in self._queue.sent]
+        try:
+            with self._paused(lives) if live is None else self.parked(live, pending_id):
                 yield
-            return
-        with self.parked(live, pending_id):
-            yield
-        if not live.questions and live.call.state is CallState.WAITING_INPUT:
-            self._queue.unpark(live.call.id)
-            self.to(live, core.move(live.call, CallState.IN_PROGRESS, self._clock.now()))
+        finally:
+            for each in lives:
+                if each.questions == 0 and each.call.id in self._queue.parked:
+                    self._queue.unpark(each.call.id)
+                    if each.call.state is CallState.WAITING_INPUT:
+                        self.to(each, core.move(each.call, CallState.IN_PROGRESS, self._clock.now()))
 
     @contextmanager
     def parked(self, live: Live, *pending_ids: str) -> Generator[None]:
         """While the block is open, a call has no slot and its clock stands; afterwards it has no slot yet."""
         call = replace(live.call, pending_ids=(*live.call.pending_ids, *pending_ids))
-        live.questions += 1
         if call.state is CallState.IN_PROGRESS:
-            self._queue.park(call.id)
             call = core.move(call, CallState.WAITING_INPUT, self._clock.now())
         self.to(live, call)
-        self._next_turns()
-        try:
-            with self._held([live]):
-                yield
-        finally:
-            live.questions -= 1
+        with self._paused([live]):
+            yield
 
     @contextmanager
-    def _held(self, lives: list[Live]) -> Generator[None]:
+    def _paused(self, lives: list[Live]) -> Generator[None]:
         for live in lives:
+            live.questions += 1
+            if live.call.id in self._queue.in_flight:
+                self._queue.park(live.call.id)
             live.clock.hold(self._clock.now())
             self.time(live)
+        self._next_turns()
         try:
             yield
         finally:
             for live in lives:
+                live.questions -= 1
                 live.clock.release(self._clock.now())
                 self.time(live)
 
@@ -184,16 +205,15 @@ class Lane:
 
     # Ends
 
-    def stop(self, live: Live, fault: Fault) -> None:
-        """Ends a call with a reason; what is on the wire is cancelled at the server."""
-        if live.verdict is None:
-            live.verdict = fault
-            live.scope.cancel()
-
     def stop_all(self, fault: Fault) -> None:
         """Ends all calls with a reason."""
         for live in list(self.lives.values()):
-            self.stop(live, fault)
+            live.stop(fault)
+
+    async def wait_idle(self) -> None:
+        """Returns when all calls of now have ended."""
+        for live in list(self.lives.values()):
+            await live.ended.wait()
 
     def queued(self) -> list[Live]:
         """Those that wait for their first turn or for another one, next one first."""

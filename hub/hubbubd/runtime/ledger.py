@@ -6,15 +6,20 @@ one that may follow (ordinary call history, a server's state) is `later`: collec
 written a moment afterwards.
 """
 
+import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import Any, Generic, TypeVar, cast
 
 import anyio
 import structlog
 from pydantic import TypeAdapter
+from pydantic_core import PydanticSerializationError
 
+from hubbubd import payload
 from hubbubd.errors import Aborted, NotFound, Unavailable
 from hubbubd.runtime.broadcast import Doorkeeper, Feed
 from hubbubd.store import Commit, Conflict, Guard, Snapshot, Store, StoreUnavailable, Write
@@ -27,6 +32,9 @@ LATER_S = 0.05
 
 DELETIONS = 10_000
 """How many deletions a table remembers for watchers that come back."""
+
+RETRY_S = 1.0
+"""How long what may follow waits when the store has refused it."""
 
 ATTEMPTS = 100
 """How often a transaction is planned anew; each time somebody else's went through."""
@@ -80,6 +88,8 @@ class Table(Generic[T]):
         self._rows: OrderedDict[str, tuple[int, T]] = OrderedDict()
         self._deleted: OrderedDict[str, int] = OrderedDict()
         self._later: OrderedDict[str, Change[T]] = OrderedDict()
+        self._leaving: set[str] = set()
+        self._committing: dict[int, tuple[str, Change[T] | None]] = {}
 
     def get(self, record_id: str) -> T:
         """A record as it is now. Raises NotFound."""
@@ -107,7 +117,7 @@ class Table(Generic[T]):
                 yield change.record
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._rows) - len(self._leaving)
 
     def change(self, record_id: str, record: T | None) -> Change[T]:
         """A change that holds only if nobody else changes the record before."""
@@ -130,8 +140,11 @@ class Table(Generic[T]):
         return changed
 
     def encode(self, record: T) -> bytes:
-        """As the store keeps it."""
-        return self._adapter.dump_json(record)
+        """As the store keeps it. Half of a surrogate pair, which a server may send and UTF-8 cannot hold, becomes �."""
+        try:
+            return self._adapter.dump_json(record)
+        except PydanticSerializationError:
+            return payload.dumps(_whole_text(self._adapter.dump_python(record, mode="json")))
 
     def load(self, store_id: str, snapshot: Snapshot, oldest: int, door: Doorkeeper) -> None:
         """Takes over what the store holds. Raises ValueError for a record that cannot be read."""
@@ -144,24 +157,41 @@ class Table(Generic[T]):
             if key.startswith(self.prefix):
                 self._deleted[key[len(self.prefix) :]] = revision
         self.feed = Feed(store_id, self, door, snapshot.revision, oldest)
+        self._forget_deletions()
 
-    def apply(self, revision: int, record_id: str, record: T | None) -> None:
-        """Follows a durable commit and tells the watchers."""
-        row = self._rows.pop(record_id, None)
-        self._deleted.pop(record_id, None)
-        if record is not None:
-            self._rows[record_id] = (revision, record)
-        else:
-            self._deleted[record_id] = revision
-            if len(self._deleted) > DELETIONS:
-                _, self.feed.oldest = self._deleted.popitem(last=False)
-        before = None if row is None else row[1]
-        self.feed.publish(revision, record_id, before, record)
+    def apply(self, revision: int, changes: Sequence[Change[T]]) -> list[Callable[[], None]]:
+        """Follows a durable commit and tells the watchers; returns what is left to do when all tables have it."""
+        moves: list[tuple[str, T | None, T | None]] = []
+        for change in changes:
+            row = self._rows.pop(change.id, None)
+            self._deleted.pop(change.id, None)
+            self.written(change)
+            self._leaving.discard(change.id)
+            if change.record is not None:
+                self._rows[change.id] = (revision, change.record)
+            else:
+                self._deleted[change.id] = revision
+            moves.append((change.id, None if row is None else row[1], change.record))
+        self._forget_deletions()
+        self.feed.publish(revision, moves)
+        return [partial(self._follow_up, *move) for move in moves]
+
+    def _forget_deletions(self) -> None:
+        while len(self._deleted) > DELETIONS:
+            _, self.feed.oldest = self._deleted.popitem(last=False)
+
+    def _follow_up(self, record_id: str, before: T | None, after: T | None) -> None:
         for follower in self._followers:
             try:
-                follower(before, record)
+                follower(before, after)
             except Exception:
                 log.exception("a change was not followed up", key=self.prefix + record_id)
+
+    def compacted(self, revision: int) -> None:
+        """Forgets the deletions that the store has forgotten."""
+        self.feed.oldest = max(self.feed.oldest, revision)
+        while self._deleted and next(iter(self._deleted.values())) <= revision:
+            self._deleted.popitem(last=False)
 
     def follow(self, follower: Callable[[T | None, T | None], None]) -> None:
         """Calls `follower(before, after)` for each durable change, after the watchers were told.
@@ -174,24 +204,35 @@ class Table(Generic[T]):
     def wait(self, change: Change[T]) -> None:
         """Notes a change that may follow."""
         self._later[change.id] = change
+        if change.record is None and change.id in self._rows:
+            self._leaving.add(change.id)
+        else:
+            self._leaving.discard(change.id)
 
-    def waits(self, record_id: str) -> bool:
-        """Whether a change of the record waits."""
-        return record_id in self._later
+    def waiting(self) -> list[Change[T]]:
+        """The changes that may be written now: not those of a record that a commit is carrying a newer state of."""
+        carried = {record_id for record_id, _ in self._committing.values()}
+        return [change for change in self._later.values() if change.id not in carried]
 
-    def take_waiting(self) -> list[Change[T]]:
-        """The changes that wait, to be written now."""
-        return list(self._later.values())
+    def begin(self, change: Change[T]) -> None:
+        """A commit carries the change; once applied, it overtakes what waits for the same record now."""
+        self._committing[id(change)] = change.id, self._later.get(change.id)
 
-    def written(self, changes: Iterable[Change[T]]) -> None:
-        """Forgets the waiting changes that are durable; a newer one of the same record stays."""
-        for change in changes:
-            if self._later.get(change.id) is change:
-                del self._later[change.id]
+    def conclude(self, change: Change[T]) -> None:
+        """The commit has ended, well or not."""
+        del self._committing[id(change)]
 
-    def overtake(self, record_id: str) -> Change[T] | None:
-        """Takes out a waiting change: a commit now carries the record."""
-        return self._later.pop(record_id, None)
+    def written(self, change: Change[T]) -> None:
+        """Forgets waiting changes that are durable or overtaken; a newer one of the same record stays."""
+        _, overtaken = self._committing.get(id(change), ("", None))
+        waiting = self._later.get(change.id)
+        if waiting is not None and (waiting is change or waiting is overtaken):
+            del self._later[change.id]
+
+    @property
+    def behind(self) -> bool:
+        """Whether changes wait."""
+        return bool(self._later)
 
 
 class Ledger:
@@ -221,24 +262,31 @@ class Ledger:
     async def commit(self, changes: Sequence[Change[Any]]) -> None:
         """Makes all changes durable, or none. Raises Conflict when a record has changed meanwhile, and Unavailable.
 
-        A change that was waiting to follow is overtaken by the one given here.
+        A change that was waiting to follow is overtaken by the one given here. However this ends, cancelled
+        included, the commit has then concluded: the records say whether it held.
         """
-        if not changes:
-            return
-        # Taken out first: written after this commit, a waiting change would overwrite it with an older state.
-        overtaken = [waiting for change in changes if (waiting := change.table.overtake(change.id)) is not None]
+        if changes:
+            await _to_its_end(self._commit(changes))
+
+    async def _commit(self, changes: Sequence[Change[Any]]) -> None:
         writes = [self._write(change) for change in changes]
         guards = [Guard(change.key, change.expected) for change in changes if change.expected is not None]
+        # Written after this commit, a change that waits now would overwrite it with an older state.
+        for change in changes:
+            change.table.begin(change)
         try:
             await self.store.commit(writes, guards)
         except StoreUnavailable as exc:
             self._healthy = False
-            self._put_back(overtaken)
             raise Unavailable(f"the store cannot be written: {exc}", reason="STORE_UNAVAILABLE") from exc
-        except Conflict:
-            self._put_back(overtaken)
-            raise
-        self._healthy = True
+        else:
+            self._healthy = True
+            _forget_waiting(changes)
+        finally:
+            for change in changes:
+                change.table.conclude(change)
+            if any(change.table.behind for change in changes):
+                self._due.set()
 
     async def transact(self, plan: Callable[[], tuple[R, Sequence[Change[Any]]]]) -> R:
         """Plans and commits until no other change comes in between; returns what the plan that held says.
@@ -257,54 +305,90 @@ class Ledger:
     def later(self, change: Change[Any]) -> None:
         """Takes a change that may follow: seen by readers at once, by watchers and the disk a moment later."""
         change.table.wait(change)
-        if not self._due.is_set():
-            self._due.set()
+        self._due.set()
 
-    async def run(self, sleep: Callable[[float], Awaitable[None]] = anyio.sleep) -> None:
+    async def run(self) -> None:
         """Writes what may follow, for as long as the hub runs."""
         while True:
             await self._due.wait()
-            await sleep(LATER_S)
+            await anyio.sleep(LATER_S)
             self._due = anyio.Event()
             if not await self.flush():
-                await sleep(1.0)
+                await anyio.sleep(RETRY_S)
                 self._due.set()
 
     async def flush(self) -> bool:
-        """Writes what waits now; False when the store refused and it still waits."""
-        waiting = [(table, table.take_waiting()) for table in self._tables]
-        writes = [self._write(change) for _, changes in waiting for change in changes]
-        if not writes:
+        """Writes what waits now; False when it could not be written and still waits."""
+        waiting = [change for table in self._tables for change in table.waiting()]
+        if not waiting:
             return True
         try:
-            await self.store.commit(writes)
-        except StoreUnavailable as exc:
+            await self.store.commit([self._write(change) for change in waiting])
+        except Exception as exc:
             if self._healthy:
-                log.error("the store cannot be written", error=str(exc))
+                log.exception("the store cannot be written", error=str(exc))
             self._healthy = False
             return False
-        for table, changes in waiting:
-            table.written(changes)
         self._healthy = True
+        _forget_waiting(waiting)
         return True
+
+    async def compact(self) -> None:
+        """Lets the store forget the deletions that no table remembers any more. Raises StoreUnavailable."""
+        revision = max(table.feed.oldest for table in self._tables)
+        await self.store.compact(revision)
+        for table in self._tables:
+            table.compacted(revision)
 
     def close_feeds(self) -> None:
         """Ends all watches."""
         for table in self._tables:
             table.feed.close()
 
-    def _put_back(self, changes: Iterable[Change[Any]]) -> None:
-        for change in changes:
-            if not change.table.waits(change.id):
-                self.later(change)
-
     def _write(self, change: Change[Any]) -> Write:
         value = None if change.record is None else change.table.encode(change.record)
         return Write(change.key, value, change)
 
     def _applied(self, commit: Commit) -> None:
+        by_table: dict[Table[Any], list[Change[Any]]] = {}
         for write in commit.writes:
             change = cast("Change[Any]", write.ref)
-            change.table.apply(commit.revision, change.id, change.record)
+            by_table.setdefault(change.table, []).append(change)
+        left = [table.apply(commit.revision, changes) for table, changes in by_table.items()]
         for table in self._tables:
             table.feed.advance(commit.revision)
+        for follow_up in chain.from_iterable(left):
+            follow_up()
+
+
+def _forget_waiting(changes: Iterable[Change[Any]]) -> None:
+    for change in changes:  # those that the listener was told of are forgotten already; deleting nothing is no change
+        change.table.written(change)
+
+
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Does the work; a caller that is cancelled meanwhile leaves when it is done."""
+    task = asyncio.create_task(work)
+    cancelled: asyncio.CancelledError | None = None
+    with anyio.CancelScope(shield=True):
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError as exc:
+                cancelled = exc
+    if cancelled is not None:
+        task.exception()  # seen; the cancellation is what the caller gets
+        raise cancelled
+    task.result()
+
+
+def _whole_text(value: Any) -> Any:
+    """The JSON value with every string in a form that UTF-8 can hold."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        items = cast("dict[Any, Any]", value).items()
+        return {_whole_text(key): _whole_text(inner) for key, inner in items}
+    if isinstance(value, list):
+        return [_whole_text(inner) for inner in cast("list[Any]", value)]
+    return value

@@ -85,11 +85,10 @@ class Rounds:
         for request_id in _asked(call):
             self._inbox.delivered(request_id)
 
-    async def call_ended(self, call: Call) -> None:
+    def call_ended(self, call: Call) -> None:
         """Takes back the questions of a call that ended without them."""
         for request_id in _asked(call):
-            await self._inbox.withdraw(request_id, f"its call has {call.state}")
-            self._inbox.not_delivered(request_id, "its call ended before it was sent again")
+            self._inbox.abandon(request_id, f"its call has {call.state}")
 
     async def _ask_all(self, lane: Lane, live: Live, rounds: core.Rounds, questions: Questions) -> dict[str, Any]:
         """The answers by key; roots that the operator configured need no person."""

@@ -1,22 +1,25 @@
 """The servers: who is configured, who is wanted, and everything the hub keeps per server."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 import anyio
 
 from hubbubd import payload
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, ServerConfig
+from hubbubd.config.server import Roots
 from hubbubd.core.calls import Call
 from hubbubd.core.connection import Connection
 from hubbubd.core.server import ServerRecord, Source
-from hubbubd.errors import AlreadyExists, FailedPrecondition, NotFound, PermissionDenied, ResourceExhausted
+from hubbubd.errors import AlreadyExists, FailedPrecondition, HubError, NotFound, PermissionDenied, ResourceExhausted
 from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.broadcast import WatchEvent
 from hubbubd.runtime.calls import Calls, cancelled
+from hubbubd.runtime.catalog import Catalog, ServerCatalog
 from hubbubd.runtime.connection import ConnectionShell
 from hubbubd.runtime.filters import ServerFilter
 from hubbubd.runtime.inbound import ServerInbound
@@ -24,7 +27,10 @@ from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.lane import Lane
 from hubbubd.runtime.ledger import Change, Ledger, Table
 from hubbubd.runtime.tasks import ReceiverTasks, Tasks
-from hubbubd.upstream.ports import Connector, Link
+from hubbubd.upstream.ports import Connector, Era, Link
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 COUNTS_S = 0.5
 """How long after a call's change its server's counts are shown anew."""
@@ -37,6 +43,7 @@ class _Kept:
     record: ServerRecord
     lane: Lane
     shell: ConnectionShell
+    catalog: ServerCatalog
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
     async def run(self) -> None:
@@ -58,6 +65,7 @@ class Rooms:
     calls: Calls
     calls_table: Table[Call]
     tasks: Tasks
+    catalog: Catalog
 
 
 class Servers:
@@ -68,6 +76,7 @@ class Servers:
         self._table = table
         self._settings = settings
         self._kept: dict[str, _Kept] = {}
+        self._turns: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self._counting: set[str] = set()
         rooms.calls_table.follow(self._follow_call)
 
@@ -103,58 +112,101 @@ class Servers:
         for name, config in configured.items():
             before = self._table.record(name)
             if before is not None and before.fingerprint != config.fingerprint:
-                await self._rooms.tasks.clear(name)
+                await self._forget_peer(name)
             wanted = before.wanted if before is not None else True
-            self._keep(_record(config, "file", wanted=wanted))
+            roots = _lasting_roots(before, config) if before is not None else None
+            self._keep(replace(_record(config, "file", wanted=wanted), roots=roots))
 
     async def add(self, config: ServerConfig) -> ServerRecord:
-        """Adds a server and starts connecting. Raises AlreadyExists and PermissionDenied."""
+        """Adds a server and starts connecting. Raises AlreadyExists, PermissionDenied, ResourceExhausted."""
         self._allow(config)
-        if config.name in self._kept:
-            raise AlreadyExists(f"a server {config.name!r} exists already", reason="SERVER_EXISTS")
-        record = _record(config, "api", wanted=True)
-        await self._rooms.ledger.commit([Change(self._table, record.name, record)])
-        if config.name not in self._kept:
-            self._keep(record)
-        return self.get(config.name)
+        return await self._one_at_a_time(config.name, self._add, config)
 
     async def update(self, config: ServerConfig) -> ServerRecord:
         """Replaces a server's configuration and reconnects. Raises NotFound, FailedPrecondition, PermissionDenied."""
         self._allow(config)
-        before = self._changeable(config.name)
-        record = _record(config, "api", wanted=before.wanted)
-        await self._rooms.ledger.commit([Change(self._table, record.name, record)])
-        await self._drop(config.name, "its configuration was changed")
-        if before.fingerprint != config.fingerprint:
-            await self._rooms.tasks.clear(config.name)
-        self._keep(record)
-        return self.get(config.name)
+        return await self._one_at_a_time(config.name, self._update, config)
 
     async def remove(self, name: str) -> None:
         """Disconnects and forgets a server. Raises NotFound and FailedPrecondition."""
+        await self._one_at_a_time(name, self._remove, name)
+
+    async def connect(self, name: str) -> ServerRecord:
+        """Wants a server connected. Raises NotFound."""
+        return await self._one_at_a_time(name, self._connect, name)
+
+    async def disconnect(self, name: str) -> ServerRecord:
+        """Wants a server disconnected; its receiver tasks and their questions end. Raises NotFound."""
+        return await self._one_at_a_time(name, self._disconnect, name)
+
+    async def set_roots(self, name: str, roots: Roots | None) -> ServerRecord:
+        """Sets what the server is told when it asks for roots, None as configured; tells it. Raises NotFound."""
+        return await self._one_at_a_time(name, self._set_roots, (name, roots))
+
+    async def _one_at_a_time(self, name: str, change: Callable[[T], Awaitable[R]], about: T) -> R:
+        """Changes a server when the change before has ended, and to its end, whatever becomes of the caller."""
+
+        async def in_turn() -> R:
+            turn = self._turns.setdefault(name, anyio.Lock())
+            async with turn:
+                return await change(about)
+
+        return await self._rooms.background.finish(in_turn)
+
+    async def _add(self, config: ServerConfig) -> ServerRecord:
+        if config.name in self._kept:
+            raise AlreadyExists(f"a server {config.name!r} exists already", reason="SERVER_EXISTS")
+        if len(self._kept) >= self._settings.max_servers:
+            raise ResourceExhausted(f"at most {self._settings.max_servers} servers", reason="TOO_MANY_SERVERS")
+        record = _record(config, "api", wanted=True)
+        await self._rooms.ledger.commit([Change(self._table, record.name, record)])
+        self._keep(record)
+        return self.get(config.name)
+
+    async def _update(self, config: ServerConfig) -> ServerRecord:
+        before = self._changeable(config.name)
+        roots = _lasting_roots(before, config)
+        await self._write(config.name, config=config, fingerprint=config.fingerprint, roots=roots)
+        record = replace(_record(config, "api", wanted=before.wanted), roots=roots)
+        await self._drop(config.name, "its configuration was changed")
+        if before.fingerprint != config.fingerprint:
+            await self._forget_peer(config.name)
+        self._keep(record)
+        return self.get(config.name)
+
+    async def _remove(self, name: str) -> None:
         record = self._changeable(name)
         await self._drop(name, "it was removed")
         await self._forget(record)
 
-    async def connect(self, name: str) -> ServerRecord:
-        """Wants a server connected. Raises NotFound."""
-        await self._want(name, wanted=True)
+    async def _connect(self, name: str) -> ServerRecord:
+        await self._write(name, wanted=True)
         self._kept[name].shell.connect()
         return self.get(name)
 
-    async def disconnect(self, name: str) -> ServerRecord:
-        """Wants a server disconnected; its receiver tasks and their questions end. Raises NotFound."""
-        await self._want(name, wanted=False)
+    async def _disconnect(self, name: str) -> ServerRecord:
+        await self._write(name, wanted=False)
         await self._kept[name].shell.disconnect(cancelled(f"{name} was disconnected", "SERVER_DISCONNECTED"))
         await self._rooms.tasks.clear(name)
         return self.get(name)
 
+    async def _set_roots(self, change: tuple[str, Roots | None]) -> ServerRecord:
+        name, roots = change
+        await self._write(name, roots=roots)
+        kept = self._kept[name]
+        kept.lane.config = kept.record.effective
+        link = kept.shell.link
+        if link is not None and link.hello.era is Era.HANDSHAKE:  # the other one asks whenever it needs them
+            self.notify(name, "notifications/roots/list_changed", {})
+        return self.get(name)
+
     async def close(self) -> None:
-        """Ends all connections; what the servers are wanted for stays."""
+        """Ends all connections and calls; what the servers are wanted for stays."""
         fault = cancelled("the hub is shutting down", "SHUTTING_DOWN")
         async with anyio.create_task_group() as together:
-            for kept in self._kept.values():
+            for kept in list(self._kept.values()):
                 together.start_soon(kept.shell.disconnect, fault)
+                together.start_soon(kept.lane.wait_idle)
 
     def notify(self, server: str, method: str, params: dict[str, Any]) -> None:
         """Sends a notification if the server is connected."""
@@ -162,10 +214,17 @@ class Servers:
         if kept is not None and kept.shell.link is not None:
             self._rooms.background.start_soon(_notify, kept.shell.link, method, params)
 
-    async def _want(self, name: str, *, wanted: bool) -> None:
-        record = replace(self.get(name), wanted=wanted)
-        await self._rooms.ledger.commit([Change(self._table, name, record)])
-        self._kept[name].record = replace(self._kept[name].record, wanted=wanted)
+    async def _write(self, name: str, **changes: Any) -> None:
+        """Makes a change of a server's record durable."""
+        before = self.get(name)
+        kept = self._kept[name]
+        # In memory first: what is shown of the server meanwhile must not bring the old value back.
+        kept.record = replace(kept.record, **changes)
+        try:
+            await self._rooms.ledger.commit([Change(self._table, name, replace(before, **changes))])
+        except HubError:
+            kept.record = replace(kept.record, **{key: getattr(before, key) for key in changes})
+            raise
 
     def _changeable(self, name: str) -> ServerRecord:
         record = self.get(name)
@@ -182,18 +241,17 @@ class Servers:
                 reason="COMMAND_NOT_ALLOWED",
                 metadata={"command": config.command or ""},
             )
-        if len(self._kept) >= self._settings.max_servers:
-            raise ResourceExhausted(f"at most {self._settings.max_servers} servers", reason="TOO_MANY_SERVERS")
 
     def _keep(self, record: ServerRecord) -> None:
         rooms, config = self._rooms, record.config
-        lane = rooms.calls.open_lane(config)
+        lane = rooms.calls.open_lane(record.effective)
         receiver = ReceiverTasks(config, rooms.tasks, rooms.inbox, rooms.clock)
+        catalog = rooms.catalog.open(config)
         inbound = ServerInbound(
-            config, lane, rooms.inbox, rooms.tasks, receiver, rooms.clock, rooms.background, rooms.calls.logged
+            config, lane, rooms.inbox, rooms.tasks, receiver, rooms.clock, rooms.background, rooms.calls.logged, catalog
         )
         shell = ConnectionShell(config, rooms.connector, inbound, lane, rooms.clock, lambda: self._show(config.name))
-        kept = self._kept[config.name] = _Kept(record, lane, shell)
+        kept = self._kept[config.name] = _Kept(record, lane, shell, catalog)
         self._show(config.name)
         rooms.background.start_soon(kept.run)
         if record.wanted:
@@ -204,17 +262,24 @@ class Servers:
         kept = self._kept.pop(name)
         await kept.shell.disconnect(fault)
         kept.scope.cancel()
-        self._rooms.calls.close_lane(name, fault)
+        self._rooms.catalog.close(name)
+        await self._rooms.calls.close_lane(name, fault)
 
     async def _forget(self, record: ServerRecord) -> None:
-        await self._rooms.tasks.clear(record.name)
+        await self._forget_peer(record.name)
         await self._rooms.ledger.commit([Change(self._table, record.name, None)])
+
+    async def _forget_peer(self, name: str) -> None:
+        """Forgets what belongs to the server itself, not to its name in the configuration."""
+        await self._rooms.tasks.clear(name)
+        self._rooms.catalog.forget(name)
 
     def _show(self, name: str) -> None:
         """Brings a server's record up to what its connection and queue are now."""
         kept = self._kept.get(name)
         if kept is None:
             return
+        kept.catalog.follow(kept.shell.link)
         hello = kept.shell.hello
         kept.record = replace(
             kept.record,
@@ -243,6 +308,11 @@ class Servers:
 
 def _record(config: ServerConfig, source: Source, *, wanted: bool) -> ServerRecord:
     return ServerRecord(name=config.name, config=config, source=source, wanted=wanted, fingerprint=config.fingerprint)
+
+
+def _lasting_roots(before: ServerRecord, config: ServerConfig) -> Roots | None:
+    """The roots that were set last for as long as the configuration does not name others."""
+    return before.roots if before.config.roots == config.roots else None
 
 
 async def _notify(link: Link, method: str, params: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ the next one. Its question stands in the inbox like any other; the answer and th
 """
 
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
@@ -19,7 +19,6 @@ from hubbubd.core.inbox import Origin, PendingRequest, RequestState
 from hubbubd.core.tasks import RELATED_TASK, Task, TaskRole, TaskStatus
 from hubbubd.errors import FailedPrecondition, HubError, NotFound
 from hubbubd.runtime.alarms import Alarms
-from hubbubd.runtime.background import Background
 from hubbubd.runtime.broadcast import WatchEvent
 from hubbubd.runtime.filters import TaskFilter
 from hubbubd.runtime.inbox import Inbox
@@ -47,7 +46,6 @@ class Tasks:
         inbox: Inbox,
         clock: Clock,
         alarms: Alarms,
-        background: Background,
         notify: Notify,
         *,
         max_per_server: int,
@@ -58,7 +56,6 @@ class Tasks:
         self._inbox = inbox
         self._clock = clock
         self._alarms = alarms
-        self._background = background
         self._notify = notify
         self._ended: dict[str, anyio.Event] = {}
         inbox.register(Origin.TASK, self)
@@ -74,6 +71,10 @@ class Tasks:
     def get(self, task_id: str) -> Task:
         """One task. Raises NotFound."""
         return self._table.get(task_id)
+
+    def __iter__(self) -> Iterator[Task]:
+        """All tasks, in no order that means anything."""
+        return iter(self._table)
 
     def select(self, chosen: TaskFilter) -> list[Task]:
         """The tasks that match, newest first."""
@@ -116,7 +117,8 @@ class Tasks:
             if task.status.ended:
                 raise FailedPrecondition(f"this task has ended: {task.status}", reason="TASK_FINISHED")
             after = core.move(task, TaskStatus.CANCELLED, self._clock.now(), message)
-            return after, [self._table.change(task_id, after)]
+            questions = self._inbox.withdrawals(task.pending_ids, "its task was cancelled")
+            return after, [self._table.change(task_id, after), *questions]
 
         return await self._ledger.transact(plan)
 
@@ -151,38 +153,29 @@ class Tasks:
         """The task's own change tells whom it concerns."""
 
     def _follow(self, before: Task | None, after: Task | None) -> None:
+        task = after or before
+        assert task is not None
+        if (after is None or after.status.ended) and (waiting := self._ended.pop(task.id, None)) is not None:
+            waiting.set()
         if after is None:
-            assert before is not None
-            self._alarms.set(before.id, None, self._nothing)
+            self._alarms.clear(task.id)
             return
         self._arm(after)
-        if after.status.ended and (waiting := self._ended.pop(after.id, None)) is not None:
-            waiting.set()
-        if before is not None and before.status is not after.status:
-            if after.role is TaskRole.RECEIVER:
-                self._notify(after.server, "notifications/tasks/status", core.on_the_wire(after))
-            if after.status is TaskStatus.CANCELLED:
-                self._background.start_soon(self._close_questions, after)
-
-    async def _close_questions(self, task: Task) -> None:
-        for request_id in task.pending_ids:
-            with suppress(HubError):
-                await self._inbox.withdraw(request_id, "its task was cancelled")
+        if before is not None and before.status is not after.status and after.role is TaskRole.RECEIVER:
+            self._notify(after.server, "notifications/tasks/status", core.on_the_wire(after))
 
     def _arm(self, task: Task) -> None:
         # A task whose question is open ends by that question's deadline; forgetting it comes after.
         at = core.expires_at(task)
         grace = core.GRACE_S if not task.status.ended else 0.0
-        self._alarms.set(task.id, None if at is None else at + grace, lambda: self._forget(task.id))
+        if at is not None:
+            self._alarms.set(task.id, at + grace, lambda: self._forget(task.id))
 
     async def _forget(self, task_id: str) -> None:
         if (task := self._table.record(task_id)) is not None:
             for request_id in task.pending_ids:
                 self._inbox.not_delivered(request_id, "the server did not fetch it in time")
             await self._ledger.commit([Change(self._table, task_id, None)])
-
-    async def _nothing(self) -> None:
-        pass
 
 
 class ReceiverTasks:
@@ -266,15 +259,18 @@ class ReceiverTasks:
                 raise ReplyError(REQUEST_CANCELLED, "The task was cancelled")
 
     def _find(self, params: dict[str, Any]) -> Task:
-        task_id = params.get("taskId")
-        task = next((t for t in self._own() if t.id == task_id), None)
-        if task is None:
-            raise _not_found()
-        return task
+        with suppress(NotFound):
+            task = self._tasks.get(str(params.get("taskId")))
+            if self._is_own(task):
+                return task
+        raise _not_found()
 
     def _own(self) -> list[Task]:
-        chosen = TaskFilter(server=self._config.name, role=TaskRole.RECEIVER)
-        return [task for task in self._tasks.select(chosen) if task.fingerprint == self._config.fingerprint]
+        return [task for task in self._tasks if self._is_own(task)]
+
+    def _is_own(self, task: Task) -> bool:
+        mine = task.server == self._config.name and task.fingerprint == self._config.fingerprint
+        return mine and task.role is TaskRole.RECEIVER
 
 
 def _not_found() -> ReplyError:

@@ -1,0 +1,207 @@
+"""A hub in virtual time over a store in memory, with scripted servers."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from hubbubd.config import HubSettings, ServerConfig
+from hubbubd.core.inbox import PendingRequest, RequestState
+from hubbubd.errors import UpstreamError
+from hubbubd.runtime.broadcast import EventKind, WatchEvent
+from hubbubd.runtime.calls import CallSpec
+from hubbubd.runtime.filters import RequestFilter
+from hubbubd.runtime.hub import Hub
+from hubbubd.store import Commit, Guard, Snapshot, StoreStats, StoreUnavailable, Write
+from hubbubd.store.sqlite import SqliteStore
+
+from .peer import Peer, Peers
+from .virtual_time import VirtualTimeLoop
+
+FORM = {
+    "message": "Which one?",
+    "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
+}
+SAMPLING = {"messages": [{"role": "user", "content": {"type": "text", "text": "Say"}}], "maxTokens": 10}
+PATIENCE_S = 30 * 86400.0
+"""Bound of every wait, in virtual seconds."""
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    """A new loop for each test, at second 0 of its own time."""
+    return "asyncio", {"loop_factory": VirtualTimeLoop}
+
+
+class FailingStore:
+    """A store whose next commits fail when told to; all else is the real one's."""
+
+    def __init__(self, inner: SqliteStore) -> None:
+        self.inner = inner
+        self.failures = 0
+        self.delay_s = 0.0
+        self.commits: list[Sequence[Write]] = []
+
+    @property
+    def id(self) -> str:
+        return self.inner.id
+
+    @property
+    def revision(self) -> int:
+        return self.inner.revision
+
+    async def commit(self, writes: Sequence[Write], guards: Sequence[Guard] = ()) -> int:
+        await anyio.sleep(self.delay_s)
+        if self.failures:
+            self.failures -= 1
+            raise StoreUnavailable("disk full")
+        self.commits.append(writes)
+        return await self.inner.commit(writes, guards)
+
+    def listen(self, listener: Callable[[Commit], None]) -> Callable[[], None]:
+        return self.inner.listen(listener)
+
+    async def snapshot(self, prefix: str = "") -> Snapshot:
+        return await self.inner.snapshot(prefix)
+
+    def watch(self, prefix: str, after: int) -> AsyncIterator[Commit]:
+        return self.inner.watch(prefix, after)
+
+    async def compact(self, revision: int) -> None:
+        await self.inner.compact(revision)
+
+    async def stats(self) -> StoreStats:
+        return await self.inner.stats()
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+def server(name: str = "one", **options: Any) -> ServerConfig:
+    """A server's configuration."""
+    return ServerConfig(**{"name": name, "command": "peer", **options})
+
+
+@dataclass
+class World:
+    """A hub's surroundings, which outlive it."""
+
+    store: FailingStore
+    peers: Peers = field(default_factory=Peers)
+    settings: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def peer(self) -> Peer:
+        """The server `one`."""
+        return self.peers["one"]
+
+    @asynccontextmanager
+    async def hub(self, *servers: ServerConfig) -> AsyncGenerator[Hub]:
+        """A hub that runs; leaving ends it."""
+        settings = HubSettings(data_dir=Path("unused"), allow_commands=("peer",), **self.settings)
+        listeners = set(self.store.inner._listeners)
+        async with Hub.open(self.store, self.peers, {config.name: config for config in servers}, settings) as hub:
+            yield hub
+        for listener in set(self.store.inner._listeners) - listeners:
+            del self.store.inner._listeners[listener]
+
+
+@pytest.fixture
+async def world() -> AsyncGenerator[World]:
+    """A store in memory and servers that answer at once."""
+    store = await SqliteStore.open(":memory:")
+    yield World(FailingStore(store))
+    await store.close()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Waits for a condition."""
+    with anyio.fail_after(PATIENCE_S):
+        while not condition():
+            await anyio.sleep(0.01)
+
+
+async def settle(seconds: float = 0.2) -> None:
+    """Lets all that is ready to happen within so many virtual seconds happen."""
+    await anyio.sleep(seconds)
+
+
+def open_requests(hub: Hub) -> list[PendingRequest]:
+    """What waits in the inbox, oldest first."""
+    return hub.inbox.select(RequestFilter(states=frozenset({RequestState.OPEN})))[::-1]
+
+
+async def question(hub: Hub) -> PendingRequest:
+    """The one request that waits, once it does."""
+    await until(lambda: open_requests(hub))
+    (request,) = open_requests(hub)
+    return request
+
+
+def spec(tool: str = "t", **options: Any) -> CallSpec:
+    """A call of a tool of the server `one`."""
+    params = b'{"name":"%s"}' % tool.encode()
+    return CallSpec(**{"server": "one", "method": "tools/call", "params": params, **options})
+
+
+class Watching:
+    """Collects the events of a watch."""
+
+    def __init__(self, events: AsyncGenerator[WatchEvent[Any]]) -> None:
+        self.events: list[WatchEvent[Any]] = []
+        self.error: Exception | None = None
+        self.ended = anyio.Event()
+        self._source = events
+        self._scope = anyio.CancelScope()
+
+    async def run(self) -> None:
+        """Collects until stopped."""
+        try:
+            with self._scope:
+                async for event in self._source:
+                    self.events.append(event)
+        except Exception as exc:
+            self.error = exc
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._source.aclose()
+            self.ended.set()
+
+    async def stop(self) -> None:
+        """Ends the watch."""
+        self._scope.cancel()
+        await self.ended.wait()
+
+    def kinds(self) -> list[EventKind]:
+        """What was said, without bookmarks."""
+        return [event.kind for event in self.events if event.kind is not EventKind.BOOKMARK]
+
+    def clear(self) -> None:
+        """Forgets what was said so far."""
+        self.events.clear()
+
+    @property
+    def token(self) -> str:
+        """The last resume token."""
+        return self.events[-1].token
+
+
+@pytest.fixture
+async def watching() -> AsyncGenerator[Callable[[AsyncGenerator[WatchEvent[Any]]], Watching]]:
+    """Starts to collect the events of a watch."""
+    async with anyio.create_task_group() as tasks:
+
+        def start(events: AsyncGenerator[WatchEvent[Any]]) -> Watching:
+            watch = Watching(events)
+            tasks.start_soon(watch.run)
+            return watch
+
+        yield start
+        tasks.cancel_scope.cancel()
+
+
+__all__ = ["FORM", "SAMPLING", "UpstreamError"]

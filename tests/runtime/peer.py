@@ -1,0 +1,247 @@
+"""A scripted server behind the runtime's own contract (`upstream.ports`): it does what a test tells it to."""
+
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+
+from hubbubd.config import ServerConfig
+from hubbubd.errors import Category, Fault, UpstreamError
+from hubbubd.upstream.ports import Era, Hello, Inbound, InboundRequest, ProgressUpdate, Reply, ReplyError
+
+Outcome = dict[str, Any]
+
+
+def fault(code: str, category: Category = Category.CONNECTION, *, retryable: bool = True, **details: Any) -> Fault:
+    """A fault as upstream makes them."""
+    return Fault(code=code, category=category, message=f"it was {code}", retryable=retryable, details=details)
+
+
+LOST = fault("CONNECTION_LOST")
+REFUSED = fault("CONNECTION_REFUSED")
+SESSION_LOST = fault("SESSION_LOST", Category.TRANSPORT)
+
+
+@dataclass
+class Question:
+    """Something the server asks."""
+
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    done: anyio.Event = field(default_factory=anyio.Event)
+    reply: Outcome | None = None
+    error: ReplyError | None = None
+    taken_back: bool = False
+
+    def withdraw(self) -> None:
+        """The server takes it back."""
+        self.taken_back = True
+        self.scope.cancel()
+
+    async def answered(self) -> Outcome:
+        """The result, once it is there. Raises the error when that came instead."""
+        await self.done.wait()
+        if self.error is not None:
+            raise self.error
+        assert self.reply is not None, "neither a result nor an error came"
+        return self.reply
+
+
+@dataclass
+class Sent:
+    """A call that has reached the server."""
+
+    peer: "Peer"
+    link: "PeerLink"
+    method: str
+    params: dict[str, Any]
+    call_id: str | None
+    on_progress: Callable[[ProgressUpdate], None] | None
+    at: float
+    cancelled: bool = False
+
+    def progress(self, value: float, total: float | None = None, message: str | None = None) -> None:
+        """The server reports progress."""
+        assert self.on_progress is not None
+        self.on_progress(ProgressUpdate(value, total, message))
+
+    def ask(self, method: str, params: dict[str, Any], *, on_wire: bool = False) -> Question:
+        """The server asks something in the course of the call; `on_wire` shows which call."""
+        return self.link.ask(method, params, call_id=self.call_id if on_wire else None)
+
+
+Behaviour = Callable[[Sent], Awaitable[Outcome]]
+
+
+class PeerLink:
+    """One connection; implements `Link`."""
+
+    def __init__(self, peer: "Peer", inbound: Inbound, era: Era, tasks: TaskGroup) -> None:
+        self.peer = peer
+        self.inbound = inbound
+        self.notified: list[tuple[str, dict[str, Any] | None]] = []
+        self.undeliverable: str | None = None
+        self.probes = 0
+        self.silent = False
+        self.lost: Fault | None = None
+        self._era = era
+        self._tasks = tasks
+        self._gone = anyio.Event()
+        self._open: set[anyio.CancelScope] = set()
+
+    @property
+    def hello(self) -> Hello:
+        return Hello(
+            protocol_version="2025-11-25",
+            era=self._era,
+            server_info={"name": "peer"},
+            capabilities={"tools": {}},
+            pid=7,
+        )
+
+    async def request(
+        self,
+        method: str,
+        params: dict[str, Any] | None,
+        *,
+        call_id: str | None = None,
+        on_progress: Callable[[ProgressUpdate], None] | None = None,
+    ) -> Outcome:
+        sent = Sent(self.peer, self, method, params or {}, call_id, on_progress, anyio.current_time())
+        self.peer.sent.append(sent)
+        with anyio.CancelScope() as scope:
+            self._open.add(scope)
+            try:
+                if self.lost is None:
+                    return await self.peer.behaviour(sent)
+            except anyio.get_cancelled_exc_class():
+                sent.cancelled = not scope.cancel_called
+                raise
+            finally:
+                self._open.discard(scope)
+        raise UpstreamError(self.lost or LOST)
+
+    async def notify(self, method: str, params: dict[str, Any] | None) -> None:
+        self.notified.append((method, params))
+
+    async def probe(self) -> None:
+        self.probes += 1
+        if self.silent:
+            await anyio.sleep_forever()
+
+    async def wait_lost(self) -> Fault:
+        await self._gone.wait()
+        assert self.lost is not None
+        return self.lost
+
+    def stderr_tail(self) -> tuple[str, ...]:
+        return ()
+
+    def lose(self, why: Fault = LOST) -> None:
+        """The connection goes: what is on the wire fails, and what the server asked is dropped."""
+        self.lost = why
+        self._gone.set()
+        for scope in list(self._open):
+            scope.cancel()
+
+    def ask(self, method: str, params: dict[str, Any], *, call_id: str | None = None) -> Question:
+        """The server asks something."""
+        question = Question()
+        self._tasks.start_soon(self._serve, question, method, params, call_id)
+        return question
+
+    async def asked(self, method: str, params: dict[str, Any]) -> Outcome:
+        """The answer to something the server asks. Raises ReplyError."""
+        return await self.ask(method, params).answered()
+
+    async def _serve(self, question: Question, method: str, params: dict[str, Any], call_id: str | None) -> None:
+        request = InboundRequest(method=method, params=params, call_id=call_id, withdrawn=lambda: question.taken_back)
+        self._open.add(question.scope)
+        try:
+            with question.scope:
+                try:
+                    answer: Reply | ReplyError = await self.inbound.on_request(request)
+                except ReplyError as error:
+                    answer = question.error = error
+                else:
+                    question.reply = answer.result
+                if answer.sent is not None:
+                    answer.sent(self.undeliverable)
+        finally:
+            self._open.discard(question.scope)
+            question.done.set()
+
+
+async def at_once(sent: Sent) -> Outcome:
+    """Answers with what was sent."""
+    return {"echo": sent.params}
+
+
+async def never(sent: Sent) -> Outcome:
+    """Does not answer."""
+    await anyio.sleep_forever()
+    raise AssertionError
+
+
+Step = BaseException | float | None
+"""What becomes of an attempt to connect: an error, a connection after so many seconds, or one at once."""
+
+
+class Peer:
+    """A server; implements `Connector`. `plan` says what becomes of the next attempts, then they all succeed."""
+
+    def __init__(self, behaviour: Behaviour = at_once, *, era: Era = Era.HANDSHAKE) -> None:
+        self.behaviour = behaviour
+        self.plan: deque[Step] = deque()
+        self.always: Step = None
+        self.attempts: list[float] = []
+        self.hints: list[Era | None] = []
+        self.links: list[PeerLink] = []
+        self.sent: list[Sent] = []
+        self.closing_s = 0.0
+        self._era = era
+
+    @property
+    def link(self) -> PeerLink:
+        """The newest connection."""
+        return self.links[-1]
+
+    @asynccontextmanager
+    async def open(self, config: ServerConfig, inbound: Inbound, era: Era | None) -> AsyncGenerator[PeerLink]:
+        self.attempts.append(anyio.current_time())
+        self.hints.append(era)
+        step = self.plan.popleft() if self.plan else self.always
+        if isinstance(step, BaseException):
+            raise step
+        if step is not None:
+            with anyio.move_on_after(config.connect_timeout_s) as limit:
+                await anyio.sleep(step)
+            if limit.cancelled_caught:
+                raise UpstreamError(fault("CONNECTION_TIMEOUT", Category.TIMEOUT))
+        async with anyio.create_task_group() as tasks:
+            link = PeerLink(self, inbound, self._era, tasks)
+            self.links.append(link)
+            try:
+                yield link
+            finally:
+                if link.lost is None:
+                    link.lose()
+                tasks.cancel_scope.cancel()
+                with anyio.CancelScope(shield=True):
+                    await anyio.sleep(self.closing_s)
+
+
+class Peers:
+    """Several servers by name; implements `Connector`."""
+
+    def __init__(self) -> None:
+        self._peers: dict[str, Peer] = {}
+
+    def __getitem__(self, name: str) -> Peer:
+        return self._peers.setdefault(name, Peer())
+
+    def open(self, config: ServerConfig, inbound: Inbound, era: Era | None) -> Any:
+        return self[config.name].open(config, inbound, era)

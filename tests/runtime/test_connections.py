@@ -1,0 +1,279 @@
+"""A connection comes up, goes away and comes back, as the state table says."""
+
+import itertools
+
+import anyio
+import pytest
+
+from hubbubd.core.calls import CallState
+from hubbubd.core.connection import State
+from hubbubd.core.inbox import RequestState
+from hubbubd.errors import FailedPrecondition, UpstreamError
+from hubbubd.upstream.ports import Era
+
+from .conftest import FORM, World, open_requests, question, server, settle, spec, until
+from .peer import LOST, REFUSED, SESSION_LOST, Outcome, Sent, at_once, fault, never
+
+
+def steps(times: list[float]) -> list[float]:
+    """The pauses between attempts."""
+    return [round(later - earlier, 1) for earlier, later in itertools.pairwise(times)]
+
+
+@pytest.fixture(autouse=True)
+def no_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hubbubd.runtime.connection.random.random", lambda: 0.0)
+
+
+async def test_three_retries_after_one_two_and_four_seconds_then_every_call_fails_with_the_reason(world: World) -> None:
+    world.peer.always = UpstreamError(REFUSED)
+    async with world.hub(server()) as hub, anyio.create_task_group() as tasks:
+        ended = []
+
+        async def call() -> None:
+            ended.append(await hub.calls.call(spec(), "me"))
+
+        tasks.start_soon(call)
+        tasks.start_soon(call)
+        await until(lambda: len(ended) == 2)
+        assert steps(world.peer.attempts) == [1, 2, 4]
+        assert {call.fault.code for call in ended} == {"CONNECTION_REFUSED"}
+        assert "gave up" in ended[0].fault.message
+        record = hub.servers.get("one")
+        assert record.connection.state is State.DISCONNECTED
+        assert record.connection.fault is not None
+        with pytest.raises(FailedPrecondition, match="disconnected") as refused:
+            await hub.calls.call(spec(), "me")
+        assert refused.value.reason == "SERVER_NOT_CONNECTED"
+
+
+async def test_minus_one_retry_is_for_ever_with_a_ceiling(world: World) -> None:
+    world.peer.always = UpstreamError(REFUSED)
+    async with world.hub(server(retries=-1, backoff_max_s=60)) as hub:
+        await anyio.sleep(3600)
+        assert len(world.peer.attempts) > 60
+        assert max(steps(world.peer.attempts)) == 60
+        assert hub.servers.get("one").connection.state is State.ERROR
+        world.peer.always = None
+        await anyio.sleep(61)
+        assert hub.servers.get("one").connection.state is State.CONNECTED
+
+
+async def test_an_attempt_that_takes_too_long_is_a_failed_one(world: World) -> None:
+    world.peer.plan.extend([31.0, 29.0])
+    async with world.hub(server(connect_timeout_s=30)) as hub:
+        await until(lambda: hub.servers.get("one").connection.state is State.ERROR)
+        assert anyio.current_time() == pytest.approx(30, abs=0.1)
+        assert hub.servers.get("one").connection.fault.code == "CONNECTION_TIMEOUT"
+        await until(lambda: hub.servers.get("one").connection.state is State.CONNECTED)
+        assert anyio.current_time() == pytest.approx(60, abs=0.1)
+
+
+async def test_a_lost_connection_fails_what_is_in_flight_and_runs_what_is_queued_after_the_reconnect(
+    world: World,
+) -> None:
+    world.peer.behaviour = never
+    async with world.hub(server()) as hub:
+        calls = [await hub.calls.start(spec(f"t{n}"), "me") for n in range(4)]
+        await until(lambda: world.peer.sent)
+        world.peer.behaviour = at_once
+        world.peer.link.lose()
+        await until(lambda: all(hub.calls.get(call.id).state.ended for call in calls))
+        states = [hub.calls.get(call.id).state for call in calls]
+        assert states == [CallState.FAILED] + [CallState.COMPLETED] * 3
+        assert hub.calls.get(calls[0].id).fault.code == "CONNECTION_LOST"
+        assert [sent.params["name"] for sent in world.peer.sent] == ["t0", "t1", "t2", "t3"]
+
+
+async def test_queued_calls_do_not_fall_for_a_connection_that_is_just_going(world: World) -> None:
+    world.peer.behaviour = never
+    async with world.hub(server(max_in_flight=2)) as hub:
+        calls = [await hub.calls.start(spec(f"t{n}"), "me") for n in range(6)]
+        await until(lambda: len(world.peer.sent) == 2)
+        world.peer.behaviour = at_once
+        world.peer.link.lose()
+        await until(lambda: all(hub.calls.get(call.id).state.ended for call in calls))
+        assert [sent.params["name"] for sent in world.peer.sent] == [f"t{n}" for n in range(6)]
+        assert [hub.calls.get(call.id).state.value for call in calls] == ["failed"] * 2 + ["completed"] * 4
+
+
+async def test_a_call_that_meets_a_lost_session_is_sent_once_more_and_no_attempt_is_counted(world: World) -> None:
+    async def lose_session(sent: Sent) -> Outcome:
+        if len(world.peer.sent) == 1:
+            sent.link.lose(SESSION_LOST)
+            await anyio.sleep_forever()
+        return await at_once(sent)
+
+    world.peer.behaviour = lose_session
+    async with world.hub(server()) as hub:
+        call = await hub.calls.call(spec(), "me")
+        assert call.state is CallState.COMPLETED
+        assert len(world.peer.sent) == 2
+        assert len(world.peer.attempts) == 2
+        assert anyio.current_time() < 0.1
+        assert hub.servers.get("one").connection.attempt == 0
+
+
+async def test_a_session_that_is_lost_again_and_again_is_throttled(world: World) -> None:
+    async def lose_session(sent: Sent) -> Outcome:
+        sent.link.lose(SESSION_LOST)
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    world.peer.behaviour = lose_session
+    async with world.hub(server()) as hub:
+        call = await hub.calls.call(spec(), "me")
+        assert call.fault.code == "SESSION_LOST"
+        assert len(world.peer.sent) == 2
+        await until(lambda: hub.servers.get("one").connection.state is State.ERROR)
+
+
+async def test_disconnecting_rejects_all_calls_and_clears_tasks_with_their_questions(world: World) -> None:
+    world.peer.behaviour = never
+    async with world.hub(server()) as hub:
+        calls = [await hub.calls.start(spec(), "me") for _ in range(3)]
+        await until(lambda: world.peer.sent)
+        await world.peer.link.asked("elicitation/create", {**FORM, "task": {}})
+        plain = world.peer.link.ask("elicitation/create", FORM)
+        await until(lambda: len(open_requests(hub)) == 2)
+        record = await hub.servers.disconnect("one")
+        assert record.connection.state is State.DISCONNECTED
+        assert not record.wanted
+        assert plain.done.is_set()
+        await settle()
+        assert [hub.calls.get(call.id).fault.code for call in calls] == ["SERVER_DISCONNECTED"] * 3
+        assert not open_requests(hub)
+        assert not list(hub.tasks)
+        await anyio.sleep(600)
+        assert len(world.peer.attempts) == 1
+
+
+async def test_disconnecting_during_the_backoff_ends_the_attempts(world: World) -> None:
+    world.peer.always = UpstreamError(REFUSED)
+    async with world.hub(server()) as hub:
+        await until(lambda: len(world.peer.attempts) == 2)
+        await hub.servers.disconnect("one")
+        assert hub.servers.get("one").connection.state is State.DISCONNECTED
+        await anyio.sleep(600)
+        assert len(world.peer.attempts) == 2
+
+
+async def test_disconnecting_at_once_after_connecting_leaves_it_disconnected(world: World) -> None:
+    async with world.hub(server()) as hub:
+        await hub.servers.disconnect("one")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(hub.servers.connect, "one")
+            tasks.start_soon(hub.servers.disconnect, "one")
+        await anyio.sleep(60)
+        assert hub.servers.get("one").connection.state is State.DISCONNECTED
+
+
+async def test_connecting_after_the_hub_gave_up_starts_anew(world: World) -> None:
+    world.peer.always = UpstreamError(REFUSED)
+    async with world.hub(server(retries=0)) as hub:
+        await until(lambda: hub.servers.get("one").connection.fault is not None)
+        await settle()
+        world.peer.always = None
+        await hub.servers.connect("one")
+        assert (await hub.calls.call(spec(), "me")).state is CallState.COMPLETED
+
+
+async def test_connecting_during_the_backoff_tries_at_once(world: World) -> None:
+    world.peer.plan.append(UpstreamError(REFUSED))
+    async with world.hub(server(backoff_s=(600,), backoff_max_s=600)) as hub:
+        await until(lambda: hub.servers.get("one").connection.state is State.ERROR)
+        await hub.servers.connect("one")
+        await until(lambda: hub.servers.get("one").connection.state is State.CONNECTED)
+        assert anyio.current_time() < 10
+
+
+async def test_two_missed_pings_are_a_lost_connection(world: World) -> None:
+    async with world.hub(server(ping_interval_s=30, ping_timeout_s=10)) as hub:
+        await until(lambda: world.peer.links)
+        await anyio.sleep(100)
+        assert world.peer.link.probes >= 3
+        world.peer.link.silent = True
+        since = anyio.current_time()
+        await until(lambda: hub.servers.get("one").connection.state is State.ERROR)
+        assert anyio.current_time() - since < 90
+        assert hub.servers.get("one").connection.fault.code == "PING_TIMEOUT"
+        await until(lambda: len(world.peer.links) == 2)
+
+
+async def test_missed_pings_do_not_count_while_a_call_is_on_the_wire(world: World) -> None:
+    world.peer.behaviour = never
+    async with world.hub(server(call_timeout_s=1000, call_max_s=1000)) as hub:
+        call = await hub.calls.start(spec(), "me")
+        await until(lambda: world.peer.links)
+        world.peer.link.silent = True
+        await anyio.sleep(900)
+        assert hub.servers.get("one").connection.state is State.CONNECTED
+        await until(lambda: hub.calls.get(call.id).state.ended)
+        await anyio.sleep(120)
+        assert len(world.peer.links) == 2
+
+
+async def test_a_server_that_flaps_is_given_up_like_one_that_never_came_up(world: World) -> None:
+    async with world.hub(server(retries=3)) as hub:
+        for expected in range(1, 5):
+            await until(lambda n=expected: len(world.peer.links) == n)
+            await settle()
+            world.peer.link.lose()
+        await until(lambda: hub.servers.get("one").connection.state is State.DISCONNECTED)
+        assert [round(step) for step in steps(world.peer.attempts)] == [1, 2, 4]
+
+
+async def test_a_connection_that_was_stable_starts_counting_anew(world: World) -> None:
+    async with world.hub(server(retries=1, stable_after_s=10)) as hub:
+        for expected in range(1, 6):
+            await until(lambda n=expected: len(world.peer.links) == n)
+            await anyio.sleep(11)
+            world.peer.link.lose()
+        await until(lambda: hub.servers.get("one").connection.state is State.CONNECTED)
+
+
+async def test_after_a_server_died_of_the_probe_the_next_attempt_is_a_handshake(world: World) -> None:
+    world.peer.plan.append(UpstreamError(fault("CONNECTION_LOST", during="probe")))
+    async with world.hub(server()) as hub:
+        await until(lambda: hub.servers.get("one").connection.state is State.CONNECTED)
+        assert world.peer.hints == [None, Era.HANDSHAKE]
+
+
+@pytest.mark.parametrize("mistake", [RuntimeError("a bug"), ExceptionGroup("two", [ValueError(), KeyError()])])
+async def test_an_exception_that_nobody_expects_of_a_connector_is_one_more_failed_attempt(
+    world: World, mistake: Exception
+) -> None:
+    world.peer.plan.append(mistake)
+    async with world.hub(server()) as hub:
+        await until(lambda: hub.servers.get("one").connection.state is State.CONNECTED)
+        assert steps(world.peer.attempts) == [1]
+
+
+async def test_a_fault_that_will_not_pass_is_not_tried_again(world: World) -> None:
+    world.peer.always = UpstreamError(fault("COMMAND_NOT_FOUND", retryable=False))
+    async with world.hub(server()) as hub:
+        await until(lambda: hub.servers.get("one").connection.fault is not None)
+        await anyio.sleep(60)
+        assert len(world.peer.attempts) == 1
+
+
+async def test_a_server_that_asks_for_patience_gets_it(world: World) -> None:
+    busy = fault("RATE_LIMITED")
+    world.peer.plan.append(UpstreamError(type(busy)(**{**_fields(busy), "retry_after_s": 90.0})))
+    async with world.hub(server()) as hub:
+        await until(lambda: hub.servers.get("one").connection.state is State.CONNECTED)
+        assert steps(world.peer.attempts) == [90]
+
+
+def _fields(of: object) -> dict[str, object]:
+    return {name: getattr(of, name) for name in ("code", "category", "message", "retryable", "details")}
+
+
+async def test_a_question_dies_with_the_connection_it_came_on(world: World) -> None:
+    async with world.hub(server()) as hub:
+        await until(lambda: world.peer.links)
+        world.peer.link.ask("elicitation/create", FORM)
+        request = await question(hub)
+        world.peer.link.lose(LOST)
+        await until(lambda: hub.inbox.get(request.id).state is RequestState.WITHDRAWN)
+        assert "connection" in hub.inbox.get(request.id).reason
