@@ -34,6 +34,7 @@ class Recorder:
     def __init__(self, answer: Callable[[InboundRequest], Awaitable[Reply]] | None = None) -> None:
         self.requests: list[InboundRequest] = []
         self.notifications: list[tuple[str, dict[str, Any], str | None]] = []
+        self.stderr: list[str] = []
         self.sent: list[str | None] = []
         self.answer = answer or self.accept
         self._changed = anyio.Event()
@@ -56,6 +57,11 @@ class Recorder:
     def on_notification(self, method: str, params: dict[str, Any], call_id: str | None) -> None:
         """As `ports.Inbound`."""
         self.notifications.append((method, params, call_id))
+        self._change()
+
+    def on_stderr(self, line: str) -> None:
+        """As `ports.Inbound`."""
+        self.stderr.append(line)
         self._change()
 
     async def until(self, condition: Callable[[], object]) -> None:

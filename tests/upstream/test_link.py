@@ -66,11 +66,14 @@ async def test_progress_comes_in_order_and_to_its_call_alone(
     async with connect(**asking) as link:
         await link.request("tools/call", params, call_id="c", on_progress=updates.append)
         assert updates == [ProgressUpdate(step, 20.0, f"step {step}") for step in range(1, 21)]
-        await recorder.until(lambda: len(recorder.notifications) >= 20)
-    assert [params["data"] for _, params, _ in recorder.notifications] == [f"logged {step}" for step in range(1, 21)]
-    assert {method for method, _, _ in recorder.notifications} == {"notifications/message"}
+        await recorder.until(lambda: len(recorder.notifications) >= 40)
+    told = [told for told in recorder.notifications if told[0] == "notifications/progress"]
+    assert [(params["progress"], call_id) for _, params, call_id in told] == [(step, "c") for step in range(1, 21)]
+    logged = [told for told in recorder.notifications if told[0] == "notifications/message"]
+    assert [params["data"] for _, params, _ in logged] == [f"logged {step}" for step in range(1, 21)]
     expected = "c" if asking.get("transport") == "http" else None
-    assert {call_id for _, _, call_id in recorder.notifications} == {expected}
+    assert {call_id for _, _, call_id in logged} == {expected}
+    assert len(recorder.notifications) == 40
 
 
 async def test_a_cancelled_call_is_cancelled_at_the_server(asking: Options, connect: Connect) -> None:

@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 Seconds = Annotated[float, Field(gt=0, le=10_000_000, allow_inf_nan=False)]
 ServerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 TransportName = Literal["stdio", "http", "sse"]
+Roots = Literal["ask"] | tuple[dict[str, Any], ...]
+"""What a server is told when it asks for roots: these (MCP roots), or what a person says each time."""
 
 
 class ServerConfig(BaseModel):
@@ -43,7 +45,7 @@ class ServerConfig(BaseModel):
     timeout_message: str = "Nobody answered in time"
     sampling: bool = True
     elicitation: bool = True
-    roots: Literal["ask"] | tuple[dict[str, Any], ...] = ()
+    roots: Roots = ()
     receiver_tasks: bool = True
     receiver_task_ttl_s: Seconds = 3600
     protocol: Literal["auto", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"] = "auto"

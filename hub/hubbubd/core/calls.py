@@ -89,24 +89,24 @@ class Call:
         return (self.server, self.method, self.params) == (other.server, other.method, other.params)
 
 
-def move(call: Call, state: CallState, now: float) -> Call:
-    """The call in another state, with its times. Raises IllegalTransition."""
+def move(call: Call, state: CallState, now: float, *, result: bytes | None = None, fault: Fault | None = None) -> Call:
+    """The call in another state, with its times and what it ended with. Raises IllegalTransition."""
     if state not in TRANSITIONS[call.state]:
         raise IllegalTransition(call.state, state)
     if state is CallState.IN_PROGRESS:
         return replace(call, state=state, started_at=now if call.started_at is None else call.started_at)
-    return replace(call, state=state, completed_at=now if state in ENDED else None)
+    return replace(call, state=state, completed_at=now if state in ENDED else None, result=result, fault=fault)
 
 
 def complete(call: Call, result: bytes, now: float) -> Call:
     """The call with its result."""
-    return replace(move(call, CallState.COMPLETED, now), result=result)
+    return move(call, CallState.COMPLETED, now, result=result)
 
 
 def fail(call: Call, fault: Fault, now: float) -> Call:
     """The call with the reason of its end: cancelled when the fault says so, else failed."""
     state = CallState.CANCELLED if fault.category == "cancelled" else CallState.FAILED
-    return replace(move(call, state, now), fault=fault)
+    return move(call, state, now, fault=fault)
 
 
 @dataclass(slots=True)

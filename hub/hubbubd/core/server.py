@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from hubbubd.config import ServerConfig
+from hubbubd.config.server import Roots
 from hubbubd.core.connection import Connection
 
 Source = Literal["file", "api"]
@@ -23,16 +24,25 @@ class QueueCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerRecord:
-    """A server as the API shows it. `server_info` and `capabilities` are MCP JSON."""
+    """A server as the API shows it. `server_info` and `capabilities` are MCP JSON.
+
+    `roots` were set while the hub runs; None leaves them as configured.
+    """
 
     name: str
     config: ServerConfig
     source: Source
     wanted: bool
     fingerprint: str = ""
+    roots: Roots | None = None
     connection: Connection = field(default_factory=Connection)
     protocol_version: str | None = None
     server_info: bytes | None = None
     capabilities: bytes | None = None
     pid: int | None = None
     counts: QueueCounts = field(default_factory=QueueCounts)
+
+    @property
+    def effective(self) -> ServerConfig:
+        """The configuration with what was set since."""
+        return self.config if self.roots is None else self.config.model_copy(update={"roots": self.roots})

@@ -7,10 +7,11 @@ from typing import Any, TypeVar
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from hubbub.v1 import admin_pb2, call_pb2, common_pb2, inbox_pb2, server_pb2, task_pb2
+from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, inbox_pb2, server_pb2, task_pb2
 from hubbubd import payload
 from hubbubd.config.server import TransportName
 from hubbubd.core.calls import Call, CallState
+from hubbubd.core.catalog import CatalogList, Freshness, Kind
 from hubbubd.core.connection import State
 from hubbubd.core.inbox import CauseSource, Delivery, PendingRequest, RequestKind, RequestState
 from hubbubd.core.server import QueueCounts, ServerRecord
@@ -42,6 +43,9 @@ CAUSE_SOURCES = _numbers(CauseSource, inbox_pb2.CauseSource.Value, "CAUSE_SOURCE
 CALL_STATES = _numbers(CallState, call_pb2.CallState.Value, "CALL_STATE")
 TASK_ROLES = _numbers(TaskRole, task_pb2.TaskRole.Value, "TASK_ROLE")
 TASK_STATUSES = _numbers(TaskStatus, task_pb2.TaskStatus.Value, "TASK_STATUS")
+
+CATALOG_KINDS = _numbers(Kind, catalog_pb2.CatalogKind.Value, "CATALOG_KIND")
+FRESHNESS = _numbers(Freshness, catalog_pb2.Freshness.Value, "FRESHNESS")
 
 
 def timestamp(at: float | None) -> Timestamp | None:
@@ -102,6 +106,12 @@ def server(record: ServerRecord) -> server_pb2.Server:
         pid=record.pid,
         queue=counts(record.counts),
     )
+
+
+def roots(record: ServerRecord) -> str:
+    """The roots in force: `ask`, or a JSON array."""
+    found = record.effective.roots
+    return found if isinstance(found, str) else payload.dumps(found).decode()
 
 
 def request(record: PendingRequest, *, with_claim_id: bool = False) -> inbox_pb2.PendingRequest:
@@ -174,6 +184,19 @@ def task(record: Task) -> task_pb2.Task:
         poll_interval_ms=record.poll_interval_ms,
         call_id=record.call_id or "",
         pending_ids=record.pending_ids,
+    )
+
+
+def catalog_list(record: CatalogList) -> catalog_pb2.CatalogList:
+    """A list of the catalog, without its entries."""
+    return catalog_pb2.CatalogList(
+        id=record.id,
+        server=record.server,
+        kind=CATALOG_KINDS[record.kind],
+        freshness=FRESHNESS[record.freshness],
+        fetched_at=timestamp(record.fetched_at),
+        error=fault(record.fault),
+        count=record.count,
     )
 
 

@@ -9,14 +9,15 @@ from typing import Any, TypeVar, cast
 
 from pydantic import ValidationError
 
-from hubbub.v1 import call_pb2, inbox_pb2, server_pb2, task_pb2
+from hubbub.v1 import call_pb2, catalog_pb2, inbox_pb2, server_pb2, task_pb2
 from hubbubd import payload
 from hubbubd.config import ServerConfig
+from hubbubd.config.server import Roots
 from hubbubd.core import forms
 from hubbubd.errors import InvalidArgument
 from hubbubd.rpc import convert
 from hubbubd.runtime.calls import CallSpec
-from hubbubd.runtime.filters import CallFilter, RequestFilter, ServerFilter, TaskFilter
+from hubbubd.runtime.filters import CallFilter, CatalogFilter, RequestFilter, ServerFilter, TaskFilter
 
 R = TypeVar("R")
 
@@ -70,6 +71,23 @@ def server_config(spec: server_pb2.ServerSpec) -> ServerConfig:
         raise InvalidArgument.fields(
             tuple((".".join(["spec", *map(str, error["loc"])]), error["msg"]) for error in found)
         ) from None
+
+
+def roots(text: str) -> Roots | None:
+    """The roots of a server; None for those of its configuration."""
+    if not text or text == "ask":
+        return text or None
+    given = _json(text, "roots")
+    if not isinstance(given, list) or not all(map(_is_root, cast("list[object]", given))):
+        raise InvalidArgument.field("roots", "must be `ask`, or an array of objects with a `uri` that is file://")
+    return tuple(cast("list[dict[str, Any]]", given))
+
+
+def _is_root(value: object) -> bool:
+    if not isinstance(value, Mapping):
+        return False
+    root = cast("Mapping[str, object]", value)
+    return str(root.get("uri")).startswith("file://") and isinstance(root.get("name", ""), str)
 
 
 def call_spec(spec: call_pb2.CallSpec) -> CallSpec:
@@ -136,6 +154,15 @@ def task_filter(chosen: task_pb2.TaskFilter) -> TaskFilter:
         server=optional(chosen.server, "filter.server") or "",
         role=_one(chosen.role, convert.TASK_ROLES, "filter.role") if chosen.role else None,
         statuses=_any_of(chosen.statuses, convert.TASK_STATUSES, "filter.statuses"),
+    )
+
+
+def catalog_filter(request: catalog_pb2.ListCatalogRequest | catalog_pb2.WatchCatalogRequest) -> CatalogFilter:
+    """Which lists of the catalog."""
+    kinds = [request.kind] if isinstance(request, catalog_pb2.ListCatalogRequest) else request.kinds
+    field = "kind" if isinstance(request, catalog_pb2.ListCatalogRequest) else "kinds"
+    return CatalogFilter(
+        server=optional(request.server, "server") or "", kinds=_any_of(kinds, convert.CATALOG_KINDS, field)
     )
 
 

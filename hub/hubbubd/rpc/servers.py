@@ -50,6 +50,17 @@ class ServerService:
         record = await self._servers.disconnect(requests.identifier(request.name, "name"))
         return pb.DisconnectServerResponse(server=convert.server(record))
 
+    async def get_roots(self, request: pb.GetRootsRequest) -> pb.GetRootsResponse:
+        """The roots in force."""
+        record = self._servers.get(requests.identifier(request.name, "name"))
+        return pb.GetRootsResponse(roots=convert.roots(record), overridden=record.roots is not None)
+
+    async def set_roots(self, request: pb.SetRootsRequest) -> pb.SetRootsResponse:
+        """Sets the roots, and tells the server."""
+        name = requests.identifier(request.name, "name")
+        record = await self._servers.set_roots(name, requests.roots(request.roots))
+        return pb.SetRootsResponse(roots=convert.roots(record), overridden=record.roots is not None)
+
     def watch_servers(self, request: pb.WatchServersRequest) -> AsyncGenerator[bytes, None]:
         """Snapshot and changes."""
         events = self._servers.watch(requests.server_filter(request), request.resume_token)

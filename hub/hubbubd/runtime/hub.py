@@ -19,6 +19,7 @@ from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import Calls
 from hubbubd.runtime.catalog import Catalog
+from hubbubd.runtime.events import EventFeed
 from hubbubd.runtime.inbound import PlainRequests
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.ledger import History, Ledger, Table
@@ -61,12 +62,14 @@ class Hub:
         inbox: Inbox,
         calls: Calls,
         tasks: Tasks,
+        events: EventFeed,
         catalog: Catalog,
     ) -> None:
         self.servers = servers
         self.inbox = inbox
         self.calls = calls
         self.tasks = tasks
+        self.events = events
         self.catalog = catalog
         self.clock = clock
         self.started_at = clock.now()
@@ -145,10 +148,11 @@ class Hub:
             calls=calls,
             calls_table=tables.calls,
             tasks=tasks,
+            events=EventFeed(clock, ledger.door),
             catalog=catalog,
         )
         servers = Servers(rooms, tables.servers, settings)
-        return cls(ledger, clock, servers, inbox, calls, tasks, catalog)
+        return cls(ledger, clock, servers, inbox, calls, tasks, rooms.events, catalog)
 
     @property
     def healthy(self) -> bool:
@@ -162,6 +166,7 @@ class Hub:
     def end_watches(self) -> None:
         """Ends all watches, each with its last token; new ones end at once."""
         self._ledger.close_feeds()
+        self.events.close()
 
     async def _start(self, configured: Mapping[str, ServerConfig], background: Background) -> None:
         """Goes on from what the store remembers."""

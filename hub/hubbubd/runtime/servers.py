@@ -21,6 +21,7 @@ from hubbubd.runtime.broadcast import WatchEvent
 from hubbubd.runtime.calls import Calls, cancelled
 from hubbubd.runtime.catalog import Catalog, ServerCatalog
 from hubbubd.runtime.connection import ConnectionShell
+from hubbubd.runtime.events import EventFeed
 from hubbubd.runtime.filters import ServerFilter
 from hubbubd.runtime.inbound import ServerInbound
 from hubbubd.runtime.inbox import Inbox
@@ -65,6 +66,7 @@ class Rooms:
     calls: Calls
     calls_table: Table[Call]
     tasks: Tasks
+    events: EventFeed
     catalog: Catalog
 
 
@@ -247,8 +249,18 @@ class Servers:
         lane = rooms.calls.open_lane(record.effective)
         receiver = ReceiverTasks(config, rooms.tasks, rooms.inbox, rooms.clock)
         catalog = rooms.catalog.open(config)
+        rooms.events.open(config.name)
         inbound = ServerInbound(
-            config, lane, rooms.inbox, rooms.tasks, receiver, rooms.clock, rooms.background, rooms.calls.logged, catalog
+            config,
+            lane,
+            rooms.inbox,
+            rooms.tasks,
+            receiver,
+            rooms.clock,
+            rooms.background,
+            rooms.calls.logged,
+            rooms.events,
+            catalog,
         )
         shell = ConnectionShell(config, rooms.connector, inbound, lane, rooms.clock, lambda: self._show(config.name))
         kept = self._kept[config.name] = _Kept(record, lane, shell, catalog)
@@ -266,6 +278,7 @@ class Servers:
         await self._rooms.calls.close_lane(name, fault)
 
     async def _forget(self, record: ServerRecord) -> None:
+        self._rooms.events.forget(record.name)
         await self._forget_peer(record.name)
         await self._rooms.ledger.commit([Change(self._table, record.name, None)])
 

@@ -15,6 +15,7 @@ from hubbubd.upstream import faults
 from hubbubd.upstream.http import http_transport, sse_transport
 from hubbubd.upstream.link import ServerLink
 from hubbubd.upstream.ports import Era, Inbound, Link
+from hubbubd.upstream.stderr import OnLine
 from hubbubd.upstream.stdio import StdioStreams, stdio_transport
 from hubbubd.upstream.streams import Pipe, Transport
 
@@ -31,7 +32,7 @@ class McpConnector:
     async def open(self, config: ServerConfig, inbound: Inbound, era: Era | None) -> AsyncGenerator[Link]:
         """As `ports.Connector`. `${VAR}` references are resolved here, from the environment of this moment."""
         resolved = _resolved(config)
-        link = ServerLink(resolved, inbound, _transport(resolved))
+        link = ServerLink(resolved, inbound, _transport(resolved, inbound.on_stderr))
         outcome: BaseException | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(link.hold)
@@ -58,10 +59,10 @@ def _resolved(config: ServerConfig) -> ServerConfig:
         raise faults.error("CONFIG_INVALID", str(exc)) from None
 
 
-def _transport(config: ServerConfig) -> Transport:
+def _transport(config: ServerConfig, on_stderr: OnLine) -> Transport:
     match config.transport:
         case "stdio":
-            return lambda _: _stdio(config)
+            return lambda _: _stdio(config, on_stderr)
         case "http":
             return partial(http_transport, config)
         case "sse":
@@ -69,8 +70,8 @@ def _transport(config: ServerConfig) -> Transport:
 
 
 @asynccontextmanager
-async def _stdio(config: ServerConfig) -> AsyncGenerator[Pipe]:
-    async with stdio_transport(config) as streams:
+async def _stdio(config: ServerConfig, on_stderr: OnLine) -> AsyncGenerator[Pipe]:
+    async with stdio_transport(config, on_stderr) as streams:
         yield Pipe(
             read=streams.read,
             write=streams.write,

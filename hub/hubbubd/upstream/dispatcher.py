@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextvars import Context
 from itertools import count
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol, Self, cast
 
 import anyio
 import anyio.lowlevel
@@ -18,6 +18,7 @@ from mcp.shared.dispatcher import DispatchContext, coerce_request_id
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp.shared.transport_context import TransportContext
 from mcp_types import (
     CONNECTION_CLOSED,
@@ -41,7 +42,13 @@ CANCEL_LIMIT_S: Final = 5.0
 CLOSED: Final = ErrorData(code=CONNECTION_CLOSED, message="Connection closed")
 """What a request gets whose response can no longer come; in the SDK's own words."""
 
+ENDED: Final = ErrorData(code=CONNECTION_CLOSED, message="the server ended the subscription")
+"""What a subscription gets that the server cancels."""
+
 OnProgress = Callable[[ProgressUpdate], None]
+
+OnAcknowledged = Callable[[dict[str, Any]], None]
+"""Told once what a subscription will tell of."""
 
 
 class Serve(Protocol):
@@ -77,7 +84,8 @@ class Wire:
         self._unusable = unusable
         self._ids = count(1)
         self._waiting: dict[RequestId, asyncio.Future[dict[str, Any] | ErrorData]] = {}
-        self._progress: dict[str, OnProgress] = {}
+        self._progress: dict[str, tuple[OnProgress, str | None]] = {}
+        self._subscriptions: dict[RequestId, OnAcknowledged] = {}
         self._ended = False
         self._dispatcher = JSONRPCDispatcher[TransportContext](
             self._inlet, self._outlet, on_stream_exception=self._on_stream_exception
@@ -98,18 +106,25 @@ class Wire:
         headers: dict[str, str],
         cancellable: bool = True,
         on_progress: OnProgress | None = None,
+        on_acknowledged: OnAcknowledged | None = None,
     ) -> dict[str, Any]:
-        """The raw result. Cancelling the wait tells the server, if `cancellable`. Raises MCPError."""
+        """The raw result. Cancelling the wait tells the server, if `cancellable`. Raises MCPError.
+
+        With `on_acknowledged` the request is a subscription, which the server may also end by cancelling it.
+        """
         request_id = next(self._ids)
+        if on_acknowledged is not None:
+            self._subscriptions[request_id] = on_acknowledged
         token = f"hub-{request_id}"
         if on_progress is not None:
             given = params or {}
             params = {**given, "_meta": {**(given.get("_meta") or {}), "progressToken": token}}
-            self._progress[token] = on_progress
+            self._progress[token] = (on_progress, CALL.get())
         try:
             outcome = await self._exchange(request_id, method, params, headers, cancellable)
         finally:
             self._progress.pop(token, None)
+            self._subscriptions.pop(request_id, None)
         if isinstance(outcome, ErrorData):
             raise MCPError(outcome.code, outcome.message, outcome.data)
         return outcome
@@ -172,15 +187,38 @@ class Wire:
     def _on_notification(self, method: str, params: Mapping[str, Any] | None) -> bool:
         received = dict(params or {})
         if method == "notifications/progress":
-            on_progress = self._progress.get(str(received.get("progressToken")))
+            waiting = self._progress.get(str(received.get("progressToken")))
             update = _progress_update(received)
-            if on_progress is not None and update is not None:
+            if waiting is not None and update is not None:
+                on_progress, call_id = waiting
                 on_progress(update)
+                self._notice(method, received, call_id)
                 return True
-        if method != "notifications/cancelled":  # applied by the dispatcher
-            context = self._inlet.last_context
-            self._notice(method, received, context.get(CALL) if context is not None else None)
+        if method == "notifications/subscriptions/acknowledged":
+            self._acknowledge(received)
+            return True
+        if method == "notifications/cancelled":  # one of the server's own requests: applied by the dispatcher
+            self._end_subscription(received)
+        context = self._inlet.last_context
+        self._notice(method, received, context.get(CALL) if context is not None else None)
         return True
+
+    def _acknowledge(self, params: dict[str, Any]) -> None:
+        meta, honoured = params.get("_meta"), params.get("notifications")
+        if isinstance(meta, Mapping) and isinstance(honoured, Mapping):
+            request_id = self._subscription(cast("Mapping[str, Any]", meta).get(SUBSCRIPTION_ID_META_KEY))
+            if request_id is not None:
+                self._subscriptions[request_id](dict(cast("Mapping[str, Any]", honoured)))
+
+    def _end_subscription(self, params: dict[str, Any]) -> None:
+        request_id = self._subscription(params.get("requestId"))
+        if request_id is not None and not (response := self._waiting[request_id]).done():
+            response.set_result(ENDED)
+
+    def _subscription(self, named: Any) -> RequestId | None:
+        """The id of the open subscription that a server names."""
+        request_id = coerce_request_id(named) if isinstance(named, str | int) else None
+        return request_id if request_id in self._subscriptions and request_id in self._waiting else None
 
     async def _on_stream_exception(self, exc: Exception) -> None:
         self._unusable(exc, self._inlet.unusable_run)

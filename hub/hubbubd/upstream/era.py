@@ -125,7 +125,7 @@ class StatelessRevision:
 
 def capabilities(config: ServerConfig, version: str) -> dict[str, Any]:
     """What the hub declares to this server in this revision."""
-    declared: dict[str, Any] = {"roots": {}}
+    declared: dict[str, Any] = {"roots": {} if version == LATEST_MODERN_VERSION else {"listChanged": True}}
     asks: dict[str, Any] = {}
     if config.elicitation:
         declared["elicitation"] = {"form": {}, "url": {}}

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from hubbubd.config import ServerConfig
 from hubbubd.errors import Category, Fault, PeerError, UpstreamError
 from hubbubd.upstream import faults
-from hubbubd.upstream.dispatcher import OnProgress, Wire
+from hubbubd.upstream.dispatcher import OnAcknowledged, OnProgress, Wire
 from hubbubd.upstream.era import Negotiation, Revision, StatelessRevision
 from hubbubd.upstream.exchange import CALL, EXCHANGE, Exchange
 from hubbubd.upstream.inbound import Reception
@@ -167,6 +167,15 @@ class ServerLink:
         if self._wire is not None:
             await self._wire.notify(method, *self._revision.stamp(method, params))
 
+    async def listen(self, notifications: dict[str, Any], on_acknowledged: OnAcknowledged) -> None:
+        """As `ports.Link`."""
+        assert self._revision is not None, "connected"
+        method = "subscriptions/listen"
+        if self._revision.era is Era.HANDSHAKE:
+            raise faults.error("METHOD_NOT_IN_REVISION", "this server tells of changes unasked", method=method)
+        stamped = self._revision.stamp(method, {"notifications": notifications})
+        await self._send(method, *stamped, on_acknowledged=on_acknowledged)
+
     async def probe(self) -> None:
         """As `ports.Link`. An error answer is a sign of life too."""
         assert self._revision is not None, "connected"
@@ -186,13 +195,19 @@ class ServerLink:
         on_progress: OnProgress | None = None,
         *,
         cancellable: bool = True,
+        on_acknowledged: OnAcknowledged | None = None,
     ) -> dict[str, Any]:
         assert self._wire is not None, "connected"
         exchange = Exchange(awaits_result=True)
         call_before, exchange_before = CALL.set(call_id), EXCHANGE.set(exchange)
         try:
             return await self._wire.request(
-                method, params, headers=headers, cancellable=cancellable, on_progress=on_progress
+                method,
+                params,
+                headers=headers,
+                cancellable=cancellable,
+                on_progress=on_progress,
+                on_acknowledged=on_acknowledged,
             )
         except MCPError as exc:
             failure = exc.error
@@ -244,7 +259,8 @@ class ServerLink:
             absorb_tools(revision, result)
 
     def _on_notification(self, method: str, params: dict[str, Any], call_id: str | None) -> None:
-        if self._revision is not None:
+        # What matters of progress has been read for its call.
+        if self._revision is not None and method != "notifications/progress":
             try:
                 tables.parse_server_notification(method, self._revision.version, params)
             except KeyError:

@@ -79,7 +79,11 @@ class Inbound(Protocol):
         ...
 
     def on_notification(self, method: str, params: dict[str, Any], call_id: str | None) -> None:
-        """Takes a notification (progress of a call goes to the call instead). Must not block or raise."""
+        """Takes a notification; progress of a call has gone to the call already. Must not block or raise."""
+        ...
+
+    def on_stderr(self, line: str) -> None:
+        """Takes a line that a stdio server wrote to its standard error. Must not block or raise."""
         ...
 
 
@@ -119,6 +123,16 @@ class Link(Protocol):
 
     async def notify(self, method: str, params: dict[str, Any] | None) -> None:
         """Sends a notification; after the connection has gone it is dropped."""
+        ...
+
+    async def listen(self, notifications: dict[str, Any], on_acknowledged: Callable[[dict[str, Any]], None]) -> None:
+        """Subscribes to what a stateless server tells (2026-07-28, subscriptions/listen); returns when it ends that.
+
+        `notifications` is the filter; `on_acknowledged` gets the part of it that the server will tell of, before
+        anything is told. That comes in at `Inbound.on_notification`. There is no replay: whoever subscribes again
+        fetches again. Several subscriptions may be open; cancelling the wait ends this one.
+        Raises as `request`, and METHOD_NOT_IN_REVISION for a server with a handshake.
+        """
         ...
 
     async def probe(self) -> None:

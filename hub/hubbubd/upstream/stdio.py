@@ -5,7 +5,6 @@ for itself; it parses a message in the task that takes it, which saves a switch 
 """
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from io import FileIO
@@ -23,6 +22,7 @@ from hubbubd.payload import loads
 from hubbubd.upstream.faults import fault
 from hubbubd.upstream.framing import BadMessage, Lines, Oversized, decode, encode
 from hubbubd.upstream.process import ExitStatus, ServerProcess
+from hubbubd.upstream.stderr import OnLine, Tail
 
 __all__ = ["BadMessage", "ExitStatus", "StdioStreams", "stdio_transport"]
 
@@ -38,8 +38,6 @@ BREATH_S: Final = 0.01
 UNPARSEABLE_LIMIT: Final = 10
 STRAY_LIMIT: Final = 1000
 STRAY_LOG_INTERVAL_S: Final = 5.0
-TAIL_LINES: Final = 50
-TAIL_CHARACTERS: Final = 2000
 
 log = structlog.get_logger(__name__)
 
@@ -297,34 +295,6 @@ class MessageWriter(_Stream):
                 self._unwritten = self._unwritten[written:]
 
 
-class _Tail:
-    """The last lines of stderr."""
-
-    def __init__(self, pipe: FileIO) -> None:
-        self._kept: deque[bytes] = deque(maxlen=TAIL_LINES)
-        self._begun = b""
-        self._source = _Source(pipe, self._on_chunk)
-
-    def lines(self) -> tuple[str, ...]:
-        kept = [*self._kept, self._begun] if self._begun else self._kept
-        return tuple(line.decode("utf-8", "replace")[:TAIL_CHARACTERS] for line in kept)[-TAIL_LINES:]
-
-    def close(self) -> None:
-        self._source.close()
-
-    def _on_chunk(self, chunk: bytes) -> None:
-        *ended, begun = (self._begun + chunk).rsplit(b"\n", TAIL_LINES)
-        self._kept.extend(_cut(line.removesuffix(b"\r")) for line in ended)
-        self._begun = _cut(begun)
-        if len(chunk) == CHUNK:
-            self._source.rest()
-
-
-def _cut(line: bytes) -> bytes:
-    """As many bytes as the characters that are kept can take."""
-    return line[: 4 * TAIL_CHARACTERS]
-
-
 class StdioStreams:
     """An open stdio transport.
 
@@ -332,11 +302,12 @@ class StdioStreams:
     then `fault` says so. `pid` is the server's own.
     """
 
-    def __init__(self, process: ServerProcess, config: ServerConfig) -> None:
+    def __init__(self, process: ServerProcess, config: ServerConfig, on_stderr: OnLine | None = None) -> None:
         self.pid = process.pid
         self.read = MessageReader(process.stdout, config)
         self.write = MessageWriter(process.stdin, self.read.end_after_what_is_there)
-        self._stderr = _Tail(process.stderr)
+        self._tail = Tail(on_stderr, asyncio.get_running_loop().time)
+        self._stderr = _Source(process.stderr, self._on_stderr)
         self._process = process
 
     @property
@@ -356,7 +327,7 @@ class StdioStreams:
 
     def stderr_tail(self) -> tuple[str, ...]:
         """The last lines of the server's stderr: at most 50, of at most 2000 characters each."""
-        return self._stderr.lines()
+        return self._tail.lines()
 
     async def wait_exit(self) -> ExitStatus:
         """Returns when the server process has ended, however it did."""
@@ -371,17 +342,24 @@ class StdioStreams:
         self._stderr.close()
         self.read.close()
 
+    def _on_stderr(self, chunk: bytes) -> None:
+        self._tail.feed(chunk)
+        if len(chunk) == CHUNK:
+            self._stderr.rest()
+
 
 @asynccontextmanager
-async def stdio_transport(config: ServerConfig) -> AsyncGenerator[StdioStreams]:
+async def stdio_transport(config: ServerConfig, on_stderr: OnLine | None = None) -> AsyncGenerator[StdioStreams]:
     """Runs `config.command` and yields its streams; leaving ends the process and all its descendants.
+
+    `on_stderr` is told each line that it writes to stderr.
 
     `config` has its `${VAR}` references resolved. Leaving follows the MCP specification (lifecycle, shutdown, stdio):
     stdin is closed, 2 s later SIGTERM, 2 s later SIGKILL.
     Raises UpstreamError: COMMAND_NOT_FOUND, COMMAND_NOT_EXECUTABLE, WORKING_DIRECTORY_INVALID, START_FAILED.
     """
     process = await ServerProcess.start(config)
-    streams = StdioStreams(process, config)
+    streams = StdioStreams(process, config, on_stderr)
     try:
         yield streams
     finally:

@@ -811,6 +811,106 @@ class DisconnectServerResponse(_message.Message):
 Global___DisconnectServerResponse: _TypeAlias = DisconnectServerResponse  # noqa: Y015
 
 @_typing.final
+class GetRootsRequest(_message.Message):
+    """The server whose roots to read."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetRootsRequest: _TypeAlias = GetRootsRequest  # noqa: Y015
+
+@_typing.final
+class GetRootsResponse(_message.Message):
+    """The roots in force."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROOTS_FIELD_NUMBER: _builtins.int
+    OVERRIDDEN_FIELD_NUMBER: _builtins.int
+    roots: _builtins.str
+    """`ask` when a person is asked each time, else a JSON array of MCP roots."""
+    overridden: _builtins.bool
+    """Whether they were set while the hub runs, and differ from the configuration for that reason."""
+    def __init__(
+        self,
+        *,
+        roots: _builtins.str = ...,
+        overridden: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["overridden", b"overridden", "roots", b"roots"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetRootsResponse: _TypeAlias = GetRootsResponse  # noqa: Y015
+
+@_typing.final
+class SetRootsRequest(_message.Message):
+    """The roots to set."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    ROOTS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The server's name."""
+    roots: _builtins.str
+    """`ask`, or a JSON array of MCP roots; empty goes back to the configuration."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        roots: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "roots", b"roots"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetRootsRequest: _TypeAlias = SetRootsRequest  # noqa: Y015
+
+@_typing.final
+class SetRootsResponse(_message.Message):
+    """The roots as set."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROOTS_FIELD_NUMBER: _builtins.int
+    OVERRIDDEN_FIELD_NUMBER: _builtins.int
+    roots: _builtins.str
+    """As in GetRootsResponse."""
+    overridden: _builtins.bool
+    """As in GetRootsResponse."""
+    def __init__(
+        self,
+        *,
+        roots: _builtins.str = ...,
+        overridden: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["overridden", b"overridden", "roots", b"roots"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetRootsResponse: _TypeAlias = SetRootsResponse  # noqa: Y015
+
+@_typing.final
 class WatchServersRequest(_message.Message):
     """Which servers to watch."""
 

@@ -70,6 +70,16 @@ class ServerServiceStub:
                 request_serializer=hubbub_dot_v1_dot_server__pb2.DisconnectServerRequest.SerializeToString,
                 response_deserializer=hubbub_dot_v1_dot_server__pb2.DisconnectServerResponse.FromString,
                 _registered_method=True)
+        self.GetRoots = channel.unary_unary(
+                '/hubbub.v1.ServerService/GetRoots',
+                request_serializer=hubbub_dot_v1_dot_server__pb2.GetRootsRequest.SerializeToString,
+                response_deserializer=hubbub_dot_v1_dot_server__pb2.GetRootsResponse.FromString,
+                _registered_method=True)
+        self.SetRoots = channel.unary_unary(
+                '/hubbub.v1.ServerService/SetRoots',
+                request_serializer=hubbub_dot_v1_dot_server__pb2.SetRootsRequest.SerializeToString,
+                response_deserializer=hubbub_dot_v1_dot_server__pb2.SetRootsResponse.FromString,
+                _registered_method=True)
         self.WatchServers = channel.unary_stream(
                 '/hubbub.v1.ServerService/WatchServers',
                 request_serializer=hubbub_dot_v1_dot_server__pb2.WatchServersRequest.SerializeToString,
@@ -134,6 +144,21 @@ class ServerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetRoots(self, request, context):
+        """The roots that the hub tells the server. NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetRoots(self, request, context):
+        """Sets the roots while the hub runs, for any server, and tells it that they have changed. They last over restarts,
+        until they are set again, or the server's own configuration names other roots. NOT_FOUND, INVALID_ARGUMENT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def WatchServers(self, request, context):
         """Snapshot and changes of servers.
         """
@@ -178,6 +203,16 @@ def add_ServerServiceServicer_to_server(servicer, server):
                     servicer.DisconnectServer,
                     request_deserializer=hubbub_dot_v1_dot_server__pb2.DisconnectServerRequest.FromString,
                     response_serializer=hubbub_dot_v1_dot_server__pb2.DisconnectServerResponse.SerializeToString,
+            ),
+            'GetRoots': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetRoots,
+                    request_deserializer=hubbub_dot_v1_dot_server__pb2.GetRootsRequest.FromString,
+                    response_serializer=hubbub_dot_v1_dot_server__pb2.GetRootsResponse.SerializeToString,
+            ),
+            'SetRoots': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetRoots,
+                    request_deserializer=hubbub_dot_v1_dot_server__pb2.SetRootsRequest.FromString,
+                    response_serializer=hubbub_dot_v1_dot_server__pb2.SetRootsResponse.SerializeToString,
             ),
             'WatchServers': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchServers,
@@ -375,6 +410,60 @@ class ServerService:
             '/hubbub.v1.ServerService/DisconnectServer',
             hubbub_dot_v1_dot_server__pb2.DisconnectServerRequest.SerializeToString,
             hubbub_dot_v1_dot_server__pb2.DisconnectServerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetRoots(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hubbub.v1.ServerService/GetRoots',
+            hubbub_dot_v1_dot_server__pb2.GetRootsRequest.SerializeToString,
+            hubbub_dot_v1_dot_server__pb2.GetRootsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetRoots(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hubbub.v1.ServerService/SetRoots',
+            hubbub_dot_v1_dot_server__pb2.SetRootsRequest.SerializeToString,
+            hubbub_dot_v1_dot_server__pb2.SetRootsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -54,6 +54,12 @@ class ServerServiceStub:
     """Wants the server connected; returns at once with the state it is in now. NOT_FOUND."""
     DisconnectServer: _grpc.UnaryUnaryMultiCallable[_server_pb2.DisconnectServerRequest, _server_pb2.DisconnectServerResponse]
     """Wants the server disconnected: its calls fail, its receiver tasks and their prompts end. NOT_FOUND."""
+    GetRoots: _grpc.UnaryUnaryMultiCallable[_server_pb2.GetRootsRequest, _server_pb2.GetRootsResponse]
+    """The roots that the hub tells the server. NOT_FOUND."""
+    SetRoots: _grpc.UnaryUnaryMultiCallable[_server_pb2.SetRootsRequest, _server_pb2.SetRootsResponse]
+    """Sets the roots while the hub runs, for any server, and tells it that they have changed. They last over restarts,
+    until they are set again, or the server's own configuration names other roots. NOT_FOUND, INVALID_ARGUMENT.
+    """
     WatchServers: _grpc.UnaryStreamMultiCallable[_server_pb2.WatchServersRequest, _server_pb2.WatchServersResponse]
     """Snapshot and changes of servers."""
 
@@ -83,6 +89,12 @@ class ServerServiceAsyncStub(ServerServiceStub):
     """Wants the server connected; returns at once with the state it is in now. NOT_FOUND."""
     DisconnectServer: _aio.UnaryUnaryMultiCallable[_server_pb2.DisconnectServerRequest, _server_pb2.DisconnectServerResponse]  # type: ignore[assignment]
     """Wants the server disconnected: its calls fail, its receiver tasks and their prompts end. NOT_FOUND."""
+    GetRoots: _aio.UnaryUnaryMultiCallable[_server_pb2.GetRootsRequest, _server_pb2.GetRootsResponse]  # type: ignore[assignment]
+    """The roots that the hub tells the server. NOT_FOUND."""
+    SetRoots: _aio.UnaryUnaryMultiCallable[_server_pb2.SetRootsRequest, _server_pb2.SetRootsResponse]  # type: ignore[assignment]
+    """Sets the roots while the hub runs, for any server, and tells it that they have changed. They last over restarts,
+    until they are set again, or the server's own configuration names other roots. NOT_FOUND, INVALID_ARGUMENT.
+    """
     WatchServers: _aio.UnaryStreamMultiCallable[_server_pb2.WatchServersRequest, _server_pb2.WatchServersResponse]  # type: ignore[assignment]
     """Snapshot and changes of servers."""
 
@@ -151,6 +163,24 @@ class ServerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_server_pb2.DisconnectServerResponse, _abc.Awaitable[_server_pb2.DisconnectServerResponse]]:
         """Wants the server disconnected: its calls fail, its receiver tasks and their prompts end. NOT_FOUND."""
+
+    @_abc_1.abstractmethod
+    def GetRoots(
+        self,
+        request: _server_pb2.GetRootsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_server_pb2.GetRootsResponse, _abc.Awaitable[_server_pb2.GetRootsResponse]]:
+        """The roots that the hub tells the server. NOT_FOUND."""
+
+    @_abc_1.abstractmethod
+    def SetRoots(
+        self,
+        request: _server_pb2.SetRootsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_server_pb2.SetRootsResponse, _abc.Awaitable[_server_pb2.SetRootsResponse]]:
+        """Sets the roots while the hub runs, for any server, and tells it that they have changed. They last over restarts,
+        until they are set again, or the server's own configuration names other roots. NOT_FOUND, INVALID_ARGUMENT.
+        """
 
     @_abc_1.abstractmethod
     def WatchServers(

@@ -1,0 +1,248 @@
+"""The catalog: what a server offers, one list per kind, and how far each list can be relied on.
+
+    unknown ──fetched──> fresh | empty <──fetched── stale | error
+                         fresh | empty ──changed, away, time over──> stale
+                         any ──fetch failed──> error (the entries of the fetch before stay)
+
+A list changes at once when the server tells of it (2025: unasked; 2026-07-28: through `subscriptions/listen`), and
+without a word when its cache time (`ttlMs`, 2026-07-28) is over.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, cast
+
+from hubbubd import payload
+from hubbubd.errors import Category, Fault
+
+MAX_PAGES = 1000
+MAX_ENTRIES = 100_000
+MAX_BYTES = 16 * 1024 * 1024
+"""Bounds of one list; a server that exceeds one has no end, or might as well have none."""
+
+TTL_FLOOR_S = 30.0
+"""A cache time shorter than this does not make the hub ask more often."""
+
+RETRY_S = 60.0
+"""How long after a failed fetch the next one is tried, where trying again may help."""
+
+GONE = frozenset({"CONNECTION_LOST", "SESSION_LOST"})
+"""What a fetch says that the end of the connection broke off."""
+
+
+class Kind(StrEnum):
+    """What kind of thing a server offers."""
+
+    TOOL = "tool"
+    RESOURCE = "resource"
+    TEMPLATE = "template"
+    PROMPT = "prompt"
+
+
+class Freshness(StrEnum):
+    """How far a list can be relied on."""
+
+    UNKNOWN = "unknown"
+    FRESH = "fresh"
+    STALE = "stale"
+    ERROR = "error"
+    EMPTY = "empty"
+
+
+_ORDER = {str(kind): at for at, kind in enumerate(Kind)}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a kind's list comes from: the method and the result's member, the capability that announces it, the
+    notification of its change and the flag that asks for that."""
+
+    method: str
+    member: str
+    capability: str
+    change: str
+    flag: str
+
+
+SOURCES: Mapping[Kind, Source] = MappingProxyType(
+    {
+        Kind.TOOL: Source("tools/list", "tools", "tools", "notifications/tools/list_changed", "toolsListChanged"),
+        Kind.RESOURCE: Source(
+            "resources/list", "resources", "resources", "notifications/resources/list_changed", "resourcesListChanged"
+        ),
+        Kind.TEMPLATE: Source(
+            "resources/templates/list",
+            "resourceTemplates",
+            "resources",
+            "notifications/resources/list_changed",
+            "resourcesListChanged",
+        ),
+        Kind.PROMPT: Source(
+            "prompts/list", "prompts", "prompts", "notifications/prompts/list_changed", "promptsListChanged"
+        ),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogList:
+    """One list of one server, without its entries. `ttl_s` is its cache time, None for none given."""
+
+    id: str
+    server: str
+    kind: Kind
+    freshness: Freshness = Freshness.UNKNOWN
+    fetched_at: float | None = None
+    fault: Fault | None = None
+    count: int = 0
+    ttl_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogEntries:
+    """The entries of the list with the same id, MCP objects as JSON, in the server's order. Apart from the list, which
+    changes more often than they do."""
+
+    id: str
+    entries: tuple[bytes, ...]
+
+
+class ListRefused(Exception):
+    """A server's list cannot be taken whole; `fault` says why."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
+
+
+def list_id(server: str, kind: Kind) -> str:
+    """The id of a list; names of servers have no slash."""
+    return f"{server}/{kind}"
+
+
+def position(id_: str) -> tuple[str, int]:
+    """The place of a list among all lists, by its id: by server, then by kind. What is no id comes first."""
+    server, _, kind = id_.rpartition("/")
+    return server, _ORDER.get(kind, -1)
+
+
+def new(server: str, kind: Kind) -> CatalogList:
+    """A list that has not been fetched yet."""
+    return CatalogList(id=list_id(server, kind), server=server, kind=kind)
+
+
+def declared(capabilities: Mapping[str, Any]) -> tuple[Kind, ...]:
+    """The kinds that a server says it has."""
+    return tuple(kind for kind, source in SOURCES.items() if isinstance(capabilities.get(source.capability), Mapping))
+
+
+def announced(capabilities: Mapping[str, Any]) -> frozenset[Kind]:
+    """The kinds of whose changes a server says that it tells."""
+    return frozenset(
+        kind for kind in declared(capabilities) if capabilities[SOURCES[kind].capability].get("listChanged") is True
+    )
+
+
+def changed_by(method: str) -> frozenset[Kind]:
+    """The kinds of whose change a notification tells."""
+    return frozenset(kind for kind, source in SOURCES.items() if source.change == method)
+
+
+def subscription(kinds: Iterable[Kind]) -> dict[str, Any]:
+    """The filter of `subscriptions/listen` for changes of these kinds."""
+    return {SOURCES[kind].flag: True for kind in kinds}
+
+
+def honoured(acknowledged: Mapping[str, Any]) -> frozenset[Kind]:
+    """The kinds of whose changes an acknowledged filter tells."""
+    return frozenset(kind for kind, source in SOURCES.items() if acknowledged.get(source.flag) is True)
+
+
+def fetched(before: CatalogList, count: int, ttl_s: float | None, now: float) -> CatalogList:
+    """The list after a fetch. No capability announces templates, so none of them is nothing remarkable."""
+    empty = count == 0 and before.kind is not Kind.TEMPLATE
+    freshness = Freshness.EMPTY if empty else Freshness.FRESH
+    return replace(before, freshness=freshness, fetched_at=now, fault=None, count=count, ttl_s=ttl_s)
+
+
+def failed(before: CatalogList, fault: Fault) -> CatalogList:
+    """The list after a fetch that failed."""
+    return replace(before, freshness=Freshness.ERROR, fault=fault)
+
+
+def outdated(before: CatalogList) -> CatalogList:
+    """The list once it may be different at the server: changed, or past its time."""
+    relied_on = before.freshness in (Freshness.FRESH, Freshness.EMPTY)
+    return replace(before, freshness=Freshness.STALE) if relied_on else before
+
+
+def out_of_reach(before: CatalogList) -> CatalogList:
+    """The list once the connection is gone; a fetch that only the end of the connection broke off has not failed."""
+    if before.fault is None or before.fault.code not in GONE:
+        return outdated(before)
+    freshness = Freshness.UNKNOWN if before.fetched_at is None else Freshness.STALE
+    return replace(before, freshness=freshness, fault=None)
+
+
+def next_fetch(record: CatalogList, now: float, *, told: bool) -> float:
+    """When to fetch a list that was just fetched, if nothing happens: seconds since the epoch, or infinity.
+
+    `told` says whether the server tells of its changes: then a cache time of 0, which forbids to rely on what was
+    fetched, asks for nothing more.
+    """
+    if record.fault is not None:
+        return now + max(RETRY_S, record.fault.retry_after_s or 0) if record.fault.retryable else math.inf
+    if record.ttl_s is None or record.fetched_at is None or (told and record.ttl_s == 0):
+        return math.inf
+    return record.fetched_at + max(record.ttl_s, TTL_FLOOR_S)
+
+
+class Pages:
+    """Gathers the pages of one list, within the bounds."""
+
+    def __init__(self, server: str, kind: Kind) -> None:
+        self.entries: list[bytes] = []
+        self.ttl_s: float | None = None
+        self._server = server
+        self._source = SOURCES[kind]
+        self._size = 0
+        self._pages = 0
+        self._cursors: set[str] = set()
+
+    def add(self, result: Mapping[str, Any]) -> str | None:
+        """Takes a page; the cursor of the next one. Raises ListRefused."""
+        self._pages += 1
+        entries = result.get(self._source.member)
+        if not isinstance(entries, list):
+            raise self._refused("INVALID_RESPONSE", f"has no {self._source.member}")
+        for entry in cast("list[object]", entries):
+            self.entries.append(payload.dumps(entry))
+            self._size += len(self.entries[-1])
+        ttl_ms = result.get("ttlMs")
+        if isinstance(ttl_ms, int | float):
+            self.ttl_s = min(ttl_ms / 1000, math.inf if self.ttl_s is None else self.ttl_s)
+        # An empty cursor is none to most servers that send one.
+        cursor = result.get("nextCursor") or None
+        self._check(cursor)
+        return cursor
+
+    def _check(self, cursor: str | None) -> None:
+        if len(self.entries) > MAX_ENTRIES:
+            raise self._refused("LIST_TOO_LARGE", f"has more than {MAX_ENTRIES} entries")
+        if self._size > MAX_BYTES:
+            raise self._refused("LIST_TOO_LARGE", f"is larger than {MAX_BYTES} bytes")
+        if cursor is None:
+            return
+        if cursor in self._cursors:
+            raise self._refused("CURSOR_REPEATED", "leads back to a page that was there before")
+        if self._pages >= MAX_PAGES:
+            raise self._refused("LIST_TOO_LARGE", f"has more than {MAX_PAGES} pages")
+        self._cursors.add(cursor)
+
+    def _refused(self, code: str, problem: str) -> ListRefused:
+        details = {"server": self._server, "method": self._source.method, "pages": self._pages}
+        message = f"{self._source.method} of {self._server} {problem}"
+        return ListRefused(Fault(code=code, category=Category.PROTOCOL, message=message, details=details))

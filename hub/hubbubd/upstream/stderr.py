@@ -1,0 +1,60 @@
+"""What a stdio server writes to its standard error: the last lines kept, and each line told as it comes."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+TAIL_LINES: Final = 50
+TAIL_CHARACTERS: Final = 2000
+
+BURST_LINES: Final = 200
+"""Lines told per second; of those beyond only the number is told, with the next line."""
+
+OnLine = Callable[[str], None]
+
+
+class Tail:
+    """The last lines of a stream. `clock` says seconds that only grow."""
+
+    def __init__(self, on_line: OnLine | None, clock: Callable[[], float]) -> None:
+        self._kept: deque[bytes] = deque(maxlen=TAIL_LINES)
+        self._begun = b""
+        self._on_line = on_line
+        self._clock = clock
+        self._told = 0
+        self._since = clock()
+
+    def lines(self) -> tuple[str, ...]:
+        """The last lines, the one that has not ended yet included: at most 50, of at most 2000 characters."""
+        kept = [*self._kept, self._begun] if self._begun else self._kept
+        return tuple(_text(line) for line in kept)[-TAIL_LINES:]
+
+    def feed(self, chunk: bytes) -> None:
+        """Takes what was read; nothing is the end of the stream."""
+        *ended, begun = (self._begun + chunk).split(b"\n")
+        if not chunk and begun:
+            ended.append(begun)
+            begun = b""
+        self._begun = _cut(begun)
+        self._kept.extend(map(_cut, ended[-TAIL_LINES:]))
+        if self._on_line is not None and ended:
+            self._tell(ended, self._on_line)
+
+    def _tell(self, lines: list[bytes], on_line: OnLine) -> None:
+        now = self._clock()
+        if now - self._since >= 1.0:
+            if self._told > BURST_LINES:
+                on_line(f"({self._told - BURST_LINES} lines are left out)")
+            self._since, self._told = now, 0
+        for line in lines[: max(BURST_LINES - self._told, 0)]:
+            on_line(_text(_cut(line)))
+        self._told += len(lines)
+
+
+def _cut(line: bytes) -> bytes:
+    """As many bytes as the characters that are kept can take."""
+    return line[: 4 * TAIL_CHARACTERS].removesuffix(b"\r")
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "replace")[:TAIL_CHARACTERS]
