@@ -1,7 +1,7 @@
 """Who calls: a bearer token on every RPC but health checks, and optionally the name of a person or program."""
 
 import hmac
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -36,7 +36,7 @@ class Authentication(grpc.aio.ServerInterceptor):
     ) -> "grpc.RpcMethodHandler[Q, A] | None":
         """The RPC's own handler, or one that refuses it with UNAUTHENTICATED."""
         if not handler_call_details.method.startswith(_OPEN_TO_ALL):
-            metadata = [(key, _text(value)) for key, value in handler_call_details.invocation_metadata]
+            metadata = handler_call_details.invocation_metadata
             try:
                 self._check_token(_values(metadata, "authorization"))
                 principal.set(_name(_values(metadata, NAME_METADATA)))
@@ -61,8 +61,8 @@ def _name(names: list[str]) -> str:
     return names[0]
 
 
-def _values(metadata: list[tuple[str, str]], name: str) -> list[str]:
-    return [value for key, value in metadata if key == name]
+def _values(metadata: Iterable[tuple[str, str | bytes]], name: str) -> list[str]:
+    return [_text(value) for key, value in metadata if key == name]
 
 
 def _text(value: str | bytes) -> str:
