@@ -1,5 +1,6 @@
 """The hub: its rooms wired together, over a store and a connector."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -90,7 +91,7 @@ class Hub:
         tables = Tables()
         await ledger.load(tables.servers, tables.requests, tables.calls, tables.tasks, tables.lists, tables.entries)
         async with Background.open() as background:
-            clock = Clock(anyio.current_time)
+            clock = Clock(asyncio.get_running_loop().time)
             alarms = Alarms(clock, background)
             hub = cls._wire(ledger, tables, clock, alarms, background, connector, settings)
             try:
