@@ -63,9 +63,8 @@ class Catalog:
         """The lists that match, by server and kind. Raises NotFound for a server that does not exist."""
         if chosen.server and chosen.server not in self._servers:
             raise NotFound("server", chosen.server)
-        order = list(Kind)
         found = [record for record in self._lists if chosen.matches(record)]
-        return sorted(found, key=lambda record: (record.server, order.index(record.kind)))
+        return sorted(found, key=lambda record: core.position(record.id))
 
     def entries(self, list_id: str) -> tuple[bytes, ...]:
         """The entries of a list, MCP objects as JSON, in the server's order."""
