@@ -27,6 +27,8 @@ from hubbub_client.hub import Hub, connect
 from hubbub_client.records import (
     Call,
     CallLog,
+    CatalogEntry,
+    CatalogList,
     Claim,
     Fault,
     HubStatus,
@@ -44,6 +46,8 @@ __all__ = [
     "Call",
     "CallLog",
     "Cancelled",
+    "CatalogEntry",
+    "CatalogList",
     "Claim",
     "DeadlineExceeded",
     "FailedPrecondition",

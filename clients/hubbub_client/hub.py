@@ -7,6 +7,7 @@ from typing import Any
 
 from hubbub.v1 import admin_pb2
 from hubbub_client.calls import Calls, OnPending, OnProgress
+from hubbub_client.catalog import Catalog
 from hubbub_client.inbox import Inbox
 from hubbub_client.link import Link
 from hubbub_client.records import Call, HubStatus, read
@@ -33,6 +34,7 @@ class Hub:
         self.inbox = Inbox(link)
         self.calls = Calls(link)
         self.tasks = Tasks(link)
+        self.catalog = Catalog(link)
         self.admin = Admin(link)
 
     async def call_tool(

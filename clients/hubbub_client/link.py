@@ -13,6 +13,7 @@ from grpc.aio import EOF  # pyright: ignore[reportAttributeAccessIssue, reportUn
 from hubbub.v1 import (
     admin_pb2_grpc,
     call_pb2_grpc,
+    catalog_pb2_grpc,
     common_pb2,
     inbox_pb2_grpc,
     server_pb2_grpc,
@@ -24,6 +25,7 @@ from hubbub_client.errors import Unauthenticated, Unavailable, from_rpc
 if TYPE_CHECKING:
     from hubbub.v1.admin_pb2_grpc import AdminServiceAsyncStub
     from hubbub.v1.call_pb2_grpc import CallServiceAsyncStub
+    from hubbub.v1.catalog_pb2_grpc import CatalogServiceAsyncStub
     from hubbub.v1.inbox_pb2_grpc import InboxServiceAsyncStub
     from hubbub.v1.server_pb2_grpc import ServerServiceAsyncStub
     from hubbub.v1.task_pb2_grpc import TaskServiceAsyncStub
@@ -60,6 +62,7 @@ class Stubs:
         self.inbox: InboxServiceAsyncStub = inbox_pb2_grpc.InboxServiceStub(channel)
         self.calls: CallServiceAsyncStub = call_pb2_grpc.CallServiceStub(channel)
         self.tasks: TaskServiceAsyncStub = task_pb2_grpc.TaskServiceStub(channel)
+        self.catalog: CatalogServiceAsyncStub = catalog_pb2_grpc.CatalogServiceStub(channel)
         self.admin: AdminServiceAsyncStub = admin_pb2_grpc.AdminServiceStub(channel)
 
 

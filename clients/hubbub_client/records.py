@@ -32,6 +32,8 @@ CauseSource = Literal["wire", "inferred"]
 CallState = Literal["queued", "in_progress", "waiting_input", "completed", "failed", "cancelled"]
 TaskRole = Literal["receiver", "client"]
 TaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled"]
+CatalogKind = Literal["tool", "resource", "template", "prompt"]
+Freshness = Literal["unknown", "fresh", "stale", "error", "empty"]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 CALL_ENDED: frozenset[CallState] = frozenset(("completed", "failed", "cancelled"))
@@ -221,6 +223,48 @@ class Task(Record):
     poll_interval_ms: int | None
     call_id: str | None
     pending_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatalogList(Record):
+    """One list of what a server offers, and how far it can be relied on."""
+
+    id: str
+    server: str
+    kind: CatalogKind
+    freshness: Freshness
+    fetched_at: datetime | None
+    error: Fault | None
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatalogEntry(Record):
+    """One thing that a server offers; `object` is the MCP Tool, Resource, ResourceTemplate or Prompt."""
+
+    server: str
+    kind: CatalogKind
+    object: Any
+
+    @property
+    def name(self) -> str:
+        """What it is called by."""
+        return self.object["name"]
+
+    @property
+    def title(self) -> str | None:
+        """What people call it."""
+        return self.object.get("title")
+
+    @property
+    def description(self) -> str | None:
+        """What it is for."""
+        return self.object.get("description")
+
+    @property
+    def uri(self) -> str | None:
+        """Where a resource is; of a template, the pattern of where."""
+        return self.object.get("uri") or self.object.get("uriTemplate")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from hubbub_client.cli import calls, inbox, servers, status, tasks
+from hubbub_client.cli import calls, catalog, inbox, servers, status, tasks
 from hubbub_client.cli.session import Settings
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app.command("send")(calls.send)
 app.add_typer(calls.app, name="calls")
 app.command("queue")(calls.queue)
 app.add_typer(tasks.app, name="tasks")
+app.add_typer(catalog.app, name="catalog")
 app.command("status")(status.status)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from hubbub_client.errors import HubbubError
 from hubbub_client.events import Event, Logged, Progressed, Removed, Reset, Upsert
-from hubbub_client.records import Call, PendingRequest, Progress, QueueCounts, Record, Server, Task
+from hubbub_client.records import Call, CatalogEntry, PendingRequest, Progress, QueueCounts, Record, Server, Task
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -146,6 +146,12 @@ COLUMNS: dict[type[Record], Columns] = {
         "method": lambda it: it.method,
         "came": lambda it: relative(it.created_at),
         "message": lambda it: it.status_message,
+    },
+    CatalogEntry: {
+        "server": lambda it: it.server,
+        "name": lambda it: it.name,
+        "uri": lambda it: it.uri,
+        "description": lambda it: it.title or it.description,
     },
 }
 

@@ -1,0 +1,73 @@
+"""`hub.catalog`: what the servers offer, and how far each list can be relied on."""
+
+from collections.abc import AsyncGenerator, Collection, Sequence
+
+from hubbub.v1 import catalog_pb2, common_pb2
+from hubbub_client import events
+from hubbub_client.events import WatchEvent
+from hubbub_client.link import Link, pages
+from hubbub_client.records import CatalogEntry, CatalogKind, CatalogList, enum_number, enum_numbers, read
+from hubbub_client.watch import follow
+
+
+class Catalog:
+    """CatalogService. Every method raises HubbubError; a server that does not exist is NotFound."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    async def tools(self, server: str | None = None) -> Sequence[CatalogEntry]:
+        """The tools of a server, or of all."""
+        return (await self.read("tool", server))[0]
+
+    async def resources(self, server: str | None = None) -> Sequence[CatalogEntry]:
+        """The resources of a server, or of all."""
+        return (await self.read("resource", server))[0]
+
+    async def templates(self, server: str | None = None) -> Sequence[CatalogEntry]:
+        """The resource templates of a server, or of all."""
+        return (await self.read("template", server))[0]
+
+    async def prompts(self, server: str | None = None) -> Sequence[CatalogEntry]:
+        """The prompts of a server, or of all."""
+        return (await self.read("prompt", server))[0]
+
+    async def read(
+        self, kind: CatalogKind | None = None, server: str | None = None
+    ) -> tuple[Sequence[CatalogEntry], Sequence[CatalogList]]:
+        """The entries, by server and kind, then in the server's own order; and the lists that they come from.
+
+        Every condition given must hold.
+        """
+        number = enum_number(catalog_pb2.CatalogKind.DESCRIPTOR, kind) if kind else catalog_pb2.CATALOG_KIND_UNSPECIFIED
+        lists: list[CatalogList] = []
+
+        async def page(which: common_pb2.Page) -> tuple[Sequence[CatalogEntry], str]:
+            request = catalog_pb2.ListCatalogRequest(kind=number, server=server or "", page=which)
+            answer = await self._link.call(lambda hub: hub.catalog.ListCatalog, request)
+            lists.extend(read(CatalogList, each) for each in answer.lists)
+            return [read(CatalogEntry, each) for each in answer.entries], answer.next_page_token
+
+        return await pages(page), lists
+
+    async def refresh(self, server: str) -> Sequence[CatalogList]:
+        """Fetches all lists of a server anew; one that could not be fetched says so in `error`.
+
+        Raises FailedPrecondition (SERVER_NOT_CONNECTED).
+        """
+        request = catalog_pb2.RefreshCatalogRequest(server=server)
+        answer = await self._link.call(lambda hub: hub.catalog.RefreshCatalog, request)
+        return [read(CatalogList, each) for each in answer.lists]
+
+    def watch(
+        self, *, server: str | None = None, kinds: Collection[CatalogKind] = (), resume_token: str | None = None
+    ) -> AsyncGenerator[WatchEvent[CatalogList], None]:
+        """Snapshot and changes of the lists; every condition given must hold."""
+        numbers = enum_numbers(catalog_pb2.CatalogKind.DESCRIPTOR, kinds)
+        return follow(
+            self._link,
+            lambda hub: hub.catalog.WatchCatalog,
+            lambda token: catalog_pb2.WatchCatalogRequest(server=server or "", kinds=numbers, resume_token=token),
+            lambda step: events.read(CatalogList, step),
+            resume_token,
+        )
