@@ -2,7 +2,7 @@
 
 import hashlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
@@ -39,23 +39,37 @@ def page(
 
     `scope` is the list's filter: a token is good for the same list only. Raises InvalidArgument.
     """
+
+    def rest(after: Position | None) -> Iterable[T]:
+        ordered = sorted(records, key=position)
+        return ordered if after is None else [record for record in ordered if position(record) > after]
+
+    return page_of(rest, asked, position, convert, scope)
+
+
+def page_of(
+    rest: Callable[[Position | None], Iterable[T]],
+    asked: Page,
+    position: Callable[[T], Position],
+    convert: Callable[[T], M],
+    scope: Message,
+) -> tuple[list[M], str]:
+    """As `page`, of what is in order already: `rest` gives the records after a position, None for all of them."""
     if not 0 <= asked.size <= MAX_SIZE:
         raise InvalidArgument.field("page.size", f"must be 0 to {MAX_SIZE}")
     digest = _digest(scope)
-    rest = sorted(records, key=position)
-    if asked.token:
-        after = _decode(asked.token, digest)
-        rest = [record for record in rest if position(record) > after]
     found: list[M] = []
+    last: Position | None = None
     room = _PAGE_BYTES
-    for record in rest[: asked.size or DEFAULT_SIZE]:
+    for record in rest(_decode(asked.token, digest) if asked.token else None):
         message = convert(record)
         room -= message.ByteSize()
-        if found and room < 0:
-            break
+        if len(found) == (asked.size or DEFAULT_SIZE) or (found and room < 0):
+            assert last is not None
+            return found, _encode(last, digest)
         found.append(message)
-    more = len(found) < len(rest)
-    return found, _encode(position(rest[len(found) - 1]), digest) if more else ""
+        last = position(record)
+    return found, ""
 
 
 def _digest(scope: Message) -> str:
