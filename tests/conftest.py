@@ -80,10 +80,23 @@ class HttpPeer:
 @pytest.fixture
 def http_peer(tmp_path: Path) -> Iterator[Callable[..., HttpPeer]]:
     """Starts a server that reads PORT: `http_peer(command, port=None, env={})`; returns once it listens."""
+    with _peers(tmp_path) as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def shared_http_peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., HttpPeer]]:
+    """As `http_peer`, for all tests of a module."""
+    with _peers(tmp_path_factory.mktemp("peers")) as start:
+        yield start
+
+
+@contextmanager
+def _peers(log_dir: Path) -> Iterator[Callable[..., HttpPeer]]:
     with ExitStack() as started:
 
         def start(command: Sequence[str], port: int | None = None, env: Mapping[str, str] | None = None) -> HttpPeer:
-            return started.enter_context(_listening(command, port or _free_port(), env or {}, tmp_path))
+            return started.enter_context(_listening(command, port or _free_port(), env or {}, log_dir))
 
         yield start
 

@@ -1,5 +1,6 @@
 """A real hub in a process of its own, reached by the real client library and the real command line."""
 
+import itertools
 import json
 import os
 import signal
@@ -173,23 +174,48 @@ async def start_hub(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
 
     A hub that still runs when the test ends is ended as `terminate` does. Its log is shown when the test fails.
     """
-    number = iter(range(100))
+    async with starter(tmp_path, apart=False) as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+async def start_shared_hub(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Callable[..., Any]]:
+    """As `start_hub`, for all tests of a module; a data directory per hub."""
+    async with starter(tmp_path_factory.mktemp("hub"), apart=True) as start:
+        yield start
+
+
+@asynccontextmanager
+async def starter(directory: Path, *, apart: bool) -> AsyncIterator[Callable[..., Any]]:
+    """What `start_hub` gives, in this directory; the hubs share a data directory, or live `apart`."""
+    numbers = itertools.count()
 
     async with AsyncExitStack() as stack:
 
-        async def start(servers: Mapping[str, Any] | None = None, hub: Mapping[str, Any] | None = None) -> RunningHub:
-            config = tmp_path / f"hub-{next(number)}.toml"
+        async def start(
+            servers: Mapping[str, Any] | None = None,
+            hub: Mapping[str, Any] | None = None,
+            listen: str | None = "127.0.0.1:0",
+        ) -> RunningHub:
+            number = next(numbers)
+            config = directory / f"hub-{number}.toml"
             config.write_text(toml({"hub": hub or {}, "servers": servers or {}}))
-            command = ["--config", str(config), "--data-dir", str(tmp_path / "data")]
-            return await stack.enter_async_context(running(command))
+            arguments = [
+                "--config",
+                str(config),
+                "--data-dir",
+                str(directory / (f"data-{number}" if apart else "data")),
+            ]
+            arguments += ["--listen", listen] if listen else []
+            return await stack.enter_async_context(running(arguments))
 
         yield start
 
 
 @asynccontextmanager
 async def running(arguments: Sequence[str]) -> AsyncIterator[RunningHub]:
-    """A hub with these arguments that has said it is ready, on a port of its choice."""
-    command = [sys.executable, "-m", "hubbubd", "--listen", "127.0.0.1:0", *arguments]
+    """A hub with these arguments that has said it is ready."""
+    command = [sys.executable, "-m", "hubbubd", *arguments]
     async with AsyncExitStack() as stack:
         process = await stack.enter_async_context(child(command, stdout=PIPE))
         assert process.stdout is not None

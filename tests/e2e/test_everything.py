@@ -8,14 +8,16 @@ import pytest
 MODES = ["stdio", "http"]
 
 
-@pytest.fixture(params=MODES)
-async def hub(request: pytest.FixtureRequest, start_hub: Any, everything_command: list[str], http_peer: Any) -> Any:
+@pytest.fixture(scope="module", params=MODES)
+async def hub(
+    request: pytest.FixtureRequest, start_shared_hub: Any, everything_command: list[str], shared_http_peer: Any
+) -> Any:
     """A hub with the reference server."""
     if request.param == "stdio":
         server: dict[str, Any] = {"command": everything_command[0], "args": [*everything_command[1:], "stdio"]}
     else:
-        server = {"url": f"{http_peer([*everything_command, 'streamableHttp']).url}/mcp"}
-    hub = await start_hub({"everything": server})
+        server = {"url": f"{shared_http_peer([*everything_command, 'streamableHttp']).url}/mcp"}
+    hub = await start_shared_hub({"everything": server})
     await hub.connected("everything")
     return hub
 
@@ -35,7 +37,7 @@ PERSON = {"name": "Ada", "favoriteColor": "Blue", "agreeToTerms": True}
 @pytest.mark.parametrize("tool", ["trigger-elicitation-request-async", "trigger-sampling-request-async"])
 async def test_a_question_asked_as_a_task_ends_completed(hub: Any, tool: str) -> None:
     started = await call(hub, tool, {"prompt": "Hi"} if "sampling" in tool else {})
-    (asked,) = await hub.asked()
+    (asked,) = await hub.asked(call_id=started.id)
     assert asked.task_id
     assert asked.call_id == started.id
     answer = ["--text", "Good day"] if asked.kind == "sampling" else ["--accept", json.dumps(PERSON)]
@@ -49,7 +51,7 @@ async def test_a_question_asked_as_a_task_ends_completed(hub: Any, tool: str) ->
 
 async def test_a_form_is_answered(hub: Any) -> None:
     started = await call(hub, "trigger-elicitation-request")
-    (asked,) = await hub.asked()
+    (asked,) = await hub.asked(call_id=started.id)
     assert asked.kind == "elicitation_form"
     assert asked.task_id is None
     assert (await hub.call(started.id, "waiting_input")).pending_ids == (asked.id,)
@@ -61,14 +63,14 @@ async def test_a_form_is_answered(hub: Any) -> None:
 
 async def test_a_form_is_declined(hub: Any) -> None:
     started = await call(hub, "trigger-elicitation-request")
-    (asked,) = await hub.asked()
+    (asked,) = await hub.asked(call_id=started.id)
     await hub.answer(asked, "--decline")
     assert "declined" in texts((await hub.call(started.id)).result)
 
 
 async def test_a_sampling_is_answered(hub: Any) -> None:
     started = await call(hub, "trigger-sampling-request", {"prompt": "Hi", "maxTokens": 10})
-    (asked,) = await hub.asked()
+    (asked,) = await hub.asked(call_id=started.id)
     assert asked.kind == "sampling"
     await hub.answer(asked, "--text", "Good day")
     said = texts((await hub.call(started.id)).result)
@@ -78,7 +80,7 @@ async def test_a_sampling_is_answered(hub: Any) -> None:
 
 async def test_a_page_to_visit_is_agreed_to(hub: Any) -> None:
     started = await call(hub, "trigger-url-elicitation", {"url": "https://example.com/visit"})
-    (asked,) = await hub.asked()
+    (asked,) = await hub.asked(call_id=started.id)
     assert asked.kind == "elicitation_url"
     assert asked.request["url"] == "https://example.com/visit"
     await hub.answer(asked, "--accept")
@@ -110,7 +112,7 @@ async def test_progress_of_a_long_call_is_shown_by_the_command_line(hub: Any) ->
 
 async def test_a_wrong_answer_leaves_the_question_open(hub: Any) -> None:
     started = await call(hub, "trigger-elicitation-request")
-    (asked,) = await hub.asked()
+    (asked,) = await hub.asked(call_id=started.id)
     refused = await hub.hubbub("inbox", "answer", asked.id, "--accept", '{"name": 5}')
     assert refused.status == 1
     assert refused.error["code"] == "INVALID_ARGUMENT"

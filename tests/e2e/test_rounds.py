@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 
-@pytest.fixture(params=["stdio", "http"])
-async def hub(request: pytest.FixtureRequest, start_hub: Any, peer_scripts: Path, http_peer: Any) -> Any:
+@pytest.fixture(scope="module", params=["stdio", "http"])
+async def hub(request: pytest.FixtureRequest, start_shared_hub: Any, peer_scripts: Path, shared_http_peer: Any) -> Any:
     """A hub with the asking server; its roots are asked for, too."""
     script = str(peer_scripts / "mrtr_server.py")
     if request.param == "stdio":
         server: dict[str, Any] = {"command": sys.executable, "args": [script, "stdio"]}
     else:
-        server = {"url": f"{http_peer([sys.executable, script, 'http']).url}/mcp"}
-    hub = await start_hub({"mrtr": server | {"roots": "ask"}})
+        server = {"url": f"{shared_http_peer([sys.executable, script, 'http']).url}/mcp"}
+    hub = await start_shared_hub({"mrtr": server | {"roots": "ask"}})
     await hub.connected("mrtr")
     assert (await hub.client.servers.get("mrtr")).protocol_version == "2026-07-28"
     return hub
@@ -35,10 +35,10 @@ async def said(hub: Any, call_id: str) -> str:
 
 async def test_two_rounds_are_asked_one_after_the_other(hub: Any) -> None:
     call = await start(hub, "two_rounds")
-    (name,) = await hub.asked()
+    (name,) = await hub.asked(call_id=call.id)
     assert (name.call_id, name.cause_source) == (call.id, "wire")
     await hub.answer(name, "--accept", '{"name": "Ada"}')
-    (age,) = await hub.asked()
+    (age,) = await hub.asked(call_id=call.id)
     assert "age" in age.request["requestedSchema"]["properties"]
     assert (await hub.call(call.id, "waiting_input")).pending_ids == (name.id, age.id)
     await hub.answer(age, "--accept", '{"age": 36}')
@@ -50,7 +50,7 @@ async def test_two_rounds_are_asked_one_after_the_other(hub: Any) -> None:
 
 async def test_three_questions_are_asked_at_once_and_answered_in_any_order(hub: Any) -> None:
     call = await start(hub, "three_questions")
-    asked = {each.kind: each for each in await hub.asked(3)}
+    asked = {each.kind: each for each in await hub.asked(3, call_id=call.id)}
     assert set(asked) == {"elicitation_form", "sampling", "roots"}
     await hub.answer(asked["roots"], "--result", '{"roots": [{"uri": "file:///srv"}]}')
     await hub.answer(asked["sampling"], "--text", "Good day")
@@ -66,12 +66,12 @@ async def test_three_questions_are_asked_at_once_and_answered_in_any_order(hub: 
 async def test_a_call_that_only_carries_state_asks_nobody(hub: Any) -> None:
     call = await start(hub, "state_only", rounds=3)
     assert await said(hub, call.id) == "called 4 times"
-    assert not await hub.client.inbox.list()
+    assert not await hub.client.inbox.list(call_id=call.id)
 
 
 async def test_a_refused_question_ends_the_call_and_takes_the_others_back(hub: Any) -> None:
     call = await start(hub, "three_questions")
-    asked = {each.kind: each for each in await hub.asked(3)}
+    asked = {each.kind: each for each in await hub.asked(3, call_id=call.id)}
     await hub.answer(asked["sampling"], "--error", "not today")
     assert (await hub.call(call.id)).error.code == "INPUT_REFUSED"
     assert (await hub.request(asked["roots"].id, state="withdrawn")).reason
@@ -79,7 +79,7 @@ async def test_a_refused_question_ends_the_call_and_takes_the_others_back(hub: A
 
 async def test_a_cancelled_call_takes_its_question_back_and_the_next_call_goes_on(hub: Any) -> None:
     call = await start(hub, "two_rounds")
-    (asked,) = await hub.asked()
+    (asked,) = await hub.asked(call_id=call.id)
     assert (await hub.hubbub("calls", "cancel", call.id)).record["state"] == "cancelled"
     await hub.request(asked.id, state="withdrawn")
     assert (await hub.client.call_tool("mrtr", "echo", {"text": "on"}))["content"][0]["text"] == "on"

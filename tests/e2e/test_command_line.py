@@ -1,0 +1,185 @@
+"""The command line against a real hub: what scripts rely on."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+async def hub(start_shared_hub: Any, peer_scripts: Path) -> Any:
+    """A hub with a server that asks, sleeps and counts."""
+    asking = {"command": sys.executable, "args": [str(peer_scripts / "asking_server.py"), "stdio"]}
+    hub = await start_shared_hub(
+        {"asking": asking | {"protocol": "2025-11-25"}}, hub={"allow_commands": [sys.executable]}
+    )
+    await hub.connected("asking")
+    return hub
+
+
+def good(peer_scripts: Path) -> list[str]:
+    return ["-I", "-S", str(peer_scripts / "bad.py"), "good"]
+
+
+def becomes(state: str) -> Callable[[Any], bool]:
+    """Whether a line of a watch shows a record in this state."""
+    return lambda line: line["type"] == "upsert" and line["record"]["state"] == state
+
+
+async def detach(hub: Any, tool: str, **arguments: Any) -> str:
+    """Starts a call by the command line; its id."""
+    return (await hub.hubbub("call", "asking", tool, json.dumps(arguments), "--detach")).record["id"]
+
+
+async def test_a_server_is_added_by_its_address_watched_and_removed(
+    hub: Any, peer_scripts: Path, shared_http_peer: Any
+) -> None:
+    peer = shared_http_peer([sys.executable, str(peer_scripts / "mrtr_server.py"), "http"])
+    watching = await hub.start_hubbub("servers", "watch", "far")
+    assert (await watching.next())["type"] == "synced"
+    added = (await hub.hubbub("servers", "add", "far", "--url", f"{peer.url}/mcp")).record
+    assert (added["name"], added["transport"], added["desired_state"]) == ("far", "http", "connected")
+    listed = (await hub.hubbub("servers", "list", "--wait", "connected", "--timeout", "30")).lines
+    assert {server["name"]: server["state"] for server in listed} == {"asking": "connected", "far": "connected"}
+    assert (await hub.hubbub("call", "far", "echo", '{"text": "hi"}')).record["content"][0]["text"] == "hi"
+    taken = await hub.hubbub("servers", "add", "far", "--url", f"{peer.url}/mcp")
+    assert (taken.status, taken.error["code"]) == (1, "ALREADY_EXISTS")
+    assert (await hub.hubbub("servers", "remove", "far")).status == 0
+    gone = await hub.hubbub("servers", "get", "far")
+    assert (gone.status, gone.error["code"]) == (1, "NOT_FOUND")
+    lines = await watching.until(lambda line: line["type"] == "removed")
+    assert "connected" in [line["record"].get("state") for line in lines]
+    assert await watching.interrupt() == 0
+
+
+async def test_a_command_is_started_over_the_api_only_when_the_operator_allows_it(hub: Any, peer_scripts: Path) -> None:
+    refused = await hub.hubbub("servers", "add", "evil", "--", "/bin/sh", "-c", "exit 1")
+    assert (refused.status, refused.error["code"]) == (1, "PERMISSION_DENIED")
+    assert "allow_commands" in refused.error["message"]
+    added = await hub.hubbub("servers", "add", "near", "--", sys.executable, *good(peer_scripts))
+    assert added.record["transport"] == "stdio"
+    await hub.connected("near")
+    assert (await hub.hubbub("servers", "disconnect", "near")).record["desired_state"] == "disconnected"
+    refused = await hub.hubbub("call", "near", "echo")
+    assert (refused.status, refused.error["reason"]) == (1, "SERVER_NOT_CONNECTED")
+    assert (await hub.hubbub("servers", "connect", "near")).record["desired_state"] == "connected"
+    assert (await hub.hubbub("call", "near", "echo", '{"text": "hi"}')).record["content"][0]["text"] == "hi"
+    assert (await hub.hubbub("servers", "remove", "near")).status == 0
+
+
+async def test_a_server_of_a_file_is_not_removed_over_the_api(hub: Any) -> None:
+    refused = await hub.hubbub("servers", "remove", "asking")
+    assert (refused.status, refused.error["reason"]) == (1, "SERVER_READ_ONLY")
+    assert (await hub.hubbub("servers", "get", "asking")).record["state"] == "connected"
+
+
+async def test_waiting_for_servers_names_those_that_do_not_come(hub: Any, peer_scripts: Path) -> None:
+    hang = ["-I", "-S", str(peer_scripts / "bad.py"), "hang"]
+    assert (await hub.hubbub("servers", "add", "late", "--", sys.executable, *hang)).status == 0
+    waited = await hub.hubbub("servers", "list", "--wait", "connected", "--timeout", "0.2")
+    assert waited.status == 1
+    assert waited.error["metadata"] == {"servers": "late"}
+    assert (await hub.hubbub("servers", "remove", "late")).status == 0
+
+
+async def test_the_queue_is_counted_and_cleared_and_calls_are_aborted_only_when_asked(hub: Any) -> None:
+    at_work = await detach(hub, "sleep", name="at work")
+    await hub.call(at_work, "in_progress")
+    waiting = [await detach(hub, "count", steps=1) for _ in range(2)]
+    counts = (await hub.hubbub("queue", "asking")).record
+    assert (counts["queued"], counts["in_progress"]) == (2, 1)
+    cleared = (await hub.hubbub("queue", "asking", "--clear")).record
+    assert (cleared["queued"], cleared["in_progress"]) == (0, 1)
+    assert cleared["cancelled"] == counts["cancelled"] + 2
+    for call_id in waiting:
+        assert (await hub.hubbub("calls", "get", call_id)).record["state"] == "cancelled"
+    refused = await hub.hubbub("calls", "cancel", at_work)
+    assert (refused.status, refused.error["reason"]) == (1, "CALL_IN_PROGRESS")
+    assert (await hub.hubbub("calls", "cancel", at_work, "--abort")).record["state"] == "cancelled"
+    heard = await hub.client.call_tool("asking", "cancelled_calls")
+    assert "at work" in heard["content"][0]["text"].split(",")
+
+
+async def test_a_watched_call_ends_the_watch(hub: Any) -> None:
+    call_id = await detach(hub, "ask")
+    (asked,) = await hub.asked(call_id=call_id)
+    watching = await hub.start_hubbub("calls", "watch", call_id)
+    await watching.until(becomes("waiting_input"))
+    await hub.answer(asked, "--accept", '{"name": "Ada"}')
+    lines = await watching.until(becomes("completed"))
+    assert lines[-1]["record"]["result"]["content"][0]["text"] == "accept Ada"
+    assert await watching.wait() == 0
+    listed = (await hub.hubbub("calls", "list", "--server", "asking", "--state", "completed", "--limit", "1")).lines
+    assert [call["id"] for call in listed] == [call_id]
+
+
+async def test_a_watch_of_a_failed_call_exits_1(hub: Any) -> None:
+    call_id = await detach(hub, "sleep", name="watched")
+    watching = await hub.start_hubbub("calls", "watch", call_id)
+    await watching.until(becomes("in_progress"))
+    await hub.client.calls.cancel(call_id, abort=True)
+    await watching.until(becomes("cancelled"))
+    assert await watching.wait() == 1
+
+
+async def test_interrupting_a_call_aborts_it(hub: Any) -> None:
+    calling = await hub.start_hubbub("call", "asking", "sleep", '{"name": "interrupted"}', "--call-id", "interrupted")
+    await hub.call("interrupted", "in_progress")
+    assert await calling.interrupt() == 1
+    assert (await hub.call("interrupted")).state == "cancelled"
+    heard = await hub.client.call_tool("asking", "cancelled_calls")
+    assert "interrupted" in heard["content"][0]["text"].split(",")
+
+
+async def test_a_repeated_call_id_is_the_same_call(hub: Any) -> None:
+    words = ("call", "asking", "count", '{"steps": 1}', "--call-id", "same")
+    first, second = [await hub.hubbub(*words) for _ in range(2)]
+    assert first.record == second.record
+    other = await hub.hubbub("call", "asking", "count", '{"steps": 2}', "--call-id", "same")
+    assert (other.status, other.error["reason"]) == (1, "CALL_ID_REUSED")
+
+
+async def test_a_command_answers_every_question_that_a_watch_shows(hub: Any) -> None:
+    answer = (
+        f'{Path(sys.executable).with_name("hubbub")} inbox answer $HUBBUB_REQUEST_ID --accept \'{{"name": "Bot"}}\''
+    )
+    watching = await hub.start_hubbub("inbox", "watch", "--state", "open", "--exec", answer)
+    await watching.until(lambda line: line["type"] == "synced")
+    for _ in range(2):
+        result = await hub.client.call_tool("asking", "ask")
+        assert result["content"][0]["text"] == "accept Bot"
+    assert await watching.interrupt() == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "code"),
+    [
+        (("inbox", "show", "nope"), 1, "NOT_FOUND"),
+        (("inbox", "answer", "nope", "--decline"), 1, "NOT_FOUND"),
+        (("calls", "get", "nope"), 1, "NOT_FOUND"),
+        (("calls", "watch", "nope"), 1, "NOT_FOUND"),
+        (("tasks", "cancel", "nope"), 1, "NOT_FOUND"),
+        (("queue", "nope"), 1, "NOT_FOUND"),
+        (("call", "nope", "echo"), 1, "NOT_FOUND"),
+        (("call", "asking", "ask", "[1]"), 2, "INVALID_ARGUMENT"),
+        (("inbox", "answer", "nope"), 2, "INVALID_ARGUMENT"),
+        (("send", "asking", "no/such/method"), 1, "UNKNOWN"),
+        (("servers", "add", "x", "--url", "ftp://example.com"), 1, "INVALID_ARGUMENT"),
+    ],
+)
+async def test_errors_are_one_json_object_with_their_status(
+    hub: Any, words: tuple[str, ...], status: int, code: str
+) -> None:
+    ran = await hub.hubbub(*words)
+    assert (ran.status, ran.out) == (status, "")
+    assert set(ran.error) == {"code", "reason", "message", "metadata"}
+    assert ran.error["code"] == code
+
+
+async def test_a_tool_that_fails_is_printed_and_exits_1(hub: Any) -> None:
+    ran = await hub.hubbub("call", "asking", "no-such-tool")
+    assert ran.status == 1
+    assert json.loads(ran.out)["isError"]

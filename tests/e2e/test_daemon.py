@@ -1,0 +1,128 @@
+"""`hubbubd` as its operator meets it: what it says, how it ends, what it leaves on the disk."""
+
+import json
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import hubbub_client
+
+LIMIT_S = 60
+CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("HUBBUB_", "HUBBUBD_"))}
+
+
+async def hubbubd(*words: str, env: dict[str, str] | None = None) -> tuple[int, str, list[str]]:
+    """A run of the daemon to its end: exit status, stdout and the lines of stderr."""
+    command = [sys.executable, "-m", "hubbubd", *words]
+    with anyio.fail_after(LIMIT_S):
+        ran = await anyio.run_process(command, check=False, env=CLEAN | (env or {}))
+    return ran.returncode, ran.stdout.decode(), ran.stderr.decode().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ('[servers.a]\ncommand = "x"\ncolour = "red"\n', ["servers.a.colour"]),
+        ('[servers.a]\ncommand = "x"\nretries = "many"\n', ["servers.a.retries"]),
+        ('[servers.a]\ncommand = "x"\nargs = ["${NOT_SET_ANYWHERE}"]\n', ["servers.a.args", "NOT_SET_ANYWHERE"]),
+        ('[servers.a]\nurl = "x"\n', ["servers.a", "http"]),
+        ("[hub]\nmax_watchers = 0\n", ["hub.max_watchers"]),
+        ("[hub\n", ["hub.toml"]),
+    ],
+)
+async def test_a_bad_configuration_ends_it_with_2_and_one_line_that_names_the_key(
+    tmp_path: Path, content: str, says: list[str]
+) -> None:
+    config = tmp_path / "hub.toml"
+    config.write_text(content)
+    status, out, err = await hubbubd("--config", str(config), "--data-dir", str(tmp_path / "data"))
+    assert (status, out, len(err)) == (2, "", 1)
+    assert all(word in err[0] for word in ["hubbubd: ", *says]), err
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--listen", "0.0.0.0:0"], ["listen", "loopback"]),
+        (["--listen", "nowhere"], ["listen"]),
+        (["--config", "missing.toml"], ["missing.toml"]),
+        (["--frobnicate"], ["usage", "--frobnicate"]),
+    ],
+)
+async def test_wrong_usage_ends_it_with_2_and_one_line(words: list[str], says: list[str]) -> None:
+    status, out, err = await hubbubd(*words)
+    assert (status, out, len(err)) == (2, "", 1)
+    assert all(word in err[0] for word in says), err
+
+
+async def test_a_wrong_variable_is_named(tmp_path: Path) -> None:
+    status, out, err = await hubbubd("--data-dir", str(tmp_path), env={"HUBBUBD_LISTEN": "192.0.2.1:7878"})
+    assert (status, out, len(err)) == (2, "", 1)
+    assert "HUBBUBD_LISTEN" in err[0]
+
+
+async def test_checking_a_good_configuration_starts_nothing(tmp_path: Path) -> None:
+    config = tmp_path / "hub.toml"
+    config.write_text('[servers.a]\ncommand = "no-such-command"\n')
+    ran = await hubbubd("--config", str(config), "--data-dir", str(tmp_path / "data"), "--check-config")
+    assert ran == (0, "", [])
+    assert not (tmp_path / "data").exists()
+
+
+async def test_a_busy_port_ends_it_with_1_and_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        status, out, err = await hubbubd("--listen", address, "--data-dir", str(tmp_path))
+    assert (status, out, len(err)) == (1, "", 1), err
+    assert address in err[0]
+
+
+async def test_a_second_hub_on_the_same_data_is_refused_and_disturbs_nothing(start_hub: Any) -> None:
+    hub = await start_hub()
+    before = Path(hub.ready["client_file"]).read_bytes()
+    status, out, err = await hubbubd("--listen", "127.0.0.1:0", "--data-dir", str(hub.data_dir))
+    assert (status, out, len(err)) == (1, "", 1), err
+    assert str(hub.data_dir) in err[0]
+    assert Path(hub.ready["client_file"]).read_bytes() == before
+    assert (await hub.hubbub("status")).record["pid"] == hub.process.pid
+
+
+async def test_the_ready_line_and_the_client_file_say_where_it_is(start_hub: Any, tmp_path: Path) -> None:
+    hub = await start_hub()
+    assert set(hub.ready) == {"event", "grpc", "pid", "version", "data_dir", "client_file"}
+    assert (hub.ready["event"], hub.ready["pid"]) == ("ready", hub.process.pid)
+    client_file = Path(hub.ready["client_file"])
+    assert client_file == hub.data_dir / "client.json"
+    assert client_file.stat().st_mode & 0o777 == 0o600
+    assert hub.data_dir.stat().st_mode & 0o777 == 0o700
+    found = json.loads(client_file.read_bytes())
+    assert set(found) == {"address", "token"}
+    assert found["address"] == hub.ready["grpc"]
+    async with hubbub_client.connect(found["address"], found["token"]) as client:
+        status = await client.admin.status()
+    assert (status.pid, status.version) == (hub.process.pid, hub.ready["version"])
+    denied = await hub.hubbub("--token", "wrong", "status")
+    assert (denied.status, denied.error["code"]) == (1, "UNAUTHENTICATED")
+
+
+async def test_the_token_stays_over_restarts_and_sigint_ends_it_well(start_hub: Any) -> None:
+    hub = await start_hub()
+    token = json.loads(Path(hub.ready["client_file"]).read_bytes())["token"]
+    hub.process.send_signal(signal.SIGINT)
+    with anyio.fail_after(LIMIT_S):
+        assert await hub.process.wait() == 0
+    again = await start_hub()
+    assert json.loads(Path(again.ready["client_file"]).read_bytes())["token"] == token
+
+
+async def test_it_serves_on_a_unix_socket(start_hub: Any, tmp_path: Path) -> None:
+    hub = await start_hub(hub={"listen": f"unix:{tmp_path}/hub.sock"}, listen=None)
+    assert hub.ready["grpc"] == f"unix:{tmp_path}/hub.sock"
+    assert (await hub.hubbub("status")).record["pid"] == hub.process.pid

@@ -1,0 +1,166 @@
+"""What outlives the hub: answers, tasks, watches. What does not: any process that it started."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from hubbub_client import Removed, Reset, Synced, Upsert
+
+LIMIT_S = 60
+
+
+@pytest.fixture
+def servers(peer_scripts: Path) -> dict[str, Any]:
+    """A server that asks, and one that leaves processes behind."""
+    return {
+        "asking": {
+            "command": sys.executable,
+            "args": [str(peer_scripts / "asking_server.py"), "stdio"],
+            "protocol": "2025-11-25",
+        },
+        "family": {"command": sys.executable, "args": ["-I", "-S", str(peer_scripts / "bad.py"), "family"]},
+    }
+
+
+async def ask(hub: Any) -> Any:
+    call = await hub.client.start("asking", "tools/call", {"name": "ask", "arguments": {}})
+    return (await hub.asked(call_id=call.id))[0]
+
+
+async def test_an_acknowledged_answer_survives_kill_9_and_no_process_does(start_hub: Any, servers: Any) -> None:
+    first = await start_hub(servers)
+    await first.connected("asking", "family")
+    left = json.loads((await first.client.call_tool("family", "echo"))["content"][0]["text"])
+    asked = await ask(first)
+    await first.client.inbox.answer(asked.id, accept={"name": "Ada"})
+    await first.kill()
+    assert not [pid for pid in left if Path(f"/proc/{pid}").exists()]
+
+    second = await start_hub(servers)
+    shown = (await second.hubbub("inbox", "show", asked.id)).record
+    assert (shown["state"], shown["answer"]) == ("answered", {"action": "accept", "content": {"name": "Ada"}})
+    again = await second.hubbub("inbox", "answer", asked.id, "--decline")
+    assert (again.status, again.error["reason"]) == (1, "ALREADY_ANSWERED")
+
+
+async def test_an_open_question_is_withdrawn_by_a_restart_and_says_why(start_hub: Any, servers: Any) -> None:
+    first = await start_hub({"asking": servers["asking"]})
+    asked = await ask(first)
+    await first.kill()
+    second = await start_hub()
+    shown = (await second.hubbub("inbox", "show", asked.id)).record
+    assert shown["state"] == "withdrawn"
+    assert "restart" in shown["reason"]
+    (call,) = await second.client.calls.list()
+    assert (call.id, call.state, call.error.code) == (asked.call_id, "failed", "HUB_RESTARTED")
+
+
+async def test_a_task_is_answered_after_a_restart_and_its_server_finds_it(
+    start_hub: Any, mcp1_python: str, peer_scripts: Path, http_peer: Any
+) -> None:
+    peer = http_peer([mcp1_python, str(peer_scripts / "tasks_server.py"), "http"])
+    server = {"tasks": {"url": f"{peer.url}/mcp"}}
+    first = await start_hub(server)
+    started = await first.client.call_tool("tasks", "start", {"kind": "sampling"})
+    task_id = json.loads(started["content"][0]["text"])["task"]["taskId"]
+    (asked,) = await first.asked()
+    await first.kill()
+
+    second = await start_hub(server)
+    (kept,) = await second.asked()
+    assert (kept.id, kept.task_id) == (asked.id, task_id)
+    await second.answer(kept, "--text", "Good day")
+    fetched = await second.client.call_tool("tasks", "fetch", {"task_id": task_id})
+    seen = json.loads(fetched["content"][0]["text"])
+    assert seen["get"]["status"] == "completed"
+    assert seen["result"]["content"]["text"] == "Good day"
+
+
+async def test_watches_go_on_over_a_restart_and_lose_nothing(start_hub: Any, servers: Any) -> None:
+    """The library and the command line each see both halves of the story once, wherever the hub now listens."""
+    server = {"asking": servers["asking"]}
+    first = await start_hub(server)
+    seen: list[tuple[str, str]] = []
+    watching = await first.start_hubbub("inbox", "watch")
+    assert (await watching.next())["type"] == "synced"
+    library = first.client.inbox.watch()
+
+    async def see(until: tuple[str, str]) -> None:
+        with anyio.fail_after(LIMIT_S):
+            while until not in seen:
+                seen.append(step(await anext(library)))
+
+    await see(("synced", ""))
+    asked = await ask(first)
+    await see((asked.id, "open"))
+    await watching.until(lambda line: step_of(line) == (asked.id, "open"))
+    await first.terminate()
+
+    second = await start_hub(server)
+    assert second.ready["grpc"] != first.ready["grpc"]
+    again = await ask(second)
+    await second.answer(again, "--accept", '{"name": "Ada"}')
+    await second.request(again.id, delivery="delivered")
+    await see((again.id, "answered"))
+    lines = await watching.until(lambda line: step_of(line) == (again.id, "answered"))
+    story = [(asked.id, "withdrawn"), (again.id, "open"), (again.id, "answered")]
+    for steps in (seen[seen.index((asked.id, "open")) + 1 :], [step_of(line) for line in lines]):
+        assert not [kind for kind, _ in steps if kind in ("synced", "reset", "removed")]
+        assert steps == sorted(steps, key=story.index)
+        # A state that has passed before a watcher is back may be folded into the next.
+        assert set(steps) >= {story[0], story[2]}
+    assert await watching.interrupt() == 0
+    await library.aclose()
+
+
+def step(event: Any) -> tuple[str, str]:
+    """The id and state of a record, or what else an event is."""
+    match event:
+        case Upsert(record=record):
+            return record.id, record.state
+        case Synced() | Reset() | Removed():
+            return event.type, ""
+        case _:
+            return "", ""
+
+
+def step_of(line: Any) -> tuple[str, str]:
+    """As `step`, of a line of the command line."""
+    return (line["record"]["id"], line["record"]["state"]) if line["type"] == "upsert" else (line["type"], "")
+
+
+async def test_a_caller_is_told_that_the_hub_ends_before_its_call_has(start_hub: Any, servers: Any) -> None:
+    hub = await start_hub(servers, hub={"shutdown_grace_s": 0.2})
+    await hub.connected("asking", "family")
+    ended: list[Any] = []
+
+    async def sleep() -> None:
+        ended.append(await hub.hubbub("call", "asking", "sleep", '{"name": "long"}', "--call-id", "long"))
+
+    async with anyio.create_task_group() as calls:
+        calls.start_soon(sleep)
+        await hub.call("long", "in_progress")
+        await hub.terminate()
+    (ran,) = ended
+    assert (ran.status, ran.error["reason"]) == (1, "SHUTTING_DOWN")
+    again = await start_hub()
+    assert (await again.client.calls.get("long")).error.code == "SHUTTING_DOWN"
+
+
+async def test_a_call_that_ends_soon_is_waited_for(start_hub: Any, servers: Any) -> None:
+    hub = await start_hub({"asking": servers["asking"]}, hub={"shutdown_grace_s": LIMIT_S})
+    await hub.connected("asking")
+    said: list[Any] = []
+
+    async def call() -> None:
+        said.append(await hub.client.call_tool("asking", "impatient", call_id="soon"))
+
+    async with anyio.create_task_group() as calls:
+        calls.start_soon(call)
+        await hub.call("soon", "in_progress", "waiting_input")
+        await hub.terminate()
+    assert said[0]["content"][0]["text"] == "gave up"
