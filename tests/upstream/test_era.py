@@ -113,6 +113,28 @@ async def test_a_handshake_refused_for_the_newer_family_leads_there(scripted: Sc
         assert link.hello.server_info == {"name": "modern", "version": "2"}
 
 
+@pytest.mark.parametrize("refusals", [1, 2])
+async def test_a_revision_refused_but_offered_is_asked_for_once_more(
+    refusals: int, scripted: Scripted, connect: Connect
+) -> None:
+    refusal = {"code": -32022, "message": "not so", "data": {"supported": ["2026-07-28"], "requested": "2026-07-28"}}
+    left = [answers(error=refusal)] * refusals + [answers(result=DISCOVERED)]
+
+    async def take(request: Request) -> Response:
+        return await left.pop(0)(request)
+
+    scripted.replaced = {"server/discover": take}
+    if refusals == 1:
+        async with connect(url=scripted.url) as link:
+            assert link.hello.era is Era.STATELESS
+    else:
+        with pytest.raises(UpstreamError) as caught:
+            async with connect(url=scripted.url):
+                pass
+        assert caught.value.reason == "PROTOCOL_VERSION_MISMATCH"
+    assert [method for _, method in scripted.seen] == ["server/discover"] * 2
+
+
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
 async def test_a_pinned_revision_is_the_one_asked_for(revision: str, stdio: Stdio, connect: Connect) -> None:
     async with connect(**stdio("bad.py", "good"), protocol=revision) as link:

@@ -195,7 +195,14 @@ class Negotiation:
     async def _discover(self) -> tuple[Hello, Revision]:
         version = LATEST_MODERN_VERSION
         revision = StatelessRevision(version, capabilities(self.config, version))
-        raw = await self.ask("server/discover", *revision.stamp("server/discover", None))
+        question = revision.stamp("server/discover", None)
+        try:
+            raw = await self.ask("server/discover", *question)
+        except PeerError as refusal:
+            # Whoever refuses the revision and names it as one it speaks means: ask again in this one.
+            if refusal.code != UNSUPPORTED_PROTOCOL_VERSION or version not in _supported(refusal):
+                raise
+            raw = await self.ask("server/discover", *question)
         revision.complete(raw)
         said = _parsed(DiscoverResult, raw)
         if version not in said.supported_versions:
