@@ -10,25 +10,29 @@ from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, inbox_pb2, server_pb2, task_pb2
+from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2
 from hubbubd.rpc import listen as listening
 from hubbubd.rpc.admin import AdminService
 from hubbubd.rpc.auth import Authentication
 from hubbubd.rpc.calls import CallService
 from hubbubd.rpc.catalog import CatalogService
+from hubbubd.rpc.events import EventService
 from hubbubd.rpc.inbox import InboxService
 from hubbubd.rpc.methods import generic_handler
 from hubbubd.rpc.servers import ServerService
 from hubbubd.rpc.tasks import TaskService
 from hubbubd.runtime.hub import Hub
 
-_FILES = (admin_pb2, call_pb2, catalog_pb2, inbox_pb2, server_pb2, task_pb2)
+_FILES = (admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2)
 SERVICES: dict[str, ServiceDescriptor] = {
     name: service for file in _FILES for name, service in file.DESCRIPTOR.services_by_name.items()
 }
 
 MAX_RPCS = 10_000
 """RPCs that may be open at once, watches included; more are refused with RESOURCE_EXHAUSTED."""
+
+LAST_WORDS_S = 2.0
+"""How long after the grace callers may take to hear that their calls have ended."""
 
 _PING_INTERVAL_MS = 5_000
 
@@ -39,8 +43,9 @@ async def serve(
 ) -> AsyncGenerator[str, None]:
     """Serves a hub and yields the address to connect to: HOST:PORT or unix:PATH.
 
-    On leaving, watches end with their tokens, and what else is open has `grace_s` seconds to finish. Raises
-    ConfigError for an address off loopback and OSError for one that cannot be had.
+    On leaving, watches end with their tokens, and what else is open has `grace_s` seconds to finish; a call that
+    takes longer is ended, and its caller told. Raises ConfigError for an address off loopback and OSError for one
+    that cannot be had.
     """
     server = grpc.aio.server(
         interceptors=[Authentication(token)], options=_options(max_message_bytes), maximum_concurrent_rpcs=MAX_RPCS
@@ -49,6 +54,7 @@ async def serve(
         "AdminService": AdminService(hub),
         "CallService": CallService(hub.calls),
         "CatalogService": CatalogService(hub.catalog),
+        "EventService": EventService(hub.events, hub.subscriptions),
         "InboxService": InboxService(hub.inbox),
         "ServerService": ServerService(hub.servers),
         "TaskService": TaskService(hub.tasks),
@@ -71,7 +77,15 @@ async def serve(
         with anyio.CancelScope(shield=True):
             await checks.enter_graceful_shutdown()
             hub.end_watches()
-            await server.stop(grace_s)
+            async with anyio.create_task_group() as last_words:
+                last_words.start_soon(_end_calls, hub, grace_s)
+                await server.stop(grace_s + LAST_WORDS_S)
+                last_words.cancel_scope.cancel()
+
+
+async def _end_calls(hub: Hub, grace_s: float) -> None:
+    await anyio.sleep(grace_s)
+    hub.calls.shut_down()
 
 
 def _options(max_message_bytes: int) -> list[tuple[str, int]]:

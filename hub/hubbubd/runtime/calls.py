@@ -187,6 +187,13 @@ class Calls:
         if self._table.feed.watched and (call := self._table.record(call_id)) is not None:
             self._table.feed.publish_live(call_id, call, object(), LogEvent(call_id, payload.dumps(params)))
 
+    def shut_down(self) -> None:
+        """Ends the calls whose callers wait for them, because the hub stops; the callers are told so."""
+        for lane in self._lanes.values():
+            for live in list(lane.lives.values()):
+                if not live.call.detached:
+                    live.stop(cancelled("the hub is shutting down", "SHUTTING_DOWN"))
+
     def prune(self) -> None:
         """Deletes the ended calls that are too many or too old."""
         ended = (call for call in self._table if call.state.ended)
