@@ -10,10 +10,13 @@ import anyio
 from anyio.abc import TaskGroup
 
 from hubbubd.config import ServerConfig
-from hubbubd.errors import Category, Fault, UpstreamError
+from hubbubd.errors import Category, Fault, PeerError, UpstreamError
 from hubbubd.upstream.ports import Era, Hello, Inbound, InboundRequest, ProgressUpdate, Reply, ReplyError
 
 Outcome = dict[str, Any]
+
+PATIENCE_S = 7 * 86400.0
+"""Virtual seconds that a server waits for an answer, so that a test which waits for ever fails instead."""
 
 
 def fault(code: str, category: Category = Category.CONNECTION, *, retryable: bool = True, **details: Any) -> Fault:
@@ -43,7 +46,8 @@ class Question:
 
     async def answered(self) -> Outcome:
         """The result, once it is there. Raises the error when that came instead."""
-        await self.done.wait()
+        with anyio.fail_after(PATIENCE_S):
+            await self.done.wait()
         if self.error is not None:
             raise self.error
         assert self.reply is not None, "neither a result nor an error came"
@@ -98,7 +102,7 @@ class PeerLink:
             protocol_version="2025-11-25",
             era=self._era,
             server_info={"name": "peer"},
-            capabilities={"tools": {}},
+            capabilities={},
             pid=7,
         )
 
@@ -110,6 +114,8 @@ class PeerLink:
         call_id: str | None = None,
         on_progress: Callable[[ProgressUpdate], None] | None = None,
     ) -> Outcome:
+        if call_id is None:  # what the hub itself wants to know
+            raise PeerError(-32601, "Method not found")
         sent = Sent(self.peer, self, method, params or {}, call_id, on_progress, anyio.current_time())
         self.peer.sent.append(sent)
         with anyio.CancelScope() as scope:

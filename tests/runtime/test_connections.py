@@ -9,6 +9,8 @@ from hubbubd.core.calls import CallState
 from hubbubd.core.connection import State
 from hubbubd.core.inbox import RequestState
 from hubbubd.errors import FailedPrecondition, UpstreamError
+from hubbubd.runtime.broadcast import EventKind
+from hubbubd.runtime.filters import ServerFilter
 from hubbubd.upstream.ports import Era
 
 from .conftest import FORM, World, open_requests, question, server, settle, spec, until
@@ -156,6 +158,30 @@ async def test_disconnecting_during_the_backoff_ends_the_attempts(world: World) 
         assert hub.servers.get("one").connection.state is State.DISCONNECTED
         await anyio.sleep(600)
         assert len(world.peer.attempts) == 2
+
+
+async def test_disconnecting_while_a_lost_connection_is_still_being_closed_ends_it(world: World) -> None:
+    world.peer.closing_s = 5
+    async with world.hub(server()) as hub:
+        await until(lambda: world.peer.links)
+        await settle()
+        world.peer.link.lose()
+        await settle()
+        with anyio.fail_after(60):
+            await hub.servers.disconnect("one")
+        assert hub.servers.get("one").connection.state is State.DISCONNECTED
+        await hub.servers.connect("one")
+        assert (await hub.calls.call(spec(), "me")).state is CallState.COMPLETED
+
+
+async def test_a_watch_opened_at_once_shows_the_servers_of_the_files(world: World) -> None:
+    async with world.hub(server("a"), server("b")) as hub:
+        shown: set[str] = set()
+        async for event in hub.servers.watch(ServerFilter()):
+            if event.kind is EventKind.SYNCED:
+                break
+            shown.add(event.id)
+        assert shown == {"a", "b"}
 
 
 async def test_disconnecting_at_once_after_connecting_leaves_it_disconnected(world: World) -> None:

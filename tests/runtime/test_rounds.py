@@ -1,0 +1,261 @@
+"""Calls that the server answers with questions, until it has all it needs (MRTR)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+
+from hubbubd import payload
+from hubbubd.core.calls import Call, CallState
+from hubbubd.core.forms import Accept, Decline, Reject, Text
+from hubbubd.core.inbox import CauseSource, Delivery, RequestState
+from hubbubd.upstream.ports import Era
+
+from .conftest import FORM, SAMPLING, World, open_requests, question, server, settle, spec, until
+from .peer import LOST, SESSION_LOST, Outcome, Sent, at_once, never
+
+ELICIT = {"method": "elicitation/create", "params": FORM}
+SAMPLE = {"method": "sampling/createMessage", "params": SAMPLING}
+STATE = 'opaque "\u00e9\\u0000" \U0001f600  '
+
+
+def needs(**result: Any) -> Outcome:
+    """An `input_required` result."""
+    return {"resultType": "input_required", **result}
+
+
+def script(world: World, *results: Outcome | Callable[[Sent], Any]) -> None:
+    """Has the server `one` give these results one after the other."""
+    following = iter(results)
+
+    async def behaviour(sent: Sent) -> Outcome:
+        step = next(following)
+        return await step(sent) if callable(step) else step
+
+    world.peer.behaviour = behaviour
+    world.peer._era = Era.STATELESS
+
+
+async def ended(hub: Any, call_id: str) -> Call:
+    await until(lambda: hub.calls.get(call_id).state.ended)
+    return hub.calls.get(call_id)
+
+
+async def test_a_call_goes_through_several_rounds_with_the_exact_state(world: World) -> None:
+    script(
+        world,
+        needs(inputRequests={"first": ELICIT}, requestState=STATE),
+        needs(inputRequests={"second": SAMPLE}),
+        {"content": []},
+    )
+    async with world.hub(server()) as hub:
+        call = await hub.calls.start(spec(), "alice")
+        first = await question(hub)
+        assert (first.call_id, first.principal, first.cause_source) == (call.id, "alice", CauseSource.WIRE)
+        assert hub.calls.get(call.id).state is CallState.WAITING_INPUT
+        await hub.inbox.answer(first.id, Accept({"name": "x"}), "me", answer_id=None, claim_id=None)
+        await until(lambda: len(world.peer.sent) == 2)
+        second = await question(hub)
+        await hub.inbox.answer(second.id, Text("hi"), "me", answer_id=None, claim_id=None)
+        assert (await ended(hub, call.id)).state is CallState.COMPLETED
+        sent = [each.params for each in world.peer.sent]
+        assert sent[0] == {"name": "t"}
+        accepted = {"action": "accept", "content": {"name": "x"}}
+        assert sent[1] == {"name": "t", "inputResponses": {"first": accepted}, "requestState": STATE}
+        assert set(sent[2]) == {"name", "inputResponses"}  # no state came, so none goes back
+        assert list(sent[2]["inputResponses"]) == ["second"]
+        await settle()
+        assert {hub.inbox.get(each.id).delivery for each in (first, second)} == {Delivery.DELIVERED}
+
+
+async def test_three_questions_at_once_are_asked_together_and_sent_back_together(world: World) -> None:
+    script(world, needs(inputRequests={"a": ELICIT, "b": SAMPLE, "c": {"method": "roots/list"}}), {"content": []})
+    async with world.hub(server(roots=({"uri": "file:///srv"},))) as hub:
+        call = await hub.calls.start(spec(), "me")
+        await until(lambda: len(open_requests(hub)) == 2)
+        form, sampling = sorted(open_requests(hub), key=lambda r: r.kind)
+        await hub.inbox.answer(sampling.id, Text("hi"), "me", answer_id=None, claim_id=None)
+        await settle(5)
+        assert len(world.peer.sent) == 1
+        await hub.inbox.answer(form.id, Decline(), "me", answer_id=None, claim_id=None)
+        await ended(hub, call.id)
+        responses = world.peer.sent[1].params["inputResponses"]
+        assert responses["a"] == {"action": "decline"}
+        assert responses["c"] == {"roots": [{"uri": "file:///srv"}]}
+        assert set(responses) == {"a", "b", "c"}
+
+
+async def test_a_result_with_only_a_state_is_sent_again_without_asking_anybody(world: World) -> None:
+    script(world, needs(requestState="s1"), needs(requestState="s2"), {"content": []})
+    async with world.hub(server()) as hub:
+        call = await hub.calls.call(spec(), "me")
+        assert call.state is CallState.COMPLETED
+        assert [each.params.get("requestState") for each in world.peer.sent] == [None, "s1", "s2"]
+        assert all("inputResponses" not in each.params for each in world.peer.sent)
+        assert not open_requests(hub)
+
+
+async def test_a_refused_sampling_ends_the_call_and_takes_the_other_questions_back(world: World) -> None:
+    script(world, needs(inputRequests={"a": ELICIT, "b": SAMPLE}))
+    async with world.hub(server()) as hub:
+        call = await hub.calls.start(spec(), "me")
+        await until(lambda: len(open_requests(hub)) == 2)
+        form, sampling = sorted(open_requests(hub), key=lambda r: r.kind)
+        await hub.inbox.answer(sampling.id, Reject("no"), "me", answer_id=None, claim_id=None)
+        assert (await ended(hub, call.id)).fault.code == "INPUT_REFUSED"
+        await until(lambda: hub.inbox.get(form.id).state is RequestState.WITHDRAWN)
+        assert len(world.peer.sent) == 1
+        await until(lambda: hub.inbox.get(sampling.id).delivery is Delivery.FAILED)
+
+
+async def test_a_question_that_nobody_answers_goes_back_as_cancelled(world: World) -> None:
+    script(world, needs(inputRequests={"a": ELICIT}), {"content": []})
+    async with world.hub(server()) as hub:
+        call = await hub.calls.call(spec(), "me")
+        assert call.state is CallState.COMPLETED
+        assert world.peer.sent[1].params["inputResponses"]["a"]["action"] == "cancel"
+        assert anyio.current_time() == pytest.approx(300, abs=1)
+
+
+async def test_a_server_that_never_has_enough_is_given_up(world: World) -> None:
+    async def greedy(sent: Sent) -> Outcome:
+        return needs(requestState="more")
+
+    world.peer.behaviour = greedy
+    async with world.hub(server()) as hub:
+        call = await hub.calls.call(spec(), "me")
+        assert call.fault.code == "TOO_MANY_ROUNDS"
+        assert len(world.peer.sent) == 11
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ["not an object"],
+        {"a": "not a request"},
+        {"a": {"method": "tools/call", "params": {}}},
+        {"a": {"params": {}}},
+        {"good": ELICIT, "bad": {"method": 7}},
+    ],
+)
+async def test_questions_that_make_no_sense_fail_the_call_and_ask_nobody(world: World, asked: Any) -> None:
+    script(world, needs(inputRequests=asked))
+    async with world.hub(server()) as hub:
+        call = await hub.calls.call(spec(), "me")
+        assert call.fault.code == "INVALID_RESPONSE"
+        assert not open_requests(hub)
+
+
+async def test_a_person_may_take_two_minutes_in_every_round_and_others_go_on(world: World) -> None:
+    rounds = iter([needs(inputRequests={"a": ELICIT}), needs(inputRequests={"a": ELICIT}), {"content": []}])
+
+    async def behaviour(sent: Sent) -> Outcome:
+        return next(rounds) if sent.params["name"] == "ask" else await at_once(sent)
+
+    world.peer.behaviour = behaviour
+    async with world.hub(server()) as hub:
+        call = await hub.calls.start(spec("ask"), "me")
+        for _ in range(2):
+            request = await question(hub)
+            for _ in range(4):
+                await anyio.sleep(30)
+                assert (await hub.calls.call(spec("other"), "me")).state is CallState.COMPLETED
+            await hub.inbox.answer(request.id, Accept({"name": "x"}), "me", answer_id=None, claim_id=None)
+            await settle()
+        assert (await ended(hub, call.id)).state is CallState.COMPLETED
+
+
+async def test_a_call_sent_again_goes_before_those_that_wait(world: World) -> None:
+    gate = anyio.Event()
+
+    async def behaviour(sent: Sent) -> Outcome:
+        if sent.params["name"] == "ask" and "inputResponses" not in sent.params:
+            return needs(inputRequests={"a": ELICIT})
+        if sent.params["name"] == "second":
+            await gate.wait()
+        return await at_once(sent)
+
+    world.peer.behaviour = behaviour
+    async with world.hub(server()) as hub:
+        await hub.calls.start(spec("ask"), "me")
+        request = await question(hub)
+        for name in ("second", "third"):
+            last = await hub.calls.start(spec(name), "me")
+        await hub.inbox.answer(request.id, Accept({"name": "x"}), "me", answer_id=None, claim_id=None)
+        await settle()
+        gate.set()
+        await ended(hub, last.id)
+        assert [each.params["name"] for each in world.peer.sent] == ["ask", "second", "ask", "third"]
+
+
+async def test_cancelling_a_call_takes_its_questions_back(world: World) -> None:
+    script(world, needs(inputRequests={"a": ELICIT, "b": ELICIT}))
+    async with world.hub(server()) as hub:
+        call = await hub.calls.start(spec(), "me")
+        await until(lambda: len(open_requests(hub)) == 2)
+        assert (await hub.calls.cancel(call.id, abort=False)).state is CallState.CANCELLED
+        await until(lambda: not open_requests(hub))
+
+
+async def test_a_question_outlives_the_connection_and_the_call_goes_on_over_the_next(world: World) -> None:
+    script(world, needs(inputRequests={"a": ELICIT}, requestState="s"), {"content": []})
+    async with world.hub(server()) as hub:
+        call = await hub.calls.start(spec(), "me")
+        request = await question(hub)
+        world.peer.link.lose(LOST)
+        await settle()
+        assert hub.inbox.get(request.id).state is RequestState.OPEN
+        await hub.inbox.answer(request.id, Accept({"name": "x"}), "me", answer_id=None, claim_id=None)
+        assert (await ended(hub, call.id)).state is CallState.COMPLETED
+        assert world.peer.sent[1].link is world.peer.links[1]
+
+
+async def test_an_answer_that_is_lost_on_the_way_says_so(world: World) -> None:
+    async def lose(sent: Sent) -> Outcome:
+        sent.link.lose(LOST)
+        return await never(sent)
+
+    script(world, needs(inputRequests={"a": ELICIT}), lose)
+    async with world.hub(server()) as hub:
+        call = await hub.calls.start(spec(), "me")
+        request = await question(hub)
+        await hub.inbox.answer(request.id, Accept({"name": "x"}), "me", answer_id=None, claim_id=None)
+        assert (await ended(hub, call.id)).fault.code == "CONNECTION_LOST"
+        await until(lambda: hub.inbox.get(request.id).delivery is Delivery.FAILED)
+
+
+async def test_a_lost_session_in_the_second_round_sends_the_answers_once_more(world: World) -> None:
+    async def lose(sent: Sent) -> Outcome:
+        sent.link.lose(SESSION_LOST)
+        return await never(sent)
+
+    script(world, needs(inputRequests={"a": ELICIT}, requestState="s"), lose, {"content": []})
+    async with world.hub(server()) as hub:
+        call = await hub.calls.start(spec(), "me")
+        request = await question(hub)
+        await hub.inbox.answer(request.id, Accept({"name": "x"}), "me", answer_id=None, claim_id=None)
+        assert (await ended(hub, call.id)).state is CallState.COMPLETED
+        assert world.peer.sent[1].params == world.peer.sent[2].params
+
+
+async def test_a_call_with_rounds_is_durable_with_its_questions_in_one_commit(world: World) -> None:
+    script(world, needs(inputRequests={"a": ELICIT}, requestState=STATE))
+    async with world.hub(server()) as hub:
+        call = await hub.calls.start(spec(), "me")
+        request = await question(hub)
+        commit = next(c for c in world.store.commits if any(w.key == f"request/{request.id}" for w in c))
+        stored = {write.key: payload.loads(write.value) for write in commit if write.value}
+        assert stored[f"call/{call.id}"]["rounds"]["state"] == STATE
+
+
+async def test_when_the_store_does_not_take_the_questions_the_call_fails(world: World) -> None:
+    async def failing_store(sent: Sent) -> Outcome:
+        world.store.failures = 1
+        return needs(inputRequests={"a": ELICIT})
+
+    script(world, failing_store)
+    async with world.hub(server()) as hub:
+        call = await hub.calls.call(spec(), "me")
+        assert call.fault.code == "STORE_UNAVAILABLE"
+        assert not open_requests(hub)
