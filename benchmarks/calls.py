@@ -7,7 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import grpc
 import mcp
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from mcp.client.stdio import StdioServerParameters
 from measure import Series, in_turns
 from processes import HubProcess, http_server, hub, stdio_server
@@ -18,12 +20,16 @@ MAX_IN_FLIGHT = 64
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One row. `rate_ratio` is the middle one of the rounds' own, each of two measurements next to each other."""
+    """One row. `rate_ratio` is the middle one of the rounds' own, each of two measurements next to each other.
+
+    `empty_median_ms` is a health check of the same hub by the same process: what gRPC takes for itself.
+    """
 
     server: str
     in_flight: int
     direct_median_ms: float
     hub_median_ms: float
+    empty_median_ms: float
     direct_p95_ms: float
     hub_p95_ms: float
     direct_rate: float
@@ -73,8 +79,6 @@ def _command(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _row(running: HubProcess, direct: mcp.Client, name: str, in_flight: int, rounds: int, calls: int) -> Compared:
-    cpu_s, calls_measured = 0.0, 0
-
     async def straight() -> None:
         result = await direct.call_tool("echo", {"text": TEXT})
         assert not result.is_error
@@ -83,20 +87,27 @@ async def _row(running: HubProcess, direct: mcp.Client, name: str, in_flight: in
         result = await running.client.call_tool(name, "echo", {"text": TEXT})
         assert result["content"][0]["text"] == TEXT
 
+    async def empty() -> None:
+        await health.Check(health_pb2.HealthCheckRequest())
+
+    async with grpc.aio.insecure_channel(running.address) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        one, other, bare = await in_turns([straight, through, empty], rounds=rounds, calls=calls, in_flight=in_flight)
     before_s = running.cpu_s()
-    one, other = await in_turns([straight, through], rounds=rounds, calls=calls, in_flight=in_flight)
-    cpu_s, calls_measured = running.cpu_s() - before_s, rounds * calls + max(calls // 4, in_flight)
+    await Series().round(through, calls, in_flight)
+    cpu_s = running.cpu_s() - before_s
     return Compared(
         server=name,
         in_flight=in_flight,
         direct_median_ms=one.median_ms,
         hub_median_ms=other.median_ms,
+        empty_median_ms=bare.median_ms,
         direct_p95_ms=one.p95_ms,
         hub_p95_ms=other.p95_ms,
         direct_rate=one.rate,
         hub_rate=other.rate,
         rate_ratio=_ratio(one, other),
-        hub_cpu_ms=cpu_s / calls_measured * 1000,
+        hub_cpu_ms=cpu_s / calls * 1000,
     )
 
 

@@ -27,6 +27,7 @@ class HubProcess:
     """A running hub, all of whose servers are connected."""
 
     pid: int
+    address: str
     data_dir: Path
     client: hubbub_client.Hub
 
@@ -86,7 +87,7 @@ async def hub(
             with anyio.fail_after(START_LIMIT_S):
                 while any(server.state != "connected" for server in await client.servers.list()):
                     await anyio.sleep(0.05)
-            yield HubProcess(ready["pid"], data_dir, client)
+            yield HubProcess(ready["pid"], ready["grpc"], data_dir, client)
 
 
 @asynccontextmanager

@@ -16,13 +16,14 @@ import anyio
 import upkeep
 from calls import Compared, compare
 from questions import Answered, ask
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
 PARTS = ("calls", "questions", "loop", "store")
 QUICK = 4
 
-console = Console()
+console = Console(width=160)
 
 
 async def main(options: argparse.Namespace) -> None:
@@ -53,27 +54,30 @@ async def main(options: argparse.Namespace) -> None:
 
 
 async def _calls(directory: Path, servers: str, less: int) -> list[Compared]:
+    columns = ("in flight", "throughput", "added", "empty RPC", "direct", "p95", "hub", "p95", "direct", "hub")
+    table = _table("Calls", "server", *columns, "hub's CPU")
     rows: list[Compared] = []
-    table = _table(
-        "Calls", "server", "in flight", "throughput", "added", "direct", "p95", "hub", "p95", "direct", "hub"
-    )
-    table.add_column("hub's CPU")
-    with console.status("calls"):
-        async for row in compare(directory, only=servers, rounds=8, calls=400 // less):
-            rows.append(row)
-            table.add_row(
-                row.server,
-                str(row.in_flight),
-                f"{row.rate_ratio:.2f} x",
-                f"{row.added_ms:+.2f} ms",
-                f"{row.direct_median_ms:.2f} ms",
-                f"{row.direct_p95_ms:.2f} ms",
-                f"{row.hub_median_ms:.2f} ms",
-                f"{row.hub_p95_ms:.2f} ms",
-                f"{row.direct_rate:.0f} /s",
-                f"{row.hub_rate:.0f} /s",
-                f"{row.hub_cpu_ms:.2f} ms",
-            )
+    async for row in compare(directory, only=servers, rounds=8, calls=400 // less):
+        rows.append(row)
+        table.add_row(
+            row.server,
+            str(row.in_flight),
+            f"{row.rate_ratio:.2f} x",
+            f"{row.added_ms:+.2f} ms",
+            *(
+                f"{value:.2f} ms"
+                for value in (
+                    row.empty_median_ms,
+                    row.direct_median_ms,
+                    row.direct_p95_ms,
+                    row.hub_median_ms,
+                    row.hub_p95_ms,
+                )
+            ),
+            f"{row.direct_rate:.0f} /s",
+            f"{row.hub_rate:.0f} /s",
+            f"{row.hub_cpu_ms:.2f} ms",
+        )
     console.print(table)
     return rows
 
@@ -81,19 +85,20 @@ async def _calls(directory: Path, servers: str, less: int) -> list[Compared]:
 def _show_questions(rows: Sequence[Answered]) -> None:
     table = _table("From a server's question to its answer", "watchers", "median", "p95", "hub's CPU")
     for row in rows:
-        table.add_row(str(row.watchers), f"{row.median_ms:.2f} ms", f"{row.p95_ms:.2f} ms", f"{row.hub_cpu_ms:.2f} ms")
+        values = (row.median_ms, row.p95_ms, row.hub_cpu_ms)
+        table.add_row(str(row.watchers), *(f"{value:.2f} ms" for value in values))
     console.print(table)
 
 
 def _show_figures(title: str, rows: Sequence[upkeep.Figure]) -> None:
-    table = _table(title, "", "")
+    table = _table(title, "what", "figure")
     for row in rows:
         table.add_row(row.name, f"{row.value:.2f} {row.unit}")
     console.print(table)
 
 
 def _table(title: str, first: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", box=box.MARKDOWN)
     table.add_column(first)
     for column in columns:
         table.add_column(column, justify="right")
