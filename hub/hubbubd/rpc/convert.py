@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, inbox_pb2, server_pb2, task_pb2
+from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2
 from hubbubd import payload
 from hubbubd.config.server import TransportName
 from hubbubd.core.calls import Call, CallState
@@ -18,6 +18,8 @@ from hubbubd.core.server import QueueCounts, ServerRecord
 from hubbubd.core.tasks import Task, TaskRole, TaskStatus
 from hubbubd.errors import Fault
 from hubbubd.runtime.calls import LogEvent, ProgressEvent
+from hubbubd.runtime.events import ServerEvent, ServerEventKind
+from hubbubd.runtime.subscriptions import ResourceUpdate
 from hubbubd.store import StoreStats
 
 E = TypeVar("E", bound=StrEnum)
@@ -41,6 +43,7 @@ REQUEST_STATES = _numbers(RequestState, inbox_pb2.RequestState.Value, "REQUEST_S
 DELIVERIES = _numbers(Delivery, inbox_pb2.DeliveryState.Value, "DELIVERY_STATE")
 CAUSE_SOURCES = _numbers(CauseSource, inbox_pb2.CauseSource.Value, "CAUSE_SOURCE")
 CALL_STATES = _numbers(CallState, call_pb2.CallState.Value, "CALL_STATE")
+EVENT_KINDS = _numbers(ServerEventKind, event_pb2.EventKind.Value, "EVENT_KIND")
 TASK_ROLES = _numbers(TaskRole, task_pb2.TaskRole.Value, "TASK_ROLE")
 TASK_STATUSES = _numbers(TaskStatus, task_pb2.TaskStatus.Value, "TASK_STATUS")
 
@@ -197,6 +200,29 @@ def catalog_list(record: CatalogList) -> catalog_pb2.CatalogList:
         fetched_at=timestamp(record.fetched_at),
         error=fault(record.fault),
         count=record.count,
+    )
+
+
+def event(record: ServerEvent) -> event_pb2.ServerEvent:
+    """What a server told."""
+    return event_pb2.ServerEvent(
+        server=record.server,
+        kind=EVENT_KINDS[record.kind],
+        params=record.params,
+        method=text(record.method),
+        call_id=record.call_id or "",
+        at=timestamp(record.at),
+    )
+
+
+def resource_update(record: ResourceUpdate) -> event_pb2.ResourceUpdate:
+    """A resource as it was read."""
+    return event_pb2.ResourceUpdate(
+        server=record.server,
+        uri=text(record.uri),
+        result=record.result or b"",
+        error=fault(record.fault),
+        at=timestamp(record.at),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import ValidationError
 
-from hubbub.v1 import call_pb2, catalog_pb2, inbox_pb2, server_pb2, task_pb2
+from hubbub.v1 import call_pb2, catalog_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2
 from hubbubd import payload
 from hubbubd.config import ServerConfig
 from hubbubd.config.server import Roots
@@ -17,12 +17,14 @@ from hubbubd.core import forms
 from hubbubd.errors import InvalidArgument
 from hubbubd.rpc import convert
 from hubbubd.runtime.calls import CallSpec
+from hubbubd.runtime.events import LOG_LINES, EventFilter
 from hubbubd.runtime.filters import CallFilter, CatalogFilter, RequestFilter, ServerFilter, TaskFilter
 
 R = TypeVar("R")
 
 MAX_ID = 128
 MAX_METHOD = 256
+MAX_URI = 8192
 MAX_NAMES = 1000
 MAX_SECONDS = 10_000_000.0
 MAX_REJECTION = 4096
@@ -164,6 +166,20 @@ def catalog_filter(request: catalog_pb2.ListCatalogRequest | catalog_pb2.WatchCa
     return CatalogFilter(
         server=optional(request.server, "server") or "", kinds=_any_of(kinds, convert.CATALOG_KINDS, field)
     )
+
+
+def event_filter(request: event_pb2.WatchEventsRequest) -> EventFilter:
+    """Which events."""
+    return EventFilter(
+        server=optional(request.server, "server") or "", kinds=_any_of(request.kinds, convert.EVENT_KINDS, "kinds")
+    )
+
+
+def log_lines(value: int) -> int:
+    """How many lines of a log; 0 leaves the choice to the hub."""
+    if not 0 <= value <= LOG_LINES:
+        raise InvalidArgument.field("lines", f"must be 0 to {LOG_LINES}")
+    return value
 
 
 def _seconds(value: float, field: str) -> float:

@@ -10,19 +10,20 @@ from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, inbox_pb2, server_pb2, task_pb2
+from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2
 from hubbubd.rpc import listen as listening
 from hubbubd.rpc.admin import AdminService
 from hubbubd.rpc.auth import Authentication
 from hubbubd.rpc.calls import CallService
 from hubbubd.rpc.catalog import CatalogService
+from hubbubd.rpc.events import EventService
 from hubbubd.rpc.inbox import InboxService
 from hubbubd.rpc.methods import generic_handler
 from hubbubd.rpc.servers import ServerService
 from hubbubd.rpc.tasks import TaskService
 from hubbubd.runtime.hub import Hub
 
-_FILES = (admin_pb2, call_pb2, catalog_pb2, inbox_pb2, server_pb2, task_pb2)
+_FILES = (admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2)
 SERVICES: dict[str, ServiceDescriptor] = {
     name: service for file in _FILES for name, service in file.DESCRIPTOR.services_by_name.items()
 }
@@ -53,6 +54,7 @@ async def serve(
         "AdminService": AdminService(hub),
         "CallService": CallService(hub.calls),
         "CatalogService": CatalogService(hub.catalog),
+        "EventService": EventService(hub.events, hub.subscriptions),
         "InboxService": InboxService(hub.inbox),
         "ServerService": ServerService(hub.servers),
         "TaskService": TaskService(hub.tasks),

@@ -26,6 +26,7 @@ from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.ledger import History, Ledger, Table
 from hubbubd.runtime.rounds import Rounds
 from hubbubd.runtime.servers import Rooms, Servers
+from hubbubd.runtime.subscriptions import Subscriptions
 from hubbubd.runtime.tasks import Tasks
 from hubbubd.store import Store, StoreUnavailable
 from hubbubd.upstream.ports import Connector
@@ -64,6 +65,7 @@ class Hub:
         calls: Calls,
         tasks: Tasks,
         events: EventFeed,
+        subscriptions: Subscriptions,
         catalog: Catalog,
     ) -> None:
         self.servers = servers
@@ -71,6 +73,7 @@ class Hub:
         self.calls = calls
         self.tasks = tasks
         self.events = events
+        self.subscriptions = subscriptions
         self.catalog = catalog
         self.clock = clock
         self.started_at = clock.now()
@@ -150,10 +153,11 @@ class Hub:
             calls_table=tables.calls,
             tasks=tasks,
             events=EventFeed(clock, ledger.door),
+            subscriptions=Subscriptions(calls, clock, background, ledger.door),
             catalog=catalog,
         )
         servers = Servers(rooms, tables.servers, settings)
-        return cls(ledger, clock, servers, inbox, calls, tasks, rooms.events, catalog)
+        return cls(ledger, clock, servers, inbox, calls, tasks, rooms.events, rooms.subscriptions, catalog)
 
     @property
     def healthy(self) -> bool:
@@ -168,6 +172,7 @@ class Hub:
         """Ends all watches, each with its last token; new ones end at once."""
         self._ledger.close_feeds()
         self.events.close()
+        self.subscriptions.close()
 
     async def _start(self, configured: Mapping[str, ServerConfig], background: Background) -> None:
         """Goes on from what the store remembers."""

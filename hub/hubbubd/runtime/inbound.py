@@ -20,6 +20,7 @@ from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.lane import Lane, Live
 from hubbubd.runtime.ledger import Change
 from hubbubd.runtime.rounds import kind_of
+from hubbubd.runtime.subscriptions import Subscriptions
 from hubbubd.runtime.tasks import INTERNAL_ERROR, ReceiverTasks, Tasks
 from hubbubd.upstream.ports import InboundRequest, Reply, ReplyError
 
@@ -51,6 +52,7 @@ class ServerInbound:
         background: Background,
         on_log: Callable[[str, dict[str, Any]], None],
         events: EventFeed,
+        subscriptions: Subscriptions,
         catalog: ServerCatalog,
     ) -> None:
         self._config = config
@@ -62,6 +64,7 @@ class ServerInbound:
         self._background = background
         self._on_log = on_log
         self._events = events
+        self._subscriptions = subscriptions
         self._catalog = catalog
 
     async def on_request(self, request: InboundRequest) -> Reply:
@@ -92,6 +95,8 @@ class ServerInbound:
             if live is not None:
                 call_id = live.call.id
                 self._on_log(call_id, params)
+        elif method == "notifications/resources/updated":
+            self._subscriptions.notice(self._config.name, params)
         self._events.tell(self._config.name, method, params, call_id)
 
     def on_stderr(self, line: str) -> None:

@@ -27,6 +27,7 @@ from hubbubd.runtime.inbound import ServerInbound
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.lane import Lane
 from hubbubd.runtime.ledger import Change, Ledger, Table
+from hubbubd.runtime.subscriptions import Subscriptions
 from hubbubd.runtime.tasks import ReceiverTasks, Tasks
 from hubbubd.upstream.ports import Connector, Era, Link
 
@@ -67,6 +68,7 @@ class Rooms:
     calls_table: Table[Call]
     tasks: Tasks
     events: EventFeed
+    subscriptions: Subscriptions
     catalog: Catalog
 
 
@@ -118,6 +120,7 @@ class Servers:
             wanted = before.wanted if before is not None else True
             roots = _lasting_roots(before, config) if before is not None else None
             self._keep(replace(_record(config, "file", wanted=wanted), roots=roots))
+        await self._rooms.ledger.flush()  # so that the first snapshot of a watch is whole
 
     async def add(self, config: ServerConfig) -> ServerRecord:
         """Adds a server and starts connecting. Raises AlreadyExists, PermissionDenied, ResourceExhausted."""
@@ -260,6 +263,7 @@ class Servers:
             rooms.background,
             rooms.calls.logged,
             rooms.events,
+            rooms.subscriptions,
             catalog,
         )
         shell = ConnectionShell(config, rooms.connector, inbound, lane, rooms.clock, lambda: self._show(config.name))
@@ -279,6 +283,7 @@ class Servers:
 
     async def _forget(self, record: ServerRecord) -> None:
         self._rooms.events.forget(record.name)
+        self._rooms.subscriptions.forget(record.name)
         await self._forget_peer(record.name)
         await self._rooms.ledger.commit([Change(self._table, record.name, None)])
 
@@ -293,6 +298,7 @@ class Servers:
         if kept is None:
             return
         kept.catalog.follow(kept.shell.link)
+        self._rooms.subscriptions.follow(name, kept.shell.link)
         hello = kept.shell.hello
         kept.record = replace(
             kept.record,

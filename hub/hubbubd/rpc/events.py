@@ -1,0 +1,54 @@
+"""EventService."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import cast
+
+from hubbub.v1 import event_pb2 as pb
+from hubbubd.rpc import convert, requests
+from hubbubd.runtime.events import EventFeed, Heard
+from hubbubd.runtime.subscriptions import Subscriptions
+
+LOG_LINES = 100
+"""How many lines are shown to a caller who does not say."""
+
+
+class EventService:
+    """What servers tell."""
+
+    def __init__(self, events: EventFeed, subscriptions: Subscriptions) -> None:
+        self._events = events
+        self._subscriptions = subscriptions
+
+    async def watch_events(self, request: pb.WatchEventsRequest) -> AsyncGenerator[bytes, None]:
+        """Events from now on."""
+        async with aclosing(self._events.watch(requests.event_filter(request))) as steps:
+            async for heard in steps:
+                yield _response(heard)
+
+    async def tail_logs(self, request: pb.TailLogsRequest) -> AsyncGenerator[bytes, None]:
+        """The last lines of a server's log."""
+        server = requests.identifier(request.server, "server")
+        lines = requests.log_lines(request.lines) or LOG_LINES
+        async with aclosing(self._events.tail(server, lines, follow=request.follow)) as steps:
+            async for heard in steps:
+                yield _response(heard)
+
+    async def watch_resource(self, request: pb.WatchResourceRequest) -> AsyncGenerator[bytes, None]:
+        """The contents of a resource, again and again."""
+        server = requests.identifier(request.server, "server")
+        uri = requests.identifier(request.uri, "uri", longest=requests.MAX_URI)
+        async with aclosing(self._subscriptions.watch(server, uri)) as steps:
+            async for update in steps:
+                yield pb.WatchResourceResponse(update=update and convert.resource_update(update)).SerializeToString()
+
+
+def _response(heard: Heard) -> bytes:
+    """Serialised: of the event itself once for all who watch, since responses of both watches look alike."""
+    event = heard.event
+    if event is None:
+        return pb.WatchEventsResponse(dropped=heard.dropped).SerializeToString()
+    if event.encoded is None:
+        event.encoded = pb.WatchEventsResponse(event=convert.event(event)).SerializeToString()
+    own = pb.WatchEventsResponse(dropped=heard.dropped).SerializeToString() if heard.dropped else b""
+    return cast("bytes", event.encoded) + own
