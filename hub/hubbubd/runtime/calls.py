@@ -230,7 +230,7 @@ class Calls:
 
     def _enter(self, lane: Lane, call: Call) -> Live:
         if lane.closed:
-            raise FailedPrecondition(f"{call.server} is disconnected; connect it first", reason="SERVER_NOT_CONNECTED")
+            raise _not_connected(call.server, lane.given_up)
         params = payload.loads_object(call.params, "spec.params")
         live = lane.enter(call)
         if not call.detached:
@@ -341,6 +341,16 @@ class Calls:
     def _live(self, call: Call) -> Live | None:
         lane = self._lanes.get(call.server)
         return lane.lives.get(call.id) if lane else None
+
+
+def _not_connected(server: str, given_up: Fault | None) -> FailedPrecondition:
+    if given_up is None:
+        return FailedPrecondition(f"{server} is disconnected; connect it first", reason="SERVER_NOT_CONNECTED")
+    return FailedPrecondition(
+        f"{server} is disconnected, the hub gave up on it: {given_up.message}",
+        reason="SERVER_NOT_CONNECTED",
+        metadata={"server": server, "cause": given_up.code},
+    )
 
 
 def _reused(call: Call) -> AlreadyExists:

@@ -106,6 +106,7 @@ class ServerInbound:
     async def _plain(
         self, request: InboundRequest, kind: RequestKind, live: Live | None, source: CauseSource | None
     ) -> Reply:
+        self._inbox.require_room(self._config.name)  # before the call that caused it is parked
         pending = self._pending(request, kind, Origin.PLAIN, live, source)
         with self._lane.asked(live, pending.id):
             try:

@@ -122,14 +122,18 @@ class Inbox:
 
     # What the hub does
 
+    def require_room(self, server: str, count: int = 1) -> None:
+        """Raises ResourceExhausted when a server may not open so many requests more."""
+        if len(self._open.get(server, ())) + self._opening[server] + count > self._max_open:
+            raise ResourceExhausted(
+                f"{server} has {self._max_open} open requests already", reason="TOO_MANY_OPEN_REQUESTS"
+            )
+
     async def open(self, requests: Sequence[PendingRequest], also: Sequence[Change[Any]] = ()) -> None:
         """Puts requests into the inbox, together with other changes. Raises ResourceExhausted and Unavailable."""
         servers = Counter(request.server for request in requests)
         for server, count in servers.items():
-            if len(self._open.get(server, ())) + self._opening[server] + count > self._max_open:
-                raise ResourceExhausted(
-                    f"{server} has {self._max_open} open requests already", reason="TOO_MANY_OPEN_REQUESTS"
-                )
+            self.require_room(server, count)
         self._opening.update(servers)
         try:
             await self._ledger.commit([*also, *(self._table.change(r.id, r) for r in requests)])

@@ -18,6 +18,9 @@ from hubbubd.core.server import QueueCounts
 from hubbubd.errors import Category, Fault, HubError
 from hubbubd.upstream.ports import Link
 
+PENDING_IDS = 1000
+"""How many of the requests that a call has caused its record names: the last ones."""
+
 
 @dataclass(slots=True, eq=False)
 class Live:
@@ -55,6 +58,8 @@ class Lane:
         self.link: Link | None = None
         self.closed = True
         """Whether the server is meant to be, and stays, without a connection."""
+        self.given_up: Fault | None = None
+        """Why the hub does not try to connect any more, when `closed` is its own decision."""
         self._clock = clock
         self._record = record
         self._queue = CallQueue(config.max_in_flight, config.max_queued)
@@ -174,7 +179,7 @@ class Lane:
     @contextmanager
     def parked(self, live: Live, *pending_ids: str) -> Generator[None]:
         """While the block is open, a call has no slot and its clock stands; afterwards it has no slot yet."""
-        call = replace(live.call, pending_ids=(*live.call.pending_ids, *pending_ids))
+        call = replace(live.call, pending_ids=(*live.call.pending_ids, *pending_ids)[-PENDING_IDS:])
         if call.state is CallState.IN_PROGRESS:
             call = core.move(call, CallState.WAITING_INPUT, self._clock.now())
         self.to(live, call)

@@ -100,6 +100,6 @@ def _too_slow(config: ServerConfig, link: Link) -> UpstreamError:
     if config.command is not None and PurePath(config.command).stem in _DOWNLOADERS:
         hint = "a first start may have to download: raise connect_timeout_s, or start it once by hand"
     waited = config.connect_timeout_s
-    note = f"after {waited:g} s" + (f"; {hint}" if hint else "")
+    note = f"after {waited:g} s; {hint or 'if it is only slow, raise connect_timeout_s'}"
     stderr = list(link.stderr_tail()) or None
     return faults.error("CONNECTION_TIMEOUT", note, elapsed_s=waited, stderr=stderr, hint=hint)

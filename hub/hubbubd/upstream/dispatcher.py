@@ -5,7 +5,7 @@ fraction of what a stream, two scopes and a span for each would cost.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import Context
 from itertools import count
 from types import TracebackType
@@ -45,6 +45,9 @@ CLOSED: Final = ErrorData(code=CONNECTION_CLOSED, message="Connection closed")
 ENDED: Final = ErrorData(code=CONNECTION_CLOSED, message="the server ended the subscription")
 """What a subscription gets that the server cancels."""
 
+MAX_UNSENT: Final = 1024
+"""Answers that may wait for one server to take them."""
+
 OnProgress = Callable[[ProgressUpdate], None]
 
 OnAcknowledged = Callable[[dict[str, Any]], None]
@@ -77,8 +80,8 @@ class Wire:
         notice: Callable[[str, dict[str, Any], str | None], None],
         unusable: Callable[[Exception, int], None],
     ) -> None:
-        self._inlet = _Inlet(read, self._settle, self._end)
         self._outlet = _Outlet(write, receipts)
+        self._inlet = _Inlet(read, self._outlet.has_room, self._settle, self._end)
         self._serve = serve
         self._notice = notice
         self._unusable = unusable
@@ -242,13 +245,19 @@ def _number(value: object) -> float | None:
 class _Inlet:
     """A read stream that gives responses to `settle` and the rest to its reader; `end` is told when nothing more comes.
 
-    A response that cannot be used becomes an error for the request it answers.
+    A response that cannot be used becomes an error for the request it answers. A server that asks and asks without
+    taking the answers is read again when there is room for more of them.
     """
 
     def __init__(
-        self, inner: Reading, settle: Callable[[JSONRPCResponse | JSONRPCError], None], end: Callable[[], None]
+        self,
+        inner: Reading,
+        has_room: Callable[[], Awaitable[None]],
+        settle: Callable[[JSONRPCResponse | JSONRPCError], None],
+        end: Callable[[], None],
     ) -> None:
         self._inner = inner
+        self._has_room = has_room
         self._settle = settle
         self._end = end
         self.unusable_run = 0
@@ -260,18 +269,20 @@ class _Inlet:
 
     async def receive(self) -> SessionMessage | Exception:
         while True:
+            await self._has_room()
             try:
                 item = await self._inner.receive()
             except anyio.EndOfStream:
                 self._end()
                 raise
-            self.unusable_run = self.unusable_run + 1 if isinstance(item, Exception) else 0
             if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse | JSONRPCError):
+                self.unusable_run = 0
                 self._settle(item.message)
             elif isinstance(item, BadMessage) and item.request_id is not None:
                 problem = ErrorData(code=PARSE_ERROR, message=f"Failed to parse the response: {item}")
                 self._settle(JSONRPCError(jsonrpc="2.0", id=item.request_id, error=problem))
             else:
+                self.unusable_run = self.unusable_run + 1 if isinstance(item, Exception) else 0
                 return item
 
     async def aclose(self) -> None:
@@ -305,6 +316,13 @@ class _Outlet:
     def __init__(self, inner: Writing, receipts: bool) -> None:
         self._inner = inner
         self._receipts = receipts
+        self._unsent = 0
+        self._room = anyio.Event()
+
+    async def has_room(self) -> None:
+        """Returns when fewer than MAX_UNSENT answers wait for the server to take them."""
+        while self._unsent >= MAX_UNSENT:
+            await self._room.wait()
 
     async def send(self, item: SessionMessage, /) -> None:
         if isinstance(item.message, JSONRPCResponse | JSONRPCError):
@@ -322,12 +340,18 @@ class _Outlet:
 
     async def _send_answer(self, item: SessionMessage) -> None:
         answer = EXCHANGE.get()
+        self._unsent += 1
         try:
             await self._inner.send(item)
         except BaseException:
             if answer is not None:
                 answer.settle("the connection closed before the answer was sent")
             raise
+        finally:
+            self._unsent -= 1
+            if self._unsent == MAX_UNSENT - 1:
+                self._room.set()
+                self._room = anyio.Event()
         if answer is not None and not self._receipts:
             answer.settle(None)
 

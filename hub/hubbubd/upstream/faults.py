@@ -83,11 +83,19 @@ def of_status(status: int, headers: httpx2.Headers, body: bytes, *, session: boo
     note = f"HTTP {status}"
     if status in (401, 403):
         challenge = headers.get("www-authenticate")
-        return fault("AUTHENTICATION_FAILED", note, status=status, body=text, challenge=challenge)
+        return fault(
+            "AUTHENTICATION_FAILED",
+            f"{note}; check the token in its headers",
+            status=status,
+            body=text,
+            challenge=challenge,
+        )
     if status == 429:
         return fault("RATE_LIMITED", note, retry_after_s=wait, status=status, body=text)
     if status == 404 and session:
         return fault("SESSION_LOST", note, status=status, body=text)
+    if status == 404:
+        note += "; check its url"
     return fault("HTTP_ERROR", note, retryable=status >= 500, retry_after_s=wait, status=status, body=text)
 
 

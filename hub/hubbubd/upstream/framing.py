@@ -1,7 +1,8 @@
 """Bytes to lines to JSON-RPC messages, and back. Nothing here waits."""
 
+import re
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from mcp_types.jsonrpc import (
     JSONRPCError,
@@ -11,7 +12,16 @@ from mcp_types.jsonrpc import (
     JSONRPCResponse,
 )
 
-from hubbubd.payload import dumps
+from hubbubd.payload import dumps, loads
+
+EDGE: Final = 200
+"""Bytes of both ends of a line that are still looked at when it is too long."""
+
+# What is the response's own, not its result's, stands before its result or after it.
+_BEFORE: Final = re.compile(
+    rb'\s*\{(?:\s*"jsonrpc"\s*:\s*"2\.0"\s*,|\s*"id"\s*:\s*(\d+|"[^"\\]*")\s*,)*\s*"result"\s*:'
+)
+_AFTER: Final = re.compile(rb'"id"\s*:\s*(\d+|"[^"\\]*")\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
 
 
 class BadMessage(Exception):
@@ -27,9 +37,10 @@ class BadMessage(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Oversized:
-    """A line that was skipped; `size` is its length in bytes."""
+    """A line that was skipped; `size` is its length in bytes, `answers` the id of the request whose result it was."""
 
     size: int
+    answers: int | str | None = None
 
 
 class Lines:
@@ -43,6 +54,7 @@ class Lines:
         self._buffer = bytearray()
         self._scanned = 0
         self._skipped = 0
+        self._head = self._tail = b""
         self._ready = False
 
     def __len__(self) -> int:
@@ -63,6 +75,8 @@ class Lines:
         self._buffer += chunk
         self._ready = self._ready or b"\n" in chunk
         if not self._ready and (self._skipped or len(self._buffer) > self._limit):
+            self._head = self._head or bytes(self._buffer[:EDGE])
+            self._tail = (self._tail + self._buffer[-EDGE:])[-EDGE:]
             self._skipped += len(self._buffer)
             self._buffer.clear()
             self._scanned = 0
@@ -75,10 +89,23 @@ class Lines:
             self._ready = False
             return None
         size = self._skipped + end
-        line = Oversized(size) if size > self._limit else bytes(memoryview(self._buffer)[:end])
+        if size > self._limit:
+            head = self._head or self._buffer[: min(EDGE, end)]
+            tail = (self._tail + self._buffer[max(end - EDGE, 0) : end])[-EDGE:]
+            line = Oversized(size, _answered(head, tail))
+        else:
+            line = bytes(memoryview(self._buffer)[:end])
         del self._buffer[: end + 1]
         self._scanned = self._skipped = 0
+        self._head = self._tail = b""
         return line
+
+
+def _answered(head: bytes | bytearray, tail: bytes) -> int | str | None:
+    """The request that a line with these ends answers with a result; None when the ends do not tell."""
+    before = _BEFORE.match(head)
+    named = before and (before[1] or ((after := _AFTER.search(tail)) and after[1]))
+    return loads(named) if named else None
 
 
 def decode(value: Any) -> JSONRPCMessage:

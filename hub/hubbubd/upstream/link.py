@@ -181,7 +181,8 @@ class ServerLink:
         assert self._revision is not None, "connected"
         method = "ping" if self._revision.era is Era.HANDSHAKE else "server/discover"
         with suppress(PeerError):
-            await self._send(method, *self._revision.stamp(method, None))
+            # There is nothing to take back of a question of which an answer is all that counts.
+            await self._send(method, *self._revision.stamp(method, None), cancellable=False)
 
     async def _ask(self, method: str, params: dict[str, Any] | None, headers: dict[str, str]) -> dict[str, Any]:
         return await self._send(method, params, headers, cancellable=False)
@@ -273,4 +274,7 @@ class ServerLink:
     def _on_unusable(self, problem: Exception, in_a_row: int) -> None:
         logger.debug("%s sent what is no message: %s", self._config.name, problem)
         if in_a_row >= MAX_UNUSABLE:
-            self._lose(faults.fault("INVALID_RESPONSE", f"{in_a_row} messages in a row could not be read"))
+            last = str(problem).partition(":")[0]
+            self._lose(
+                faults.fault("INVALID_RESPONSE", f"{in_a_row} messages in a row could not be read, the last: {last}")
+            )

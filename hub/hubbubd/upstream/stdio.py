@@ -208,7 +208,8 @@ class MessageReader(_Stream):
     def _item(self, line: bytes | Oversized) -> SessionMessage | Exception | None:
         if isinstance(line, Oversized):
             self._spent += LINE_COST
-            return BadMessage(f"a message of {line.size} bytes; at most {self._config.max_message_bytes} are taken")
+            limit = self._config.max_message_bytes
+            return BadMessage(f"a message of {line.size} bytes; max_message_bytes is {limit}", line.answers)
         self._spent += LINE_COST + len(line)
         try:
             value = loads(line)
