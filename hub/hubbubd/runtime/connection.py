@@ -196,6 +196,7 @@ class ConnectionShell:
                     self._lane.attach(self.link)
                 case Effect.FAIL_ALL_CALLS:
                     self._lane.closed = True
+                    self._lane.given_up = self.connection.fault if event is Event.GIVE_UP else None
                     self._lane.stop_all(_ended(self.config.name, fault or self.connection.fault))
                 case _:
                     pass  # opening, pinging, waiting and closing follow from the state in `_keep_connected`
