@@ -80,6 +80,15 @@ class Sent:
 Behaviour = Callable[[Sent], Awaitable[Outcome]]
 
 
+@dataclass
+class Subscription:
+    """A stream of notifications that the hub has opened."""
+
+    wanted: dict[str, Any]
+    acknowledge: Callable[[dict[str, Any]], None]
+    ended: anyio.Event = field(default_factory=anyio.Event)
+
+
 class PeerLink:
     """One connection; implements `Link`."""
 
@@ -102,7 +111,7 @@ class PeerLink:
             protocol_version="2025-11-25",
             era=self._era,
             server_info={"name": "peer"},
-            capabilities={},
+            capabilities=self.peer.capabilities,
             pid=7,
         )
 
@@ -114,15 +123,15 @@ class PeerLink:
         call_id: str | None = None,
         on_progress: Callable[[ProgressUpdate], None] | None = None,
     ) -> Outcome:
-        if call_id is None:  # what the hub itself wants to know
-            raise PeerError(-32601, "Method not found")
         sent = Sent(self.peer, self, method, params or {}, call_id, on_progress, anyio.current_time())
-        self.peer.sent.append(sent)
+        # What the hub itself wants to know has no call.
+        (self.peer.fetches if call_id is None else self.peer.sent).append(sent)
+        behaviour = self.peer.listing if call_id is None else self.peer.behaviour
         with anyio.CancelScope() as scope:
             self._open.add(scope)
             try:
                 if self.lost is None:
-                    return await self.peer.behaviour(sent)
+                    return await behaviour(sent)
             except anyio.get_cancelled_exc_class():
                 sent.cancelled = not scope.cancel_called
                 raise
@@ -132,6 +141,22 @@ class PeerLink:
 
     async def notify(self, method: str, params: dict[str, Any] | None) -> None:
         self.notified.append((method, params))
+
+    async def listen(self, notifications: dict[str, Any], on_acknowledged: Callable[[dict[str, Any]], None]) -> None:
+        subscription = Subscription(notifications, on_acknowledged)
+        self.peer.subscriptions.append(subscription)
+        with anyio.CancelScope() as scope:
+            self._open.add(scope)
+            try:
+                await self.peer.listening(subscription)
+                return
+            finally:
+                self._open.discard(scope)
+        raise UpstreamError(self.lost or LOST)
+
+    def tell(self, method: str, params: dict[str, Any] | None = None) -> None:
+        """The server sends a notification."""
+        self.inbound.on_notification(method, params or {}, None)
 
     async def probe(self) -> None:
         self.probes += 1
@@ -186,6 +211,17 @@ async def at_once(sent: Sent) -> Outcome:
     return {"echo": sent.params}
 
 
+async def no_lists(sent: Sent) -> Outcome:
+    """Knows no lists."""
+    raise PeerError(-32601, "Method not found")
+
+
+async def all_of_it(subscription: Subscription) -> None:
+    """Acknowledges all that is wanted, and holds until told to end."""
+    subscription.acknowledge(subscription.wanted)
+    await subscription.ended.wait()
+
+
 async def never(sent: Sent) -> Outcome:
     """Does not answer."""
     await anyio.sleep_forever()
@@ -208,7 +244,12 @@ class Peer:
         self.links: list[PeerLink] = []
         self.sent: list[Sent] = []
         self.closing_s = 0.0
-        self._era = era
+        self.capabilities: dict[str, Any] = {}
+        self.listing: Behaviour = no_lists
+        self.fetches: list[Sent] = []
+        self.listening: Callable[[Subscription], Awaitable[None]] = all_of_it
+        self.subscriptions: list[Subscription] = []
+        self.era = era
 
     @property
     def link(self) -> PeerLink:
@@ -228,7 +269,7 @@ class Peer:
             if limit.cancelled_caught:
                 raise UpstreamError(fault("CONNECTION_TIMEOUT", Category.TIMEOUT))
         async with anyio.create_task_group() as tasks:
-            link = PeerLink(self, inbound, self._era, tasks)
+            link = PeerLink(self, inbound, self.era, tasks)
             self.links.append(link)
             try:
                 yield link

@@ -176,7 +176,8 @@ class ServerCatalog:
         self._want(self._due)
         for _, fetched in waiting:
             await fetched.wait()
-        if link is None or self._link is not link:
+        broken_off = [kind for kind in self._due if self._fault(kind) in core.GONE]
+        if link is None or self._link is not link or broken_off:
             raise FailedPrecondition(f"{self._config.name} is not connected", reason="SERVER_NOT_CONNECTED")
 
     def _begin(self, link: Link) -> frozenset[Kind]:
@@ -303,6 +304,10 @@ class ServerCatalog:
         for kind in kinds:
             if (record := self._catalog.record(self._config.name, kind)) is not None:
                 self._catalog.put(change(record))
+
+    def _fault(self, kind: Kind) -> str:
+        record = self._catalog.record(self._config.name, kind)
+        return record.fault.code if record is not None and record.fault is not None else ""
 
     def _let_go(self) -> None:
         for _, fetched in self._waiting:

@@ -1,0 +1,177 @@
+"""The lists of a server: what becomes of them, when they are fetched again, and what is too much."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hubbubd.core import catalog
+from hubbubd.core.catalog import CatalogList, Freshness, Kind, ListRefused, Pages
+from hubbubd.errors import Category, Fault
+
+NOW = 1000.0
+BROKEN = Fault(code="SERVER_ERROR", category=Category.SERVER, message="no")
+SLOW = Fault(code="CALL_TIMEOUT", category=Category.TIMEOUT, message="slow", retryable=True)
+GONE = Fault(code="CONNECTION_LOST", category=Category.CONNECTION, message="gone", retryable=True)
+
+
+def tools(freshness: Freshness = Freshness.FRESH, **more: Any) -> CatalogList:
+    return CatalogList(**{"id": "s/tool", "server": "s", "kind": Kind.TOOL, "freshness": freshness, **more})
+
+
+@pytest.mark.parametrize("before", Freshness)
+@pytest.mark.parametrize(
+    ("kind", "count", "after"),
+    [
+        (Kind.TOOL, 2, Freshness.FRESH),
+        (Kind.TOOL, 0, Freshness.EMPTY),
+        (Kind.RESOURCE, 0, Freshness.EMPTY),
+        (Kind.PROMPT, 0, Freshness.EMPTY),
+        (Kind.TEMPLATE, 0, Freshness.FRESH),
+    ],
+)
+def test_a_fetched_list_is_fresh_and_an_empty_one_that_was_announced_is_shown_as_such(
+    before: Freshness, kind: Kind, count: int, after: Freshness
+) -> None:
+    record = catalog.fetched(tools(before, kind=kind, fault=BROKEN), count, 5.0, NOW)
+    assert (record.freshness, record.fault) == (after, None)
+    assert (record.fetched_at, record.count, record.ttl_s) == (NOW, count, 5.0)
+
+
+@pytest.mark.parametrize("before", Freshness)
+def test_a_failed_fetch_says_why_and_keeps_what_was_there(before: Freshness) -> None:
+    record = catalog.failed(tools(before, count=3, fetched_at=1.0), BROKEN)
+    assert (record.freshness, record.fault, record.count, record.fetched_at) == (Freshness.ERROR, BROKEN, 3, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (Freshness.UNKNOWN, Freshness.UNKNOWN),
+        (Freshness.FRESH, Freshness.STALE),
+        (Freshness.EMPTY, Freshness.STALE),
+        (Freshness.STALE, Freshness.STALE),
+        (Freshness.ERROR, Freshness.ERROR),
+    ],
+)
+def test_a_list_that_may_have_changed_is_stale(before: Freshness, after: Freshness) -> None:
+    assert catalog.outdated(tools(before)).freshness is after
+    assert catalog.out_of_reach(tools(before)).freshness is after
+
+
+@pytest.mark.parametrize(
+    ("fetched_at", "fault", "after"),
+    [
+        (1.0, GONE, (Freshness.STALE, None)),
+        (None, GONE, (Freshness.UNKNOWN, None)),
+        (1.0, BROKEN, (Freshness.ERROR, BROKEN)),
+    ],
+)
+def test_a_fetch_that_the_end_of_the_connection_broke_off_is_no_failure(
+    fetched_at: float | None, fault: Fault, after: Any
+) -> None:
+    record = catalog.out_of_reach(tools(Freshness.ERROR, fetched_at=fetched_at, fault=fault))
+    assert (record.freshness, record.fault) == after
+
+
+@pytest.mark.parametrize(
+    ("changes", "told", "due"),
+    [
+        ({"ttl_s": None}, True, math.inf),
+        ({"ttl_s": None}, False, math.inf),
+        ({"ttl_s": 600.0}, True, NOW + 600),
+        ({"ttl_s": 1.0}, True, NOW + catalog.TTL_FLOOR_S),
+        ({"ttl_s": 0.0}, True, math.inf),
+        ({"ttl_s": 0.0}, False, NOW + catalog.TTL_FLOOR_S),
+        ({"fault": BROKEN}, True, math.inf),
+        ({"fault": SLOW, "ttl_s": 1.0}, True, NOW + catalog.RETRY_S),
+        ({"fault": replace(SLOW, retry_after_s=500.0)}, True, NOW + 500),
+    ],
+)
+def test_when_a_list_is_fetched_again_without_a_word(changes: dict[str, Any], told: bool, due: float) -> None:
+    assert catalog.next_fetch(tools(fetched_at=NOW, **changes), NOW, told=told) == due
+
+
+CAPABILITIES = {"tools": {"listChanged": True}, "resources": {"subscribe": True}, "logging": {}, "prompts": None}
+
+
+def test_a_server_has_the_kinds_that_its_capabilities_announce() -> None:
+    assert catalog.declared(CAPABILITIES) == (Kind.TOOL, Kind.RESOURCE, Kind.TEMPLATE)
+    assert catalog.announced(CAPABILITIES) == {Kind.TOOL}
+    assert catalog.declared({}) == ()
+
+
+def test_a_notification_tells_of_the_lists_that_it_names() -> None:
+    assert catalog.changed_by("notifications/tools/list_changed") == {Kind.TOOL}
+    assert catalog.changed_by("notifications/resources/list_changed") == {Kind.RESOURCE, Kind.TEMPLATE}
+    assert catalog.changed_by("notifications/prompts/list_changed") == {Kind.PROMPT}
+    assert catalog.changed_by("notifications/roots/list_changed") == frozenset()
+
+
+def test_a_subscription_asks_for_what_is_wanted_and_holds_what_is_honoured() -> None:
+    assert catalog.subscription([Kind.RESOURCE, Kind.TEMPLATE]) == {"resourcesListChanged": True}
+    assert catalog.honoured({"resourcesListChanged": True, "toolsListChanged": False}) == {Kind.RESOURCE, Kind.TEMPLATE}
+
+
+def test_lists_are_ordered_by_server_and_then_by_kind() -> None:
+    ids = [catalog.list_id(server, kind) for server in ("a", "a-b", "b") for kind in Kind]
+    assert sorted(set(ids), key=catalog.position) == ids
+    assert catalog.position("") < catalog.position(ids[0])
+
+
+def page(*names: str, cursor: Any = None, **more: Any) -> dict[str, Any]:
+    listed = {"tools": [{"name": name} for name in names], **more}
+    return listed if cursor is None else {**listed, "nextCursor": cursor}
+
+
+def test_pages_are_gathered_in_order_with_the_shortest_cache_time() -> None:
+    pages = Pages("s", Kind.TOOL)
+    assert pages.add(page("a", "b", cursor="2", ttlMs=9000)) == "2"
+    assert pages.add(page("c", cursor="3", ttlMs=500)) == "3"
+    assert pages.add(page(ttlMs=700)) is None
+    assert pages.entries == [b'{"name":"a"}', b'{"name":"b"}', b'{"name":"c"}']
+    assert pages.ttl_s == 0.5
+
+
+@pytest.mark.parametrize("cursor", ["", None])
+def test_an_empty_cursor_is_the_end(cursor: Any) -> None:
+    assert Pages("s", Kind.TOOL).add({"tools": [], "nextCursor": cursor}) is None
+
+
+def gather(pages: Pages, results: Any) -> None:
+    for result in results:
+        pages.add(result)
+
+
+def refusal(pages: Pages, results: Any) -> Fault:
+    with pytest.raises(ListRefused) as caught:
+        gather(pages, results)
+    return caught.value.fault
+
+
+def test_a_cursor_that_leads_back_is_refused() -> None:
+    fault = refusal(Pages("s", Kind.TOOL), [page("a", cursor="x"), page("b", cursor="y"), page("c", cursor="x")])
+    assert (fault.code, fault.category, fault.details["pages"]) == ("CURSOR_REPEATED", Category.PROTOCOL, 3)
+
+
+def test_pages_without_end_are_refused() -> None:
+    fault = refusal(Pages("s", Kind.TOOL), (page(cursor=str(n)) for n in range(2 * catalog.MAX_PAGES)))
+    assert (fault.code, fault.details["pages"]) == ("LIST_TOO_LARGE", catalog.MAX_PAGES)
+
+
+def test_too_many_entries_are_refused() -> None:
+    listed = {"tools": [{}] * 10_000, "nextCursor": None}
+    fault = refusal(Pages("s", Kind.TOOL), ({**listed, "nextCursor": str(n)} for n in range(100)))
+    assert (fault.code, fault.details["pages"]) == ("LIST_TOO_LARGE", 11)
+
+
+def test_too_many_bytes_are_refused() -> None:
+    fault = refusal(Pages("s", Kind.TOOL), (page("x" * 1024 * 1024, cursor=str(n)) for n in range(100)))
+    assert (fault.code, fault.details["pages"]) == ("LIST_TOO_LARGE", 16)
+
+
+@pytest.mark.parametrize("result", [{}, {"tools": None}, {"tools": {}}, {"resources": []}])
+def test_a_result_without_the_list_is_refused(result: dict[str, Any]) -> None:
+    fault = refusal(Pages("s", Kind.TOOL), [result])
+    assert (fault.code, fault.retryable) == ("INVALID_RESPONSE", False)
