@@ -21,6 +21,8 @@ from hubbub.v1 import (
     admin_pb2_grpc,
     call_pb2,
     call_pb2_grpc,
+    catalog_pb2,
+    catalog_pb2_grpc,
     inbox_pb2,
     inbox_pb2_grpc,
     server_pb2,
@@ -32,6 +34,7 @@ from hubbub.v1 import (
 SERVICES = (
     (admin_pb2, admin_pb2_grpc, "AdminService"),
     (call_pb2, call_pb2_grpc, "CallService"),
+    (catalog_pb2, catalog_pb2_grpc, "CatalogService"),
     (inbox_pb2, inbox_pb2_grpc, "InboxService"),
     (server_pb2, server_pb2_grpc, "ServerService"),
     (task_pb2, task_pb2_grpc, "TaskService"),

@@ -6,7 +6,7 @@ from typing import Any, get_args
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from hubbub.v1 import admin_pb2, call_pb2, common_pb2, inbox_pb2, server_pb2, task_pb2
+from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, inbox_pb2, server_pb2, task_pb2
 from hubbub_client import records
 from hubbub_client.records import Call, HubStatus, PendingRequest, Server, Task, enum_number, read
 
@@ -20,6 +20,8 @@ MESSAGES: dict[str, Any] = {
     "Progress": call_pb2.Progress,
     "CallLog": call_pb2.CallLog,
     "Task": task_pb2.Task,
+    "CatalogList": catalog_pb2.CatalogList,
+    "CatalogEntry": catalog_pb2.CatalogEntry,
     "StateCount": admin_pb2.StateCount,
     "StoreStatus": admin_pb2.StoreStatus,
     "GetStatusResponse": admin_pb2.GetStatusResponse,
@@ -36,6 +38,8 @@ ENUMS = [
     (call_pb2.CallState, records.CallState),
     (task_pb2.TaskRole, records.TaskRole),
     (task_pb2.TaskStatus, records.TaskStatus),
+    (catalog_pb2.CatalogKind, records.CatalogKind),
+    (catalog_pb2.Freshness, records.Freshness),
 ]
 
 MOMENT = Timestamp(seconds=1_767_225_600, nanos=123_000_000)

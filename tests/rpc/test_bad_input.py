@@ -9,7 +9,7 @@ from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from hubbub.v1 import admin_pb2, call_pb2, common_pb2, inbox_pb2, server_pb2, task_pb2
+from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, inbox_pb2, server_pb2, task_pb2
 from hubbubd.rpc.server import SERVICES
 from hubbubd.runtime.filters import CallFilter, RequestFilter, TaskFilter
 from hubbubd.runtime.hub import Hub
@@ -110,7 +110,7 @@ def is_list(field: FieldDescriptor) -> bool:
     return isinstance(getattr(GetMessageClass(field.containing_type)(), field.name), str) is False
 
 
-PAGED = {"ListServers", "ListRequests", "ListCalls", "ListTasks"}
+PAGED = {"ListServers", "ListRequests", "ListCalls", "ListTasks", "ListCatalog"}
 
 
 @pytest.mark.parametrize("size", [-1, 1001, 2**31 - 1])
@@ -229,6 +229,11 @@ WRONG: list[tuple[str, Message, str]] = [
     ("GetTask", task_pb2.GetTaskRequest(), "id"),
     ("GetTaskResult", task_pb2.GetTaskResultRequest(), "id"),
     ("CancelTask", task_pb2.CancelTaskRequest(), "id"),
+    ("ListCatalog", catalog_pb2.ListCatalogRequest(kind=9), "kind"),
+    ("ListCatalog", catalog_pb2.ListCatalogRequest(server="\n"), "server"),
+    ("WatchCatalog", catalog_pb2.WatchCatalogRequest(kinds=[1, -1]), "kinds"),
+    ("WatchCatalog", catalog_pb2.WatchCatalogRequest(server="x" * 200), "server"),
+    ("RefreshCatalog", catalog_pb2.RefreshCatalogRequest(), "server"),
 ]
 
 
@@ -260,6 +265,8 @@ UNKNOWN: list[tuple[str, Message, str]] = [
     ("GetTask", task_pb2.GetTaskRequest(id="x"), "TASK_NOT_FOUND"),
     ("GetTaskResult", task_pb2.GetTaskResultRequest(id="x"), "TASK_NOT_FOUND"),
     ("CancelTask", task_pb2.CancelTaskRequest(id="x"), "TASK_NOT_FOUND"),
+    ("ListCatalog", catalog_pb2.ListCatalogRequest(server="x"), "SERVER_NOT_FOUND"),
+    ("RefreshCatalog", catalog_pb2.RefreshCatalogRequest(server="x"), "SERVER_NOT_FOUND"),
 ]
 
 
