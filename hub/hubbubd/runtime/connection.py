@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import anyio
+import anyio.lowlevel
 import structlog
 
 from hubbubd.clock import Clock
@@ -100,6 +101,10 @@ class ConnectionShell:
         while self.state is not State.DISCONNECTED:
             if self.state is State.CONNECTING:
                 event, fault = await self._attempt()
+                if (
+                    self.connection.state is State.DISCONNECTING
+                ):  # asked for in the very moment the attempt ended by itself
+                    return
                 self._feed(event, fault=fault)
             elif self.connection.next_retry_at is None:
                 self._feed(Event.GIVE_UP)
@@ -131,6 +136,7 @@ class ConnectionShell:
         return (Event.TIMEOUT if fault.category is Category.TIMEOUT else Event.TRANSPORT_ERROR), fault
 
     async def _use(self, link: Link) -> tuple[Event, Fault]:
+        await anyio.lowlevel.checkpoint_if_cancelled()
         self.link, self.hello, self._era = link, link.hello, link.hello.era
         ends: list[tuple[Event, Fault]] = []
         try:
