@@ -11,7 +11,6 @@ import pytest
 
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.core.inbox import PendingRequest, RequestState
-from hubbubd.errors import UpstreamError
 from hubbubd.runtime.broadcast import EventKind, WatchEvent
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.filters import RequestFilter
@@ -103,11 +102,8 @@ class World:
     async def hub(self, *servers: ServerConfig) -> AsyncGenerator[Hub]:
         """A hub that runs; leaving ends it."""
         settings = HubSettings(data_dir=Path("unused"), allow_commands=("peer",), **self.settings)
-        listeners = set(self.store.inner._listeners)
         async with Hub.open(self.store, self.peers, {config.name: config for config in servers}, settings) as hub:
             yield hub
-        for listener in set(self.store.inner._listeners) - listeners:
-            del self.store.inner._listeners[listener]
 
 
 @pytest.fixture
@@ -202,6 +198,3 @@ async def watching() -> AsyncGenerator[Callable[[AsyncGenerator[WatchEvent[Any]]
 
         yield start
         tasks.cancel_scope.cancel()
-
-
-__all__ = ["FORM", "SAMPLING", "UpstreamError"]

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from hubbubd.clock import Clock
+from hubbubd.errors import HubError
 from hubbubd.runtime.background import Background
 
 LONGEST_S = 86400.0
@@ -51,7 +52,10 @@ class Alarms:
     async def _act(self, name: str, action: Callable[[], Awaitable[None]]) -> None:
         try:
             await action()
+            return
+        except HubError as exc:
+            log.warning("an alarm is set again", alarm=name, error=exc.message)
         except Exception:
             log.exception("an alarm failed and is set again", alarm=name)
-            if name not in self._timers:
-                self.set(name, self._clock.now() + RETRY_S, action)
+        if name not in self._timers:
+            self.set(name, self._clock.now() + RETRY_S, action)

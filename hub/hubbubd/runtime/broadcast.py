@@ -33,6 +33,9 @@ BUFFER_EVENTS = 4096
 LIVE_EVENTS = 256
 """How many live events (progress, log lines) may wait; the oldest ones go first."""
 
+NOTHING = -1
+"""The position before all revisions; whoever is there has been shown nothing."""
+
 BOOKMARK_S = 5.0
 """A quiet watch says this often that the hub is alive."""
 
@@ -68,7 +71,7 @@ class Rows(Protocol[T_co]):
     """What a feed reads of a table: rows and deletions, in revision order."""
 
     def since(self, revision: int) -> Iterable[tuple[int, str, T_co | None]]:
-        """What has changed after a revision, oldest first; None is a deletion."""
+        """What has changed after a revision, oldest first; None is a deletion. Without deletions after `NOTHING`."""
         ...
 
     def record(self, record_id: str) -> T_co | None:
@@ -128,7 +131,7 @@ class _Group(Generic[T]):
         if position.revision > newest:
             return "FUTURE"
         # Whoever has seen nothing yet misses no deletion.
-        return "COMPACTED" if 0 < position.revision < oldest else None
+        return "COMPACTED" if NOTHING < position.revision < oldest else None
 
 
 def _stable(chosen: object) -> object:
@@ -259,16 +262,16 @@ class Feed(Generic[T]):
     async def _steps(self, group: _Group[T], watcher: _Watcher[T], token: str) -> AsyncGenerator[WatchEvent[T]]:
         position, refused = self._position(group, token)
         if refused:
-            yield WatchEvent(EventKind.RESET, group.token(0, syncing=True), reason=refused)
+            yield WatchEvent(EventKind.RESET, group.token(NOTHING, syncing=True), reason=refused)
         syncing = position is None or position.syncing
-        after = position.revision if position else 0
+        after = position.revision if position else NOTHING
         newest = self._revision
         last = token
         missed = list(self._rows.since(after))
         for (revision, record_id, record), following in zip_longest(missed, missed[1:]):
             complete = following is None or following[0] > revision
             event = group.event(revision if complete else revision - 1, record_id, record, syncing=syncing)
-            if event.kind is EventKind.UPSERT or after:
+            if event.kind is EventKind.UPSERT or after != NOTHING:
                 last = event.token
                 yield event
         if syncing:

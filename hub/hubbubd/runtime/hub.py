@@ -201,4 +201,4 @@ class Hub:
         with anyio.move_on_after(SHUTDOWN_S):
             await self.servers.close()
         alarms.clear_all()
-        await self._ledger.flush()
+        await self._ledger.close()

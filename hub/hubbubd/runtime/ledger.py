@@ -21,7 +21,7 @@ from pydantic_core import PydanticSerializationError
 
 from hubbubd import payload
 from hubbubd.errors import Aborted, NotFound, Unavailable
-from hubbubd.runtime.broadcast import Doorkeeper, Feed
+from hubbubd.runtime.broadcast import NOTHING, Doorkeeper, Feed
 from hubbubd.store import Commit, Conflict, Guard, Snapshot, Store, StoreUnavailable, Write
 
 T = TypeVar("T")
@@ -131,7 +131,7 @@ class Table(Generic[T]):
             if at <= revision:
                 break
             changed.append((at, record_id, record))
-        if revision:
+        if revision != NOTHING:
             for record_id, at in reversed(self._deleted.items()):
                 if at <= revision:
                     break
@@ -244,6 +244,7 @@ class Ledger:
         self._tables: list[Table[Any]] = []
         self._due = anyio.Event()
         self._healthy = True
+        self._stop_listening: Callable[[], None] | None = None
 
     @property
     def healthy(self) -> bool:
@@ -257,7 +258,7 @@ class Ledger:
         oldest = (await self.store.stats()).compacted_revision
         for table in tables:
             table.load(self.store.id, snapshot, oldest, self.door)
-        self.store.listen(self._applied)
+        self._stop_listening = self.store.listen(self._applied)
 
     async def commit(self, changes: Sequence[Change[Any]]) -> None:
         """Makes all changes durable, or none. Raises Conflict when a record has changed meanwhile, and Unavailable.
@@ -332,6 +333,12 @@ class Ledger:
         self._healthy = True
         _forget_waiting(waiting)
         return True
+
+    async def close(self) -> None:
+        """Writes what still waits, if the store takes it, and follows the store no longer."""
+        await self.flush()
+        if self._stop_listening is not None:
+            self._stop_listening()
 
     async def compact(self) -> None:
         """Lets the store forget the deletions that no table remembers any more. Raises StoreUnavailable."""

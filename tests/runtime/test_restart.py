@@ -1,0 +1,266 @@
+"""A hub that starts again over the same store."""
+
+import anyio
+import pytest
+
+from hubbubd.core.calls import CallState
+from hubbubd.core.connection import State
+from hubbubd.core.forms import Accept
+from hubbubd.core.inbox import Delivery, RequestState
+from hubbubd.errors import AlreadyExists, FailedPrecondition, NotFound, PermissionDenied, Unavailable
+from hubbubd.runtime.filters import CallFilter, RequestFilter, TaskFilter
+
+from .conftest import FORM, World, open_requests, question, server, settle, spec, until
+from .peer import never
+
+YES = Accept({"name": "x"})
+
+
+async def test_plain_questions_are_withdrawn_with_the_reason(world: World) -> None:
+    async with world.hub(server()) as hub:
+        await until(lambda: world.peer.links)
+        world.peer.link.ask("elicitation/create", FORM)
+        request = await question(hub)
+    async with world.hub(server()) as hub:
+        after = hub.inbox.get(request.id)
+        assert after.state is RequestState.WITHDRAWN
+        assert after.reason
+
+
+async def test_an_answer_that_was_acknowledged_is_still_there(world: World) -> None:
+    async with world.hub(server()) as hub:
+        await until(lambda: world.peer.links)
+        world.peer.link.ask("elicitation/create", FORM)
+        request = await question(hub)
+        answered = await hub.inbox.answer(request.id, YES, "me", answer_id="a", claim_id=None)
+    async with world.hub(server()) as hub:
+        after = hub.inbox.get(request.id)
+        assert (after.state, after.answer, after.answered_by) == (RequestState.ANSWERED, answered.answer, "me")
+        assert after.delivery in (Delivery.DELIVERED, Delivery.FAILED)
+        await hub.inbox.answer(request.id, YES, "me", answer_id="a", claim_id=None)
+
+
+async def test_receiver_tasks_and_their_questions_go_on(world: World) -> None:
+    async with world.hub(server()) as hub:
+        await until(lambda: world.peer.links)
+        created = await world.peer.link.asked("elicitation/create", {**FORM, "task": {"ttl": 600_000}})
+        request = await question(hub)
+    task_id = created["task"]["taskId"]
+    async with world.hub(server()) as hub:
+        assert (await question(hub)).id == request.id
+        await until(lambda: len(world.peer.links) == 2)
+        waiting = world.peer.link.ask("tasks/result", {"taskId": task_id})
+        await settle()
+        await hub.inbox.answer(request.id, YES, "me", answer_id=None, claim_id=None)
+        assert (await waiting.answered())["action"] == "accept"
+        await anyio.sleep(601)
+        assert not hub.tasks.select(TaskFilter())
+
+
+async def test_a_task_that_expired_while_the_hub_was_down_ends_as_it_would_have(world: World) -> None:
+    async with world.hub(server()) as hub:
+        await until(lambda: world.peer.links)
+        await world.peer.link.asked("elicitation/create", {**FORM, "task": {"ttl": 300_000}})
+        request = await question(hub)
+    await anyio.sleep(310)
+    async with world.hub(server()) as hub:
+        await until(lambda: hub.inbox.get(request.id).state is not RequestState.OPEN)
+        await anyio.sleep(61)
+        assert not hub.tasks.select(TaskFilter())
+
+
+async def test_tasks_of_a_server_that_became_another_one_are_gone(world: World) -> None:
+    async with world.hub(server()) as hub:
+        await until(lambda: world.peer.links)
+        await world.peer.link.asked("elicitation/create", {**FORM, "task": {}})
+        request = await question(hub)
+    async with world.hub(server(args=("--other",))) as hub:
+        assert not hub.tasks.select(TaskFilter())
+        assert hub.inbox.get(request.id).state is RequestState.WITHDRAWN
+
+
+async def test_calls_that_had_not_ended_have_failed_with_the_reason(world: World) -> None:
+    world.peer.behaviour = never
+    async with anyio.create_task_group() as tasks:
+        async with world.hub(server()) as hub:
+            for name in ("a", "b"):
+                await hub.calls.start(spec(call_id=name), "me")
+            await settle()
+            # What is written now is what a hub that is killed leaves behind.
+            world.store.failures = 10**9
+        world.store.failures = 0
+        tasks.cancel_scope.cancel()
+    async with world.hub(server()) as hub:
+        for name in ("a", "b"):
+            assert hub.calls.get(name).state is CallState.FAILED
+            assert hub.calls.get(name).fault.code == "HUB_RESTARTED"
+            assert hub.calls.get(name).fault.retryable
+        await settle()
+        assert hub.calls.counts("one").failed == 2
+
+
+async def test_a_hub_that_stops_ends_its_calls_and_says_so(world: World) -> None:
+    world.peer.behaviour = never
+    async with world.hub(server()) as hub:
+        await hub.calls.start(spec(call_id="c"), "me")
+        await until(lambda: world.peer.sent)
+    assert world.peer.sent[0].cancelled or world.peer.link.lost
+    async with world.hub(server()) as hub:
+        assert hub.calls.get("c").state.ended
+        assert [call.id for call in hub.calls.select(CallFilter())] == ["c"]
+
+
+async def test_what_was_wanted_of_a_server_is_still_wanted(world: World) -> None:
+    async with world.hub(server(), server("two")) as hub:
+        await until(lambda: world.peers["two"].links)
+        await hub.servers.disconnect("one")
+    attempts = len(world.peer.attempts)
+    async with world.hub(server(), server("two")) as hub:
+        await until(lambda: hub.servers.get("two").connection.state is State.CONNECTED)
+        await settle(60)
+        assert hub.servers.get("one").connection.state is State.DISCONNECTED
+        assert not hub.servers.get("one").wanted
+        assert len(world.peer.attempts) == attempts
+
+
+async def test_a_wish_survives_a_kill_right_after_it_was_acknowledged(world: World) -> None:
+    async with world.hub(server()) as hub:
+        await until(lambda: world.peer.links)
+        await hub.servers.disconnect("one")
+        await hub.servers.connect("one")
+        await hub.servers.disconnect("one")
+        world.store.failures = 10**9
+    world.store.failures = 0
+    async with world.hub(server()) as hub:
+        assert not hub.servers.get("one").wanted
+
+
+async def test_servers_of_the_api_come_back_and_those_of_files_win(world: World) -> None:
+    async with world.hub() as hub:
+        await hub.servers.add(server("mine", call_timeout_s=7))
+        await hub.servers.add(server("both", call_timeout_s=7))
+        await until(lambda: world.peers["mine"].links)
+    async with world.hub(server("both", call_timeout_s=9), server("file")) as hub:
+        assert [record.name for record in hub.servers.all()] == ["both", "file", "mine"]
+        mine, both = hub.servers.get("mine"), hub.servers.get("both")
+        assert (mine.source, mine.config.call_timeout_s) == ("api", 7)
+        assert (both.source, both.config.call_timeout_s) == ("file", 9)
+        await until(lambda: hub.servers.get("mine").connection.state is State.CONNECTED)
+        for change in (hub.servers.remove("both"), hub.servers.update(server("both"))):
+            with pytest.raises(FailedPrecondition) as refused:
+                await change
+            assert refused.value.reason == "SERVER_READ_ONLY"
+        await hub.servers.remove("mine")
+    async with world.hub(server("file")) as hub:
+        assert [record.name for record in hub.servers.all()] == ["file"]
+
+
+async def test_a_replaced_configuration_is_the_one_that_comes_back_even_after_a_kill(world: World) -> None:
+    async with world.hub() as hub:
+        await hub.servers.add(server(call_timeout_s=7))
+        await until(lambda: world.peer.links)
+        world.peer.closing_s = 3
+        updating = await hub.servers.update(server(call_timeout_s=8))
+        assert updating.config.call_timeout_s == 8
+        world.store.failures = 10**9
+    world.store.failures = 0
+    async with world.hub() as hub:
+        assert hub.servers.get("one").config.call_timeout_s == 8
+
+
+async def test_servers_change_one_at_a_time_and_to_the_end(world: World) -> None:
+    async with world.hub() as hub:
+        world.store.delay_s = 0.5
+        outcomes: list[str] = []
+
+        async def add(timeout_s: float) -> None:
+            try:
+                await hub.servers.add(server(call_timeout_s=timeout_s))
+                outcomes.append("added")
+            except AlreadyExists:
+                outcomes.append("refused")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(add, 7)
+            tasks.start_soon(add, 8)
+        assert sorted(outcomes) == ["added", "refused"]
+        await until(lambda: world.peer.links)
+        world.peer.closing_s = 3
+        with anyio.move_on_after(1):  # hangs up in the middle
+            await hub.servers.update(server(call_timeout_s=9))
+        await settle(10)
+        assert hub.servers.get("one").config.call_timeout_s == 9
+        assert hub.servers.get("one").connection.state is State.CONNECTED
+
+
+async def test_a_change_that_the_store_does_not_take_changes_nothing(world: World) -> None:
+    async with world.hub() as hub:
+        await hub.servers.add(server(call_timeout_s=7))
+        await until(lambda: world.peer.links)
+        await settle()
+        for change in (
+            lambda: hub.servers.update(server(call_timeout_s=8)),
+            lambda: hub.servers.disconnect("one"),
+            lambda: hub.servers.add(server("two")),
+        ):
+            world.store.failures = 1
+            with pytest.raises(Unavailable):
+                await change()
+        record = hub.servers.get("one")
+        assert (record.config.call_timeout_s, record.wanted) == (7, True)
+        assert record.connection.state is State.CONNECTED
+        with pytest.raises(NotFound):
+            hub.servers.get("two")
+
+
+async def test_only_commands_that_the_operator_allowed_are_started_over_the_api(world: World) -> None:
+    async with world.hub() as hub:
+        for change in (hub.servers.add, hub.servers.update):
+            with pytest.raises(PermissionDenied) as refused:
+                await change(server(command="rm"))
+            assert refused.value.reason == "COMMAND_NOT_ALLOWED"
+
+
+async def test_a_full_hub_can_still_change_the_servers_it_has(world: World) -> None:
+    world.settings = {"max_servers": 1}
+    async with world.hub() as hub:
+        await hub.servers.add(server())
+        await hub.servers.update(server(call_timeout_s=8))
+        assert hub.servers.get("one").config.call_timeout_s == 8
+
+
+async def test_an_empty_hub_remembers_nothing(world: World) -> None:
+    async with world.hub() as hub:
+        assert not hub.servers.all()
+        assert not open_requests(hub)
+        assert not hub.inbox.select(RequestFilter())
+        assert hub.healthy
+        assert hub.watchers() == 0
+
+
+async def test_nothing_piles_up_of_questions_calls_and_tasks_that_have_ended(world: World) -> None:
+    async with world.hub(server()) as hub:
+        await until(lambda: world.peer.links)
+        await settle()
+        alarms = hub.inbox._alarms._timers
+        before = set(alarms)
+        for _ in range(5):
+            asked = world.peer.link.ask("elicitation/create", FORM)
+            await hub.inbox.answer((await question(hub)).id, YES, "me", answer_id=None, claim_id=None)
+            await asked.answered()
+            asked = world.peer.link.ask("elicitation/create", FORM)
+            await question(hub)
+            asked.withdraw()
+            await until(lambda: not open_requests(hub))
+            created = await world.peer.link.asked("elicitation/create", {**FORM, "task": {"ttl": 300_000}})
+            waiting = world.peer.link.ask("tasks/result", created["task"])
+            await settle()
+            waiting.withdraw()
+            await until(lambda: not open_requests(hub))
+            await hub.calls.call(spec(), "me")
+        await anyio.sleep(120)
+        assert not hub.tasks.select(TaskFilter())
+        assert set(alarms) <= before
+        inbox, lane = hub.inbox, hub.calls._lanes["one"]
+        for leftover in (inbox._open, inbox._waits, inbox._opening, hub.tasks._ended, lane.lives):
+            assert not leftover
