@@ -35,7 +35,9 @@ from hubbub_client.records import (
     PendingRequest,
     Progress,
     QueueCounts,
+    ResourceUpdate,
     Server,
+    ServerEvent,
     Task,
 )
 
@@ -66,7 +68,9 @@ __all__ = [
     "Removed",
     "Reset",
     "ResourceExhausted",
+    "ResourceUpdate",
     "Server",
+    "ServerEvent",
     "Synced",
     "Task",
     "Unauthenticated",

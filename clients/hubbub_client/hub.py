@@ -3,16 +3,20 @@
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from hubbub.v1 import admin_pb2
 from hubbub_client.calls import Calls, OnPending, OnProgress
 from hubbub_client.catalog import Catalog
 from hubbub_client.inbox import Inbox
 from hubbub_client.link import Link
-from hubbub_client.records import Call, HubStatus, read
+from hubbub_client.notices import Events
+from hubbub_client.records import Call, HubStatus, ResourceUpdate, read
 from hubbub_client.servers import Servers
 from hubbub_client.tasks import Tasks
+
+LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
 
 
 class Admin:
@@ -35,6 +39,7 @@ class Hub:
         self.calls = Calls(link)
         self.tasks = Tasks(link)
         self.catalog = Catalog(link)
+        self.events = Events(link)
         self.admin = Admin(link)
 
     async def call_tool(
@@ -47,12 +52,17 @@ class Hub:
         on_progress: OnProgress | None = None,
         call_id: str | None = None,
         detached: bool = False,
+        log_level: LogLevel | None = None,
     ) -> dict[str, Any]:
-        """The MCP result of a tool (tools/call); one with `isError` is returned, not raised. Else as `calls.call`."""
+        """The MCP result of a tool (tools/call); one with `isError` is returned, not raised. Else as `calls.call`.
+
+        `log_level` asks a 2026-07-28 server for log messages about this call.
+        """
+        meta = {"_meta": {LOG_LEVEL_KEY: log_level}} if log_level else {}
         call = await self.calls.call(
             server,
             "tools/call",
-            {"name": tool, "arguments": dict(args or {})},
+            {"name": tool, "arguments": dict(args or {}), **meta},
             timeout_s=timeout_s,
             on_progress=on_progress,
             call_id=call_id,
@@ -84,6 +94,50 @@ class Hub:
             detached=detached,
         )
         return call.result
+
+    async def read_resource(self, server: str, uri: str, *, timeout_s: float | None = None) -> dict[str, Any]:
+        """The MCP result of resources/read. As `calls.call`."""
+        return await self.call(server, "resources/read", {"uri": uri}, timeout_s=timeout_s)
+
+    def subscribe(self, server: str, uri: str) -> AsyncGenerator[ResourceUpdate, None]:
+        """The contents of a resource, and again after each change; closing it unsubscribes. As `events.resource`."""
+        return self.events.resource(server, uri)
+
+    async def get_prompt(
+        self, server: str, name: str, arguments: Mapping[str, str] | None = None, *, timeout_s: float | None = None
+    ) -> dict[str, Any]:
+        """The MCP result of prompts/get. As `calls.call`."""
+        params = {"name": name, "arguments": dict(arguments or {})}
+        return await self.call(server, "prompts/get", params, timeout_s=timeout_s)
+
+    async def complete(
+        self,
+        server: str,
+        argument: str,
+        value: str,
+        *,
+        prompt: str | None = None,
+        template: str | None = None,
+        context: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """The MCP result of completion/complete for an argument of a `prompt`, or of a resource `template` (its uri).
+
+        `context` has the arguments that are known already. Raises ValueError unless exactly one of the two is given.
+        """
+        if (prompt is None) == (template is None):
+            raise ValueError("give either a prompt or a resource template")
+        ref = {"type": "ref/resource", "uri": template} if prompt is None else {"type": "ref/prompt", "name": prompt}
+        params: dict[str, Any] = {"ref": ref, "argument": {"name": argument, "value": value}}
+        if context:
+            params["context"] = {"arguments": dict(context)}
+        return await self.call(server, "completion/complete", params)
+
+    async def set_log_level(self, server: str, level: LogLevel) -> None:
+        """The level of the log messages that a server sends, until its connection ends (to revision 2025-11-25).
+
+        A 2026-07-28 server takes it with each call instead: `log_level` of `call_tool`.
+        """
+        await self.call(server, "logging/setLevel", {"level": level})
 
     async def start(
         self,

@@ -15,6 +15,7 @@ from hubbub.v1 import (
     call_pb2_grpc,
     catalog_pb2_grpc,
     common_pb2,
+    event_pb2_grpc,
     inbox_pb2_grpc,
     server_pb2_grpc,
     task_pb2_grpc,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from hubbub.v1.admin_pb2_grpc import AdminServiceAsyncStub
     from hubbub.v1.call_pb2_grpc import CallServiceAsyncStub
     from hubbub.v1.catalog_pb2_grpc import CatalogServiceAsyncStub
+    from hubbub.v1.event_pb2_grpc import EventServiceAsyncStub
     from hubbub.v1.inbox_pb2_grpc import InboxServiceAsyncStub
     from hubbub.v1.server_pb2_grpc import ServerServiceAsyncStub
     from hubbub.v1.task_pb2_grpc import TaskServiceAsyncStub
@@ -63,6 +65,7 @@ class Stubs:
         self.calls: CallServiceAsyncStub = call_pb2_grpc.CallServiceStub(channel)
         self.tasks: TaskServiceAsyncStub = task_pb2_grpc.TaskServiceStub(channel)
         self.catalog: CatalogServiceAsyncStub = catalog_pb2_grpc.CatalogServiceStub(channel)
+        self.events: EventServiceAsyncStub = event_pb2_grpc.EventServiceStub(channel)
         self.admin: AdminServiceAsyncStub = admin_pb2_grpc.AdminServiceStub(channel)
 
 

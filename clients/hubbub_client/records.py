@@ -30,6 +30,17 @@ RequestState = Literal["open", "answered", "withdrawn", "expired"]
 DeliveryState = Literal["none", "pending", "delivered", "failed"]
 CauseSource = Literal["wire", "inferred"]
 CallState = Literal["queued", "in_progress", "waiting_input", "completed", "failed", "cancelled"]
+EventKind = Literal[
+    "progress",
+    "log",
+    "stderr",
+    "resource_updated",
+    "list_changed",
+    "cancelled",
+    "elicitation_complete",
+    "task_status",
+    "other",
+]
 TaskRole = Literal["receiver", "client"]
 TaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled"]
 CatalogKind = Literal["tool", "resource", "template", "prompt"]
@@ -223,6 +234,29 @@ class Task(Record):
     poll_interval_ms: int | None
     call_id: str | None
     pending_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerEvent(Record):
+    """One thing that a server told; `params` is the MCP params, of a line on stderr `{"line": ...}`."""
+
+    server: str
+    kind: EventKind
+    params: Any
+    method: str | None
+    call_id: str | None
+    at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResourceUpdate(Record):
+    """A watched resource as it was read: the MCP result of resources/read, or why there is none."""
+
+    server: str
+    uri: str
+    result: Any
+    error: Fault | None
+    at: datetime
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,13 +1,16 @@
 """`hub.servers`: the configured MCP servers and the hub's connection to each."""
 
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from typing import Any, Literal
 
 from hubbub.v1 import common_pb2, server_pb2
-from hubbub_client import events
+from hubbub_client import events, payload
 from hubbub_client.events import WatchEvent
 from hubbub_client.link import Link, pages
 from hubbub_client.records import Server, read
 from hubbub_client.watch import follow
+
+Roots = Sequence[Mapping[str, Any]] | Literal["ask"]
 
 
 class Servers:
@@ -58,6 +61,17 @@ class Servers:
         answer = await self._link.call(lambda hub: hub.servers.DisconnectServer, request)
         return read(Server, answer.server)
 
+    async def roots(self, name: str) -> Roots:
+        """What the hub tells the server when it asks for roots: a list of MCP roots, or `ask`."""
+        answer = await self._link.call(lambda hub: hub.servers.GetRoots, server_pb2.GetRootsRequest(name=name))
+        return _roots(answer.roots)
+
+    async def set_roots(self, name: str, roots: Roots | None) -> Roots:
+        """Sets the roots and tells the server; None goes back to its configuration. The roots now in force."""
+        given = "" if roots is None else roots if isinstance(roots, str) else payload.dumps(list(roots)).decode()
+        request = server_pb2.SetRootsRequest(name=name, roots=given)
+        return _roots((await self._link.call(lambda hub: hub.servers.SetRoots, request)).roots)
+
     def watch(
         self, names: Collection[str] = (), *, resume_token: str | None = None
     ) -> AsyncGenerator[WatchEvent[Server], None]:
@@ -69,3 +83,7 @@ class Servers:
             lambda step: events.read(Server, step),
             resume_token,
         )
+
+
+def _roots(text: str) -> Roots:
+    return "ask" if text == "ask" else payload.loads(text.encode())

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 import anyio
 from grpc import StatusCode, aio
 
-from hubbub_client.errors import HubbubError, ResourceExhausted, Unauthenticated
+from hubbub_client.errors import HubbubError, ResourceExhausted, Unauthenticated, UpstreamError
 from hubbub_client.link import Link, Stubs
 
 FIRST_PAUSE_S = 0.1
@@ -28,13 +28,14 @@ FINAL = frozenset(
 
 
 class Step(Protocol):
-    """A response of any watch."""
+    """A response of any watch that can be resumed."""
 
     resume_token: str
 
 
 Q = TypeVar("Q")
 A = TypeVar("A", bound=Step)
+L = TypeVar("L")
 E = TypeVar("E")
 
 
@@ -50,16 +51,25 @@ async def follow(
     `request` makes the RPC's request for a token. Raises HubbubError only where asking again cannot help.
     """
     token = resume_token or ""
+    async with contextlib.aclosing(listen(link, method, lambda: request(token))) as steps:
+        async for step in steps:
+            token = step.resume_token or token
+            seen = event(step)
+            if seen is not None:
+                yield seen
+
+
+async def listen(
+    link: Link, method: Callable[[Stubs], aio.UnaryStreamMultiCallable[Q, L]], request: Callable[[], Q]
+) -> AsyncGenerator[L, None]:
+    """The responses of a stream, for ever: after a break it is opened again. Raises as `follow` does."""
     pause_s = FIRST_PAUSE_S
     while True:
         try:
-            async with contextlib.aclosing(link.stream(method, request(token))) as steps:
+            async with contextlib.aclosing(link.stream(method, request())) as steps:
                 async for step in steps:
                     pause_s = FIRST_PAUSE_S
-                    token = step.resume_token or token
-                    seen = event(step)
-                    if seen is not None:
-                        yield seen
+                    yield step
         except HubbubError as error:
             if _is_final(error) and not (isinstance(error, Unauthenticated) and await link.moved()):
                 raise
@@ -70,4 +80,6 @@ async def follow(
 def _is_final(error: HubbubError) -> bool:
     # Without a reason of the hub's own it is the client that refuses a message as too large.
     too_large = isinstance(error, ResourceExhausted) and error.reason == StatusCode.RESOURCE_EXHAUSTED.name
-    return error.code in FINAL or too_large
+    # An unknown status is gRPC's word for what broke on the way; with a reason it is the server's own error.
+    refused = isinstance(error, UpstreamError) and error.reason != StatusCode.UNKNOWN.name
+    return error.code in FINAL or too_large or refused

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from hubbub_client.cli import calls, catalog, inbox, servers, status, tasks
+from hubbub_client.cli import calls, catalog, events, inbox, resources, servers, status, tasks
 from hubbub_client.cli.session import Settings
 
 app = typer.Typer(
@@ -20,6 +20,14 @@ app.add_typer(calls.app, name="calls")
 app.command("queue")(calls.queue)
 app.add_typer(tasks.app, name="tasks")
 app.add_typer(catalog.app, name="catalog")
+app.command("read")(resources.read)
+app.command("prompt")(resources.prompt)
+app.command("complete")(resources.complete)
+app.command("subscribe")(resources.subscribe)
+app.command("roots")(resources.roots)
+app.command("log-level")(resources.log_level)
+app.add_typer(events.app, name="events")
+app.command("logs")(events.logs)
 app.command("status")(status.status)
 
 

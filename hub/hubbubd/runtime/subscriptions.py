@@ -80,7 +80,7 @@ class Subscriptions:
     async def watch(self, server: str, uri: str) -> AsyncGenerator[ResourceUpdate | None]:
         """The newest contents, and None as a sign of life; the first one says that the watch has begun.
 
-        Raises NotFound, FailedPrecondition (SERVER_NOT_CONNECTED, SUBSCRIPTIONS_NOT_OFFERED), UpstreamError,
+        Raises NotFound, FailedPrecondition (SUBSCRIPTIONS_NOT_OFFERED), UpstreamError, PeerError,
         ResourceExhausted (TOO_MANY_WATCHERS), Unavailable (SHUTTING_DOWN).
         """
         if server not in self._links:

@@ -77,9 +77,9 @@ class EventServiceServicer:
 
     def WatchResource(self, request, context):
         """The contents of a resource, and again after each change that the server tells of. The hub subscribes for as long
-        as anybody watches, once for all of them, and again whenever the server is connected anew. NOT_FOUND;
-        INVALID_ARGUMENT; RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS); FAILED_PRECONDITION (SERVER_NOT_CONNECTED,
-        SUBSCRIPTIONS_NOT_OFFERED); UNKNOWN (SERVER_ERROR) when the server refuses the subscription.
+        as anybody watches, once for all of them, and again whenever the server is connected anew; while it is not
+        connected the watch waits. NOT_FOUND; INVALID_ARGUMENT; RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS);
+        FAILED_PRECONDITION (SUBSCRIPTIONS_NOT_OFFERED); UNKNOWN (SERVER_ERROR) when the server refuses.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -46,9 +46,9 @@ class EventServiceStub:
     """
     WatchResource: _grpc.UnaryStreamMultiCallable[_event_pb2.WatchResourceRequest, _event_pb2.WatchResourceResponse]
     """The contents of a resource, and again after each change that the server tells of. The hub subscribes for as long
-    as anybody watches, once for all of them, and again whenever the server is connected anew. NOT_FOUND;
-    INVALID_ARGUMENT; RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS); FAILED_PRECONDITION (SERVER_NOT_CONNECTED,
-    SUBSCRIPTIONS_NOT_OFFERED); UNKNOWN (SERVER_ERROR) when the server refuses the subscription.
+    as anybody watches, once for all of them, and again whenever the server is connected anew; while it is not
+    connected the watch waits. NOT_FOUND; INVALID_ARGUMENT; RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS);
+    FAILED_PRECONDITION (SUBSCRIPTIONS_NOT_OFFERED); UNKNOWN (SERVER_ERROR) when the server refuses.
     """
 
 @_typing.type_check_only
@@ -69,9 +69,9 @@ class EventServiceAsyncStub(EventServiceStub):
     """
     WatchResource: _aio.UnaryStreamMultiCallable[_event_pb2.WatchResourceRequest, _event_pb2.WatchResourceResponse]  # type: ignore[assignment]
     """The contents of a resource, and again after each change that the server tells of. The hub subscribes for as long
-    as anybody watches, once for all of them, and again whenever the server is connected anew. NOT_FOUND;
-    INVALID_ARGUMENT; RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS); FAILED_PRECONDITION (SERVER_NOT_CONNECTED,
-    SUBSCRIPTIONS_NOT_OFFERED); UNKNOWN (SERVER_ERROR) when the server refuses the subscription.
+    as anybody watches, once for all of them, and again whenever the server is connected anew; while it is not
+    connected the watch waits. NOT_FOUND; INVALID_ARGUMENT; RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS);
+    FAILED_PRECONDITION (SUBSCRIPTIONS_NOT_OFFERED); UNKNOWN (SERVER_ERROR) when the server refuses.
     """
 
 class EventServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -107,9 +107,9 @@ class EventServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_event_pb2.WatchResourceResponse], _abc.AsyncIterator[_event_pb2.WatchResourceResponse]]:
         """The contents of a resource, and again after each change that the server tells of. The hub subscribes for as long
-        as anybody watches, once for all of them, and again whenever the server is connected anew. NOT_FOUND;
-        INVALID_ARGUMENT; RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS); FAILED_PRECONDITION (SERVER_NOT_CONNECTED,
-        SUBSCRIPTIONS_NOT_OFFERED); UNKNOWN (SERVER_ERROR) when the server refuses the subscription.
+        as anybody watches, once for all of them, and again whenever the server is connected anew; while it is not
+        connected the watch waits. NOT_FOUND; INVALID_ARGUMENT; RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS);
+        FAILED_PRECONDITION (SUBSCRIPTIONS_NOT_OFFERED); UNKNOWN (SERVER_ERROR) when the server refuses.
         """
 
 def add_EventServiceServicer_to_server(servicer: EventServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,0 +1,99 @@
+"""`hubbub events` and `logs`."""
+
+import contextlib
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, cast, get_args
+
+import typer
+
+from hubbub_client.cli.output import clean, note, print_json
+from hubbub_client.cli.session import known, run, settings_of
+from hubbub_client.hub import Hub
+from hubbub_client.records import EventKind, ServerEvent
+
+app = typer.Typer(help="What servers tell, as it happens.")
+
+KINDS: tuple[str, ...] = get_args(EventKind)
+
+
+@app.callback()
+def group() -> None:
+    """What servers tell, as it happens."""
+
+
+@app.command()
+def watch(
+    context: typer.Context,
+    server: Annotated[str | None, typer.Option(help="Only of this server.")] = None,
+    kind: Annotated[list[str] | None, typer.Option(help=f"Only {' or '.join(KINDS)}; repeatable.")] = None,
+) -> None:
+    """Events from now on, until interrupted."""
+    kinds = known(kind, "--kind", KINDS)
+    as_json = settings_of(context).json
+
+    async def work(hub: Hub) -> None:
+        watched = hub.events.watch(
+            server=server, kinds=kinds, on_dropped=lambda count: note(f"{count} events were lost")
+        )
+        async with contextlib.aclosing(watched) as events:
+            async for event in events:
+                if as_json:
+                    print_json(event.to_json())
+                else:
+                    print(
+                        f"{event.at.astimezone():%H:%M:%S}",
+                        event.server,
+                        event.kind,
+                        _text(event),
+                        sep="  ",
+                        flush=True,
+                    )
+
+    run(context, work, endless=True)
+
+
+def logs(
+    context: typer.Context,
+    server: Annotated[str, typer.Argument(metavar="SERVER", help="The server.")],
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, max=500, metavar="N", help="So many at most.")] = 100,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with those to come, until interrupted.")
+    ] = False,
+) -> None:
+    """A server's log messages, and what a stdio server wrote to its standard error."""
+    as_json = settings_of(context).json
+
+    async def work(hub: Hub) -> None:
+        if not follow:
+            for event in await hub.events.logs(server, lines=lines):
+                _show(event, as_json)
+            return
+        async with contextlib.aclosing(hub.events.follow_logs(server, lines=lines)) as events:
+            async for event in events:
+                _show(event, as_json)
+
+    run(context, work, endless=follow)
+
+
+def _show(event: ServerEvent, as_json: bool, *columns: str) -> None:
+    if as_json:
+        print_json(event.to_json())
+    else:
+        print(f"{event.at.astimezone():%H:%M:%S}", *columns, _text(event), sep="  ", flush=True)
+
+
+def _text(event: ServerEvent) -> str:
+    """What was told, in one line."""
+    params = cast("Mapping[str, Any]", event.params or {})
+    match event.kind:
+        case "stderr":
+            text = str(params.get("line"))
+        case "log":
+            data = params.get("data")
+            said = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+            logger = f"{params['logger']}: " if params.get("logger") else ""
+            text = f"{params.get('level')}  {logger}{said}"
+        case _:
+            text = f"{event.method}  {json.dumps(params, ensure_ascii=False)}"
+    return clean(text.replace("\n", " "))

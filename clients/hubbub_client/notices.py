@@ -1,0 +1,82 @@
+"""`hub.events`: what servers tell, as it happens."""
+
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+
+from hubbub.v1 import event_pb2
+from hubbub_client.link import Link
+from hubbub_client.records import EPOCH, EventKind, ResourceUpdate, ServerEvent, enum_numbers, read
+from hubbub_client.watch import listen
+
+
+class Events:
+    """EventService. Every method raises HubbubError; a server that does not exist is NotFound."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    async def watch(
+        self,
+        *,
+        server: str | None = None,
+        kinds: Collection[EventKind] = (),
+        on_listening: Callable[[], None] | None = None,
+        on_dropped: Callable[[int], None] | None = None,
+    ) -> AsyncGenerator[ServerEvent, None]:
+        """Events from now on; what happens while there is no connection to the hub is not seen.
+
+        `on_listening` is called when nothing is missed any more, once for each connection to the hub; `on_dropped`
+        with how many events a connection has lost so far because they were not taken in time.
+        """
+        numbers = enum_numbers(event_pb2.EventKind.DESCRIPTOR, kinds)
+        request = event_pb2.WatchEventsRequest(server=server or "", kinds=numbers)
+        dropped, begun = 0, False
+
+        def again() -> event_pb2.WatchEventsRequest:
+            nonlocal dropped, begun
+            dropped, begun = 0, False
+            return request
+
+        async with contextlib.aclosing(listen(self._link, lambda hub: hub.events.WatchEvents, again)) as steps:
+            async for step in steps:
+                if not begun and on_listening is not None:
+                    on_listening()
+                begun = True
+                if step.dropped > dropped and on_dropped is not None:
+                    on_dropped(step.dropped)
+                dropped = step.dropped
+                if step.HasField("event"):
+                    yield read(ServerEvent, step.event)
+
+    async def logs(self, server: str, *, lines: int = 100) -> Sequence[ServerEvent]:
+        """The last log lines of a server, oldest first: its log messages and its stderr; at most 500 are kept."""
+        request = event_pb2.TailLogsRequest(server=server, lines=lines)
+        async with contextlib.aclosing(self._link.stream(lambda hub: hub.events.TailLogs, request)) as steps:
+            return [read(ServerEvent, step.event) async for step in steps if step.HasField("event")]
+
+    async def follow_logs(self, server: str, *, lines: int = 100) -> AsyncGenerator[ServerEvent, None]:
+        """The last log lines of a server and those to come, each once."""
+        request = event_pb2.TailLogsRequest(server=server, lines=lines, follow=True)
+        last = seen = EPOCH
+
+        def again() -> event_pb2.TailLogsRequest:
+            nonlocal seen
+            seen = last
+            return request
+
+        async with contextlib.aclosing(listen(self._link, lambda hub: hub.events.TailLogs, again)) as steps:
+            async for step in steps:
+                line = read(ServerEvent, step.event) if step.HasField("event") else None
+                if line is not None and line.at > seen:
+                    last = line.at
+                    yield line
+
+    async def resource(self, server: str, uri: str) -> AsyncGenerator[ResourceUpdate, None]:
+        """The contents of a resource, and again after each change. The hub is subscribed until this is closed."""
+        request = event_pb2.WatchResourceRequest(server=server, uri=uri)
+        async with contextlib.aclosing(
+            listen(self._link, lambda hub: hub.events.WatchResource, lambda: request)
+        ) as steps:
+            async for step in steps:
+                if step.HasField("update"):
+                    yield read(ResourceUpdate, step.update)
