@@ -105,8 +105,17 @@ async def test_a_hint_of_the_newer_family_falls_back_to_the_handshake(scripted: 
         assert link.hello.era is Era.HANDSHAKE
 
 
-async def test_a_handshake_refused_for_the_newer_family_leads_there(scripted: Scripted, connect: Connect) -> None:
-    refusal = {"code": -32022, "message": "newer", "data": {"supported": ["2026-07-28"], "requested": "2025-11-25"}}
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        {"code": -32022, "message": "newer", "data": {"supported": ["2026-07-28"], "requested": "2025-11-25"}},
+        {"code": -32020, "message": "no MCP-Protocol-Version"},
+        {"code": -32601, "message": "no such method"},
+    ],
+)
+async def test_a_handshake_refused_for_the_newer_family_leads_there(
+    refusal: dict[str, Any], scripted: Scripted, connect: Connect
+) -> None:
     scripted.replaced = {"initialize": answers(error=refusal), "server/discover": answers(result=DISCOVERED)}
     async with connect(Era.HANDSHAKE, url=scripted.url) as link:
         assert link.hello.era is Era.STATELESS

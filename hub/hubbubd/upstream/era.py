@@ -22,6 +22,8 @@ from mcp.shared.inbound import (
 from mcp_types import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO_META_KEY,
+    HEADER_MISMATCH,
+    METHOD_NOT_FOUND,
     PROTOCOL_VERSION_META_KEY,
     SERVER_INFO_META_KEY,
     UNSUPPORTED_PROTOCOL_VERSION,
@@ -172,10 +174,10 @@ class Negotiation:
         try:
             return await self._initialize(LATEST_HANDSHAKE_VERSION)
         except PeerError as refusal:
-            # The server names the newer family itself: it was only slow to answer, or has been replaced.
-            if refusal.code == UNSUPPORTED_PROTOCOL_VERSION and LATEST_MODERN_VERSION in _supported(refusal):
-                return await self._discover()
-            raise
+            if not _means_stateless(refusal):
+                raise
+        # It was only slow to answer the probe, or has replaced an older server.
+        return await self._discover()
 
     async def _probe(self) -> tuple[Hello, Revision] | None:
         limit = None if self.hint is Era.STATELESS else min(PROBE_LIMIT_S, self.config.connect_timeout_s / 3)
@@ -267,6 +269,13 @@ def _means_handshake(fault: Fault) -> bool:
     if fault.code == "PROTOCOL_VERSION_MISMATCH":
         return bool(set(fault.details["supported"]) & set(HANDSHAKE_PROTOCOL_VERSIONS))
     return fault.code in ("HTTP_ERROR", "INVALID_RESPONSE")
+
+
+def _means_stateless(refusal: PeerError) -> bool:
+    """Whether the way `initialize` was refused shows a server of the newer family: no other misses it, or a header."""
+    if refusal.code == UNSUPPORTED_PROTOCOL_VERSION:
+        return LATEST_MODERN_VERSION in _supported(refusal)
+    return refusal.code in (HEADER_MISMATCH, METHOD_NOT_FOUND)
 
 
 def _during_probe(fault: Fault) -> UpstreamError:
