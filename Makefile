@@ -3,7 +3,7 @@
 #   make run     the hub with the demo servers          make gen    stubs from the protos
 #   make test    every check and every test             make fmt    format and fix
 #   make check   linters, types, imports, API           make bench  what the hub costs
-#   make peers   the servers that demo and tests use    make clean  remove what was installed
+#   make peers   what demo and tests run against        make clean  remove what was installed
 
 PYTHON ?= python3
 VENV := .venv
@@ -35,7 +35,7 @@ bench: $(VENV)/dev.stamp peers
 
 check: check-code check-api check-gen
 
-check-code: $(VENV)/dev.stamp $(VENV)/node.stamp
+check-code: $(VENV)/dev.stamp $(VENV)/node22.stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
@@ -76,9 +76,9 @@ $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@ $(VENV)/run.stamp
 
-# The machine's own node where it is new enough, else one inside the virtual environment.
-$(VENV)/node.stamp: | $(BIN)/python
-	@{ command -v npm && node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)'; } >/dev/null 2>&1 || \
+# The machine's own node where it is new enough for the conformance suite, else one inside the virtual environment.
+$(VENV)/node22.stamp: | $(BIN)/python
+	@{ command -v npm && node -e 'process.exit(parseInt(process.versions.node) < 22 ? 1 : 0)'; } >/dev/null 2>&1 || \
 	  $(BIN)/python -m pip install --quiet '$(NODE_WHEEL)'
 	@touch $@
 
@@ -92,7 +92,7 @@ $(HUBBUB_PEERS)/mcp1/stamp: tests/peers/mcp1.txt
 	$(@D)/bin/python -m pip install --quiet --requirement $<
 	@touch $@
 
-$(HUBBUB_PEERS)/node/stamp: tests/peers/node/package-lock.json tests/peers/node/package.json $(VENV)/node.stamp
+$(HUBBUB_PEERS)/node/stamp: tests/peers/node/package-lock.json tests/peers/node/package.json $(VENV)/node22.stamp
 	@mkdir -p $(@D)
 	cp tests/peers/node/package.json tests/peers/node/package-lock.json tests/peers/node/.npmrc $(@D)
 	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error

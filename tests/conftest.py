@@ -41,6 +41,13 @@ def everything_command() -> list[str]:
     return [str(_installed("node/node")), str(_installed(script))]
 
 
+@pytest.fixture(scope="session")
+def conformance_command() -> list[str]:
+    """How to start the public conformance suite."""
+    script = "node/node_modules/@modelcontextprotocol/conformance/dist/index.js"
+    return [str(_installed("node/node")), str(_installed(script))]
+
+
 def _installed(path: str) -> Path:
     found = Path(os.environ.get("HUBBUB_PEERS") or REPOSITORY / ".peers") / path
     if not found.exists():

@@ -1,0 +1,151 @@
+"""The client under test of the conformance suite: a real hub, and a frontend that uses all a server offers.
+
+The suite starts it with the URL of a scenario's server as the last argument, and says more in the environment:
+MCP_CONFORMANCE_SCENARIO, and in MCP_CONFORMANCE_CONTEXT what the scenario gives a client to use. Everything the server
+sees comes from the hub; the frontend only knows the client library. It calls all tools at once, so that what one call
+is asked is there to be mixed up with the others. Exits 1 when the hub does not reach the server or a call fails.
+"""
+
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from subprocess import DEVNULL, PIPE
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import anyio
+import httpx2
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+import hubbub_client
+
+SERVER = "under-test"
+LIMIT_S = 60
+"""Longest run, which is less than the suite waits: so that the hub is always ended, and says why in its log."""
+
+STOP_LIMIT_S = 15
+
+LISTING_ONLY = frozenset({"json-schema-ref-no-deref"})
+"""Scenarios whose server has tools to list and none to call."""
+
+CLIENT_METADATA_URL = "https://conformance-test.local/client-metadata.json"
+"""What the suite takes for the address of a client's metadata."""
+
+EXAMPLES = {"string": "text", "number": 2, "integer": 2, "boolean": True, "array": [], "null": None}
+
+
+async def main(url: str, scenario: str, context: Mapping[str, Any]) -> int:
+    """Plays a scenario; the exit status."""
+    server = {"url": url, "retries": 0, **authorization(scenario, context)}
+    with anyio.fail_after(LIMIT_S):
+        async with running_hub(server) as hub, anyio.create_task_group() as answering:
+            answering.start_soon(answer_everything, hub)
+            reached = await settled(hub)
+            if reached.state == "connected":
+                await use(hub, scenario, context)
+            answering.cancel_scope.cancel()
+    if reached.error is not None:
+        print(f"{reached.state}: {reached.error}", file=sys.stderr)
+    return 0 if reached.state == "connected" else 1
+
+
+def authorization(scenario: str, context: Mapping[str, Any]) -> dict[str, Any]:
+    """What the configuration of a server says of its authorization, as an operator would write it."""
+    known = {name: context[name] for name in ("client_id", "client_secret") if name in context}
+    if scenario == "auth/basic-cimd":
+        known = {"client_metadata_url": CLIENT_METADATA_URL}
+    return {"oauth": known} if known else {}
+
+
+@asynccontextmanager
+async def running_hub(server: Mapping[str, Any]) -> AsyncIterator[hubbub_client.Hub]:
+    """A hub with this one server, until the end of the block; it must then exit with 0."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("HUBBUB_", "HUBBUBD_"))}
+    with TemporaryDirectory() as directory:
+        config = Path(directory, "hub.json")
+        config.write_text(json.dumps({"servers": {SERVER: server}}))
+        command = [sys.executable, "-m", "hubbubd", "--config", str(config), "--data-dir", directory]
+        command += ["--listen", "127.0.0.1:0"]
+        async with await anyio.open_process(
+            command, stdin=DEVNULL, stdout=PIPE, stderr=None, env=environment
+        ) as process:
+            assert process.stdout is not None
+            try:
+                await BufferedByteReceiveStream(process.stdout).receive_until(b"\n", 1 << 16)
+                async with hubbub_client.connect(data_dir=directory) as hub:
+                    yield hub
+            finally:
+                with anyio.move_on_after(STOP_LIMIT_S, shield=True):
+                    if process.returncode is None:
+                        process.terminate()
+                    await process.wait()
+            assert process.returncode == 0, f"the hub exited with {process.returncode}"
+
+
+async def settled(hub: hubbub_client.Hub) -> hubbub_client.Server:
+    """The server, once the hub has reached it or given it up."""
+    async with aclosing(hub.servers.watch([SERVER])) as changes:
+        async for change in changes:
+            if isinstance(change, hubbub_client.Upsert) and (
+                change.record.state == "connected" or (change.record.error and change.record.state == "disconnected")
+            ):
+                return change.record
+    raise AssertionError("a watch does not end")
+
+
+async def answer_everything(hub: hubbub_client.Hub) -> None:
+    """Agrees to whatever the server asks, as a person would who fills in nothing and opens every link."""
+    async with aclosing(hub.inbox.watch(states=["open"])) as questions, httpx2.AsyncClient(trust_env=False) as browser:
+        async for question in questions:
+            match question:
+                case hubbub_client.Upsert(record=asked) if asked.kind == "elicitation_url":
+                    await browser.get(asked.request["url"], follow_redirects=True)
+                case hubbub_client.Upsert(record=asked) if asked.kind == "sampling":
+                    await asked.reply_text("text")
+                case hubbub_client.Upsert(record=asked):
+                    await asked.accept()
+                case _:
+                    pass
+
+
+async def use(hub: hubbub_client.Hub, scenario: str, context: Mapping[str, Any]) -> None:
+    """Lists all there is, and calls, reads and gets it."""
+
+    async def call(method: str, params: Mapping[str, Any] | None = None) -> Any:
+        return await hub.call(SERVER, method, params)
+
+    for each in await hub.catalog.refresh(SERVER):
+        assert each.error is None, each
+    tools = [entry.object for entry in await hub.catalog.tools(SERVER)]
+    if scenario in LISTING_ONLY:
+        return
+    async with anyio.create_task_group() as calls:
+        for chosen in context.get("toolCalls") or [example_call(tool, tools) for tool in tools]:
+            calls.start_soon(call, "tools/call", chosen)
+        for resource in await hub.catalog.resources(SERVER):
+            calls.start_soon(call, "resources/read", {"uri": resource.object["uri"]})
+        for prompt in await hub.catalog.prompts(SERVER):
+            calls.start_soon(call, "prompts/get", {"name": prompt.name})
+
+
+def example_call(tool: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A call of a tool with an example of each argument that it requires.
+
+    An object is the first tool's schema: from that a server sees whether its listing came through unharmed.
+    """
+    examples = {**EXAMPLES, "object": tools[0]["inputSchema"]}
+    schema = tool["inputSchema"]
+    required = schema.get("required", ())
+    return {
+        "name": tool["name"],
+        "arguments": {name: examples[schema["properties"][name]["type"]] for name in required},
+    }
+
+
+if __name__ == "__main__":
+    scenario = os.environ["MCP_CONFORMANCE_SCENARIO"]
+    context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
+    sys.exit(anyio.run(main, sys.argv[-1], scenario, context))

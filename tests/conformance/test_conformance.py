@@ -1,0 +1,117 @@
+"""Every client scenario that a revision requires, from the public conformance suite, with a hub as the client.
+
+They run one by one: only then does the suite count warnings and time-outs as failures.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CLIENT_LIMIT_S = 90
+SUITE_LIMIT_S = 150
+
+AUTHORIZATION = (
+    "auth/metadata-default",
+    "auth/metadata-var1",
+    "auth/metadata-var2",
+    "auth/metadata-var3",
+    "auth/basic-cimd",
+    "auth/scope-from-www-authenticate",
+    "auth/scope-from-scopes-supported",
+    "auth/scope-omitted-when-undefined",
+    "auth/scope-step-up",
+    "auth/scope-retry-limit",
+    "auth/token-endpoint-auth-basic",
+    "auth/token-endpoint-auth-post",
+    "auth/token-endpoint-auth-none",
+    "auth/pre-registration",
+)
+
+REQUIRED = {
+    "2025-11-25": (
+        "initialize",
+        "tools_call",
+        "elicitation-sep1034-client-defaults",
+        "sse-retry",
+        *AUTHORIZATION,
+    ),
+    "2026-07-28": (
+        "tools_call",
+        "request-metadata",
+        *AUTHORIZATION,
+        "auth/resource-mismatch",
+        "auth/offline-access-scope",
+        "auth/offline-access-not-supported",
+        "auth/authorization-server-migration",
+        "auth/iss-supported",
+        "auth/iss-not-advertised",
+        "auth/iss-supported-missing",
+        "auth/iss-wrong-issuer",
+        "auth/iss-unexpected",
+        "auth/iss-normalized",
+        "auth/metadata-issuer-mismatch",
+        "sep-2322-client-request-state",
+        "http-standard-headers",
+        "http-custom-headers",
+        "http-invalid-tool-headers",
+        "json-schema-ref-no-deref",
+    ),
+}
+
+BEYOND = {
+    "2025-11-25": ("json-schema-2020-12-preservation",),
+    "2026-07-28": (
+        "json-schema-2020-12-preservation",
+        "auth/client-credentials-jwt",
+        "auth/client-credentials-basic",
+    ),
+}
+"""What no revision requires, and the hub does all the same."""
+
+SCENARIOS = [(revision, scenario) for revision in REQUIRED for scenario in (*REQUIRED[revision], *BEYOND[revision])]
+
+NOT_YET = {
+    (revision, scenario): "the hub does not authorize itself yet"
+    for revision, scenario in SCENARIOS
+    if scenario.startswith("auth/")
+}
+"""What does not pass yet, and why. One that begins to pass fails here until it is taken out."""
+
+
+def param(revision: str, scenario: str) -> Any:
+    reason = NOT_YET.get((revision, scenario))
+    marks = [pytest.mark.xfail(strict=True, reason=reason)] if reason else []
+    return pytest.param(revision, scenario, id=f"{revision}-{scenario}", marks=marks)
+
+
+@pytest.mark.parametrize("revision", REQUIRED)
+def test_the_scenarios_are_those_that_the_revision_requires_of_clients(
+    revision: str, conformance_command: list[str]
+) -> None:
+    listed = subprocess.run(
+        [*conformance_command, "list", "--client", "--requirements", revision],
+        capture_output=True,
+        check=True,
+        text=True,
+        timeout=SUITE_LIMIT_S,
+    ).stdout
+    required = re.search(r"^Client scenarios.*\n((?:  - .*\n)+)", listed, re.MULTILINE)
+    assert required is not None, listed
+    assert re.findall(r"- (\S+)", required[1]) == list(REQUIRED[revision])
+
+
+@pytest.mark.parametrize(("revision", "scenario"), [param(*each) for each in SCENARIOS])
+def test_the_hub_passes(revision: str, scenario: str, conformance_command: list[str]) -> None:
+    client = f"{sys.executable} {Path(__file__).with_name('adapter.py')}"
+    command = [*conformance_command, "client", "--command", client, "--scenario", scenario]
+    # Without force, what is beyond a revision would be left out.
+    command += ["--spec-version", revision, "--force", "--timeout", str(CLIENT_LIMIT_S * 1000)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SUITE_LIMIT_S)
+    passed = re.search(r"^Passed: (\d+)/\1, 0 failed, 0 warnings$", done.stdout, re.MULTILINE)
+    assert done.returncode == 0, done.stdout
+    assert passed is not None, done.stdout
+    assert int(passed[1]) > 0, done.stdout
