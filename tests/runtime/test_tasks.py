@@ -355,6 +355,16 @@ async def test_a_server_may_have_only_so_many_tasks(world: World) -> None:
         await world.peers["two"].link.asked("elicitation/create", {**FORM, "task": {}})
 
 
+async def test_a_task_that_has_ended_makes_room_for_another_though_not_for_ever(world: World) -> None:
+    world.settings = {"receiver_tasks_per_server": 1}
+    async with world.hub(server()) as hub:
+        for _ in range(10):
+            await create(world)
+            await reply(hub)
+        error = await refused(world.peer.link.asked("elicitation/create", {**FORM, "task": {}}))
+        assert error.code == -32603
+
+
 async def test_what_is_not_offered_as_a_task_is_processed_normally(world: World) -> None:
     async with world.hub(server(), server("two", receiver_tasks=False)) as hub:
         await linked(world)

@@ -108,7 +108,7 @@ class HubSettings(BaseSettings):
     """How long closed pending requests are kept."""
 
     receiver_tasks_per_server: Count = 200
-    """Tasks that the hub holds for one server at once; it gets an error for more."""
+    """Open tasks that the hub holds for one server, and a tenth of all it holds for it; it gets an error for more."""
 
     shutdown_grace_s: Seconds = 10
     """How long calls of the API may take to end after SIGTERM or SIGINT."""

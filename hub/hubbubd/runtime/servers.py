@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import anyio
+import structlog
 
 from hubbubd import payload
 from hubbubd.clock import Clock
@@ -33,6 +34,8 @@ from hubbubd.upstream.ports import Connector, Era, Link
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+log = structlog.get_logger(__name__)
 
 COUNTS_S = 0.5
 """How long after a call's change its server's counts are shown anew."""
@@ -117,6 +120,8 @@ class Servers:
             before = self._table.record(name)
             if before is not None and before.fingerprint != config.fingerprint:
                 await self._forget_peer(name)
+            if before is not None and before.source == "api":
+                log.warning("a configuration file takes over the name of a server added over the API", server=name)
             wanted = before.wanted if before is not None else True
             roots = _lasting_roots(before, config) if before is not None else None
             self._keep(replace(_record(config, "file", wanted=wanted), roots=roots))

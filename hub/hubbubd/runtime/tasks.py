@@ -32,6 +32,9 @@ REQUEST_CANCELLED = -32800
 
 PAGE = 50
 
+ENDED_PER_OPEN = 10
+"""A server that does not fetch its results can leave so many times its open tasks behind until their ttl is over."""
+
 Notify = Callable[[str, str, dict[str, Any]], None]
 """(server, method, params): sends a notification if the server is connected."""
 
@@ -190,8 +193,9 @@ class ReceiverTasks:
     def new(self, method: str, asked: object, call_id: str | None, pending_id: str) -> Task:
         """A task for a request; not stored yet. Raises ReplyError when the server holds too many."""
         config = self._config
-        if len(self._own()) >= self._tasks.max_per_server:
-            raise ReplyError(INTERNAL_ERROR, f"too many tasks: at most {self._tasks.max_per_server} at once")
+        own, limit = self._own(), self._tasks.max_per_server
+        if sum(not task.status.ended for task in own) >= limit or len(own) >= limit * ENDED_PER_OPEN:
+            raise ReplyError(INTERNAL_ERROR, f"too many tasks: at most {limit} open at once")
         wanted = cast("dict[str, Any]", asked).get("ttl") if isinstance(asked, dict) else None
         now = self._clock.now()
         return Task(
