@@ -15,10 +15,7 @@ mcp = MCPServer("changing", log_level="WARNING")
 async def add(name: str, ctx: Context) -> str:
     """Adds a tool, and tells."""
 
-    async def added() -> str:
-        return name
-
-    mcp.add_tool(added, name=name, description="Added at run time")
+    offer(name)
     await tell(ctx)
     return f"added {name}"
 
@@ -57,6 +54,13 @@ async def ask(subject: str) -> str:
     return f"What about {subject}?"
 
 
+def offer(name: str) -> None:
+    async def offered() -> str:
+        return name
+
+    mcp.add_tool(offered, name=name, description="Added at run time")
+
+
 async def tell(ctx: Context) -> None:
     await ctx.notify_tools_changed()
     if ctx.request_context.protocol_version != "2026-07-28":
@@ -64,6 +68,8 @@ async def tell(ctx: Context) -> None:
 
 
 if __name__ == "__main__":
+    if extra := os.environ.get("TOOL"):
+        offer(extra)
     if sys.argv[1] == "http":
         mcp.run("streamable-http", host="127.0.0.1", port=int(os.environ["PORT"]))
     else:

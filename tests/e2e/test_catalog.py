@@ -1,0 +1,173 @@
+"""What servers offer, over all of them: kept whole and fresh, and honest about the rest."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import RunningHub
+
+Script = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def script(peer_scripts: Path) -> Script:
+    """The configuration of one of our servers over stdio: `script("name.py", *arguments, **options)`."""
+
+    def config(name: str, *arguments: str, **options: Any) -> dict[str, Any]:
+        return {"command": sys.executable, "args": [str(peer_scripts / name), *arguments], **options}
+
+    return config
+
+
+async def listed(hub: RunningHub, server: str, *freshness: str, kind: str = "tool", **wanted: Any) -> Any:
+    """Waits until a list is as wanted, and returns it."""
+
+    def matches(record: Any) -> bool:
+        return record.freshness in freshness and all(getattr(record, name) == wanted[name] for name in wanted)
+
+    return (await hub.watched(hub.client.catalog.watch(server=server, kinds=[kind]), matches))[0]
+
+
+async def names(hub: RunningHub, server: str) -> list[str]:
+    return [tool.name for tool in await hub.client.catalog.tools(server)]
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_all_that_the_reference_server_offers_is_listed(
+    start_hub: Any, everything_command: list[str], http_peer: Any, transport: str
+) -> None:
+    if transport == "stdio":
+        server: dict[str, Any] = {"command": everything_command[0], "args": [*everything_command[1:], "stdio"]}
+    else:
+        server = {"url": f"{http_peer([*everything_command, 'streamableHttp']).url}/mcp"}
+    hub = await start_hub({"everything": server})
+    for kind in ("tool", "resource", "template", "prompt"):
+        await listed(hub, "everything", "fresh", kind=kind)
+    ran = await hub.hubbub("catalog", "tools", "--server", "everything")
+    assert (ran.status, ran.err) == (0, "")
+    assert {row["server"] for row in ran.lines} == {"everything"}
+    tools = {row["tool"]["name"]: row["tool"] for row in ran.lines}
+    assert tools["get-sum"]["inputSchema"]["required"] == ["a", "b"]
+    assert "trigger-elicitation-request" in tools  # added only once the hub had said what it can do
+    asked = await hub.client.call("everything", "tools/list")
+    assert set(tools) == {tool["name"] for tool in asked["tools"]}
+    templates = (await hub.hubbub("catalog", "templates")).lines
+    assert [row["template"]["uriTemplate"].split("{")[0] for row in templates] == [
+        "demo://resource/dynamic/text/",
+        "demo://resource/dynamic/blob/",
+    ]
+    resources = (await hub.hubbub("catalog", "resources")).lines
+    assert all(row["resource"]["uri"].startswith("demo://") for row in resources)
+    prompts = (await hub.hubbub("catalog", "prompts")).lines
+    assert "simple-prompt" in [row["prompt"]["name"] for row in prompts]
+
+
+@pytest.fixture(params=["2025-11-25 stdio", "2026-07-28 stdio", "2025-11-25 http", "2026-07-28 http"])
+def changing(request: pytest.FixtureRequest, script: Script, http_peer: Any, peer_scripts: Path) -> dict[str, Any]:
+    """A server that adds a tool to its list and tells, by either revision's way."""
+    revision, transport = request.param.split()
+    if transport == "stdio":
+        return script("changing_server.py", "stdio", protocol=revision)
+    peer = http_peer([sys.executable, str(peer_scripts / "changing_server.py"), "http"])
+    return {"url": f"{peer.url}/mcp", "protocol": revision}
+
+
+async def test_a_tool_that_a_server_adds_and_removes_comes_and_goes(start_hub: Any, changing: dict[str, Any]) -> None:
+    hub = await start_hub({"changing": changing})
+    before = (await listed(hub, "changing", "fresh")).count
+    await hub.client.call_tool("changing", "add", {"name": "late"})
+    await listed(hub, "changing", "fresh", count=before + 1)
+    assert "late" in await names(hub, "changing")
+    await hub.client.call_tool("changing", "remove", {"name": "late"})
+    await listed(hub, "changing", "fresh", count=before)
+    assert "late" not in await names(hub, "changing")
+
+
+async def test_a_storm_of_changes_ends_with_the_last_one(start_hub: Any, changing: dict[str, Any]) -> None:
+    hub = await start_hub({"changing": changing})
+    before = (await listed(hub, "changing", "fresh")).count
+    await hub.client.call_tool("changing", "storm", {"times": 500})
+    await hub.client.call_tool("changing", "add", {"name": "last"})
+    await listed(hub, "changing", "fresh", count=before + 1)
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+async def test_the_lists_of_a_server_that_was_restarted_are_fetched_again(
+    start_hub: Any, http_peer: Any, peer_scripts: Path, free_port: int, revision: str
+) -> None:
+    command = [sys.executable, str(peer_scripts / "changing_server.py"), "http"]
+    first = http_peer(command, port=free_port)
+    options = {"url": f"{first.url}/mcp", "protocol": revision, "ping_interval_s": 0.2, "ping_timeout_s": 1}
+    hub = await start_hub({"changing": {**options, "retries": -1, "backoff_s": [0.1]}})
+    before = (await listed(hub, "changing", "fresh")).count
+    first.stop()
+    await listed(hub, "changing", "stale", count=before)
+    shown = await hub.hubbub("catalog", "tools")
+    assert len(shown.lines) == before
+    assert "changing: its tools are stale" in shown.err
+    http_peer(command, port=free_port, env={"TOOL": "after"})
+    await listed(hub, "changing", "fresh", count=before + 1)
+    assert "after" in await names(hub, "changing")
+
+
+async def test_what_was_offered_is_shown_before_the_server_is_back(start_hub: Any, script: Script) -> None:
+    offered = script("changing_server.py", "stdio")
+    hub = await start_hub({"changing": offered})
+    before = (await listed(hub, "changing", "fresh")).count
+    await hub.hubbub("servers", "disconnect", "changing")
+    await listed(hub, "changing", "stale", count=before)
+    await hub.terminate()
+    again = await start_hub({"changing": offered})
+    ran = await again.hubbub("catalog", "tools")
+    assert len(ran.lines) == before
+    assert "stale" in ran.err
+    refused = await again.hubbub("catalog", "tools", "--server", "nobody")
+    assert (refused.status, refused.error["reason"]) == (1, "SERVER_NOT_FOUND")
+
+
+BAD = {
+    "endless": ("LIST_TOO_LARGE", "more than 1000 pages"),
+    "repeated": ("CURSOR_REPEATED", "a page that was there before"),
+    "huge 200000": ("LIST_TOO_LARGE", "more than 100000 entries"),
+    "many 1000": ("LIST_TOO_LARGE", "more than 100000 entries"),
+    "wrong_types": ("INVALID_RESPONSE", "not MCP"),
+    "no_list": ("INVALID_RESPONSE", "not MCP"),
+    "scalar": ("INVALID_RESPONSE", "not MCP"),
+    "hang": ("CALL_TIMEOUT", "call_timeout_s"),
+    "lying": ("SERVER_ERROR", "Method not found"),
+}
+
+
+async def test_wrong_lists_are_classified_and_disturb_nothing(start_hub: Any, script: Script) -> None:
+    servers = {mode.split()[0]: script("bad_lists.py", *mode.split(), protocol="2025-11-25") for mode in BAD}
+    servers["hang"]["call_timeout_s"] = 5
+    nothing = {name: script("bad_lists.py", name, protocol="2025-11-25") for name in ("nothing", "noisy")}
+    hub = await start_hub({**servers, **nothing, "good": script("changing_server.py", "stdio")})
+    await listed(hub, "good", "fresh")
+    await listed(hub, "nothing", "empty", count=0)
+    for mode, (code, says) in BAD.items():
+        name = mode.split()[0]
+        found = await listed(hub, name, "error")
+        assert (found.error.code, found.count) == (code, 0)
+        assert says in found.error.message
+        assert found.error.help_url
+        assert (await hub.client.call_tool(name, "any"))["content"][0]["text"] == "called"
+    ran = await hub.hubbub("catalog", "tools")
+    assert ran.status == 0
+    assert {row["server"] for row in ran.lines} == {"good", "noisy"}
+    assert "nothing: its tools: it says that it has some, and lists none" in ran.err
+    assert "hang: its tools could not be fetched (CALL_TIMEOUT" in ran.err
+    states = {server.name: server.state for server in await hub.client.servers.list()}
+    assert set(states.values()) == {"connected"}
+
+
+async def test_a_list_at_the_bound_is_served_whole(start_hub: Any, script: Script) -> None:
+    hub = await start_hub({"huge": script("bad_lists.py", "huge", "100000", protocol="2025-11-25")})
+    await listed(hub, "huge", "fresh", count=100_000)
+    tools = await hub.client.catalog.tools("huge")
+    assert [tool.name for tool in tools] == [f"tool 0 {at}" for at in range(100_000)]
+    (record,) = await hub.client.catalog.refresh("huge")
+    assert (record.count, record.freshness) == (100_000, "fresh")
