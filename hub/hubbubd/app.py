@@ -1,5 +1,6 @@
 """The composition root: from settings to a hub that serves its API, and down again."""
 
+import gc
 import logging
 import os
 import signal
@@ -35,6 +36,9 @@ def run(argv: Sequence[str]) -> int:
     if settings.check_config:
         return DONE
     _log_to_stderr(settings.hub.log_level)
+    # What the imports made stays for ever; looked at in each full collection, it stopped the loop for 80 ms and more.
+    gc.collect()
+    gc.freeze()
     try:
         anyio.run(_serve, settings, backend="asyncio", backend_options={"use_uvloop": True})
     except Exception as exc:
