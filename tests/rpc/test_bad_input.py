@@ -9,7 +9,7 @@ from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, inbox_pb2, server_pb2, task_pb2
+from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2
 from hubbubd.rpc.server import SERVICES
 from hubbubd.runtime.filters import CallFilter, RequestFilter, TaskFilter
 from hubbubd.runtime.hub import Hub
@@ -86,11 +86,17 @@ async def test_text_that_is_no_utf_8_is_refused(api: Caller, method: MethodDescr
     assert (refusal.code, refusal.reason) == (INVALID, "MALFORMED_REQUEST")
 
 
-@pytest.mark.parametrize("value", ["x" * 129, "a\nb", "a\x00b"], ids=["long", "newline", "null"])
+LONGEST = {"uri": 8192}
+LONG = "one character more than it may have"
+
+
+@pytest.mark.parametrize("value", [LONG, "a\nb", "a\x00b"], ids=["long", "newline", "null"])
 @pytest.mark.parametrize(("method", "field"), text_fields(but=FREE))
 async def test_a_name_of_the_wrong_shape_is_refused_by_field(
     api: Caller, method: MethodDescriptor, field: FieldDescriptor, value: str
 ) -> None:
+    if value is LONG:
+        value = "x" * (LONGEST.get(field.name, 128) + 1)
     request = GetMessageClass(method.input_type)()
     for other in method.input_type.fields:
         if other.type == FieldDescriptor.TYPE_STRING and other.name not in FREE and not is_list(other):
@@ -131,7 +137,7 @@ def paged(rpc: str, page: common_pb2.Page) -> Message:
     return GetMessageClass(METHODS[rpc].input_type)(page=page)
 
 
-WATCHES = [name for name, method in METHODS.items() if method.server_streaming]
+WATCHES = [name for name, method in METHODS.items() if "resume_token" in method.input_type.fields_by_name]
 
 
 @pytest.mark.parametrize("token", ["x", "????", "ä", "bm90IG91cnM", "A" * 5000, "\x00"])
@@ -180,6 +186,13 @@ WRONG: list[tuple[str, Message, str]] = [
     ("GetServer", server_pb2.GetServerRequest(), "name"),
     ("ConnectServer", server_pb2.ConnectServerRequest(), "name"),
     ("DisconnectServer", server_pb2.DisconnectServerRequest(), "name"),
+    ("GetRoots", server_pb2.GetRootsRequest(), "name"),
+    ("SetRoots", server_pb2.SetRootsRequest(roots="[]"), "name"),
+    ("SetRoots", server_pb2.SetRootsRequest(name="away", roots="everything"), "roots"),
+    ("SetRoots", server_pb2.SetRootsRequest(name="away", roots="{}"), "roots"),
+    ("SetRoots", server_pb2.SetRootsRequest(name="away", roots='["file:///x"]'), "roots"),
+    ("SetRoots", server_pb2.SetRootsRequest(name="away", roots='[{"uri": "https://x"}]'), "roots"),
+    ("SetRoots", server_pb2.SetRootsRequest(name="away", roots='[{"uri": "file:///x", "name": 7}]'), "roots"),
     ("WatchServers", server_pb2.WatchServersRequest(names=["away", ""]), "names.1"),
     ("WatchServers", server_pb2.WatchServersRequest(names=[f"s{n}" for n in range(1001)]), "names"),
     ("WatchInbox", inbox_pb2.WatchInboxRequest(filter=inbox_pb2.RequestFilter(kinds=[99])), "filter.kinds"),
@@ -234,6 +247,13 @@ WRONG: list[tuple[str, Message, str]] = [
     ("WatchCatalog", catalog_pb2.WatchCatalogRequest(kinds=[1, -1]), "kinds"),
     ("WatchCatalog", catalog_pb2.WatchCatalogRequest(server="x" * 200), "server"),
     ("RefreshCatalog", catalog_pb2.RefreshCatalogRequest(), "server"),
+    ("WatchEvents", event_pb2.WatchEventsRequest(kinds=[1, 99]), "kinds"),
+    ("WatchEvents", event_pb2.WatchEventsRequest(server="a\n"), "server"),
+    ("TailLogs", event_pb2.TailLogsRequest(), "server"),
+    ("TailLogs", event_pb2.TailLogsRequest(server="away", lines=-1), "lines"),
+    ("TailLogs", event_pb2.TailLogsRequest(server="away", lines=501, follow=True), "lines"),
+    ("WatchResource", event_pb2.WatchResourceRequest(uri="x://y"), "server"),
+    ("WatchResource", event_pb2.WatchResourceRequest(server="away"), "uri"),
 ]
 
 
@@ -267,6 +287,11 @@ UNKNOWN: list[tuple[str, Message, str]] = [
     ("CancelTask", task_pb2.CancelTaskRequest(id="x"), "TASK_NOT_FOUND"),
     ("ListCatalog", catalog_pb2.ListCatalogRequest(server="x"), "SERVER_NOT_FOUND"),
     ("RefreshCatalog", catalog_pb2.RefreshCatalogRequest(server="x"), "SERVER_NOT_FOUND"),
+    ("GetRoots", server_pb2.GetRootsRequest(name="x"), "SERVER_NOT_FOUND"),
+    ("SetRoots", server_pb2.SetRootsRequest(name="x", roots="ask"), "SERVER_NOT_FOUND"),
+    ("WatchEvents", event_pb2.WatchEventsRequest(server="x"), "SERVER_NOT_FOUND"),
+    ("TailLogs", event_pb2.TailLogsRequest(server="x"), "SERVER_NOT_FOUND"),
+    ("WatchResource", event_pb2.WatchResourceRequest(server="x", uri="x://y"), "SERVER_NOT_FOUND"),
 ]
 
 

@@ -1,0 +1,71 @@
+"""Lines on standard error, told as they come, within bounds."""
+
+import sys
+
+import anyio
+
+from hubbubd.upstream.stderr import BURST_LINES, TAIL_CHARACTERS, TAIL_LINES, Tail
+
+from .conftest import Connect, Recorder
+
+
+class Listener:
+    """A tail with a clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.told: list[str] = []
+        self.tail = Tail(self.told.append, lambda: self.now)
+
+
+def test_a_line_is_told_once_it_is_whole() -> None:
+    it = Listener()
+    it.tail.feed(b"one\r\ntw")
+    assert it.told == ["one"]
+    assert it.tail.lines() == ("one", "tw")
+    it.tail.feed(b"o\n\xff")
+    assert it.told == ["one", "two"]
+
+
+def test_what_is_left_at_the_end_is_a_line() -> None:
+    it = Listener()
+    it.tail.feed(b"no newl")
+    it.tail.feed(b"ine")
+    it.tail.feed(b"")
+    it.tail.feed(b"")
+    assert it.told == ["no newline"]
+    assert it.tail.lines() == ("no newline",)
+
+
+def test_of_a_flood_only_the_number_is_told_and_the_end_is_kept() -> None:
+    it = Listener()
+    it.tail.feed(b"".join(b"%d\n" % n for n in range(BURST_LINES * 3)))
+    it.tail.feed(b"more\n")
+    assert it.told == [str(n) for n in range(BURST_LINES)]
+    assert it.tail.lines()[-1] == "more"
+    assert len(it.tail.lines()) == TAIL_LINES
+    it.now += 1
+    it.tail.feed(b"quiet again\n")
+    assert it.told[BURST_LINES:] == [f"({BURST_LINES * 2 + 1} lines are left out)", "quiet again"]
+
+
+def test_a_line_is_cut() -> None:
+    it = Listener()
+    it.tail.feed("ü".encode() * 10_000)
+    it.tail.feed(b"end\n")
+    assert it.told == ["ü" * TAIL_CHARACTERS]
+
+
+async def test_the_lines_of_a_server_arrive_while_it_runs(connect: Connect, recorder: Recorder) -> None:
+    script = "import sys, time; print('starting', file=sys.stderr, flush=True); time.sleep(60)"
+    with anyio.move_on_after(20) as limit:
+        async with anyio.create_task_group() as tasks:
+
+            async def open_link() -> None:
+                async with connect(command=sys.executable, args=("-c", script)):
+                    pass
+
+            tasks.start_soon(open_link)
+            await recorder.until(lambda: recorder.stderr == ["starting"])
+            tasks.cancel_scope.cancel()
+    assert not limit.cancelled_caught
