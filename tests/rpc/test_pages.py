@@ -1,5 +1,6 @@
 """Lists in pages that stay right while records come and go."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -83,3 +84,20 @@ def test_a_record_that_is_too_large_for_any_page_has_one_of_its_own() -> None:
     records = [Record(name, at, b"x" * 9_000_000) for at, name in enumerate("ab")]
     first, token = page(records)
     assert (first, *page(records, token=token)) == ("b", "a", "")
+
+
+def test_a_page_of_what_is_in_order_looks_at_no_more_than_it_shows() -> None:
+    looked_at: list[str] = []
+
+    def rest(after: pages.Position | None) -> Iterator[Record]:
+        for at in range(0 if after is None else int(after[0]) + 1, 1_000_000):
+            looked_at.append(str(at))
+            yield Record(str(at), at)
+
+    asked, ids = Page(size=2), []
+    for _ in range(3):
+        found, token = pages.page_of(rest, asked, lambda record: (record.created_at, record.id), convert, ANY)
+        ids += [call.id for call in found]
+        asked = Page(size=2, token=token)
+    assert ids == ["0", "1", "2", "3", "4", "5"]
+    assert len(looked_at) == 9
