@@ -1,6 +1,8 @@
 """How a link over stdio ends, and what its user sees of it."""
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +126,15 @@ async def test_a_hundred_links_opened_in_one_task_group_fail_alone(
                 tasks.start_soon(use)
             await link.probe()
     assert failures == ["CONNECTION_REFUSED"] * 100
+
+
+async def test_links_that_have_closed_leave_no_task_behind(stdio: Stdio, connect: Connect) -> None:
+    before = len(asyncio.all_tasks())
+    for mode in ("good", "die_mid_call", "silent") * 3:
+        async with connect(**stdio("bad.py", mode)) as link:
+            with anyio.move_on_after(0.2), suppress(UpstreamError):
+                await link.request("tools/call", {"name": "echo", "arguments": {}})
+    assert len(asyncio.all_tasks()) == before
 
 
 async def test_a_published_server_of_the_first_sdk_generation_connects(mcp1_python: str, connect: Connect) -> None:

@@ -34,6 +34,40 @@ def test_chunks_of_any_cut_give_the_same_lines_and_never_hold_a_long_one(chunks:
     assert found == [line if len(line) <= LIMIT else Oversized(len(line)) for line in expected]
 
 
+LONG = "x" * 5000
+INNER = {"content": [{"type": "text", "text": LONG}], "id": 1}
+
+
+@pytest.mark.parametrize("cut", [1, 7, 1024, 10_000])
+@pytest.mark.parametrize(
+    ("message", "answers"),
+    [
+        ({"jsonrpc": "2.0", "id": 3, "result": INNER}, 3),
+        ({"id": "three", "jsonrpc": "2.0", "result": INNER}, "three"),
+        ({"result": INNER, "jsonrpc": "2.0", "id": 3}, 3),
+        ({"result": INNER, "id": 3, "jsonrpc": "2.0"}, 3),
+        ({"result": {"text": LONG, "id": 1}, "jsonrpc": "2.0"}, None),
+        ({"jsonrpc": "2.0", "id": 3, "method": "ping", "params": INNER}, None),
+        ({"method": "ping", "params": INNER, "jsonrpc": "2.0", "id": 3}, None),
+        ({"jsonrpc": "2.0", "method": "notifications/message", "params": {"result": INNER}}, None),
+        ({"jsonrpc": "2.0", "id": 10**30, "result": INNER}, None),
+        ({"jsonrpc": "2.0", "id": "\0", "result": INNER}, None),
+        ([LONG], None),
+    ],
+)
+def test_a_result_that_is_too_long_still_says_which_request_it_answers(
+    message: Any, answers: int | str | None, cut: int
+) -> None:
+    lines = Lines(4000)
+    line = json.dumps(message).encode()
+    found: list[bytes | Oversized] = []
+    for start in range(0, len(line) + 1, cut):
+        lines.feed((line + b"\n")[start : start + cut])
+        found += taken(lines)
+    lines.feed(b"short\n")
+    assert [*found, *taken(lines)] == [Oversized(len(line), answers), b"short"]
+
+
 @given(st.binary(max_size=30).filter(lambda chunk: b"\n" not in chunk))
 def test_lines_that_are_not_ready_have_nothing_to_take(chunk: bytes) -> None:
     lines = Lines(LIMIT)

@@ -18,10 +18,10 @@ EDGE: Final = 200
 """Bytes of both ends of a line that are still looked at when it is too long."""
 
 # What is the response's own, not its result's, stands before its result or after it.
-_BEFORE: Final = re.compile(
-    rb'\s*\{(?:\s*"jsonrpc"\s*:\s*"2\.0"\s*,|\s*"id"\s*:\s*(\d+|"[^"\\]*")\s*,)*\s*"result"\s*:'
-)
-_AFTER: Final = re.compile(rb'"id"\s*:\s*(\d+|"[^"\\]*")\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
+_ID: Final = rb'"id"\s*:\s*(0|[1-9]\d{0,15}|"[ !#-\[\]-~]*")\s*'
+_VERSION: Final = rb'"jsonrpc"\s*:\s*"2\.0"\s*'
+_BEFORE: Final = re.compile(rb"\s*\{\s*(?:(?:" + _VERSION + rb"|" + _ID + rb')\s*,\s*)*"result"\s*:')
+_AFTER: Final = re.compile(_ID + rb"(?:,\s*" + _VERSION + rb")?\}\s*$")
 
 
 class BadMessage(Exception):
@@ -74,19 +74,16 @@ class Lines:
         """Adds what was read."""
         self._buffer += chunk
         self._ready = self._ready or b"\n" in chunk
-        if not self._ready and (self._skipped or len(self._buffer) > self._limit):
-            self._head = self._head or bytes(self._buffer[:EDGE])
-            self._tail = (self._tail + self._buffer[-EDGE:])[-EDGE:]
-            self._skipped += len(self._buffer)
-            self._buffer.clear()
-            self._scanned = 0
+        if not self._ready:
+            self._skip_what_is_too_long()
 
     def take(self) -> bytes | Oversized | None:
         """The next line without its end; None when it is not complete."""
         end = self._buffer.find(b"\n", self._scanned)
         if end < 0:
-            self._scanned = len(self._buffer)
             self._ready = False
+            self._skip_what_is_too_long()
+            self._scanned = len(self._buffer)
             return None
         size = self._skipped + end
         if size > self._limit:
@@ -99,6 +96,14 @@ class Lines:
         self._scanned = self._skipped = 0
         self._head = self._tail = b""
         return line
+
+    def _skip_what_is_too_long(self) -> None:
+        if self._skipped or len(self._buffer) > self._limit:
+            self._head = self._head or bytes(self._buffer[:EDGE])
+            self._tail = (self._tail + self._buffer[-EDGE:])[-EDGE:]
+            self._skipped += len(self._buffer)
+            self._buffer.clear()
+            self._scanned = 0
 
 
 def _answered(head: bytes | bytearray, tail: bytes) -> int | str | None:
