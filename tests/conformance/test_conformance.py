@@ -84,7 +84,7 @@ NOT_YET = {
 
 def param(revision: str, scenario: str) -> Any:
     reason = NOT_YET.get((revision, scenario))
-    marks = [pytest.mark.xfail(strict=True, reason=reason)] if reason else []
+    marks = [pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason)] if reason else []
     return pytest.param(revision, scenario, id=f"{revision}-{scenario}", marks=marks)
 
 

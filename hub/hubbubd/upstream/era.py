@@ -272,7 +272,10 @@ def _means_handshake(fault: Fault) -> bool:
 
 
 def _means_stateless(refusal: PeerError) -> bool:
-    """Whether the way `initialize` was refused shows a server of the newer family: no other misses it, or a header."""
+    """Whether the way `initialize` was refused shows a server of the newer family.
+
+    No older one lacks the method, or asks for headers with it.
+    """
     if refusal.code == UNSUPPORTED_PROTOCOL_VERSION:
         return LATEST_MODERN_VERSION in _supported(refusal)
     return refusal.code in (HEADER_MISMATCH, METHOD_NOT_FOUND)
