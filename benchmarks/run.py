@@ -54,7 +54,19 @@ async def main(options: argparse.Namespace) -> None:
 
 
 async def _calls(directory: Path, servers: str, less: int) -> list[Compared]:
-    columns = ("in flight", "throughput", "added", "empty RPC", "direct", "p95", "hub", "p95", "direct", "hub")
+    columns = (
+        "in flight",
+        "throughput",
+        "at best",
+        "added",
+        "empty RPC",
+        "direct",
+        "p95",
+        "hub",
+        "p95",
+        "direct",
+        "hub",
+    )
     table = _table("Calls", "server", *columns, "hub's CPU")
     rows: list[Compared] = []
     async for row in compare(directory, only=servers, rounds=8, calls=400 // less):
@@ -63,6 +75,7 @@ async def _calls(directory: Path, servers: str, less: int) -> list[Compared]:
             row.server,
             str(row.in_flight),
             f"{row.rate_ratio:.2f} x",
+            f"{row.best_ratio:.2f} x",
             f"{row.added_ms:+.2f} ms",
             *(
                 f"{value:.2f} ms"
