@@ -6,7 +6,7 @@ from typing import Any, get_args
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, inbox_pb2, server_pb2, task_pb2
+from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2
 from hubbub_client import records
 from hubbub_client.records import Call, HubStatus, PendingRequest, Server, Task, enum_number, read
 
@@ -22,6 +22,8 @@ MESSAGES: dict[str, Any] = {
     "Task": task_pb2.Task,
     "CatalogList": catalog_pb2.CatalogList,
     "CatalogEntry": catalog_pb2.CatalogEntry,
+    "ServerEvent": event_pb2.ServerEvent,
+    "ResourceUpdate": event_pb2.ResourceUpdate,
     "StateCount": admin_pb2.StateCount,
     "StoreStatus": admin_pb2.StoreStatus,
     "GetStatusResponse": admin_pb2.GetStatusResponse,
@@ -36,6 +38,7 @@ ENUMS = [
     (inbox_pb2.DeliveryState, records.DeliveryState),
     (inbox_pb2.CauseSource, records.CauseSource),
     (call_pb2.CallState, records.CallState),
+    (event_pb2.EventKind, records.EventKind),
     (task_pb2.TaskRole, records.TaskRole),
     (task_pb2.TaskStatus, records.TaskStatus),
     (catalog_pb2.CatalogKind, records.CatalogKind),
