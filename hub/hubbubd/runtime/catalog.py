@@ -254,6 +254,10 @@ class ServerCatalog:
             return pages if none else _server_error(refusal)
         except (UpstreamError, ListRefused) as exc:
             return exc.fault
+        except Exception as exc:
+            log.exception("fetching a list failed in the hub", server=self._config.name, list=kind.value)
+            problem = f"the hub failed: {type(exc).__name__}"
+            return Fault(code="INTERNAL", category=Category.SERVER, message=problem, retryable=True)
         return self._out_of_time(kind, self._config.call_max_s, "call_max_s")
 
     async def _gather(self, link: Link, kind: Kind, pages: Pages) -> None:
