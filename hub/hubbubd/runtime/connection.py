@@ -91,8 +91,9 @@ class ConnectionShell:
             with anyio.CancelScope() as self._life:
                 self._feed(Event.CONNECT)
                 await self._keep_connected()
-                # Given up: the wish is spent until somebody connects again.
-                self._wanted = anyio.Event()
+                if self.state is State.DISCONNECTED:
+                    # Given up: the wish is spent until somebody connects again.
+                    self._wanted = anyio.Event()
             if self.state is State.DISCONNECTING:
                 self._feed(Event.CLEANUP_COMPLETE)
                 self._settled.set()
@@ -101,9 +102,7 @@ class ConnectionShell:
         while self.state is not State.DISCONNECTED:
             if self.state is State.CONNECTING:
                 event, fault = await self._attempt()
-                if (
-                    self.connection.state is State.DISCONNECTING
-                ):  # asked for in the very moment the attempt ended by itself
+                if self._life.cancel_called:  # a disconnect, in the very moment the attempt ended by itself
                     return
                 self._feed(event, fault=fault)
             elif self.connection.next_retry_at is None:
