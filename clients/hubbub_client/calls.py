@@ -41,19 +41,21 @@ class Calls:
         max_s: float | None = None,
         call_id: str | None = None,
         detached: bool = False,
+        as_task: bool = False,
         on_progress: OnProgress | None = None,
         on_pending: OnPending | None = None,
     ) -> Call:
         """Sends a request and waits for its end: the completed call, with its result.
 
         A cancelled wait aborts the call unless it is `detached`. The same `call_id` again finds the same call.
+        `as_task` has the server carry out a tools/call as a task, found by `task_id` among `hub.tasks`.
         `on_progress` is told how far it is, `on_pending` the id of each request that it puts into the inbox.
         Raises HubbubError, UpstreamError where the server answered with an error.
         """
         reported = on_progress is not None or on_pending is not None
         call_id = call_id or (secrets.token_hex(16) if reported else None)
         request = call_pb2.CallMethodRequest(
-            spec=_spec(server, method, params, call_id, timeout_s, max_s), detached=detached
+            spec=_spec(server, method, params, call_id, timeout_s, max_s, as_task), detached=detached
         )
         if not reported or call_id is None:
             return await self._call(request)
@@ -81,9 +83,10 @@ class Calls:
         timeout_s: float | None = None,
         max_s: float | None = None,
         call_id: str | None = None,
+        as_task: bool = False,
     ) -> Call:
         """Queues a detached call and returns at once."""
-        request = call_pb2.StartCallRequest(spec=_spec(server, method, params, call_id, timeout_s, max_s))
+        request = call_pb2.StartCallRequest(spec=_spec(server, method, params, call_id, timeout_s, max_s, as_task))
         answer = await self._link.call(lambda hub: hub.calls.StartCall, request)
         return read(Call, answer.call)
 
@@ -182,6 +185,7 @@ def _spec(
     call_id: str | None,
     timeout_s: float | None,
     max_s: float | None,
+    as_task: bool,
 ) -> call_pb2.CallSpec:
     return call_pb2.CallSpec(
         server=server,
@@ -190,6 +194,7 @@ def _spec(
         call_id=call_id or "",
         timeout_s=timeout_s,
         max_s=max_s,
+        as_task=as_task,
     )
 
 

@@ -52,6 +52,7 @@ class Hub:
         on_progress: OnProgress | None = None,
         call_id: str | None = None,
         detached: bool = False,
+        as_task: bool = False,
         log_level: LogLevel | None = None,
     ) -> dict[str, Any]:
         """The MCP result of a tool (tools/call); one with `isError` is returned, not raised. Else as `calls.call`.
@@ -67,6 +68,7 @@ class Hub:
             on_progress=on_progress,
             call_id=call_id,
             detached=detached,
+            as_task=as_task,
         )
         return call.result
 
@@ -147,9 +149,10 @@ class Hub:
         *,
         timeout_s: float | None = None,
         call_id: str | None = None,
+        as_task: bool = False,
     ) -> Call:
         """Queues a detached call and returns at once. As `calls.start`."""
-        return await self.calls.start(server, method, params, timeout_s=timeout_s, call_id=call_id)
+        return await self.calls.start(server, method, params, timeout_s=timeout_s, call_id=call_id, as_task=as_task)
 
 
 @asynccontextmanager

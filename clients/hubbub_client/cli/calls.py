@@ -34,10 +34,11 @@ def call(
     timeout: Timeout = None,
     detach: Detach = False,
     call_id: CallId = None,
+    as_task: Annotated[bool, typer.Option("--as-task", help="Have the server carry it out as a task.")] = False,
 ) -> None:
     """Call a tool and print its result; progress goes to stderr. Interrupting it aborts the call."""
     params = {"name": tool, "arguments": json_object(arguments, "JSON") or {}}
-    _send(context, server, "tools/call", params, timeout, detach, call_id)
+    _send(context, server, "tools/call", params, timeout, detach, call_id, as_task=as_task)
 
 
 def send(
@@ -61,16 +62,20 @@ def _send(
     timeout_s: float | None,
     detach: bool,
     call_id: str | None,
+    *,
+    as_task: bool = False,
 ) -> None:
     settings = settings_of(context)
 
     async def work(hub: Hub) -> bool:
         if detach:
-            started = await hub.calls.start(server, method, params, timeout_s=timeout_s, call_id=call_id)
+            started = await hub.calls.start(
+                server, method, params, timeout_s=timeout_s, call_id=call_id, as_task=as_task
+            )
             print_record(started, settings.json)
             return True
         live = LiveCall(hub, settings)
-        result = (await live.run(server, method, params, timeout_s, call_id)).result
+        result = (await live.run(server, method, params, timeout_s, call_id, as_task=as_task)).result
         print_result(result, settings.json)
         return not (isinstance(result, Mapping) and cast("Mapping[str, object]", result).get("isError"))
 

@@ -36,7 +36,14 @@ class LiveCall:
         self._group = anyio.create_task_group()
 
     async def run(
-        self, server: str, method: str, params: dict[str, Any] | None, timeout_s: float | None, call_id: str | None
+        self,
+        server: str,
+        method: str,
+        params: dict[str, Any] | None,
+        timeout_s: float | None,
+        call_id: str | None,
+        *,
+        as_task: bool = False,
     ) -> Call:
         """The completed call. Raises HubbubError."""
         outcome: Call | HubbubError | None = None
@@ -48,6 +55,7 @@ class LiveCall:
                     params,
                     timeout_s=timeout_s,
                     call_id=call_id,
+                    as_task=as_task,
                     on_progress=self._progress,
                     on_pending=self._pending,
                 )

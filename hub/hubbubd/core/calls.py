@@ -10,6 +10,7 @@ A parked call returns to in_progress when the server was waiting on the wire, an
 the request must be sent again (MRTR). Parked and queued calls can end without having been sent.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -82,11 +83,13 @@ class Call:
     fault: Fault | None = None
     pending_ids: tuple[str, ...] = ()
     task_id: str | None = None
+    as_task: bool = False
     rounds: Rounds | None = None
 
     def same_request(self, other: "Call") -> bool:
         """Whether both ask the same of the same server: what makes a repeated `call_id` the same call."""
-        return (self.server, self.method, self.params) == (other.server, other.method, other.params)
+        mine, theirs = ((c.server, c.method, c.params, c.as_task) for c in (self, other))
+        return mine == theirs
 
 
 def move(call: Call, state: CallState, now: float, *, result: bytes | None = None, fault: Fault | None = None) -> Call:
@@ -137,6 +140,11 @@ class CallClock:
         """Gives the call its whole time without progress again: it was sent, or the server reported progress."""
         self._spend(now)
         self._timeout_left = self.timeout_s
+
+    def without_timeout(self, now: float) -> None:
+        """Leaves only the time in all: a task is asked for its status, it need not report progress."""
+        self.timeout_s = math.inf
+        self.restart(now)
 
     def hold(self, now: float) -> None:
         """Stops the clock until `release` has been called as often."""

@@ -59,6 +59,9 @@ class Origin(StrEnum):
     """A receiver task; the server fetches the result, over a later connection if need be."""
     ROUNDS = "rounds"
     """An `input_required` result (2026-07-28); the call is sent again with the answers."""
+    TASK_INPUT = "task_input"
+    """The inputRequests of a task that the server holds (2026-07-28, tasks extension); it gets them by tasks/update,
+    over a later connection if need be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,8 @@ from hubbubd.errors import ResourceExhausted
 
 class CallQueue:
     """First in, first out, with `max_in_flight` slots. A parked call has no slot; one that goes on on the wire
-    takes it back even when all are in use, since the server is working on it already.
+    takes it back even when all are in use, since the server is working on it already. One that has become a task is
+    set aside: it needs no slot any more.
     """
 
     def __init__(self, max_in_flight: int, max_queued: int) -> None:
@@ -16,6 +17,7 @@ class CallQueue:
         self._queued: OrderedDict[str, None] = OrderedDict()
         self._in_flight: set[str] = set()
         self._parked: set[str] = set()
+        self._aside: set[str] = set()
 
     @property
     def queued(self) -> tuple[str, ...]:
@@ -36,6 +38,11 @@ class CallQueue:
     def parked(self) -> frozenset[str]:
         """Those whose question is open."""
         return frozenset(self._parked)
+
+    @property
+    def aside(self) -> frozenset[str]:
+        """Those that the server works on as tasks."""
+        return frozenset(self._aside)
 
     def add(self, call_id: str) -> None:
         """Puts a new call at the end. Raises ResourceExhausted (QUEUE_FULL)."""
@@ -69,11 +76,17 @@ class CallQueue:
         self._parked.remove(call_id)
         self._in_flight.add(call_id)
 
+    def set_aside(self, call_id: str) -> None:
+        """Takes a call off its slot for good: it has become a task at the server."""
+        self.remove(call_id)
+        self._aside.add(call_id)
+
     def remove(self, call_id: str) -> None:
         """Forgets a call, wherever it is."""
         self._queued.pop(call_id, None)
         self._in_flight.discard(call_id)
         self._parked.discard(call_id)
+        self._aside.discard(call_id)
 
     def __contains__(self, call_id: object) -> bool:
-        return call_id in self._queued or call_id in self._in_flight or call_id in self._parked
+        return any(call_id in each for each in (self._queued, self._in_flight, self._parked, self._aside))

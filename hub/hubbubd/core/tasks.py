@@ -4,6 +4,9 @@
 
 A receiver task is one the hub holds for a server. It stays `working` while the hub's own person is being asked:
 `input_required` would mean that the server must give something.
+
+A client task is one a server holds for the hub: a call that the hub asked to be a task (2025-11-25), or that the
+server made one (2026-07-28, tasks extension, SEP-2663). Its record follows what the server says of it.
 """
 
 import math
@@ -13,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from hubbubd.core.connection import IllegalTransition
 
@@ -27,6 +30,11 @@ GRACE_S = 60.0
 """How long a task that has just ended can still be fetched, whatever its ttl."""
 
 POLL_INTERVAL_MS = 1000
+SHORTEST_POLL_S = 0.1
+LONGEST_POLL_S = 30.0
+"""Between which bounds the hub asks for a client task's status as often as its server says."""
+
+LONGEST_ID = 128
 
 
 class TaskRole(StrEnum):
@@ -68,6 +76,9 @@ TRANSITIONS: Mapping[TaskStatus, frozenset[TaskStatus]] = MappingProxyType(
 class Task:
     """A task's record. Times are seconds since the epoch; `result` is the MCP result, `error` the JSON-RPC error
     object, both JSON bytes. `fingerprint` says which server, so that another one under its name gets nothing.
+
+    `remote_id` is the id that a client task has at its server; servers may well use the same ones. `questions` pairs
+    the keys of its inputRequests (tasks extension) with the pending requests made of them.
     """
 
     id: str
@@ -85,6 +96,8 @@ class Task:
     pending_ids: tuple[str, ...] = ()
     result: bytes | None = None
     error: bytes | None = None
+    remote_id: str | None = None
+    questions: tuple[tuple[str, str], ...] = ()
 
 
 def lifetime_ms(asked: object, default_s: float) -> int:
@@ -110,6 +123,50 @@ def complete(task: Task, result: bytes, now: float) -> Task:
 def fail(task: Task, error: bytes, message: str, now: float) -> Task:
     """Ended with a JSON-RPC error."""
     return replace(move(task, TaskStatus.FAILED, now, message), error=error)
+
+
+def created(
+    method: str, params: Mapping[str, Any], result: Mapping[str, Any], *, stateless: bool
+) -> Mapping[str, Any] | None:
+    """The MCP Task in a call's result; None when the server did not make the call a task."""
+    if method != "tools/call":
+        return None
+    if stateless:
+        return result if result.get("resultType") == "task" else None
+    if "task" not in params:
+        return None
+    task = result.get("task")
+    return cast("Mapping[str, Any]", task) if isinstance(task, Mapping) and "taskId" in task else None
+
+
+def observed(task: Task, wire: Mapping[str, Any], now: float) -> Task:
+    """A client task after its server has told of it, the same object when that is nothing new.
+
+    What it ended with is not here, so `completed` and `failed` change nothing yet; nor does anything after the end.
+    """
+    if task.status.ended:
+        return task
+    status = TaskStatus(wire["status"])
+    message = wire.get("statusMessage")
+    after = replace(
+        task,
+        status=task.status if status in (TaskStatus.COMPLETED, TaskStatus.FAILED) else status,
+        status_message=message if isinstance(message, str) else None,
+        ttl_ms=_whole(wire.get("ttl", wire.get("ttlMs"))),
+        poll_interval_ms=_whole(wire.get("pollInterval", wire.get("pollIntervalMs"))),
+    )
+    return task if after == task else replace(after, last_updated_at=now)
+
+
+def poll_s(task: Task) -> float:
+    """Seconds until a client task is asked for its status again."""
+    wanted_ms = POLL_INTERVAL_MS if task.poll_interval_ms is None else task.poll_interval_ms
+    return min(max(wanted_ms / 1000, SHORTEST_POLL_S), LONGEST_POLL_S)
+
+
+def name_for(remote_id: str) -> str | None:
+    """The server's own id of a task where it can serve as the hub's, else None."""
+    return remote_id if 0 < len(remote_id) <= LONGEST_ID and remote_id.isascii() and remote_id.isprintable() else None
 
 
 def expires_at(task: Task) -> float | None:
@@ -165,6 +222,10 @@ def _decode_cursor(cursor: object) -> tuple[float, str]:
     if not separator or not math.isfinite(position[0]):
         raise ValueError("not a cursor")
     return position
+
+
+def _whole(value: object) -> int | None:
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _iso(at: float) -> str:

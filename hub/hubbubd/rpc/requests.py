@@ -101,6 +101,7 @@ def call_spec(spec: call_pb2.CallSpec) -> CallSpec:
         call_id=optional(spec.call_id, "spec.call_id"),
         timeout_s=_seconds(spec.timeout_s, "spec.timeout_s") if spec.HasField("timeout_s") else None,
         max_s=_seconds(spec.max_s, "spec.max_s") if spec.HasField("max_s") else None,
+        as_task=spec.as_task,
     )
 
 

@@ -1,9 +1,10 @@
 """Calls: what frontends send to servers, from the queue to the result."""
 
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import structlog
@@ -14,6 +15,7 @@ from hubbubd.config import ServerConfig
 from hubbubd.core import calls as core
 from hubbubd.core.calls import Call, CallState
 from hubbubd.core.server import QueueCounts
+from hubbubd.core.tasks import created
 from hubbubd.errors import (
     AlreadyExists,
     Category,
@@ -22,23 +24,29 @@ from hubbubd.errors import (
     HubError,
     NotFound,
     PeerError,
+    Unavailable,
     UpstreamError,
 )
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.broadcast import WatchEvent
+from hubbubd.runtime.client_tasks import ClientTasks
 from hubbubd.runtime.filters import CallFilter
 from hubbubd.runtime.lane import Lane, Live
 from hubbubd.runtime.ledger import Change, History, Ledger, Table
 from hubbubd.runtime.rounds import Rounds
+from hubbubd.runtime.task_support import TaskSupport, with_task
 from hubbubd.store import Conflict
-from hubbubd.upstream.ports import Link, ProgressUpdate
+from hubbubd.upstream.ports import Era, Link, ProgressUpdate
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallSpec:
-    """What to call. `params` is a JSON object or empty; times in seconds, None for the server's own."""
+    """What to call. `params` is a JSON object or empty; times in seconds, None for the server's own.
+
+    `as_task` makes it a task at the server; then `timeout_s` is only for its creation.
+    """
 
     server: str
     method: str
@@ -46,6 +54,7 @@ class CallSpec:
     call_id: str | None = None
     timeout_s: float | None = None
     max_s: float | None = None
+    as_task: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +84,24 @@ class Calls:
     """The calls of all servers, under way and ended."""
 
     def __init__(
-        self, ledger: Ledger, table: Table[Call], clock: Clock, tasks: Background, rounds: Rounds, *, history: History
+        self,
+        ledger: Ledger,
+        table: Table[Call],
+        clock: Clock,
+        tasks: Background,
+        rounds: Rounds,
+        client_tasks: ClientTasks,
+        support: TaskSupport,
+        *,
+        history: History,
     ) -> None:
         self._ledger = ledger
         self._table = table
         self._clock = clock
         self._tasks = tasks
         self._rounds = rounds
+        self._client_tasks = client_tasks
+        self._support = support
         self._history = history
         self._lanes: dict[str, Lane] = {}
 
@@ -90,7 +110,12 @@ class Calls:
     def open_lane(self, config: ServerConfig) -> Lane:
         """Makes the request queue of a server."""
         lane = self._lanes[config.name] = Lane(config, self._clock, self._record)
-        lane.ended.update(call.state for call in self._table if call.server == config.name and call.state.ended)
+        own = [call for call in self._table if call.server == config.name]
+        lane.ended.update(call.state for call in own if call.state.ended)
+        for call in own:
+            if not call.state.ended and self._client_tasks.holds(call, config.fingerprint):
+                live = lane.resume(replace(call, detached=True))
+                self._tasks.start_soon(self._run, lane, live, partial(self._client_tasks.resume, lane, live))
         return lane
 
     async def close_lane(self, server: str, fault: Fault) -> None:
@@ -100,15 +125,20 @@ class Calls:
         await lane.wait_idle()
 
     def start_up(self) -> None:
-        """Ends the calls that a stopped hub left unfinished."""
+        """Ends the calls that a stopped hub left unfinished, but for those that are tasks at their servers: they have
+        been taken up with their lanes."""
         fault = Fault(
             code="HUB_RESTARTED",
             category=Category.CONNECTION,
             retryable=True,
             message="the hub was restarted meanwhile",
         )
-        for call in [call for call in self._table if not call.state.ended]:
-            self._record(core.fail(call, fault, self._clock.now()))
+        for call in [call for call in self._table if not call.state.ended and self._live(call) is None]:
+            ended = core.fail(call, fault, self._clock.now())
+            self._record(ended)
+            if (lane := self._lanes.get(call.server)) is not None:
+                lane.ended[ended.state] += 1
+        self._client_tasks.start_up()
 
     # Reading
 
@@ -148,6 +178,8 @@ class Calls:
             live.waiters -= 1
             if not live.waiters and not live.call.detached and not live.ended.is_set():
                 live.stop(cancelled("its caller hung up"))
+        if not live.call.state.ended:
+            raise Unavailable("the hub is shutting down; the call goes on with the next one", reason="SHUTTING_DOWN")
         return live.call
 
     async def start(self, spec: CallSpec, principal: str) -> Call:
@@ -213,6 +245,7 @@ class Calls:
             detached=detached,
             timeout_s=spec.timeout_s or lane.config.call_timeout_s,
             max_s=spec.max_s or max(lane.config.call_max_s, spec.timeout_s or 0.0),
+            as_task=spec.as_task,
             created_at=self._clock.now(),
         )
         known = self._known(call.id) if spec.call_id else None
@@ -232,11 +265,14 @@ class Calls:
         if lane.closed:
             raise _not_connected(call.server, lane.given_up)
         params = payload.loads_object(call.params, "spec.params")
+        refusal = self._support.refusal(lane.link.hello, call, params) if lane.link is not None else None
+        if refusal is not None:
+            raise FailedPrecondition(refusal.message, reason=refusal.code)
         live = lane.enter(call)
         if not call.detached:
             self._record(call)
         # The hub runs the call, not its caller: one who is cancelled leaves nothing half done.
-        self._tasks.start_soon(self._run, lane, live, params)
+        self._tasks.start_soon(self._first_run, lane, live, params)
         return live
 
     async def _admit(self, lane: Lane, live: Live) -> bool:
@@ -254,15 +290,17 @@ class Calls:
         live.admitted.set()
         return live.refusal is None
 
-    async def _run(self, lane: Lane, live: Live, params: dict[str, Any]) -> None:
-        if not await self._admit(lane, live):
-            return
+    async def _first_run(self, lane: Lane, live: Live, params: dict[str, Any]) -> None:
+        if await self._admit(lane, live):
+            await self._run(lane, live, partial(self._exchange, lane, live, params))
+
+    async def _run(self, lane: Lane, live: Live, exchange: Callable[[], Awaitable[dict[str, Any]]]) -> None:
         started = self._clock.now()
         result: dict[str, Any] | None = None
         fault: Fault | None = None
         try:
             with live.scope:
-                result = await self._exchange(lane, live, params)
+                result = await exchange()
         except PeerError as exc:
             fault = _server_error(exc)
         except HubError as exc:
@@ -270,6 +308,10 @@ class Calls:
         except Exception as exc:
             log.exception("a call failed in the hub", call=live.call.id)
             fault = Fault(code="INTERNAL", category=Category.SERVER, message=f"the hub failed: {type(exc).__name__}")
+        if result is None and self._client_tasks.outlives(live):
+            lane.leave(live, live.call)
+            live.ended.set()
+            return
         now = self._clock.now()
         if result is not None:
             await self._end(lane, live, core.complete(live.call, payload.dumps(result), now))
@@ -283,6 +325,8 @@ class Calls:
         sending = params
         while True:
             link = await lane.turn(live)
+            await self._support.check(link.hello, live.call, sending)
+            sending = with_task(link.hello, lane.config, live.call, sending)
             try:
                 result = await self._send(lane, link, live, sending)
             except PeerError:
@@ -297,6 +341,9 @@ class Calls:
                 lane.enter_again(live)
                 continue
             self._rounds.sent(live.call)
+            task = created(live.call.method, sending, result, stateless=link.hello.era is Era.STATELESS)
+            if task is not None:
+                return await self._client_tasks.begin(lane, live, link, task)
             if result.get("resultType") != "input_required":
                 return result
             sending = await self._rounds.ask(lane, live, params, result)
@@ -315,7 +362,7 @@ class Calls:
         lane.leave(live, call)
         self._record(call)
         try:
-            if call.detached or call.rounds:
+            if call.detached or call.rounds or call.task_id:
                 # Durable before the answer; if the store fails now, the record follows when it recovers.
                 with suppress(HubError):
                     await self._ledger.commit([Change(self._table, call.id, call)])

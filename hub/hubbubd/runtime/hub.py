@@ -20,6 +20,7 @@ from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import Calls
 from hubbubd.runtime.catalog import Catalog
+from hubbubd.runtime.client_tasks import ClientTasks
 from hubbubd.runtime.events import EventFeed
 from hubbubd.runtime.inbound import PlainRequests
 from hubbubd.runtime.inbox import Inbox
@@ -27,6 +28,7 @@ from hubbubd.runtime.ledger import History, Ledger, Table
 from hubbubd.runtime.rounds import Rounds
 from hubbubd.runtime.servers import Rooms, Servers
 from hubbubd.runtime.subscriptions import Subscriptions
+from hubbubd.runtime.task_support import TaskSupport
 from hubbubd.runtime.tasks import Tasks
 from hubbubd.store import Store, StoreUnavailable
 from hubbubd.upstream.ports import Connector
@@ -138,10 +140,20 @@ class Hub:
         inbox.register(Origin.PLAIN, PlainRequests())
         call_history = History(settings.call_history_count, settings.call_history_age_s)
         rounds = Rounds(inbox, tables.calls, clock)
-        calls = Calls(ledger, tables.calls, clock, background, rounds, history=call_history)
-        per_server = settings.receiver_tasks_per_server
-        tasks = Tasks(ledger, tables.tasks, inbox, clock, alarms, notify, max_per_server=per_server)
         catalog = Catalog(ledger, tables.lists, tables.entries, clock, background)
+        client_tasks = ClientTasks(ledger, tables.tasks, tables.calls, inbox, clock)
+        support = TaskSupport(catalog)
+        calls = Calls(ledger, tables.calls, clock, background, rounds, client_tasks, support, history=call_history)
+        tasks = Tasks(
+            ledger,
+            tables.tasks,
+            inbox,
+            clock,
+            alarms,
+            notify,
+            client_tasks.cancel,
+            max_per_server=settings.receiver_tasks_per_server,
+        )
         rooms = Rooms(
             ledger=ledger,
             clock=clock,
@@ -152,6 +164,7 @@ class Hub:
             calls=calls,
             calls_table=tables.calls,
             tasks=tasks,
+            client_tasks=client_tasks,
             events=EventFeed(clock, ledger.door),
             subscriptions=Subscriptions(calls, clock, background, ledger.door),
             catalog=catalog,
@@ -176,7 +189,6 @@ class Hub:
 
     async def _start(self, configured: Mapping[str, ServerConfig], background: Background) -> None:
         """Goes on from what the store remembers."""
-        self.calls.start_up()
         self.tasks.start()
         self.inbox.start()
         await self.inbox.abandon_all(
@@ -185,6 +197,7 @@ class Hub:
         background.start_soon(self._ledger.run)
         background.start_soon(self._keep_history_short)
         await self.servers.start(configured)
+        self.calls.start_up()
 
     async def _keep_history_short(self) -> None:
         while True:

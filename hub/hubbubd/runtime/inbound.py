@@ -15,6 +15,7 @@ from hubbubd.core.tasks import RELATED_TASK
 from hubbubd.errors import HubError, NotFound
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.catalog import ServerCatalog
+from hubbubd.runtime.client_tasks import ClientTasks
 from hubbubd.runtime.events import EventFeed
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.lane import Lane, Live
@@ -47,6 +48,7 @@ class ServerInbound:
         lane: Lane,
         inbox: Inbox,
         tasks: Tasks,
+        client_tasks: ClientTasks,
         receiver: ReceiverTasks,
         clock: Clock,
         background: Background,
@@ -59,6 +61,7 @@ class ServerInbound:
         self._lane = lane
         self._inbox = inbox
         self._tasks = tasks
+        self._client_tasks = client_tasks
         self._receiver = receiver
         self._clock = clock
         self._background = background
@@ -76,13 +79,27 @@ class ServerInbound:
             raise ReplyError(METHOD_NOT_FOUND, "Method not found")
         if kind is RequestKind.ROOTS and (roots := self._lane.config.roots) != "ask":
             return Reply(result={"roots": list(roots)})
-        live, source = self._lane.cause(request.call_id)
+        related = _related_task(request.params)
+        known = self._client_tasks.known(self._config.name, related) if related else None
+        live, source = (known[0], CauseSource.WIRE) if known else self._lane.cause(request.call_id)
         try:
-            if self._config.receiver_tasks and kind is not RequestKind.ROOTS and "task" in request.params:
-                return await self._as_task(request, kind, live, source)
-            return await self._plain(request, kind, live, source)
+            reply = await self._ask(request, kind, live, source, known[1] if known else related)
         except HubError as exc:
             raise ReplyError(INTERNAL_ERROR, exc.message) from exc
+        return _echoing(reply, related) if related else reply
+
+    async def _ask(
+        self,
+        request: InboundRequest,
+        kind: RequestKind,
+        live: Live | None,
+        source: CauseSource | None,
+        task_id: str | None,
+    ) -> Reply:
+        pending = self._pending(request, kind, live, source, task_id)
+        if self._config.receiver_tasks and kind is not RequestKind.ROOTS and "task" in request.params:
+            return await self._as_task(request, pending, live)
+        return await self._plain(request, pending, live)
 
     def on_notification(self, method: str, params: dict[str, Any], call_id: str | None) -> None:
         """Shows it to those who watch events, and log lines of a known call to those who watch that.
@@ -95,6 +112,8 @@ class ServerInbound:
             if live is not None:
                 call_id = live.call.id
                 self._on_log(call_id, params)
+        elif method in ("notifications/tasks/status", "notifications/tasks"):
+            self._client_tasks.hasten(self._config.name, str(params.get("taskId")))
         elif method == "notifications/resources/updated":
             self._subscriptions.notice(self._config.name, params)
         self._events.tell(self._config.name, method, params, call_id)
@@ -103,14 +122,11 @@ class ServerInbound:
         """Shows it to those who watch events and logs."""
         self._events.stderr(self._config.name, line)
 
-    async def _plain(
-        self, request: InboundRequest, kind: RequestKind, live: Live | None, source: CauseSource | None
-    ) -> Reply:
+    async def _plain(self, request: InboundRequest, pending: PendingRequest, live: Live | None) -> Reply:
         self._inbox.require_room(self._config.name)  # before the call that caused it is parked
-        pending = self._pending(request, kind, Origin.PLAIN, live, source)
         with self._lane.asked(live, pending.id):
             try:
-                await self._inbox.open([pending])
+                await self._client_tasks.open(pending)
                 settled = await self._inbox.wait(pending.id)
             except BaseException:
                 gone = "the server withdrew it" if request.withdrawn() else "the connection to the server was lost"
@@ -132,13 +148,11 @@ class ServerInbound:
             raise ReplyError(answer["error"]["code"], answer["error"]["message"], sent=sent)
         return Reply(result=answer, sent=sent)
 
-    async def _as_task(
-        self, request: InboundRequest, kind: RequestKind, live: Live | None, source: CauseSource | None
-    ) -> Reply:
-        pending = self._pending(request, kind, Origin.TASK, live, source)
+    async def _as_task(self, request: InboundRequest, pending: PendingRequest, live: Live | None) -> Reply:
         task = self._receiver.new(request.method, request.params["task"], pending.call_id, pending.id)
         # Nobody else ends the task, so its question must end with it.
-        pending = replace(pending, task_id=task.id, deadline=core_tasks.expires_at(task))
+        deadline = core_tasks.expires_at(task)
+        pending = replace(pending, origin=Origin.TASK, task_id=task.id, deadline=deadline)
         await self._tasks.add(task, pending)
         self._background.start_soon(self._park_until_settled, live, pending.id)
         return Reply(result={"task": core_tasks.on_the_wire(task)})
@@ -148,21 +162,26 @@ class ServerInbound:
             await self._inbox.wait(pending_id)
 
     def _pending(
-        self, request: InboundRequest, kind: RequestKind, origin: Origin, live: Live | None, source: CauseSource | None
+        self,
+        request: InboundRequest,
+        kind: RequestKind,
+        live: Live | None,
+        source: CauseSource | None,
+        task_id: str | None,
     ) -> PendingRequest:
         now = self._clock.now()
         return PendingRequest(
             id=f"req_{secrets.token_hex(8)}",
             server=self._config.name,
             kind=kind,
-            origin=origin,
+            origin=Origin.PLAIN,
             request=payload.dumps(request.params),
             created_at=now,
             deadline=now + self._config.answer_timeout_s if self._config.auto_reject_on_timeout else None,
             call_id=live.call.id if live else None,
             cause_source=source,
             principal=live.call.principal if live else None,
-            task_id=_related_task(request.params),
+            task_id=task_id,
         )
 
 
@@ -172,3 +191,9 @@ def _related_task(params: Mapping[str, Any]) -> str | None:
     for key in ("_meta", RELATED_TASK, "taskId"):
         step = cast("Mapping[str, Any]", step).get(key) if isinstance(step, Mapping) else None
     return step if isinstance(step, str) else None
+
+
+def _echoing(reply: Reply, task_id: str) -> Reply:
+    """What answers a request of a task says so too (2025-11-25, tasks, related task metadata)."""
+    meta = {**reply.result.get("_meta", {}), RELATED_TASK: {"taskId": task_id}}
+    return replace(reply, result={**reply.result, "_meta": meta})

@@ -22,6 +22,10 @@ PENDING_IDS = 1000
 """How many of the requests that a call has caused its record names: the last ones."""
 
 
+MAX_ASIDE = 1000
+"""How many calls of a server may go on as tasks without a slot in its queue."""
+
+
 @dataclass(slots=True, eq=False)
 class Live:
     """A call under way, once `admitted` without a `refusal`.
@@ -63,6 +67,7 @@ class Lane:
         self._clock = clock
         self._record = record
         self._queue = CallQueue(config.max_in_flight, config.max_queued)
+        self._attached = anyio.Event()
 
     def counts(self) -> QueueCounts:
         """How many calls are in each state."""
@@ -91,6 +96,27 @@ class Lane:
         self.time(live)
         self._next_turns()
         return live
+
+    def resume(self, call: Call) -> Live:
+        """Takes up a call that had become a task before the hub was restarted."""
+        live = Live(call, CallClock(call.timeout_s, call.max_s, self._clock.now()))
+        live.admitted.set()
+        self.lives[call.id] = live
+        if call.state is CallState.WAITING_INPUT:
+            self.to(live, core.move(call, CallState.IN_PROGRESS, self._clock.now()))
+        self.set_aside(live)
+        return live
+
+    def set_aside(self, live: Live) -> None:
+        """The call has become a task at the server: it keeps no slot, and only its time in all counts.
+
+        Beyond MAX_ASIDE the calls keep their slots, so that they do not become more and more.
+        """
+        if len(self._queue.aside) < MAX_ASIDE:
+            self._queue.set_aside(live.call.id)
+        live.clock.without_timeout(self._clock.now())
+        self.time(live)
+        self._next_turns()
 
     def enter_again(self, live: Live) -> None:
         """Queues a call that must be sent once more, at the head."""
@@ -123,11 +149,20 @@ class Lane:
     def attach(self, link: Link | None) -> None:
         """The connection is up with this link, or down with None; calls get their turns while it is up."""
         self.link = link
+        if link is not None:
+            self._attached.set()
+            self._attached = anyio.Event()
         if link is None:
             for live in reversed(self.lives.values()):
                 if live.turn.is_set() and live.call.state is CallState.QUEUED:  # it has a turn and is not sent yet
                     self._put_first(live)
         self._next_turns()
+
+    async def connected(self) -> Link:
+        """The link, as soon as there is one."""
+        while self.link is None:
+            await self._attached.wait()
+        return self.link
 
     def _next_turns(self) -> None:
         while self.link is not None and (call_id := self._queue.next()) is not None:
@@ -154,7 +189,8 @@ class Lane:
         if wire_call_id is not None:
             live = self.lives.get(wire_call_id)
             return live, CauseSource.WIRE if live else None
-        sent = self._queue.sent
+        # What belongs to a task says so, therefore the call on the wire comes first.
+        sent = self._queue.sent or self._queue.aside
         if len(sent) != 1:
             return None, None
         return self.lives[next(iter(sent))], CauseSource.INFERRED
@@ -165,14 +201,16 @@ class Lane:
 
         When the cause is unknown it may be any call that the server knows of: none of them keeps a slot or loses time.
         """
-        lives = [live] if live is not None else [self.lives[call_id] for call_id in self._queue.sent]
+        known = self._queue.sent | self._queue.aside
+        lives = [live] if live is not None else [self.lives[call_id] for call_id in known]
         try:
             with self._paused(lives) if live is None else self.parked(live, pending_id):
                 yield
         finally:
             for each in lives:
-                if each.questions == 0 and each.call.id in self._queue.parked:
-                    self._queue.unpark(each.call.id)
+                if each.questions == 0 and each.call.id in self._queue.parked | self._queue.aside:
+                    if each.call.id in self._queue.parked:
+                        self._queue.unpark(each.call.id)
                     if each.call.state is CallState.WAITING_INPUT:
                         self.to(each, core.move(each.call, CallState.IN_PROGRESS, self._clock.now()))
 

@@ -62,7 +62,7 @@ class Rounds:
         """
         rounds = live.call.rounds or core.Rounds()
         if rounds.count >= MAX_ROUNDS:
-            raise _fault("TOO_MANY_ROUNDS", f"{lane.config.name} asked for input more than {MAX_ROUNDS} times")
+            raise input_fault("TOO_MANY_ROUNDS", f"{lane.config.name} asked for input more than {MAX_ROUNDS} times")
         state = result.get("requestState")
         rounds = core.Rounds(count=rounds.count + 1, state=state if isinstance(state, str) else None)
         asked = result.get("inputRequests")
@@ -71,7 +71,7 @@ class Rounds:
             await anyio.sleep(min(STATE_ONLY_FIRST_S * 2 ** (rounds.count - 1), STATE_ONLY_MOST_S))
             answers: dict[str, Any] = {}
         else:
-            answers = await self._ask_all(lane, live, rounds, _questions(asked))
+            answers = await self._ask_all(lane, live, rounds, questions_of(asked))
         lane.enter_again(live)
         again = {**params}
         if answers:
@@ -93,7 +93,7 @@ class Rounds:
     async def _ask_all(self, lane: Lane, live: Live, rounds: core.Rounds, questions: Questions) -> dict[str, Any]:
         """The answers by key; roots that the operator configured need no person."""
         known = {
-            key: {"roots": list(lane.config.roots)} for key, (kind, _) in questions.items() if _configured(lane, kind)
+            key: {"roots": list(lane.config.roots)} for key, (kind, _) in questions.items() if configured(lane, kind)
         }
         asked = {key: self._request(lane, live, *question) for key, question in questions.items() if key not in known}
         rounds = replace(rounds, questions=tuple((key, request.id) for key, request in asked.items()))
@@ -112,28 +112,36 @@ class Rounds:
                 if request.state is RequestState.OPEN:
                     continue
                 if request.answer is None or request.answer.refused:
-                    raise _fault("INPUT_REFUSED", f"{request.kind} was refused, so the call was not sent again")
+                    raise input_fault("INPUT_REFUSED", f"{request.kind} was refused, so the call was not sent again")
                 answers[request.id] = payload.loads(request.answer.payload)
         return answers
 
     def _request(self, lane: Lane, live: Live, kind: RequestKind, params: dict[str, Any]) -> PendingRequest:
-        now = self._clock.now()
-        config = lane.config
-        return PendingRequest(
-            id=f"req_{secrets.token_hex(8)}",
-            server=config.name,
-            kind=kind,
-            origin=Origin.ROUNDS,
-            request=payload.dumps(params),
-            created_at=now,
-            deadline=now + config.answer_timeout_s if config.auto_reject_on_timeout else None,
-            call_id=live.call.id,
-            cause_source=CauseSource.WIRE,
-            principal=live.call.principal,
-        )
+        return asked_by(lane, live.call, Origin.ROUNDS, kind, params, self._clock.now())
 
 
-def _configured(lane: Lane, kind: RequestKind) -> bool:
+def asked_by(
+    lane: Lane, call: Call, origin: Origin, kind: RequestKind, params: dict[str, Any], now: float
+) -> PendingRequest:
+    """A pending request for a question that came in a result of the call itself."""
+    config = lane.config
+    return PendingRequest(
+        id=f"req_{secrets.token_hex(8)}",
+        server=config.name,
+        kind=kind,
+        origin=origin,
+        request=payload.dumps(params),
+        created_at=now,
+        deadline=now + config.answer_timeout_s if config.auto_reject_on_timeout else None,
+        call_id=call.id,
+        cause_source=CauseSource.WIRE,
+        principal=call.principal,
+        task_id=call.task_id,
+    )
+
+
+def configured(lane: Lane, kind: RequestKind) -> bool:
+    """Whether the operator has answered this once for all."""
     return kind is RequestKind.ROOTS and lane.config.roots != "ask"
 
 
@@ -141,16 +149,17 @@ def _asked(call: Call) -> tuple[str, ...]:
     return tuple(request_id for _, request_id in call.rounds.questions) if call.rounds else ()
 
 
-def _questions(asked: object) -> Questions:
+def questions_of(asked: object) -> Questions:
+    """The questions in an inputRequests object. Raises UpstreamError (INVALID_RESPONSE)."""
     if not isinstance(asked, Mapping):
-        raise _fault("INVALID_RESPONSE", "inputRequests is not an object")
+        raise input_fault("INVALID_RESPONSE", "inputRequests is not an object")
     questions: dict[str, tuple[RequestKind, dict[str, Any]]] = {}
     for key, request in cast("Mapping[str, Any]", asked).items():
         fields = _object(request)
         inner = _object(fields.get("params"))
         kind = kind_of(fields.get("method"), inner)
         if kind is None:
-            raise _fault("INVALID_RESPONSE", f"inputRequests.{key} is not a request that a client answers")
+            raise input_fault("INVALID_RESPONSE", f"inputRequests.{key} is not a request that a client answers")
         questions[key] = (kind, inner)
     return questions
 
@@ -159,6 +168,7 @@ def _object(value: object) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def _fault(code: str, message: str) -> UpstreamError:
+def input_fault(code: str, message: str) -> UpstreamError:
+    """Why a call cannot go on although, or because, its server asks."""
     category = Category.SERVER if code == "INPUT_REFUSED" else Category.PROTOCOL
     return UpstreamError(Fault(code=code, category=category, message=message))

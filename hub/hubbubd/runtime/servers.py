@@ -21,6 +21,7 @@ from hubbubd.runtime.background import Background
 from hubbubd.runtime.broadcast import WatchEvent
 from hubbubd.runtime.calls import Calls, cancelled
 from hubbubd.runtime.catalog import Catalog, ServerCatalog
+from hubbubd.runtime.client_tasks import ClientTasks
 from hubbubd.runtime.connection import ConnectionShell
 from hubbubd.runtime.events import EventFeed
 from hubbubd.runtime.filters import ServerFilter
@@ -70,6 +71,7 @@ class Rooms:
     calls: Calls
     calls_table: Table[Call]
     tasks: Tasks
+    client_tasks: ClientTasks
     events: EventFeed
     subscriptions: Subscriptions
     catalog: Catalog
@@ -263,6 +265,7 @@ class Servers:
             lane,
             rooms.inbox,
             rooms.tasks,
+            rooms.client_tasks,
             receiver,
             rooms.clock,
             rooms.background,

@@ -5,7 +5,7 @@ the next one. Its question stands in the inbox like any other; the answer and th
 """
 
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
@@ -50,10 +50,12 @@ class Tasks:
         clock: Clock,
         alarms: Alarms,
         notify: Notify,
+        cancel_client: Callable[[str], Awaitable[Task]],
         *,
         max_per_server: int,
     ) -> None:
         self.max_per_server = max_per_server
+        self._cancel_client = cancel_client
         self._ledger = ledger
         self._table = table
         self._inbox = inbox
@@ -95,6 +97,8 @@ class Tasks:
         match task.status:
             case TaskStatus.COMPLETED:
                 return task.result or b"{}"
+            case TaskStatus.FAILED if task.result is not None:
+                return task.result  # of a tool that says that it has failed
             case TaskStatus.FAILED:
                 raise FailedPrecondition(
                     task.status_message or "the task failed",
@@ -113,7 +117,12 @@ class Tasks:
         await self._inbox.open([request], [self._table.change(task.id, task)])
 
     async def cancel(self, task_id: str, message: str = "cancelled on request") -> Task:
-        """Cancels a task that has not ended; its question leaves the inbox. Raises NotFound, FailedPrecondition."""
+        """Cancels a task that has not ended; its question leaves the inbox. Raises NotFound, FailedPrecondition.
+
+        A client task is its server's to cancel, so it may be that it goes on for a while.
+        """
+        if self.get(task_id).role is TaskRole.CLIENT:
+            return await self._cancel_client(task_id)
 
         def plan() -> tuple[Task, Sequence[Change[Any]]]:
             task = self.get(task_id)
@@ -171,7 +180,7 @@ class Tasks:
         # A task whose question is open ends by that question's deadline; forgetting it comes after.
         at = core.expires_at(task)
         grace = core.GRACE_S if not task.status.ended else 0.0
-        if at is not None:
+        if at is not None and task.role is TaskRole.RECEIVER:  # the others live as long as their calls
             self._alarms.set(task.id, at + grace, lambda: self._forget(task.id))
 
     async def _forget(self, task_id: str) -> None:

@@ -49,6 +49,14 @@ PROBE_LIMIT_S: Final = 5.0
 
 CLIENT_INFO: Final = {"name": "hubbub", "title": "Hubbub", "version": __version__}
 
+TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
+
+_NAMED_BY: Final = {
+    **NAME_BEARING_METHODS,
+    **dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId"),
+}
+"""Which param is repeated in Mcp-Name, the tasks extension's included (SEP-2663, routing headers)."""
+
 Stamped = tuple[dict[str, Any] | None, dict[str, str]]
 """The params to send, and the headers that go with them over HTTP."""
 
@@ -110,7 +118,7 @@ class StatelessRevision:
             CLIENT_CAPABILITIES_META_KEY: self.capabilities,
         }
         headers = {MCP_PROTOCOL_VERSION_HEADER: self.version, MCP_METHOD_HEADER: method}
-        name = given.get(NAME_BEARING_METHODS.get(method, ""))
+        name = given.get(_NAMED_BY.get(method, ""))
         if isinstance(name, str):
             headers[MCP_NAME_HEADER] = encode_header_value(name)
             if method == "tools/call" and (mapped := self.tool_headers.get(name)):
@@ -137,6 +145,8 @@ def capabilities(config: ServerConfig, version: str) -> dict[str, Any]:
         asks["sampling"] = {"createMessage": {}}
     if config.receiver_tasks and asks and version == LATEST_HANDSHAKE_VERSION:
         declared["tasks"] = {"list": {}, "cancel": {}, "requests": asks}
+    if version == LATEST_MODERN_VERSION:
+        declared["extensions"] = {TASKS_EXTENSION: {}}
     return declared
 
 

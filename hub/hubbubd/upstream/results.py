@@ -2,7 +2,7 @@
 
 import logging
 from functools import cache
-from typing import Any, Final, cast
+from typing import Annotated, Any, Final, Literal, cast
 
 from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
 from mcp_types import (
@@ -13,7 +13,8 @@ from mcp_types import (
     ListTasksResult,
 )
 from mcp_types import methods as tables
-from pydantic import TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic.alias_generators import to_camel
 
 from hubbubd.upstream.era import Revision, StatelessRevision
 
@@ -25,6 +26,56 @@ _TASK_RESULTS: Final[dict[str, Any]] = {
 }
 """Of 2025-11-25, which the SDK's own tables leave out."""
 
+TASKS_REVISION: Final = "2025-11-25"
+
+
+class _Task(BaseModel):
+    """What a task of the extension always has (SEP-2663, Task)."""
+
+    model_config = ConfigDict(alias_generator=to_camel)
+
+    task_id: Annotated[str, Field(min_length=1)]
+    status_message: str | None = None
+    ttl_ms: Annotated[int, Field(ge=0)] | None = None
+    poll_interval_ms: Annotated[int, Field(ge=0)] | None = None
+
+
+class _CreatedTask(_Task):
+    status: Literal["working", "input_required", "completed", "failed", "cancelled"]
+
+
+class _OpenTask(_Task):
+    status: Literal["working", "cancelled"]
+
+
+class _AskingTask(_Task):
+    status: Literal["input_required"]
+    input_requests: dict[str, dict[str, Any]]
+
+
+class _CompletedTask(_Task):
+    status: Literal["completed"]
+    result: dict[str, Any]
+
+
+class _FailedTask(_Task):
+    status: Literal["failed"]
+    error: "_TaskError"
+
+
+class _TaskError(BaseModel):
+    code: int
+    message: str
+
+
+_CREATED: Final[TypeAdapter[Any]] = TypeAdapter(_CreatedTask)
+_EXTENSION_RESULTS: Final[dict[str, TypeAdapter[Any]]] = {
+    "tasks/get": TypeAdapter(
+        Annotated[_OpenTask | _AskingTask | _CompletedTask | _FailedTask, Field(discriminator="status")]
+    ),
+}
+"""Of the tasks extension of 2026-07-28, which the SDK does not have."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -33,10 +84,16 @@ def check_result(revision: Revision, method: str, params: dict[str, Any] | None,
 
     Raises pydantic.ValidationError.
     """
-    adapter = _adapter(revision.version, method, bool(params and params.get("task")))
+    adapter = _adapter(revision.version, method, bool(params and "task" in params))
+    if isinstance(revision, StatelessRevision):
+        if method == "tools/call" and result.get("resultType") == "task":
+            adapter = _CREATED
+        adapter = adapter or _EXTENSION_RESULTS.get(method)
     if adapter is None:
         return
     revision.complete(result)
+    if revision.version == TASKS_REVISION:
+        _fill_in_ttl(result)
     adapter.validate_python(result, by_name=False)
 
 
@@ -55,10 +112,18 @@ def absorb_tools(revision: StatelessRevision, listing: dict[str, Any]) -> None:
     listing["tools"] = kept
 
 
+def _fill_in_ttl(result: dict[str, Any]) -> None:
+    """Servers of the SDK's first generation leave out a `ttl` that is null."""
+    listed = result.get("tasks")
+    for task in (result, result.get("task"), *(cast("list[Any]", listed) if isinstance(listed, list) else ())):
+        if isinstance(task, dict) and "taskId" in task:
+            cast("dict[str, Any]", task).setdefault("ttl", None)
+
+
 @cache
 def _adapter(version: str, method: str, as_task: bool) -> TypeAdapter[Any] | None:
     shape: Any = tables.SERVER_RESULTS.get((method, version))
-    if version == "2025-11-25":
+    if version == TASKS_REVISION:
         shape = shape or _TASK_RESULTS.get(method)
         if as_task and shape is not None:
             shape = CreateTaskResult | shape  # the server may as well answer at once

@@ -161,6 +161,7 @@ class CallSpec(_message.Message):
     CALL_ID_FIELD_NUMBER: _builtins.int
     TIMEOUT_S_FIELD_NUMBER: _builtins.int
     MAX_S_FIELD_NUMBER: _builtins.int
+    AS_TASK_FIELD_NUMBER: _builtins.int
     server: _builtins.str
     """To which server."""
     method: _builtins.str
@@ -173,6 +174,10 @@ class CallSpec(_message.Message):
     """Overrides the server's call_timeout_s."""
     max_s: _builtins.float
     """Overrides the server's call_max_s."""
+    as_task: _builtins.bool
+    """Has the server carry it out as a task, for tools/call. To 2025-11-25 the server makes it one; from
+    2026-07-28 on that is for the server to decide, with or without this.
+    """
     def __init__(
         self,
         *,
@@ -182,10 +187,11 @@ class CallSpec(_message.Message):
         call_id: _builtins.str = ...,
         timeout_s: _builtins.float | None = ...,
         max_s: _builtins.float | None = ...,
+        as_task: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_s", b"_max_s", "_timeout_s", b"_timeout_s", "max_s", b"max_s", "timeout_s", b"timeout_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_s", b"_max_s", "_timeout_s", b"_timeout_s", "call_id", b"call_id", "max_s", b"max_s", "method", b"method", "params", b"params", "server", b"server", "timeout_s", b"timeout_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_s", b"_max_s", "_timeout_s", b"_timeout_s", "as_task", b"as_task", "call_id", b"call_id", "max_s", b"max_s", "method", b"method", "params", b"params", "server", b"server", "timeout_s", b"timeout_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_s: _TypeAlias = _typing.Literal["max_s"]  # noqa: Y015
     _WhichOneofArgType__max_s: _TypeAlias = _typing.Literal["_max_s", b"_max_s"]  # noqa: Y015

@@ -84,7 +84,8 @@ class CallServiceServicer:
     def CallMethod(self, request, context):
         """Sends a request to a server and waits for its end. A caller that hangs up aborts the call, unless it
         is detached. NOT_FOUND; INVALID_ARGUMENT; ALREADY_EXISTS (CALL_ID_REUSED) when `call_id` names
-        another request; FAILED_PRECONDITION (SERVER_NOT_CONNECTED); RESOURCE_EXHAUSTED (QUEUE_FULL);
+        another request; FAILED_PRECONDITION (SERVER_NOT_CONNECTED; TASK_REQUIRED for a tool that its server
+        carries out only as a task, TASK_NOT_SUPPORTED for the opposite); RESOURCE_EXHAUSTED (QUEUE_FULL);
         else the call's own fault, with `call_id` in the metadata: UNAVAILABLE (connection, transport),
         DEADLINE_EXCEEDED, CANCELLED, FAILED_PRECONDITION (the server broke the protocol, or refused the hub's
         credential: AUTHENTICATION_FAILED), or UNKNOWN (SERVER_ERROR) with the JSON-RPC error in the metadata.

@@ -100,7 +100,7 @@ class Task(_message.Message):
     CALL_ID_FIELD_NUMBER: _builtins.int
     PENDING_IDS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """The MCP task id."""
+    """The MCP task id; for a task that a server holds another one where that is taken or is no name."""
     server: _builtins.str
     """Which server."""
     role: Global___TaskRole.ValueType

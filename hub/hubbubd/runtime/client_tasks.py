@@ -1,0 +1,433 @@
+"""Client tasks: calls that a server carries out as tasks, followed to their end.
+
+The record is durable before anything follows from it, so a task is found again over the next connection and by the
+next hub. 2025-11-25: asked for its status, and for its result as soon as that is there or the server needs input,
+which it then asks for on the wire. 2026-07-28 (tasks extension, SEP-2663): status, questions and result all come from
+tasks/get, the answers go back by tasks/update. Notifications only hasten the next poll.
+"""
+
+import secrets
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import anyio
+import structlog
+from anyio.abc import TaskGroup
+
+from hubbubd import payload
+from hubbubd.clock import Clock
+from hubbubd.core import tasks as core
+from hubbubd.core.calls import Call
+from hubbubd.core.inbox import Delivery, Origin, PendingRequest, RequestState
+from hubbubd.core.tasks import Task, TaskRole, TaskStatus
+from hubbubd.errors import Category, FailedPrecondition, Fault, HubError, NotFound, PeerError, UpstreamError
+from hubbubd.runtime.inbox import Inbox
+from hubbubd.runtime.lane import Lane, Live
+from hubbubd.runtime.ledger import Change, Ledger, Table
+from hubbubd.runtime.rounds import asked_by, configured, input_fault, questions_of
+from hubbubd.store import Conflict
+from hubbubd.upstream.ports import Era, Link
+
+INVALID_PARAMS = -32602
+METHOD_NOT_FOUND = -32601
+
+TELL_S = 5.0
+"""How long the end of a call waits for its server to take a cancellation or an answer on its way."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class _Followed:
+    """A task whose call is under way. `failure` is why the hub gives it up before its server has ended it."""
+
+    task_id: str
+    remote_id: str
+    lane: Lane
+    live: Live
+    stateless: bool
+    group: TaskGroup = field(default_factory=anyio.create_task_group)
+    wake: anyio.Event = field(default_factory=anyio.Event)
+    done: anyio.Event = field(default_factory=anyio.Event)
+    fetching: bool = False
+    failure: UpstreamError | None = None
+
+    async def request(self, link: Link, method: str, **params: Any) -> dict[str, Any]:
+        """Sends a request about the task; what the server asks meanwhile belongs to its call. Raises as Link."""
+        call_id = self.live.call.id
+        with anyio.move_on_after(self.lane.config.call_timeout_s if method != "tasks/result" else None):
+            return await link.request(method, {"taskId": self.remote_id, **params}, call_id=call_id)
+        raise UpstreamError(
+            Fault(
+                code="CALL_TIMEOUT",
+                category=Category.TIMEOUT,
+                message=f"{self.lane.config.name} did not answer {method} in time",
+                retryable=True,
+            )
+        )
+
+    async def pause(self, seconds: float) -> None:
+        """Waits for the next poll, or until something makes it worth while earlier."""
+        await anyio.sleep(min(seconds, core.SHORTEST_POLL_S))
+        with anyio.move_on_after(seconds - core.SHORTEST_POLL_S):
+            await self.wake.wait()
+        self.wake = anyio.Event()
+
+
+class ClientTasks:
+    """The client tasks of all servers. Settles the requests of origin `task_input`."""
+
+    def __init__(self, ledger: Ledger, table: Table[Task], calls: Table[Call], inbox: Inbox, clock: Clock) -> None:
+        self._ledger = ledger
+        self._table = table
+        self._calls = calls
+        self._inbox = inbox
+        self._clock = clock
+        self._followed: dict[tuple[str, str], _Followed] = {}
+        inbox.register(Origin.TASK_INPUT, self)
+        calls.follow(self._follow_call)
+
+    def plan(self, request: PendingRequest) -> Sequence[Change[Any]]:
+        """An answer changes nothing else: the server goes on when it has it."""
+        return ()
+
+    def settled(self, request: PendingRequest) -> None:
+        """Whoever waits for it has been woken by the inbox."""
+
+    def start_up(self) -> None:
+        """Ends the tasks that no call waits for any more."""
+        for task in [task for task in self._table if task.role is TaskRole.CLIENT and not task.status.ended]:
+            call = self._calls.record(task.call_id or "")
+            if call is None or call.state.ended:
+                self._put(core.move(task, TaskStatus.CANCELLED, self._clock.now(), "its call has ended"))
+
+    # Following
+
+    async def begin(self, lane: Lane, live: Live, link: Link, wire: Mapping[str, Any]) -> dict[str, Any]:
+        """Follows the task that a call has become; returns the call's result.
+
+        Raises PeerError (the task failed) and UpstreamError: TASK_CANCELLED, TASK_LOST, INPUT_REFUSED.
+        """
+        followed = _Followed("", wire["taskId"], lane, live, link.hello.era is Era.STATELESS)
+        async with self._held(followed):
+            task, call = await self._ledger.transact(lambda: self._new(followed, wire))
+            followed.task_id, live.call = task.id, call
+            lane.set_aside(live)
+            return await self._follow(followed)
+
+    def holds(self, call: Call, fingerprint: str) -> bool:
+        """Whether an unfinished call of a hub that has gone can be taken up: it had become a task of this server."""
+        task = self._table.record(call.task_id or "")
+        return task is not None and task.role is TaskRole.CLIENT and task.fingerprint == fingerprint
+
+    async def resume(self, lane: Lane, live: Live) -> dict[str, Any]:
+        """Follows the task of a call that an earlier hub made. As `begin`."""
+        task = self._table.get(live.call.task_id or "")
+        if task.status.ended:
+            return _outcome(task)
+        link = await lane.connected()
+        followed = _Followed(task.id, task.remote_id or "", lane, live, link.hello.era is Era.STATELESS)
+        async with self._held(followed):
+            return await self._follow(followed)
+
+    def _new(self, followed: _Followed, wire: Mapping[str, Any]) -> tuple[tuple[Task, Call], list[Change[Any]]]:
+        config, now = followed.lane.config, self._clock.now()
+        name = core.name_for(followed.remote_id)
+        if name is None or self._table.record(name) is not None:
+            name = f"task_{secrets.token_hex(8)}"
+        task = Task(
+            id=name,
+            remote_id=followed.remote_id,
+            server=config.name,
+            fingerprint=config.fingerprint,
+            role=TaskRole.CLIENT,
+            method=followed.live.call.method,
+            created_at=now,
+            last_updated_at=now,
+            ttl_ms=None,
+            call_id=followed.live.call.id,
+        )
+        task, call = core.observed(task, wire, now), replace(followed.live.call, task_id=name)
+        return (task, call), [self._table.change(name, task), Change(self._calls, call.id, call)]
+
+    @asynccontextmanager
+    async def _held(self, followed: _Followed) -> AsyncGenerator[None]:
+        """Leaving it with an error means that nobody waits for the task any more: the server is told."""
+        key = followed.lane.config.name, followed.remote_id
+        self._followed[key] = followed
+        live = followed.live
+        try:
+            yield
+        except BaseException as exc:
+            hub_ends = not isinstance(exc, Exception) and not live.scope.cancel_called
+            if not hub_ends and not self.outlives(live):
+                with anyio.CancelScope(shield=True):
+                    await self._give_up(followed)
+            raise
+        finally:
+            del self._followed[key]
+            followed.done.set()
+
+    def outlives(self, live: Live) -> bool:
+        """Whether the task of a call goes on while the hub is away."""
+        stopped = live.verdict is not None and live.verdict.code == "SHUTTING_DOWN"
+        task = self._table.record(live.call.task_id or "")
+        return stopped and live.call.detached and task is not None and not task.status.ended
+
+    async def _give_up(self, followed: _Followed) -> None:
+        task = self._table.record(followed.task_id)
+        if task is not None and task.status.ended:
+            return
+        link = followed.lane.link
+        if link is not None:
+            with suppress(PeerError, HubError), anyio.move_on_after(TELL_S):
+                await followed.request(link, "tasks/cancel")
+        if task is not None:
+            verdict = followed.live.verdict or (followed.failure.fault if followed.failure else None)
+            why = verdict.message if verdict else "its call ran out of time"
+            self._put(core.move(self._table.get(task.id), TaskStatus.CANCELLED, self._clock.now(), why))
+
+    async def _follow(self, followed: _Followed) -> dict[str, Any]:
+        try:
+            async with followed.group as group:
+                self._take_up_questions(followed)
+                await self._poll(followed)
+                group.cancel_scope.cancel()
+        finally:
+            for request_id in self._table.get(followed.task_id).pending_ids:
+                if not self.outlives(followed.live):
+                    self._inbox.abandon(request_id, "its task has ended")
+        if followed.failure is not None:
+            raise followed.failure
+        return _outcome(self._table.get(followed.task_id))
+
+    async def _poll(self, followed: _Followed) -> None:
+        """Returns when the task has ended, or is given up."""
+        while not (task := self._table.get(followed.task_id)).status.ended and followed.failure is None:
+            link = await followed.lane.connected()
+            longer_s = 0.0
+            try:
+                await self._ask(followed, link)
+            except UpstreamError as exc:
+                longer_s = exc.fault.retry_after_s or 0.0
+                if not exc.fault.retryable:
+                    followed.failure = exc
+            except PeerError as exc:
+                if exc.code in (INVALID_PARAMS, METHOD_NOT_FOUND):
+                    await self._end(followed, exc)
+                    followed.failure = _lost(task, exc)
+            except HubError as exc:
+                log.warning("a task's state was not kept", task=task.id, error=str(exc))
+            if followed.failure is None and not (task := self._table.get(task.id)).status.ended:
+                await followed.pause(max(core.poll_s(task), longer_s))
+
+    async def _ask(self, followed: _Followed, link: Link) -> None:
+        wire = await followed.request(link, "tasks/get")
+        await self._see(followed.task_id, wire)
+        status = TaskStatus(wire["status"])
+        if followed.stateless:
+            match status:
+                case TaskStatus.COMPLETED:
+                    await self._end(followed, wire["result"])
+                case TaskStatus.FAILED:
+                    error = wire["error"]
+                    await self._end(followed, PeerError(error["code"], error["message"], error.get("data")))
+                case TaskStatus.INPUT_REQUIRED:
+                    await self._put_questions(followed, wire["inputRequests"])
+                case _:
+                    pass
+        elif status is TaskStatus.INPUT_REQUIRED:
+            if not followed.fetching:
+                followed.fetching = True
+                followed.group.start_soon(self._fetch_while_asked, followed, link)
+        elif status in (TaskStatus.COMPLETED, TaskStatus.FAILED) and not followed.fetching:
+            await self._fetch(followed, link, failed=status is TaskStatus.FAILED)
+
+    async def _fetch(self, followed: _Followed, link: Link, *, failed: bool) -> None:
+        try:
+            result = await followed.request(link, "tasks/result")
+        except PeerError as exc:
+            await self._end(followed, exc)
+        else:
+            await self._end(followed, result, failed=failed)
+
+    async def _fetch_while_asked(self, followed: _Followed, link: Link) -> None:
+        """Waits for the result, which gives the server a way to ask; polling goes on meanwhile."""
+        try:
+            result = await followed.request(link, "tasks/result")
+            await self._end(followed, result, failed=result.get("isError") is True)
+        except PeerError as exc:
+            # A task that was cancelled meanwhile has no result: its status says so.
+            with suppress(PeerError, HubError):
+                await self._see(followed.task_id, await followed.request(link, "tasks/get"))
+            await self._end(followed, exc)
+        except HubError as exc:
+            log.info("the result of a task is asked for again", task=followed.task_id, error=str(exc))
+        followed.fetching = False
+        followed.wake.set()
+
+    async def _see(self, task_id: str, wire: Mapping[str, Any]) -> Task:
+        """Keeps what the server said of a task; durable, so that each of its states is seen."""
+
+        def plan() -> tuple[Task, list[Change[Any]]]:
+            before = self._table.get(task_id)
+            after = core.observed(before, wire, self._clock.now())
+            return after, [] if after is before else [self._table.change(task_id, after)]
+
+        return await self._ledger.transact(plan)
+
+    async def _end(self, followed: _Followed, outcome: dict[str, Any] | PeerError, *, failed: bool = False) -> None:
+        task, now = self._table.get(followed.task_id), self._clock.now()
+        if task.status.ended:
+            return
+        if isinstance(outcome, PeerError):
+            error = {"code": outcome.code, "message": outcome.message}
+            if outcome.data is not None:
+                error["data"] = outcome.data
+            task = core.fail(task, payload.dumps(error), outcome.message, now)
+        elif failed:
+            task = replace(core.move(task, TaskStatus.FAILED, now, task.status_message), result=payload.dumps(outcome))
+        else:
+            task = core.complete(task, payload.dumps(outcome), now)
+        try:
+            await self._ledger.commit([Change(self._table, task.id, task)])
+        except HubError:
+            self._put(task)  # the record follows when the store recovers
+
+    def _put(self, task: Task) -> None:
+        self._ledger.later(Change(self._table, task.id, task))
+
+    def _follow_call(self, before: Call | None, after: Call | None) -> None:
+        """A client task is remembered for as long as its call."""
+        task = self._table.record(before.task_id or "") if before is not None and after is None else None
+        if task is not None and task.role is TaskRole.CLIENT:
+            self._ledger.later(Change(self._table, task.id, None))
+
+    # Questions
+
+    def known(self, server: str, remote_id: str) -> tuple[Live, str] | None:
+        """The call and the hub's id of a task under way, by the id that its server knows."""
+        followed = self._followed.get((server, remote_id))
+        return (followed.live, followed.task_id) if followed is not None and followed.task_id else None
+
+    def hasten(self, server: str, remote_id: str) -> None:
+        """The server has told of a task: it is asked at once."""
+        if (followed := self._followed.get((server, remote_id))) is not None:
+            followed.wake.set()
+
+    async def open(self, request: PendingRequest) -> None:
+        """Puts a request on the wire into the inbox, in one commit with the note of the task it belongs to.
+
+        Raises ResourceExhausted and Unavailable.
+        """
+        while True:
+            task = self._table.record(request.task_id or "")
+            also: list[Change[Any]] = []
+            if task is not None and task.role is TaskRole.CLIENT:
+                also = [self._table.change(task.id, replace(task, pending_ids=(*task.pending_ids, request.id)))]
+            with suppress(Conflict):  # its status has changed meanwhile
+                return await self._inbox.open([request], also)
+
+    async def _put_questions(self, followed: _Followed, asked: object) -> None:
+        """Puts the questions that are new into the inbox, in one commit with the note that they are there."""
+        lane, live = followed.lane, followed.live
+        while True:
+            task = self._table.get(followed.task_id)
+            known = dict(task.questions)
+            new = {key: question for key, question in questions_of(asked).items() if key not in known}
+            if not new:
+                return
+            requests = {
+                key: asked_by(lane, live.call, Origin.TASK_INPUT, kind, params, self._clock.now())
+                for key, (kind, params) in new.items()
+                if not configured(lane, kind)
+            }
+            ids = [(key, requests[key].id if key in requests else "") for key in new]
+            pending = (*task.pending_ids, *(request.id for request in requests.values()))
+            after = replace(task, questions=(*task.questions, *ids), pending_ids=pending)
+            with suppress(Conflict):
+                await self._inbox.open(list(requests.values()), [self._table.change(task.id, after)])
+                break
+        for key, request_id in ids:
+            followed.group.start_soon(self._answer, followed, key, request_id)
+
+    def _take_up_questions(self, followed: _Followed) -> None:
+        for key, request_id in self._table.get(followed.task_id).questions:
+            with suppress(NotFound):
+                request = self._inbox.get(request_id) if request_id else None
+                if request is None or request.state is RequestState.OPEN or request.delivery is Delivery.PENDING:
+                    followed.group.start_soon(self._answer, followed, key, request_id)
+
+    async def _answer(self, followed: _Followed, key: str, request_id: str) -> None:
+        """Waits for the answer to a question, and hands it over; without a request it is the configured one."""
+        answer: Any = {"roots": list(followed.lane.config.roots)}
+        if request_id:
+            with followed.lane.asked(followed.live, request_id):
+                request = await self._inbox.wait(request_id)
+            if request.answer is None or request.answer.refused:
+                followed.failure = input_fault("INPUT_REFUSED", f"{request.kind} was refused, so the task is cancelled")
+                followed.wake.set()
+                return
+            answer = payload.loads(request.answer.payload)
+        while True:
+            link = await followed.lane.connected()
+            try:
+                # The task may end by the answer before the server says that it has it.
+                with anyio.CancelScope(shield=True), anyio.move_on_after(TELL_S):
+                    await followed.request(link, "tasks/update", inputResponses={key: answer})
+                    self._inbox.delivered(request_id)
+                    followed.wake.set()
+                    return
+            except PeerError as exc:
+                self._inbox.not_delivered(request_id, f"the server refused it: {exc.message}")
+                return
+            except UpstreamError as exc:
+                log.info("an answer is sent again", task=followed.task_id, error=str(exc))
+            await anyio.sleep(core.poll_s(self._table.get(followed.task_id)))
+
+    # What callers do
+
+    async def cancel(self, task_id: str) -> Task:
+        """Asks the server to cancel a task; from 2026-07-28 on that may take it a while, or come too late.
+
+        Raises NotFound, FailedPrecondition, PeerError, UpstreamError.
+        """
+        task = self._table.get(task_id)
+        followed = self._followed.get((task.server, task.remote_id or ""))
+        if not task.status.ended:
+            if followed is None or (link := followed.lane.link) is None:
+                raise FailedPrecondition(f"{task.server} is not connected", reason="SERVER_NOT_CONNECTED")
+            try:
+                wire = await followed.request(link, "tasks/cancel")
+            except PeerError as exc:
+                if exc.code != INVALID_PARAMS:
+                    raise
+                followed.wake.set()  # it has ended in this very moment; its status tells how
+            else:
+                if not followed.stateless:
+                    await self._see(task_id, wire)
+                followed.wake.set()
+            with anyio.move_on_after(TELL_S):
+                await followed.done.wait()
+            task = self._table.get(task_id)
+            if task.status in (TaskStatus.WORKING, TaskStatus.INPUT_REQUIRED, TaskStatus.CANCELLED):
+                return task
+        raise FailedPrecondition(f"this task has ended: {task.status}", reason="TASK_FINISHED")
+
+
+def _outcome(task: Task) -> dict[str, Any]:
+    """What the call of an ended task ends with. Raises PeerError and UpstreamError."""
+    if task.result is not None:
+        return payload.loads(task.result)
+    if task.error is not None:
+        error = payload.loads(task.error)
+        raise PeerError(error["code"], error["message"], error.get("data"))
+    message = task.status_message or f"{task.server} cancelled the task"
+    raise UpstreamError(Fault(code="TASK_CANCELLED", category=Category.CANCELLED, message=message))
+
+
+def _lost(task: Task, exc: PeerError) -> UpstreamError:
+    message = f"{task.server} does not know the task any more: {exc.message}"
+    return UpstreamError(Fault(code="TASK_LOST", category=Category.SERVER, message=message))

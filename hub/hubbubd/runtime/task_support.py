@@ -1,0 +1,109 @@
+"""Which calls may, must or must not be tasks at their server.
+
+To 2025-11-25 the caller decides, within what the server declares and each tool's `execution.taskSupport` says (tasks,
+tool-level negotiation). From 2026-07-28 on the server decides (tasks extension, SEP-2663); all that a caller can do
+is to insist on a server that has the extension.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, cast
+
+from hubbubd import payload
+from hubbubd.config import ServerConfig
+from hubbubd.core.calls import Call
+from hubbubd.core.catalog import Freshness, Kind, list_id
+from hubbubd.errors import Category, FailedPrecondition, Fault, NotFound, UpstreamError
+from hubbubd.runtime.catalog import Catalog
+from hubbubd.upstream.ports import Era, Hello
+
+EXTENSION = "io.modelcontextprotocol/tasks"
+
+
+class TaskSupport:
+    """What the catalog says of the tools of all servers."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._read: dict[str, tuple[tuple[bytes, ...], Mapping[str, str]]] = {}
+
+    def refusal(self, hello: Hello, call: Call, params: Mapping[str, Any]) -> Fault | None:
+        """Why the call cannot be made in the way it is asked for, as far as the hub knows now."""
+        wanted = wants_task(call, params)
+        if call.method != "tools/call":
+            return _unsupported(call, "only tools/call can be a task") if wanted else None
+        if not _declared(hello):
+            return _unsupported(call, f"{call.server} does not carry out tools as tasks") if wanted else None
+        if hello.era is Era.STATELESS:
+            return None
+        tool = str(params.get("name"))
+        support = self._of(call.server, tool)
+        if wanted and support == "forbidden":
+            return _unsupported(call, f"{call.server} does not carry out the tool {tool!r} as a task")
+        if not wanted and support == "required":
+            return _fault("TASK_REQUIRED", call, f"{call.server} carries out the tool {tool!r} only as a task")
+        return None
+
+    async def check(self, hello: Hello, call: Call, params: Mapping[str, Any]) -> None:
+        """Asks the server for its tools where the hub does not know the tool yet.
+
+        Raises UpstreamError: TASK_REQUIRED, TASK_NOT_SUPPORTED.
+        """
+        known = call.method != "tools/call" or hello.era is Era.STATELESS or not _declared(hello)
+        tool = str(params.get("name"))
+        if not known and self._of(call.server, tool) is None:
+            with suppress(FailedPrecondition, NotFound):
+                if not self._is_whole(call.server):
+                    await self._catalog.refresh(call.server)
+            if wants_task(call, params) and self._of(call.server, tool) is None:
+                raise UpstreamError(_unsupported(call, f"{call.server} does not list a tool {tool!r}"))
+        fault = self.refusal(hello, call, params)
+        if fault is not None:
+            raise UpstreamError(fault)
+
+    def _is_whole(self, server: str) -> bool:
+        tools = self._catalog.record(server, Kind.TOOL)
+        return tools is not None and tools.freshness in (Freshness.FRESH, Freshness.EMPTY)
+
+    def _of(self, server: str, tool: str) -> str | None:
+        """A tool's taskSupport; None when the hub does not know the tool."""
+        entries = self._catalog.entries(list_id(server, Kind.TOOL))
+        read = self._read.get(server)
+        if read is None or read[0] is not entries:
+            read = self._read[server] = entries, dict(map(_support, entries))
+        return read[1].get(tool)
+
+
+def wants_task(call: Call, params: Mapping[str, Any]) -> bool:
+    """Whether the caller asks for a task."""
+    return call.as_task or (call.method == "tools/call" and "task" in params)
+
+
+def with_task(hello: Hello, config: ServerConfig, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+    """The params to send. The ttl asked for, in milliseconds, is the call's own time and people's."""
+    if hello.era is Era.STATELESS or not call.as_task or "task" in params:
+        return params
+    return {**params, "task": {"ttl": int((call.max_s + config.answer_timeout_s) * 1000)}}
+
+
+def _declared(hello: Hello) -> bool:
+    path = ("extensions", EXTENSION) if hello.era is Era.STATELESS else ("tasks", "requests", "tools", "call")
+    step: Any = hello.capabilities
+    for key in path:
+        step = cast("Mapping[str, Any]", step).get(key) if isinstance(step, Mapping) else None
+    return step is not None
+
+
+def _support(entry: bytes) -> tuple[str, str]:
+    tool = payload.loads(entry)
+    execution = tool.get("execution")
+    said = cast("Mapping[str, Any]", execution).get("taskSupport") if isinstance(execution, Mapping) else None
+    return str(tool.get("name")), said if said in ("optional", "required") else "forbidden"
+
+
+def _unsupported(call: Call, message: str) -> Fault:
+    return _fault("TASK_NOT_SUPPORTED", call, message)
+
+
+def _fault(code: str, call: Call, message: str) -> Fault:
+    return Fault(code=code, category=Category.PROTOCOL, message=message, details={"server": call.server})
