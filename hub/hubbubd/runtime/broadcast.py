@@ -14,10 +14,10 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
-from itertools import zip_longest
-from typing import Generic, Protocol, TypeVar, cast
+from itertools import count, zip_longest
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import anyio
 
@@ -136,7 +136,7 @@ class _Group(Generic[T]):
 
 def _stable(chosen: object) -> object:
     """A filter's content, written the same way in every process (a frozenset's own order is not)."""
-    values = {name: getattr(chosen, name) for name in getattr(type(chosen), "__dataclass_fields__", {})}
+    values = {field.name: getattr(chosen, field.name) for field in fields(cast("Any", chosen))}
     return {
         n: sorted(map(str, cast("frozenset[object]", v))) if isinstance(v, frozenset) else str(v)
         for n, v in values.items()
@@ -144,33 +144,38 @@ def _stable(chosen: object) -> object:
 
 
 class _Watcher(Generic[T]):
+    """What waits for one watcher, each with its place in the order in which it happened."""
+
     def __init__(self) -> None:
-        self.changes: OrderedDict[str, WatchEvent[T]] = OrderedDict()
-        self.live: OrderedDict[object, WatchEvent[T]] = OrderedDict()
+        self.changes: OrderedDict[object, tuple[int, WatchEvent[T]]] = OrderedDict()
+        self.live: OrderedDict[object, tuple[int, WatchEvent[T]]] = OrderedDict()
         self.wake = anyio.Event()
         self.overrun = False
+        self._places = count()
 
     def push(self, event: WatchEvent[T]) -> None:
-        self.changes.pop(event.id, None)
-        self.changes[event.id] = event
+        self._put(self.changes, event.id, event)
         if len(self.changes) > BUFFER_EVENTS:
             self.overrun = True
             self.changes.clear()
-        self.wake.set()
 
     def push_live(self, key: object, event: WatchEvent[T]) -> None:
-        self.live.pop(key, None)
-        self.live[key] = event
+        self._put(self.live, key, event)
         if len(self.live) > LIVE_EVENTS:
             self.live.popitem(last=False)
+
+    def _put(self, buffer: OrderedDict[object, tuple[int, WatchEvent[T]]], key: object, event: WatchEvent[T]) -> None:
+        buffer.pop(key, None)
+        buffer[key] = (next(self._places), event)
         self.wake.set()
 
     def pop(self) -> WatchEvent[T] | None:
-        """Changes before live events: progress of a call is news only to those who know the call."""
-        for buffer in (self.changes, self.live):
-            if buffer:
-                return buffer.popitem(last=False)[1]
-        return None
+        """The oldest one, so that a call's progress comes before its end."""
+        buffers = [buffer for buffer in (self.changes, self.live) if buffer]
+        if not buffers:
+            return None
+        oldest = min(buffers, key=lambda buffer: next(iter(buffer.values()))[0])
+        return oldest.popitem(last=False)[1][1]
 
 
 class Doorkeeper:

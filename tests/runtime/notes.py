@@ -1,0 +1,81 @@
+"""A table of notes over a store, to try the ledger and its watches on."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import anyio
+
+from hubbubd.runtime.broadcast import EventKind
+from hubbubd.runtime.ledger import Change, Ledger, Table
+
+from .conftest import FailingStore, Watching, settle
+
+
+@dataclass(frozen=True)
+class Note:
+    """A record."""
+
+    id: str
+    colour: str = "red"
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Colour:
+    """Records of a colour, or all; counts how often it is asked."""
+
+    asked: ClassVar[int] = 0
+    colour: str = ""
+
+    def matches(self, record: Note, /) -> bool:
+        Colour.asked += 1
+        return not self.colour or record.colour == self.colour
+
+
+class Notes:
+    """A ledger with one table."""
+
+    def __init__(self, store: FailingStore, *, max_watchers: int = 2000) -> None:
+        self.ledger = Ledger(store, max_watchers=max_watchers)
+        self.table = Table("note", Note)
+
+    async def put(self, *notes: Note) -> None:
+        await self.ledger.commit([Change(self.table, note.id, note) for note in notes])
+
+    async def delete(self, note_id: str) -> None:
+        await self.ledger.commit([Change(self.table, note_id, None)])
+
+    def later(self, note: Note) -> None:
+        self.ledger.later(Change(self.table, note.id, note))
+
+    def watch(self, colour: str = "", token: str = "") -> Any:
+        return self.table.feed.watch(Colour(colour), token)
+
+
+@asynccontextmanager
+async def opened(store: FailingStore, **options: Any) -> AsyncGenerator[Notes]:
+    notes = Notes(store, **options)
+    await notes.ledger.load(notes.table)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(notes.ledger.run)
+        yield notes
+        await notes.ledger.close()
+        tasks.cancel_scope.cancel()
+
+
+U, R = EventKind.UPSERT, EventKind.REMOVED
+Start = Callable[..., Watching]
+
+
+def seen(watch: Watching) -> list[str]:
+    """The records shown or removed, in order."""
+    return [event.id for event in watch.events if event.kind in (U, R)]
+
+
+async def after(notes: Notes, watching: Start, token: str, colour: str = "") -> Watching:
+    """A watch that resumes, once it has caught up."""
+    watch = watching(notes.watch(colour, token))
+    await settle()
+    return watch

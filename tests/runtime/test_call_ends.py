@@ -1,0 +1,279 @@
+"""Calls: how they end, and what is seen of them."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+
+from hubbubd import payload
+from hubbubd.core.calls import CallState
+from hubbubd.core.forms import Accept
+from hubbubd.errors import AlreadyExists, FailedPrecondition, NotFound, PeerError, ResourceExhausted, Unavailable
+from hubbubd.runtime.broadcast import EventKind
+from hubbubd.runtime.calls import LogEvent, ProgressEvent
+from hubbubd.runtime.filters import CallFilter
+
+from .conftest import FORM, Watching, World, open_requests, question, server, settle, spec, until
+from .peer import Outcome, Sent, at_once, never
+
+YES = Accept({"name": "x"})
+
+
+def after(seconds: float) -> Callable[[Sent], Any]:
+    """A server that takes its time."""
+
+    async def behaviour(sent: Sent) -> Outcome:
+        await anyio.sleep(seconds)
+        return await at_once(sent)
+
+    return behaviour
+
+
+def names(world: World) -> list[str]:
+    """The tools called so far."""
+    return [sent.params["name"] for sent in world.peer.sent]
+
+
+async def test_queued_and_parked_calls_are_cancelled_and_one_on_the_wire_only_when_told_to_abort(world: World) -> None:
+    async def behaviour(sent: Sent) -> Outcome:
+        if sent.params["name"] == "ask":
+            await sent.ask("elicitation/create", FORM, on_wire=True).answered()
+        return await never(sent)
+
+    world.peer.behaviour = behaviour
+    async with world.hub(server()) as hub:
+        parked = await hub.calls.start(spec("ask"), "me")
+        request = await question(hub)
+        running = await hub.calls.start(spec("second"), "me")
+        queued = await hub.calls.start(spec("third"), "me")
+        await settle()
+        assert (await hub.calls.cancel(queued.id, abort=False)).state is CallState.CANCELLED
+        assert (await hub.calls.cancel(parked.id, abort=False)).state is CallState.CANCELLED
+        with pytest.raises(FailedPrecondition) as refused:
+            await hub.calls.cancel(running.id, abort=False)
+        assert refused.value.reason == "CALL_IN_PROGRESS"
+        assert (await hub.calls.cancel(running.id, abort=True)).state is CallState.CANCELLED
+        assert [sent.cancelled for sent in world.peer.sent] == [True, True]
+        with pytest.raises(FailedPrecondition) as refused:
+            await hub.calls.cancel(running.id, abort=True)
+        assert refused.value.reason == "CALL_FINISHED"
+        assert hub.calls.counts("one").cancelled == 3
+        assert request.id
+
+
+async def test_clearing_the_queue_cancels_what_waits_and_nothing_else(world: World) -> None:
+    world.peer.behaviour = never
+    async with world.hub(server()) as hub:
+        for n in range(4):
+            await hub.calls.start(spec(f"t{n}"), "me")
+        await settle()
+        assert await hub.calls.clear("one") == 3
+        counts = hub.calls.counts("one")
+        assert (counts.in_progress, counts.queued, counts.cancelled) == (1, 0, 3)
+
+
+async def cancelled_natively(work: Any, when: Callable[[], object] | None = None) -> None:
+    """Begins the work and cancels it as grpc.aio does: the task itself, once, in the middle."""
+    task = asyncio.create_task(work)
+    if when is not None:
+        await until(when)
+    else:
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_caller_who_hangs_up_aborts_the_call(world: World) -> None:
+    world.peer.behaviour = never
+    async with world.hub(server()) as hub:
+        await cancelled_natively(hub.calls.call(spec(call_id="c"), "me"), lambda: world.peer.sent)
+        await until(lambda: hub.calls.get("c").state is CallState.CANCELLED)
+        assert world.peer.sent[0].cancelled
+        assert "hung up" in hub.calls.get("c").fault.message
+
+
+async def test_a_detached_call_goes_on_when_its_caller_hangs_up(world: World) -> None:
+    world.peer.behaviour = after(10)
+    async with world.hub(server()) as hub:
+        await cancelled_natively(hub.calls.call(spec(call_id="c"), "me", detached=True), lambda: world.peer.sent)
+        await until(lambda: hub.calls.get("c").state is CallState.COMPLETED)
+
+
+async def test_a_call_that_two_wait_for_goes_on_until_the_last_one_hangs_up(world: World) -> None:
+    world.peer.behaviour = never
+    async with world.hub(server(call_timeout_s=1000)) as hub:
+        first = asyncio.create_task(hub.calls.call(spec(call_id="c"), "me"))
+        second = asyncio.create_task(hub.calls.call(spec(call_id="c"), "me"))
+        await until(lambda: world.peer.sent)
+        first.cancel()
+        await settle()
+        assert hub.calls.get("c").state is CallState.IN_PROGRESS
+        assert len(world.peer.sent) == 1
+        second.cancel()
+        await until(lambda: hub.calls.get("c").state is CallState.CANCELLED)
+
+
+async def test_a_call_id_names_one_request_for_good(world: World) -> None:
+    async with world.hub(server(), server("two")) as hub:
+        first = await hub.calls.call(spec(call_id="c"), "me")
+        again = await hub.calls.call(spec(call_id="c"), "me")
+        assert again.result == first.result
+        assert len(world.peer.sent) == 1
+        for other in (spec("other", call_id="c"), spec(call_id="c", server="two"), spec(call_id="c", method="x")):
+            with pytest.raises(AlreadyExists) as refused:
+                await hub.calls.call(other, "me")
+            assert refused.value.reason == "CALL_ID_REUSED"
+
+
+async def test_a_call_id_is_taken_from_the_first_moment_and_over_all_servers(world: World) -> None:
+    world.store.delay_s = 0.5
+    async with world.hub(server(), server("two")) as hub:
+        outcomes = await asyncio.gather(
+            hub.calls.start(spec(call_id="c"), "me"),
+            hub.calls.start(spec(call_id="c", server="two"), "me"),
+            hub.calls.start(spec(call_id="c"), "me"),
+            return_exceptions=True,
+        )
+        assert [type(outcome).__name__ for outcome in outcomes] == ["Call", "AlreadyExists", "Call"]
+
+
+async def test_a_call_somebody_waits_for_becomes_detached_when_it_is_started_too(world: World) -> None:
+    world.peer.behaviour = after(10)
+    async with world.hub(server()) as hub:
+        waiting = asyncio.create_task(hub.calls.call(spec(call_id="c"), "me"))
+        await until(lambda: world.peer.sent)
+        assert (await hub.calls.start(spec(call_id="c"), "me")).detached
+        waiting.cancel()
+        await until(lambda: hub.calls.get("c").state is CallState.COMPLETED)
+
+
+async def test_a_full_queue_takes_no_more(world: World) -> None:
+    world.peer.behaviour = never
+    async with world.hub(server(max_queued=2)) as hub:
+        for _ in range(3):
+            await hub.calls.start(spec(), "me")
+            await settle()
+        with pytest.raises(ResourceExhausted) as refused:
+            await hub.calls.start(spec(), "me")
+        assert refused.value.reason == "QUEUE_FULL"
+
+
+async def test_a_call_that_the_store_does_not_take_is_not_sent_and_holds_no_place(world: World) -> None:
+    async with world.hub(server()) as hub:
+        await settle()
+        world.store.failures = 1
+        with pytest.raises(Unavailable):
+            await hub.calls.start(spec(call_id="c"), "me")
+        assert not world.peer.sent
+        with pytest.raises(NotFound):
+            hub.calls.get("c")
+        assert (await hub.calls.call(spec(call_id="c"), "me")).state is CallState.COMPLETED
+
+
+async def test_a_caller_cancelled_while_the_call_is_made_durable_leaves_no_half_call(world: World) -> None:
+    async with world.hub(server()) as hub:
+        await settle()
+        world.store.delay_s = 1
+        await cancelled_natively(hub.calls.start(spec(call_id="c"), "me"))
+        await settle(5)
+        assert hub.calls.get("c").state is CallState.COMPLETED
+        assert hub.calls.counts("one").queued == 0
+
+
+async def test_clearing_does_not_wait_for_a_call_that_is_never_admitted(world: World) -> None:
+    async with world.hub(server(), server("two")) as hub:
+        await settle()
+        world.store.delay_s, world.store.failures = 1, 1
+        start = asyncio.create_task(hub.calls.start(spec(call_id="c"), "me"))
+        await settle(0.1)
+        with anyio.fail_after(10):
+            await hub.calls.clear("one")
+        with pytest.raises(Unavailable):
+            await start
+
+
+async def test_an_error_of_the_server_is_passed_on_as_it_is(world: World) -> None:
+    async def failing(sent: Sent) -> Outcome:
+        raise PeerError(-32001, "no such file \ud83d", {"path": "/x"})
+
+    world.peer.behaviour = failing
+    async with world.hub(server()) as hub:
+        call = await hub.calls.call(spec(), "me")
+        assert call.state is CallState.FAILED
+        assert call.fault.code == "SERVER_ERROR"
+        assert call.fault.details["jsonrpc_code"] == -32001
+        assert call.fault.details["jsonrpc_data"] == {"path": "/x"}
+        assert call.fault.details["server"] == "one"
+        await settle()
+        assert hub.healthy
+
+
+async def test_a_mistake_of_the_hub_fails_that_call_alone(world: World) -> None:
+    async def broken(sent: Sent) -> Outcome:
+        raise RuntimeError("a bug")
+
+    world.peer.behaviour = broken
+    async with world.hub(server()) as hub:
+        assert (await hub.calls.call(spec(), "me")).fault.code == "INTERNAL"
+        world.peer.behaviour = at_once
+        assert (await hub.calls.call(spec(), "me")).state is CallState.COMPLETED
+
+
+async def test_the_history_of_calls_is_bounded_by_count_and_by_age(world: World) -> None:
+    world.settings = {"call_history_count": 10, "call_history_age_s": 3600}
+    async with world.hub(server()) as hub:
+        for n in range(40):
+            await hub.calls.call(spec(call_id=f"c{n}"), "me")
+            await settle()
+        kept = [call.id for call in hub.calls.select(CallFilter())]
+        assert len(kept) <= 11
+        assert kept[:3] == ["c39", "c38", "c37"]
+        assert hub.calls.counts("one").completed == 40
+        await anyio.sleep(4300)
+        assert hub.calls.select(CallFilter()) == []
+
+
+async def test_those_who_watch_a_call_see_its_progress_and_its_log_lines(
+    world: World, watching: Callable[..., Watching]
+) -> None:
+    async def behaviour(sent: Sent) -> Outcome:
+        for step in (1, 2):
+            sent.progress(step, 2, "half")
+            sent.link.inbound.on_notification("notifications/message", {"data": step}, sent.call_id)
+            await anyio.sleep(1)
+        return {}
+
+    world.peer.behaviour = behaviour
+    async with world.hub(server()) as hub:
+        watch = watching(hub.calls.watch(CallFilter(ids=frozenset({"c"}))))
+        await settle()
+        await hub.calls.call(spec(call_id="c"), "me")
+        await hub.calls.call(spec(call_id="other"), "me")
+        await settle()
+        live = [event.live for event in watch.events if event.kind is EventKind.LIVE]
+        assert {event.call_id for event in live} == {"c"}
+        assert [event.progress for event in live if isinstance(event, ProgressEvent)] == [1, 2]
+        assert [payload.loads(event.params) for event in live if isinstance(event, LogEvent)] == [
+            {"data": 1},
+            {"data": 2},
+        ]
+        assert watch.events[-1].kind is EventKind.UPSERT or watch.events[-1].record is None
+
+
+async def test_replacing_a_server_ends_its_calls_and_the_callers_hear_of_it(world: World) -> None:
+    world.peer.behaviour = never
+    world.settings = {}
+    async with world.hub() as hub:
+        await hub.servers.add(server())
+        waiting = asyncio.create_task(hub.calls.call(spec(), "me"))
+        await until(lambda: world.peer.sent)
+        await hub.servers.update(server(args=("-v",)))
+        assert (await waiting).fault.code == "SERVER_REMOVED"
+        waiting = asyncio.create_task(hub.calls.call(spec(), "me"))
+        await until(lambda: len(world.peer.sent) == 2)
+        await hub.servers.remove("one")
+        assert (await waiting).fault.code == "SERVER_REMOVED"
+        assert not open_requests(hub)

@@ -1,0 +1,580 @@
+"""Calls that their server carries out as tasks, in virtual time."""
+
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+
+from hubbubd.core.calls import Call, CallState
+from hubbubd.core.forms import Accept, Reject
+from hubbubd.core.inbox import CauseSource, Delivery, PendingRequest, RequestState
+from hubbubd.core.tasks import RELATED_TASK, Task, TaskRole, TaskStatus
+from hubbubd.errors import FailedPrecondition, PeerError
+from hubbubd.runtime.broadcast import EventKind
+from hubbubd.runtime.filters import TaskFilter
+from hubbubd.runtime.hub import Hub
+from hubbubd.upstream.ports import Era
+
+from .conftest import FORM, SAMPLING, World, open_requests, question, server, settle, spec, until
+from .peer import Outcome, Sent, never
+
+ANSWER = Accept({"name": "Ada"})
+RESULT = {"content": [{"type": "text", "text": "done"}]}
+SUPPORT = {"may": "optional", "must": "required", "not": "forbidden", "silent": None}
+META = {"_meta": {RELATED_TASK: {"taskId": "T"}}}
+
+
+class Tasks:
+    """A server's tasks: one with the id `T`, in the state that the test gives it."""
+
+    def __init__(self, world: World, era: Era = Era.HANDSHAKE) -> None:
+        self.peer = world.peer
+        self.era = era
+        self.stateless = era is Era.STATELESS
+        self.status = "working"
+        self.more: dict[str, Any] = {}
+        self.interval_ms: int | None = 1000
+        self.result: Outcome | PeerError = RESULT
+        self.ended = anyio.Event()
+        self.updates: list[dict[str, Any]] = []
+        self.cancelling: PeerError | None = None
+        self.lost = False
+        self.creating: Callable[[], Any] | None = None
+        self.peer.era = era
+        self.peer.behaviour = self.serve
+        self.peer.listing = self.list
+        tools = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
+        extension = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+        self.peer.capabilities = {"tools": {}, **(extension if self.stateless else tools)}
+
+    async def list(self, sent: Sent) -> Outcome:
+        tools = [{"name": n, "inputSchema": {}, "execution": {"taskSupport": s}} for n, s in SUPPORT.items() if s]
+        tools.append({"name": "silent", "inputSchema": {}})
+        return {"tools": tools} if sent.method == "tools/list" else {}
+
+    def wire(self) -> Outcome:
+        names = ("ttlMs", "pollIntervalMs") if self.stateless else ("ttl", "pollInterval")
+        return {"taskId": "T", "status": self.status, names[0]: None, names[1]: self.interval_ms, **self.more}
+
+    def end(self, status: str = "completed", **more: Any) -> None:
+        """The server ends the task."""
+        self.status, self.more = status, more
+        self.ended.set()
+
+    async def serve(self, sent: Sent) -> Outcome:
+        if sent.method != "tools/call" and self.lost:
+            raise PeerError(-32602, "Task not found")
+        match sent.method:
+            case "tools/call" if self.creating is not None:
+                return await self.creating()
+            case "tools/call" if self.stateless:
+                return {"resultType": "task", **self.wire()}
+            case "tools/call" if "task" in sent.params:
+                return {"task": self.wire()}
+            case "tasks/get":
+                return self.wire()
+            case "tasks/result":
+                await self.ended.wait()
+                if isinstance(self.result, PeerError):
+                    raise self.result
+                return self.result
+            case "tasks/update":
+                self.updates.append(sent.params["inputResponses"])
+                return {}
+            case "tasks/cancel":
+                if self.cancelling is not None:
+                    raise self.cancelling
+                if not self.stateless:
+                    self.end("cancelled")
+                return {} if self.stateless else self.wire()
+            case _:
+                return {"echo": sent.params}
+
+    def asked(self, method: str) -> list[float]:
+        """When the hub has asked for this."""
+        return [sent.at for sent in self.peer.sent if sent.method == method]
+
+
+def the_task(hub: Hub) -> Task:
+    (task,) = hub.tasks.select(TaskFilter(role=TaskRole.CLIENT))
+    return task
+
+
+async def started(hub: Hub, tool: str = "may", **options: Any) -> Call:
+    """A call that has become a task."""
+    await until(lambda: hub.catalog.entries("one/tool"))
+    call = await hub.calls.start(spec(tool, as_task=True, **options), "me")
+    await until(lambda: hub.calls.get(call.id).task_id)
+    return call
+
+
+async def ended(hub: Hub, call: Call) -> Call:
+    await until(lambda: hub.calls.get(call.id).state.ended)
+    return hub.calls.get(call.id)
+
+
+async def answer(hub: Hub, request: PendingRequest, given: Any = ANSWER) -> None:
+    await hub.inbox.answer(request.id, given, "me", answer_id=None, claim_id=None)
+
+
+ERAS = pytest.mark.parametrize("era", list(Era))
+
+
+@ERAS
+async def test_a_task_is_asked_for_its_status_as_often_as_its_server_says(world: World, era: Era) -> None:
+    tasks = Tasks(world, era)
+    tasks.interval_ms = 7000
+    async with world.hub(server()) as hub:
+        call = await started(hub)
+        assert hub.calls.get(call.id).state is CallState.IN_PROGRESS
+        await anyio.sleep(30)
+        polls = tasks.asked("tasks/get")
+        assert [round(b - a) for a, b in zip(polls, polls[1:], strict=False)] == [7, 7, 7, 7]
+        tasks.end(result=RESULT)
+        done = await ended(hub, call)
+        assert done.state is CallState.COMPLETED
+        assert done.result == hub.tasks.result("T")
+        assert the_task(hub).call_id == call.id
+
+
+@pytest.mark.parametrize(("interval_ms", "polls"), [(0, 100), (10_000_000, 1), (None, 10)])
+async def test_polling_has_bounds(world: World, interval_ms: int | None, polls: int) -> None:
+    tasks = Tasks(world)
+    tasks.interval_ms = interval_ms
+    async with world.hub(server()) as hub:
+        await started(hub)
+        await anyio.sleep(10)
+        assert abs(len(tasks.asked("tasks/get")) - polls) <= polls * 0.1 + 1
+
+
+@ERAS
+async def test_a_notification_only_hastens_the_next_poll(world: World, era: Era) -> None:
+    tasks = Tasks(world, era)
+    tasks.interval_ms = 20_000
+    async with world.hub(server()) as hub:
+        await started(hub)
+        await anyio.sleep(5)
+        before = len(tasks.asked("tasks/get"))
+        method = "notifications/tasks" if era is Era.STATELESS else "notifications/tasks/status"
+        for task_id in ("T", "T", "another"):
+            world.peer.link.tell(method, {"taskId": task_id, "status": "completed"})
+        await anyio.sleep(5)
+        assert len(tasks.asked("tasks/get")) == before + 1
+        assert the_task(hub).status is TaskStatus.WORKING
+
+
+async def test_each_status_is_seen_on_the_watch(world: World, watching: Any) -> None:
+    tasks = Tasks(world)
+    async with world.hub(server()) as hub:
+        watch = watching(hub.tasks.watch(TaskFilter()))
+        call = await started(hub)
+        tasks.more = {"statusMessage": "half way"}
+        await anyio.sleep(2)
+        tasks.status = "input_required"
+        await anyio.sleep(2)
+        tasks.status = "working"
+        await anyio.sleep(2)
+        tasks.end()
+        await ended(hub, call)
+        await settle()
+        seen = [(e.record.status.value, e.record.status_message) for e in watch.events if e.kind is EventKind.UPSERT]
+        assert seen == [
+            ("working", None),
+            ("working", "half way"),
+            ("input_required", "half way"),
+            ("working", "half way"),
+            ("completed", None),
+        ]
+
+
+@pytest.mark.parametrize(("tool", "as_task", "reason"), [
+    ("must", False, "TASK_REQUIRED"),
+    ("not", True, "TASK_NOT_SUPPORTED"),
+    ("silent", True, "TASK_NOT_SUPPORTED"),
+    ("unlisted", True, "TASK_NOT_SUPPORTED"),
+])  # fmt: skip
+@pytest.mark.parametrize("fetched", [True, False])
+async def test_what_a_tool_says_of_tasks_is_honoured(
+    world: World, tool: str, as_task: bool, reason: str, fetched: bool
+) -> None:
+    Tasks(world)
+    if not fetched:
+        world.peer.plan.append(5.0)
+    async with world.hub(server()) as hub:
+        if fetched:
+            await until(lambda: hub.catalog.entries("one/tool"))
+        try:
+            call = await hub.calls.start(spec(tool, as_task=as_task), "me")
+        except FailedPrecondition as refused:
+            assert refused.reason == reason
+        else:
+            done = await ended(hub, call)
+            assert done.fault is not None
+            assert done.fault.code == reason
+        assert not [sent for sent in world.peer.sent if sent.method == "tools/call"]
+
+
+@ERAS
+async def test_a_server_without_tasks_is_not_asked_for_one(world: World, era: Era) -> None:
+    world.peer.era = era
+    async with world.hub(server()) as hub:
+        await until(lambda: world.peer.links)
+        with pytest.raises(FailedPrecondition) as refused:
+            await hub.calls.start(spec(as_task=True), "me")
+        assert refused.value.reason == "TASK_NOT_SUPPORTED"
+
+
+async def test_only_tools_can_be_tasks(world: World) -> None:
+    Tasks(world)
+    async with world.hub(server()) as hub:
+        await until(lambda: world.peer.links)
+        with pytest.raises(FailedPrecondition) as refused:
+            await hub.calls.start(spec(method="prompts/get", as_task=True), "me")
+        assert refused.value.reason == "TASK_NOT_SUPPORTED"
+
+
+async def test_the_ttl_asked_for_covers_the_call_and_people(world: World) -> None:
+    Tasks(world)
+    async with world.hub(server(answer_timeout_s=100)) as hub:
+        await started(hub, max_s=20.0)
+        (sent,) = [sent for sent in world.peer.sent if sent.method == "tools/call"]
+        assert sent.params == {"name": "may", "task": {"ttl": 120_000}}
+
+
+async def test_a_running_task_has_no_slot_and_no_timeout_without_progress(world: World) -> None:
+    tasks = Tasks(world)
+    async with world.hub(server(call_timeout_s=5, call_max_s=60)) as hub:
+        call = await started(hub)
+        other = await hub.calls.call(spec("silent"), "me")
+        assert other.state is CallState.COMPLETED
+        await anyio.sleep(30)
+        assert hub.calls.get(call.id).state is CallState.IN_PROGRESS
+        tasks.end()
+        assert (await ended(hub, call)).state is CallState.COMPLETED
+
+
+@ERAS
+async def test_a_task_that_takes_too_long_in_all_is_cancelled_at_its_server(world: World, era: Era) -> None:
+    tasks = Tasks(world, era)
+    async with world.hub(server(call_timeout_s=5, call_max_s=30)) as hub:
+        call = await started(hub)
+        done = await ended(hub, call)
+        assert done.fault is not None
+        assert done.fault.code == "CALL_MAX_EXCEEDED"
+        assert tasks.asked("tasks/cancel")
+        await settle()
+        assert the_task(hub).status is TaskStatus.CANCELLED
+
+
+async def test_a_question_of_a_task_belongs_to_it_and_the_answer_says_so(world: World) -> None:
+    tasks = Tasks(world)
+    async with world.hub(server(call_max_s=30)) as hub:
+        call = await started(hub)
+        tasks.status = "input_required"
+        await until(lambda: tasks.asked("tasks/result"))
+        asked = world.peer.link.ask("elicitation/create", {**FORM, **META})
+        request = await question(hub)
+        assert (request.task_id, request.call_id, request.cause_source) == ("T", call.id, CauseSource.WIRE)
+        assert the_task(hub).pending_ids == (request.id,)
+        assert hub.calls.get(call.id).state is CallState.WAITING_INPUT
+        await anyio.sleep(200)  # people's time is not the task's
+        await answer(hub, request)
+        assert await asked.answered() == {"action": "accept", "content": {"name": "Ada"}, **META}
+        assert hub.calls.get(call.id).state is CallState.IN_PROGRESS
+        tasks.end()
+        assert (await ended(hub, call)).state is CallState.COMPLETED
+        assert len(tasks.asked("tasks/result")) == 1
+        assert hub.inbox.get(request.id).delivery is Delivery.DELIVERED
+
+
+async def test_the_call_on_the_wire_is_the_cause_before_a_task_is(world: World) -> None:
+    tasks = Tasks(world)
+    async with world.hub(server()) as hub:
+        await started(hub)
+        tasks.creating = anyio.sleep_forever
+        plain = await hub.calls.start(spec("silent"), "me")
+        await until(lambda: hub.calls.get(plain.id).state is CallState.IN_PROGRESS)
+        world.peer.link.ask("elicitation/create", FORM)
+        assert (await question(hub)).call_id == plain.id
+
+
+async def test_a_failed_task_fails_its_call(world: World) -> None:
+    tasks = Tasks(world)
+    tasks.result = PeerError(-32000, "no luck", {"why": 1})
+    async with world.hub(server()) as hub:
+        call = await started(hub)
+        tasks.end("failed", statusMessage="it failed")
+        done = await ended(hub, call)
+        assert done.fault is not None
+        assert (done.fault.code, done.fault.details["jsonrpc_data"]) == ("SERVER_ERROR", {"why": 1})
+        assert the_task(hub).status is TaskStatus.FAILED
+        with pytest.raises(FailedPrecondition) as refused:
+            hub.tasks.result("T")
+        assert refused.value.reason == "TASK_FAILED"
+
+
+async def test_a_tool_that_reports_a_failure_has_a_result_all_the_same(world: World) -> None:
+    tasks = Tasks(world)
+    tasks.result = {**RESULT, "isError": True}
+    async with world.hub(server()) as hub:
+        call = await started(hub)
+        tasks.end("failed")
+        done = await ended(hub, call)
+        assert done.state is CallState.COMPLETED
+        assert the_task(hub).status is TaskStatus.FAILED
+        assert hub.tasks.result("T") == done.result
+
+
+@ERAS
+async def test_a_task_that_its_server_cancels_cancels_the_call(world: World, era: Era) -> None:
+    tasks = Tasks(world, era)
+    async with world.hub(server()) as hub:
+        call = await started(hub)
+        tasks.end("cancelled")
+        done = await ended(hub, call)
+        assert done.state is CallState.CANCELLED
+        assert done.fault is not None
+        assert done.fault.code == "TASK_CANCELLED"
+
+
+@ERAS
+async def test_a_task_that_its_server_has_forgotten_is_lost(world: World, era: Era) -> None:
+    tasks = Tasks(world, era)
+    async with world.hub(server()) as hub:
+        call = await started(hub)
+        tasks.lost = True
+        done = await ended(hub, call)
+        assert done.fault is not None
+        assert done.fault.code == "TASK_LOST"
+        assert the_task(hub).status is TaskStatus.FAILED
+
+
+async def test_a_cancellation_that_comes_too_late_reads_what_became_of_the_task(world: World) -> None:
+    tasks = Tasks(world)
+    tasks.interval_ms = 30_000
+    async with world.hub(server()) as hub:
+        call = await started(hub)
+        await settle(1)
+        tasks.end()
+        tasks.cancelling = PeerError(-32602, "it has ended")
+        with pytest.raises(FailedPrecondition) as refused:
+            await hub.tasks.cancel("T")
+        assert refused.value.reason == "TASK_FINISHED"
+        assert (await ended(hub, call)).state is CallState.COMPLETED
+
+
+async def test_an_eventual_cancellation_may_come_to_nothing(world: World) -> None:
+    tasks = Tasks(world, Era.STATELESS)
+    async with world.hub(server()) as hub:
+        call = await started(hub)
+        assert (await hub.tasks.cancel("T")).status is TaskStatus.WORKING
+        tasks.end(result=RESULT)
+        assert (await ended(hub, call)).state is CallState.COMPLETED
+
+
+async def test_a_caller_who_hangs_up_ends_the_task(world: World) -> None:
+    tasks = Tasks(world)
+    async with world.hub(server()) as hub:
+        await until(lambda: hub.catalog.entries("one/tool"))
+        with anyio.move_on_after(10):
+            await hub.calls.call(spec("may", as_task=True), "me")
+        await until(lambda: tasks.asked("tasks/cancel"))
+        await until(lambda: the_task(hub).status is TaskStatus.CANCELLED)
+
+
+@ERAS
+async def test_a_task_is_found_again_over_the_next_connection(world: World, era: Era) -> None:
+    tasks = Tasks(world, era)
+    async with world.hub(server()) as hub:
+        call = await started(hub)
+        world.peer.link.lose()
+        await until(lambda: len(world.peer.links) == 2)
+        assert hub.calls.get(call.id).state is CallState.IN_PROGRESS
+        tasks.end(result=RESULT)
+        assert (await ended(hub, call)).state is CallState.COMPLETED
+        assert len(tasks.asked("tools/call")) == 1
+
+
+@ERAS
+@pytest.mark.parametrize("asked", [True, False])
+async def test_a_task_is_found_again_by_the_next_hub(world: World, era: Era, asked: bool) -> None:
+    tasks = Tasks(world, era)
+    if asked:
+        tasks.status = "input_required"
+        tasks.more = {"inputRequests": {"a": {"method": "elicitation/create", "params": FORM}}}
+    async with world.hub(server()) as hub:
+        call = await started(hub)
+        await settle(5)
+        before = [request.id for request in open_requests(hub)]
+        assert len(before) == (1 if asked and tasks.stateless else 0)
+    async with world.hub(server()) as hub:
+        await until(lambda: len(world.peer.links) == 2)
+        await settle(5)
+        assert [request.id for request in open_requests(hub)] == before
+        if before:
+            await answer(hub, hub.inbox.get(before[0]))
+            await until(lambda: tasks.updates)
+            await settle(5)
+            assert tasks.updates == [{"a": {"action": "accept", "content": {"name": "Ada"}}}]
+        tasks.end(result=RESULT)
+        assert (await ended(hub, call)).state is CallState.COMPLETED
+        assert len(tasks.asked("tools/call")) == 1
+        assert not tasks.asked("tasks/cancel")
+
+
+async def test_a_task_is_durable_before_anything_follows_from_it(world: World) -> None:
+    tasks = Tasks(world)
+    async with world.hub(server()) as hub:
+        call = await started(hub)
+        keys = {write.key for write in world.store.commits[-1]}
+        assert {"task/T", f"call/{call.id}"} <= {write.key for commit in world.store.commits for write in commit}
+        assert keys
+        tasks.end()
+        await ended(hub, call)
+
+
+async def test_a_call_whose_task_the_store_does_not_take_fails_and_the_server_is_told(world: World) -> None:
+    tasks = Tasks(world)
+    async with world.hub(server()) as hub:
+        await until(lambda: hub.catalog.entries("one/tool"))
+        call = await hub.calls.start(spec("may", as_task=True), "me")
+        world.store.failures = 1
+        done = await ended(hub, call)
+        assert done.fault is not None
+        assert done.fault.code == "STORE_UNAVAILABLE"
+        assert tasks.asked("tasks/cancel")
+
+
+async def test_equal_ids_of_two_servers_are_two_tasks(world: World) -> None:
+    Tasks(world)
+    two = Tasks(World(world.store, world.peers))
+    world.peers["two"].behaviour, world.peers["two"].listing = two.serve, two.list
+    world.peers["two"].capabilities = two.peer.capabilities
+    async with world.hub(server(), server("two")) as hub:
+        await until(lambda: hub.catalog.entries("one/tool") and hub.catalog.entries("two/tool"))
+        calls = [await hub.calls.start(spec("may", as_task=True, server=name), "me") for name in ("one", "two")]
+        await until(lambda: all(hub.calls.get(call.id).task_id for call in calls))
+        first, second = (hub.calls.get(call.id).task_id for call in calls)
+        assert first != second
+        assert {hub.tasks.get(i or "").server for i in (first, second)} == {"one", "two"}
+        world.peers["two"].link.ask("elicitation/create", {**FORM, **META})
+        assert (await question(hub)).task_id == second
+
+
+async def test_a_task_is_forgotten_with_its_call(world: World) -> None:
+    tasks = Tasks(world)
+    world.settings["call_history_count"] = 1
+    async with world.hub(server()) as hub:
+        call = await started(hub)
+        tasks.end()
+        await ended(hub, call)
+        for _ in range(3):
+            await hub.calls.call(spec("silent"), "me")
+        await until(lambda: not hub.tasks.select(TaskFilter()))
+
+
+async def test_each_question_of_an_extension_task_is_asked_and_answered_once(world: World) -> None:
+    tasks = Tasks(world, Era.STATELESS)
+    tasks.status = "input_required"
+    asks = {"method": "elicitation/create", "params": FORM}
+    tasks.more = {"inputRequests": {"a": asks, "b": asks, "where": {"method": "roots/list"}}}
+    async with world.hub(server(roots=[{"uri": "file:///here"}], call_max_s=30)) as hub:
+        call = await started(hub)
+        await until(lambda: len(open_requests(hub)) == 2)
+        await settle(60)
+        a, b = open_requests(hub)
+        assert (a.task_id, a.call_id, a.cause_source) == ("T", call.id, CauseSource.WIRE)
+        assert hub.calls.get(call.id).state is CallState.WAITING_INPUT
+        await answer(hub, b)
+        await answer(hub, a)
+        await settle(10)
+        assert sorted(key for update in tasks.updates for key in update) == ["a", "b", "where"]
+        assert {"where": {"roots": [{"uri": "file:///here"}]}} in tasks.updates
+        assert {hub.inbox.get(r.id).delivery for r in (a, b)} == {Delivery.DELIVERED}
+        tasks.end(result=RESULT)
+        assert (await ended(hub, call)).state is CallState.COMPLETED
+
+
+async def test_an_answer_waits_for_the_next_connection(world: World) -> None:
+    tasks = Tasks(world, Era.STATELESS)
+    tasks.status = "input_required"
+    tasks.more = {"inputRequests": {"a": {"method": "elicitation/create", "params": FORM}}}
+    async with world.hub(server(backoff_s=(20.0,))) as hub:
+        await started(hub)
+        request = await question(hub)
+        world.peer.plan.append(never_refused())
+        world.peer.link.lose()
+        await answer(hub, request)
+        assert hub.inbox.get(request.id).delivery is Delivery.PENDING
+        await until(lambda: tasks.updates)
+        await until(lambda: hub.inbox.get(request.id).delivery is Delivery.DELIVERED)
+
+
+def never_refused() -> None:
+    """The next attempt succeeds."""
+
+
+async def test_a_refused_sampling_cancels_the_task(world: World) -> None:
+    tasks = Tasks(world, Era.STATELESS)
+    tasks.status = "input_required"
+    tasks.more = {"inputRequests": {"a": {"method": "sampling/createMessage", "params": SAMPLING}}}
+    async with world.hub(server()) as hub:
+        call = await started(hub)
+        await answer(hub, await question(hub), Reject("no"))
+        done = await ended(hub, call)
+        assert done.fault is not None
+        assert done.fault.code == "INPUT_REFUSED"
+        assert tasks.asked("tasks/cancel")
+        assert not tasks.updates
+
+
+@ERAS
+async def test_a_question_does_not_outlive_its_task(world: World, era: Era) -> None:
+    tasks = Tasks(world, era)
+    tasks.status = "input_required"
+    tasks.more = {"inputRequests": {"a": {"method": "elicitation/create", "params": FORM}}}
+    async with world.hub(server()) as hub:
+        call = await started(hub)
+        if not tasks.stateless:
+            world.peer.link.ask("elicitation/create", {**FORM, **META})
+        request = await question(hub)
+        tasks.end("cancelled")
+        assert (await ended(hub, call)).state is CallState.CANCELLED
+        await until(lambda: hub.inbox.get(request.id).state is RequestState.WITHDRAWN)
+
+
+async def test_a_question_that_is_none_ends_the_task(world: World) -> None:
+    tasks = Tasks(world, Era.STATELESS)
+    tasks.status = "input_required"
+    tasks.more = {"inputRequests": {"a": {"method": "tools/list"}}}
+    async with world.hub(server()) as hub:
+        done = await ended(hub, await started(hub))
+        assert done.fault is not None
+        assert done.fault.code == "INVALID_RESPONSE"
+        assert tasks.asked("tasks/cancel")
+
+
+async def test_a_server_may_answer_at_once(world: World) -> None:
+    tasks = Tasks(world)
+
+    async def at_once() -> Outcome:
+        return RESULT
+
+    tasks.creating = at_once
+    async with world.hub(server()) as hub:
+        await until(lambda: hub.catalog.entries("one/tool"))
+        done = await hub.calls.call(spec("may", as_task=True), "me")
+        assert (done.state, done.task_id) == (CallState.COMPLETED, None)
+        assert not hub.tasks.select(TaskFilter())
+
+
+async def test_a_status_that_never_comes_is_asked_for_again(world: World) -> None:
+    tasks = Tasks(world)
+    async with world.hub(server(call_timeout_s=5, call_max_s=100)) as hub:
+        call = await started(hub)
+        serve, world.peer.behaviour = world.peer.behaviour, never
+        await anyio.sleep(20)
+        world.peer.behaviour = serve
+        tasks.end()
+        assert (await ended(hub, call)).state is CallState.COMPLETED
