@@ -144,13 +144,13 @@ def observed(task: Task, wire: Mapping[str, Any], now: float) -> Task:
 
     What it ended with is not here, so `completed` and `failed` change nothing yet; nor does anything after the end.
     """
-    if task.status.ended:
-        return task
     status = TaskStatus(wire["status"])
+    if task.status.ended or status in (TaskStatus.COMPLETED, TaskStatus.FAILED):
+        return task
     message = wire.get("statusMessage")
     after = replace(
         task,
-        status=task.status if status in (TaskStatus.COMPLETED, TaskStatus.FAILED) else status,
+        status=status,
         status_message=message if isinstance(message, str) else None,
         ttl_ms=_whole(wire.get("ttl", wire.get("ttlMs"))),
         poll_interval_ms=_whole(wire.get("pollInterval", wire.get("pollIntervalMs"))),

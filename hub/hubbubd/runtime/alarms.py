@@ -24,11 +24,12 @@ class Alarms:
         self._clock = clock
         self._tasks = tasks
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._closed = False
 
     def set(self, name: str, at: float | None, action: Callable[[], Awaitable[None]]) -> None:
         """Runs `action` at `at` (seconds since the epoch); None takes the alarm back."""
         self.clear(name)
-        if at is not None:
+        if at is not None and not self._closed:
             wait_s = min(max(at - self._clock.now(), 0.0), LONGEST_S)
             self._timers[name] = asyncio.get_running_loop().call_later(wait_s, self._ring, name, at, action)
 
@@ -37,8 +38,9 @@ class Alarms:
         if (timer := self._timers.pop(name, None)) is not None:
             timer.cancel()
 
-    def clear_all(self) -> None:
-        """Takes all alarms back."""
+    def close(self) -> None:
+        """Takes all alarms back, and sets none from now on: what still changes when a hub ends rings for nobody."""
+        self._closed = True
         for name in list(self._timers):
             self.clear(name)
 

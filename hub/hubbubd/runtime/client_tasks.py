@@ -255,16 +255,21 @@ class ClientTasks:
 
     async def _fetch_while_asked(self, followed: _Followed, link: Link) -> None:
         """Waits for the result, which gives the server a way to ask; polling goes on meanwhile."""
+        outcome: dict[str, Any] | PeerError | None = None
         try:
-            result = await followed.request(link, "tasks/result")
-            await self._end(followed, result, failed=result.get("isError") is True)
+            outcome = await followed.request(link, "tasks/result")
         except PeerError as exc:
-            # A task that was cancelled meanwhile has no result: its status says so.
-            with suppress(PeerError, HubError):
-                await self._see(followed.task_id, await followed.request(link, "tasks/get"))
-            await self._end(followed, exc)
+            outcome = exc
         except HubError as exc:
             log.info("the result of a task is asked for again", task=followed.task_id, error=str(exc))
+        if outcome is not None:
+            failed = isinstance(outcome, dict) and outcome.get("isError") is True
+            # A cancelled task may have an answer, too: what has become of it is what its status says.
+            with suppress(PeerError, HubError):
+                wire = await followed.request(link, "tasks/get")
+                await self._see(followed.task_id, wire)
+                failed = wire["status"] == TaskStatus.FAILED
+            await self._end(followed, outcome, failed=failed)
         followed.fetching = False
         followed.wake.set()
 

@@ -213,5 +213,5 @@ class Hub:
         self.end_watches()
         with anyio.move_on_after(SHUTDOWN_S):
             await self.servers.close()
-        alarms.clear_all()
+        alarms.close()
         await self._ledger.close()

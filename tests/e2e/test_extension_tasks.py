@@ -1,0 +1,66 @@
+"""A 2026-07-28 server that makes every call a task of its own accord, over stdio and streamable HTTP."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="module", params=["stdio", "http"])
+async def hub(request: pytest.FixtureRequest, start_shared_hub: Any, peer_scripts: Path, shared_http_peer: Any) -> Any:
+    """A hub with that server."""
+    script = str(peer_scripts / "ext_tasks_server.py")
+    if request.param == "stdio":
+        server: dict[str, Any] = {"command": sys.executable, "args": [script, "stdio"]}
+    else:
+        server = {"url": f"{shared_http_peer([sys.executable, script, 'http']).url}/mcp"}
+    hub = await start_shared_hub({"tasks": server})
+    await hub.connected("tasks")
+    assert (await hub.client.servers.get("tasks")).protocol_version == "2026-07-28"
+    return hub
+
+
+async def start(hub: Any, tool: str, **options: Any) -> Any:
+    return await hub.client.start("tasks", "tools/call", {"name": tool, "arguments": {}}, **options)
+
+
+async def test_a_task_asks_twice_and_each_answer_arrives_once(hub: Any) -> None:
+    call = await start(hub, "greet")
+    (name,) = await hub.asked(call_id=call.id)
+    assert (name.kind, name.cause_source) == ("elicitation_form", "wire")
+    task = await hub.client.tasks.get(name.task_id)
+    assert (task.role, task.call_id, task.pending_ids, task.ttl_ms) == ("client", call.id, (name.id,), 600_000)
+    await hub.call(call.id, "waiting_input")
+    await hub.answer(name, "--accept", '{"name": "Ada"}')
+    (age,) = await hub.asked(call_id=call.id)
+    assert age.id != name.id
+    await hub.answer(age, "--accept", '{"age": 36}')
+    ended = await hub.call(call.id)
+    assert ended.state == "completed"
+    assert ended.pending_ids == (name.id, age.id)
+    assert ended.result["content"][0]["text"] == "Ada is 36"
+    assert ended.result["structuredContent"] == {"name": 1, "age": 1}
+    for asked in (name, age):
+        assert (await hub.request(asked.id, delivery="delivered")).state == "answered"
+    assert (await hub.hubbub("tasks", "result", task.id)).record == ended.result
+
+
+async def test_the_error_of_a_task_is_the_error_of_its_call(hub: Any) -> None:
+    ran = await hub.hubbub("call", "tasks", "fails", "--as-task")
+    assert (ran.status, ran.error["reason"], ran.error["message"]) == (1, "SERVER_ERROR", "it broke")
+    (task,) = await hub.client.tasks.list(role="client", statuses=["failed"])
+    assert task.status_message == "it broke"
+    refused = await hub.hubbub("tasks", "result", task.id)
+    assert (refused.status, refused.error["reason"]) == (1, "TASK_FAILED")
+
+
+@pytest.mark.parametrize("way", ["task", "call"])
+async def test_a_task_is_cancelled(hub: Any, way: str) -> None:
+    call = await start(hub, "endless")
+    watch = hub.client.tasks.watch(statuses=["working"])
+    (task,) = await hub.watched(watch, lambda t: t.call_id == call.id and t.status_message)
+    words = ("tasks", "cancel", task.id) if way == "task" else ("calls", "cancel", call.id, "--abort")
+    assert (await hub.hubbub(*words)).status == 0
+    assert (await hub.call(call.id)).state == "cancelled"
+    assert (await hub.client.tasks.get(task.id)).status == "cancelled"
