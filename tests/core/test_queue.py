@@ -73,6 +73,16 @@ def test_a_call_that_only_waits_for_its_turn_can_neither_be_parked_nor_unparked(
     assert queue.queued == ("a",)
 
 
+def test_a_call_set_aside_leaves_its_slot_for_good() -> None:
+    queue = a_queue("a", "b")
+    assert queue.next() == "a"
+    queue.set_aside("a")
+    assert queue.next() == "b"
+    assert (queue.aside, queue.sent, "a" in queue) == ({"a"}, {"b"}, True)
+    queue.remove("a")
+    assert "a" not in queue
+
+
 class QueueBesideAList(RuleBasedStateMachine):
     @initialize(max_in_flight=st.integers(1, 4), max_queued=st.integers(1, 6))
     def start(self, max_in_flight: int, max_queued: int) -> None:

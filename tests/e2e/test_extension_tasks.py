@@ -64,3 +64,25 @@ async def test_a_task_is_cancelled(hub: Any, way: str) -> None:
     assert (await hub.hubbub(*words)).status == 0
     assert (await hub.call(call.id)).state == "cancelled"
     assert (await hub.client.tasks.get(task.id)).status == "cancelled"
+
+
+async def test_a_task_and_its_question_survive_kill_9(
+    start_hub: Any, peer_scripts: Path, shared_http_peer: Any
+) -> None:
+    script = str(peer_scripts / "ext_tasks_server.py")
+    servers = {"tasks": {"url": f"{shared_http_peer([sys.executable, script, 'http']).url}/mcp"}}
+    first = await start_hub(servers)
+    await first.connected("tasks")
+    call = await start(first, "greet")
+    (name,) = await first.asked(call_id=call.id)
+    await first.kill()
+
+    second = await start_hub(servers)
+    (again,) = await second.asked(call_id=call.id)
+    assert (again.id, again.task_id) == (name.id, name.task_id)
+    await second.answer(again, "--accept", '{"name": "Ada"}')
+    (age,) = await second.asked(call_id=call.id)
+    await second.answer(age, "--accept", '{"age": 36}')
+    ended = await second.call(call.id)
+    assert ended.result["content"][0]["text"] == "Ada is 36"
+    assert ended.result["structuredContent"] == {"name": 1, "age": 1}

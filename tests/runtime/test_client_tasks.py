@@ -1,130 +1,27 @@
 """Calls that their server carries out as tasks, in virtual time."""
 
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import anyio
 import pytest
 
-from hubbubd.core.calls import Call, CallState
-from hubbubd.core.forms import Accept, Reject
-from hubbubd.core.inbox import CauseSource, Delivery, PendingRequest, RequestState
-from hubbubd.core.tasks import RELATED_TASK, Task, TaskRole, TaskStatus
+from hubbubd.core.calls import CallState
+from hubbubd.core.inbox import CauseSource, Delivery
+from hubbubd.core.tasks import TaskStatus
 from hubbubd.errors import FailedPrecondition, PeerError
 from hubbubd.runtime.broadcast import EventKind
 from hubbubd.runtime.filters import TaskFilter
-from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
 
-from .conftest import FORM, SAMPLING, World, open_requests, question, server, settle, spec, until
-from .peer import Outcome, Sent, never
-
-ANSWER = Accept({"name": "Ada"})
-RESULT = {"content": [{"type": "text", "text": "done"}]}
-SUPPORT = {"may": "optional", "must": "required", "not": "forbidden", "silent": None}
-META = {"_meta": {RELATED_TASK: {"taskId": "T"}}}
-
-
-class Tasks:
-    """A server's tasks: one with the id `T`, in the state that the test gives it."""
-
-    def __init__(self, world: World, era: Era = Era.HANDSHAKE) -> None:
-        self.peer = world.peer
-        self.era = era
-        self.stateless = era is Era.STATELESS
-        self.status = "working"
-        self.more: dict[str, Any] = {}
-        self.interval_ms: int | None = 1000
-        self.result: Outcome | PeerError = RESULT
-        self.ended = anyio.Event()
-        self.updates: list[dict[str, Any]] = []
-        self.cancelling: PeerError | None = None
-        self.lost = False
-        self.creating: Callable[[], Any] | None = None
-        self.peer.era = era
-        self.peer.behaviour = self.serve
-        self.peer.listing = self.listing
-        tools = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
-        extension = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
-        self.peer.capabilities = {"tools": {}, **(extension if self.stateless else tools)}
-
-    async def listing(self, sent: Sent) -> Outcome:
-        tools = [{"name": n, "inputSchema": {}, "execution": {"taskSupport": s}} for n, s in SUPPORT.items() if s]
-        tools.append({"name": "silent", "inputSchema": {}})
-        return {"tools": tools} if sent.method == "tools/list" else {}
-
-    def wire(self) -> Outcome:
-        names = ("ttlMs", "pollIntervalMs") if self.stateless else ("ttl", "pollInterval")
-        return {"taskId": "T", "status": self.status, names[0]: None, names[1]: self.interval_ms, **self.more}
-
-    def end(self, status: str = "completed", **more: Any) -> None:
-        """The server ends the task."""
-        self.status, self.more = status, more
-        self.ended.set()
-
-    async def serve(self, sent: Sent) -> Outcome:
-        if sent.method != "tools/call" and self.lost:
-            raise PeerError(-32602, "Task not found")
-        match sent.method:
-            case "tools/call" if self.creating is not None:
-                return await self.creating()
-            case "tools/call" if self.stateless:
-                return {"resultType": "task", **self.wire()}
-            case "tools/call" if "task" in sent.params:
-                return {"task": self.wire()}
-            case "tasks/get":
-                return self.wire()
-            case "tasks/result":
-                await self.ended.wait()
-                if isinstance(self.result, PeerError):
-                    raise self.result
-                return self.result
-            case "tasks/update":
-                self.updates.append(sent.params["inputResponses"])
-                return {}
-            case "tasks/cancel":
-                if self.cancelling is not None:
-                    raise self.cancelling
-                if not self.stateless:
-                    self.end("cancelled")
-                return {} if self.stateless else self.wire()
-            case _:
-                return {"echo": sent.params}
-
-    def asked(self, method: str) -> list[float]:
-        """When the hub has asked for this."""
-        return [sent.at for sent in self.peer.sent if sent.method == method]
-
-
-def the_task(hub: Hub) -> Task:
-    (task,) = hub.tasks.select(TaskFilter(role=TaskRole.CLIENT))
-    return task
-
-
-async def started(hub: Hub, tool: str = "may", **options: Any) -> Call:
-    """A call that has become a task."""
-    await until(lambda: hub.catalog.entries("one/tool"))
-    call = await hub.calls.start(spec(tool, as_task=True, **options), "me")
-    await until(lambda: hub.calls.get(call.id).task_id)
-    return call
-
-
-async def ended(hub: Hub, call: Call) -> Call:
-    await until(lambda: hub.calls.get(call.id).state.ended)
-    return hub.calls.get(call.id)
-
-
-async def answer(hub: Hub, request: PendingRequest, given: Any = ANSWER) -> None:
-    await hub.inbox.answer(request.id, given, "me", answer_id=None, claim_id=None)
-
-
-ERAS = pytest.mark.parametrize("era", list(Era))
+from .conftest import FORM, World, question, server, settle, spec, until
+from .peer import Outcome, never
+from .task_server import ERAS, META, RESULT, TaskServer, answer, ended, started, the_task
 
 
 @ERAS
 async def test_a_task_is_asked_for_its_status_as_often_as_its_server_says(world: World, era: Era) -> None:
-    tasks = Tasks(world, era)
+    tasks = TaskServer(world, era)
     tasks.interval_ms = 7000
     async with world.hub(server()) as hub:
         call = await started(hub)
@@ -141,7 +38,7 @@ async def test_a_task_is_asked_for_its_status_as_often_as_its_server_says(world:
 
 @pytest.mark.parametrize(("interval_ms", "polls"), [(0, 100), (10_000_000, 1), (None, 10)])
 async def test_polling_has_bounds(world: World, interval_ms: int | None, polls: int) -> None:
-    tasks = Tasks(world)
+    tasks = TaskServer(world)
     tasks.interval_ms = interval_ms
     async with world.hub(server()) as hub:
         await started(hub)
@@ -151,7 +48,7 @@ async def test_polling_has_bounds(world: World, interval_ms: int | None, polls: 
 
 @ERAS
 async def test_a_notification_only_hastens_the_next_poll(world: World, era: Era) -> None:
-    tasks = Tasks(world, era)
+    tasks = TaskServer(world, era)
     tasks.interval_ms = 20_000
     async with world.hub(server()) as hub:
         await started(hub)
@@ -166,7 +63,7 @@ async def test_a_notification_only_hastens_the_next_poll(world: World, era: Era)
 
 
 async def test_each_status_is_seen_on_the_watch(world: World, watching: Any) -> None:
-    tasks = Tasks(world)
+    tasks = TaskServer(world)
     async with world.hub(server()) as hub:
         watch = watching(hub.tasks.watch(TaskFilter()))
         call = await started(hub)
@@ -199,7 +96,7 @@ async def test_each_status_is_seen_on_the_watch(world: World, watching: Any) -> 
 async def test_what_a_tool_says_of_tasks_is_honoured(
     world: World, tool: str, as_task: bool, reason: str, fetched: bool
 ) -> None:
-    Tasks(world)
+    TaskServer(world)
     if not fetched:
         world.peer.plan.append(5.0)
     async with world.hub(server()) as hub:
@@ -227,7 +124,7 @@ async def test_a_server_without_tasks_is_not_asked_for_one(world: World, era: Er
 
 
 async def test_only_tools_can_be_tasks(world: World) -> None:
-    Tasks(world)
+    TaskServer(world)
     async with world.hub(server()) as hub:
         await until(lambda: world.peer.links)
         with pytest.raises(FailedPrecondition) as refused:
@@ -236,7 +133,7 @@ async def test_only_tools_can_be_tasks(world: World) -> None:
 
 
 async def test_the_ttl_asked_for_covers_the_call_and_people(world: World) -> None:
-    Tasks(world)
+    TaskServer(world)
     async with world.hub(server(answer_timeout_s=100)) as hub:
         await started(hub, max_s=20.0)
         (sent,) = [sent for sent in world.peer.sent if sent.method == "tools/call"]
@@ -244,7 +141,7 @@ async def test_the_ttl_asked_for_covers_the_call_and_people(world: World) -> Non
 
 
 async def test_a_running_task_has_no_slot_and_no_timeout_without_progress(world: World) -> None:
-    tasks = Tasks(world)
+    tasks = TaskServer(world)
     async with world.hub(server(call_timeout_s=5, call_max_s=60)) as hub:
         call = await started(hub)
         other = await hub.calls.call(spec("silent"), "me")
@@ -257,7 +154,7 @@ async def test_a_running_task_has_no_slot_and_no_timeout_without_progress(world:
 
 @ERAS
 async def test_a_task_that_takes_too_long_in_all_is_cancelled_at_its_server(world: World, era: Era) -> None:
-    tasks = Tasks(world, era)
+    tasks = TaskServer(world, era)
     async with world.hub(server(call_timeout_s=5, call_max_s=30)) as hub:
         call = await started(hub)
         done = await ended(hub, call)
@@ -269,7 +166,7 @@ async def test_a_task_that_takes_too_long_in_all_is_cancelled_at_its_server(worl
 
 
 async def test_a_question_of_a_task_belongs_to_it_and_the_answer_says_so(world: World) -> None:
-    tasks = Tasks(world)
+    tasks = TaskServer(world)
     async with world.hub(server(call_max_s=30)) as hub:
         call = await started(hub)
         tasks.status = "input_required"
@@ -290,7 +187,7 @@ async def test_a_question_of_a_task_belongs_to_it_and_the_answer_says_so(world: 
 
 
 async def test_the_call_on_the_wire_is_the_cause_before_a_task_is(world: World) -> None:
-    tasks = Tasks(world)
+    tasks = TaskServer(world)
     async with world.hub(server()) as hub:
         await started(hub)
         tasks.creating = anyio.sleep_forever
@@ -301,7 +198,7 @@ async def test_the_call_on_the_wire_is_the_cause_before_a_task_is(world: World) 
 
 
 async def test_a_failed_task_fails_its_call(world: World) -> None:
-    tasks = Tasks(world)
+    tasks = TaskServer(world)
     tasks.result = PeerError(-32000, "no luck", {"why": 1})
     async with world.hub(server()) as hub:
         call = await started(hub)
@@ -316,7 +213,7 @@ async def test_a_failed_task_fails_its_call(world: World) -> None:
 
 
 async def test_a_tool_that_reports_a_failure_has_a_result_all_the_same(world: World) -> None:
-    tasks = Tasks(world)
+    tasks = TaskServer(world)
     tasks.result = {**RESULT, "isError": True}
     async with world.hub(server()) as hub:
         call = await started(hub)
@@ -329,7 +226,7 @@ async def test_a_tool_that_reports_a_failure_has_a_result_all_the_same(world: Wo
 
 @ERAS
 async def test_a_task_that_its_server_cancels_cancels_the_call(world: World, era: Era) -> None:
-    tasks = Tasks(world, era)
+    tasks = TaskServer(world, era)
     async with world.hub(server()) as hub:
         call = await started(hub)
         tasks.end("cancelled")
@@ -341,7 +238,7 @@ async def test_a_task_that_its_server_cancels_cancels_the_call(world: World, era
 
 @ERAS
 async def test_a_task_that_its_server_has_forgotten_is_lost(world: World, era: Era) -> None:
-    tasks = Tasks(world, era)
+    tasks = TaskServer(world, era)
     async with world.hub(server()) as hub:
         call = await started(hub)
         tasks.lost = True
@@ -352,7 +249,7 @@ async def test_a_task_that_its_server_has_forgotten_is_lost(world: World, era: E
 
 
 async def test_a_cancellation_that_comes_too_late_reads_what_became_of_the_task(world: World) -> None:
-    tasks = Tasks(world)
+    tasks = TaskServer(world)
     tasks.interval_ms = 30_000
     async with world.hub(server()) as hub:
         call = await started(hub)
@@ -365,17 +262,8 @@ async def test_a_cancellation_that_comes_too_late_reads_what_became_of_the_task(
         assert (await ended(hub, call)).state is CallState.COMPLETED
 
 
-async def test_an_eventual_cancellation_may_come_to_nothing(world: World) -> None:
-    tasks = Tasks(world, Era.STATELESS)
-    async with world.hub(server()) as hub:
-        call = await started(hub)
-        assert (await hub.tasks.cancel("T")).status is TaskStatus.WORKING
-        tasks.end(result=RESULT)
-        assert (await ended(hub, call)).state is CallState.COMPLETED
-
-
 async def test_a_caller_who_hangs_up_ends_the_task(world: World) -> None:
-    tasks = Tasks(world)
+    tasks = TaskServer(world)
     async with world.hub(server()) as hub:
         await until(lambda: hub.catalog.entries("one/tool"))
         with anyio.move_on_after(10):
@@ -384,48 +272,8 @@ async def test_a_caller_who_hangs_up_ends_the_task(world: World) -> None:
         await until(lambda: the_task(hub).status is TaskStatus.CANCELLED)
 
 
-@ERAS
-async def test_a_task_is_found_again_over_the_next_connection(world: World, era: Era) -> None:
-    tasks = Tasks(world, era)
-    async with world.hub(server()) as hub:
-        call = await started(hub)
-        world.peer.link.lose()
-        await until(lambda: len(world.peer.links) == 2)
-        assert hub.calls.get(call.id).state is CallState.IN_PROGRESS
-        tasks.end(result=RESULT)
-        assert (await ended(hub, call)).state is CallState.COMPLETED
-        assert len(tasks.asked("tools/call")) == 1
-
-
-@ERAS
-@pytest.mark.parametrize("asked", [True, False])
-async def test_a_task_is_found_again_by_the_next_hub(world: World, era: Era, asked: bool) -> None:
-    tasks = Tasks(world, era)
-    if asked:
-        tasks.status = "input_required"
-        tasks.more = {"inputRequests": {"a": {"method": "elicitation/create", "params": FORM}}}
-    async with world.hub(server()) as hub:
-        call = await started(hub)
-        await settle(5)
-        before = [request.id for request in open_requests(hub)]
-        assert len(before) == (1 if asked and tasks.stateless else 0)
-    async with world.hub(server()) as hub:
-        await until(lambda: len(world.peer.links) == 2)
-        await settle(5)
-        assert [request.id for request in open_requests(hub)] == before
-        if before:
-            await answer(hub, hub.inbox.get(before[0]))
-            await until(lambda: tasks.updates)
-            await settle(5)
-            assert tasks.updates == [{"a": {"action": "accept", "content": {"name": "Ada"}}}]
-        tasks.end(result=RESULT)
-        assert (await ended(hub, call)).state is CallState.COMPLETED
-        assert len(tasks.asked("tools/call")) == 1
-        assert not tasks.asked("tasks/cancel")
-
-
 async def test_a_task_is_durable_before_anything_follows_from_it(world: World) -> None:
-    tasks = Tasks(world)
+    tasks = TaskServer(world)
     async with world.hub(server()) as hub:
         call = await started(hub)
         together = {"task/T", f"call/{call.id}"}
@@ -436,7 +284,7 @@ async def test_a_task_is_durable_before_anything_follows_from_it(world: World) -
 
 
 async def test_a_call_whose_task_the_store_does_not_take_fails_and_the_server_is_told(world: World) -> None:
-    tasks = Tasks(world)
+    tasks = TaskServer(world)
     async with world.hub(server()) as hub:
         await until(lambda: hub.catalog.entries("one/tool"))
         call = await hub.calls.start(spec("may", as_task=True), "me")
@@ -448,8 +296,8 @@ async def test_a_call_whose_task_the_store_does_not_take_fails_and_the_server_is
 
 
 async def test_equal_ids_of_two_servers_are_two_tasks(world: World) -> None:
-    Tasks(world)
-    two = Tasks(World(world.store, world.peers))
+    TaskServer(world)
+    two = TaskServer(World(world.store, world.peers))
     world.peers["two"].behaviour, world.peers["two"].listing = two.serve, two.listing
     world.peers["two"].capabilities = two.peer.capabilities
     async with world.hub(server(), server("two")) as hub:
@@ -464,7 +312,7 @@ async def test_equal_ids_of_two_servers_are_two_tasks(world: World) -> None:
 
 
 async def test_a_task_is_forgotten_with_its_call(world: World) -> None:
-    tasks = Tasks(world)
+    tasks = TaskServer(world)
     world.settings["call_history_count"] = 1
     async with world.hub(server()) as hub:
         call = await started(hub)
@@ -475,84 +323,8 @@ async def test_a_task_is_forgotten_with_its_call(world: World) -> None:
         await until(lambda: not hub.tasks.select(TaskFilter()))
 
 
-async def test_each_question_of_an_extension_task_is_asked_and_answered_once(world: World) -> None:
-    tasks = Tasks(world, Era.STATELESS)
-    tasks.status = "input_required"
-    asks = {"method": "elicitation/create", "params": FORM}
-    tasks.more = {"inputRequests": {"a": asks, "b": asks, "where": {"method": "roots/list"}}}
-    async with world.hub(server(roots=[{"uri": "file:///here"}], call_max_s=30)) as hub:
-        call = await started(hub)
-        await until(lambda: len(open_requests(hub)) == 2)
-        await settle(60)
-        a, b = open_requests(hub)
-        assert (a.task_id, a.call_id, a.cause_source) == ("T", call.id, CauseSource.WIRE)
-        assert hub.calls.get(call.id).state is CallState.WAITING_INPUT
-        await answer(hub, b)
-        await answer(hub, a)
-        await settle(10)
-        assert sorted(key for update in tasks.updates for key in update) == ["a", "b", "where"]
-        assert {"where": {"roots": [{"uri": "file:///here"}]}} in tasks.updates
-        assert {hub.inbox.get(r.id).delivery for r in (a, b)} == {Delivery.DELIVERED}
-        tasks.end(result=RESULT)
-        assert (await ended(hub, call)).state is CallState.COMPLETED
-
-
-async def test_an_answer_waits_for_the_next_connection(world: World) -> None:
-    tasks = Tasks(world, Era.STATELESS)
-    tasks.status = "input_required"
-    tasks.more = {"inputRequests": {"a": {"method": "elicitation/create", "params": FORM}}}
-    async with world.hub(server(backoff_s=(20.0,))) as hub:
-        await started(hub)
-        request = await question(hub)
-        world.peer.link.lose()
-        await answer(hub, request)
-        assert hub.inbox.get(request.id).delivery is Delivery.PENDING
-        await until(lambda: tasks.updates)
-        await until(lambda: hub.inbox.get(request.id).delivery is Delivery.DELIVERED)
-
-
-async def test_a_refused_sampling_cancels_the_task(world: World) -> None:
-    tasks = Tasks(world, Era.STATELESS)
-    tasks.status = "input_required"
-    tasks.more = {"inputRequests": {"a": {"method": "sampling/createMessage", "params": SAMPLING}}}
-    async with world.hub(server()) as hub:
-        call = await started(hub)
-        await answer(hub, await question(hub), Reject("no"))
-        done = await ended(hub, call)
-        assert done.fault is not None
-        assert done.fault.code == "INPUT_REFUSED"
-        assert tasks.asked("tasks/cancel")
-        assert not tasks.updates
-
-
-@ERAS
-async def test_a_question_does_not_outlive_its_task(world: World, era: Era) -> None:
-    tasks = Tasks(world, era)
-    tasks.status = "input_required"
-    tasks.more = {"inputRequests": {"a": {"method": "elicitation/create", "params": FORM}}}
-    async with world.hub(server()) as hub:
-        call = await started(hub)
-        if not tasks.stateless:
-            world.peer.link.ask("elicitation/create", {**FORM, **META})
-        request = await question(hub)
-        tasks.end("cancelled")
-        assert (await ended(hub, call)).state is CallState.CANCELLED
-        await until(lambda: hub.inbox.get(request.id).state is RequestState.WITHDRAWN)
-
-
-async def test_a_question_that_is_none_ends_the_task(world: World) -> None:
-    tasks = Tasks(world, Era.STATELESS)
-    tasks.status = "input_required"
-    tasks.more = {"inputRequests": {"a": {"method": "tools/list"}}}
-    async with world.hub(server()) as hub:
-        done = await ended(hub, await started(hub))
-        assert done.fault is not None
-        assert done.fault.code == "INVALID_RESPONSE"
-        assert tasks.asked("tasks/cancel")
-
-
 async def test_a_server_may_answer_at_once(world: World) -> None:
-    tasks = Tasks(world)
+    tasks = TaskServer(world)
 
     async def at_once() -> Outcome:
         return RESULT
@@ -566,7 +338,7 @@ async def test_a_server_may_answer_at_once(world: World) -> None:
 
 
 async def test_a_status_that_never_comes_is_asked_for_again(world: World) -> None:
-    tasks = Tasks(world)
+    tasks = TaskServer(world)
     async with world.hub(server(call_timeout_s=5, call_max_s=100)) as hub:
         call = await started(hub)
         serve, world.peer.behaviour = world.peer.behaviour, never
