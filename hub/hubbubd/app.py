@@ -20,6 +20,7 @@ from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.store import StoreError
 from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store.tokens import TokenFile
 from hubbubd.upstream.connector import McpConnector
 
 STORE_FILE = "hubbub.db"
@@ -55,10 +56,11 @@ async def _serve(settings: Settings) -> None:
     hub_settings = settings.hub
     hub_settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        connector = McpConnector(TokenFile.open(hub_settings.data_dir))
         store = await SqliteStore.open(hub_settings.data_dir / STORE_FILE)
         try:
             configured = {server.name: server for server in settings.servers}
-            async with Hub.open(store, McpConnector(), configured, hub_settings) as hub:
+            async with Hub.open(store, connector, configured, hub_settings) as hub:
                 token = client_file.token(hub_settings.data_dir)
                 async with serve(
                     hub,

@@ -22,6 +22,7 @@ from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store.tokens import TokenFile
 from hubbubd.upstream.connector import McpConnector
 
 TOKEN = "right-token"
@@ -121,7 +122,7 @@ async def hub(tmp_path: Path) -> AsyncIterator[Hub]:
     store = await SqliteStore.open(":memory:")
     away = ServerConfig(name="away", transport="http", url="http://127.0.0.1:9/mcp")
     settings = HubSettings(data_dir=tmp_path, allow_commands=(sys.executable,))
-    async with settled(), Hub.open(store, McpConnector(), {"away": away}, settings) as hub:
+    async with settled(), Hub.open(store, McpConnector(TokenFile.open(tmp_path)), {"away": away}, settings) as hub:
         yield hub
     await store.close()
 

@@ -292,3 +292,6 @@ class Peers:
 
     def open(self, config: ServerConfig, inbound: Inbound, era: Era | None) -> Any:
         return self[config.name].open(config, inbound, era)
+
+    async def forget(self, server: str) -> None:
+        """There is nothing to forget."""

@@ -4,7 +4,7 @@ import json
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from hubbubd.config import ServerConfig
+from hubbubd.errors import FailedPrecondition
 from hubbubd.upstream.connector import McpConnector
 from hubbubd.upstream.ports import Era, InboundRequest, Link, Reply
 
@@ -26,6 +27,21 @@ LIMIT_S = 20
 
 CALL = ("tools/call", {"name": "any", "arguments": {}})
 """A request for a `Scripted` server."""
+
+
+class Pocket:
+    """Implements `ports.Vault`, for as long as a test."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, dict[str, Any]] = {}
+
+    def get(self, server: str) -> dict[str, Any] | None:
+        """As `ports.Vault`."""
+        return self.kept.get(server)
+
+    async def put(self, server: str, secrets: dict[str, Any] | None) -> None:
+        """As `ports.Vault`."""
+        self.kept[server] = secrets or {}
 
 
 class Recorder:
@@ -64,6 +80,14 @@ class Recorder:
         self.stderr.append(line)
         self._change()
 
+    async def authorize(self, url: str, redirect_uri: str, call_id: str | None) -> str:
+        """As `ports.Inbound`."""
+        raise FailedPrecondition("nobody is here to agree")
+
+    def held_up(self, call_id: str | None) -> AbstractContextManager[None]:
+        """As `ports.Inbound`."""
+        return nullcontext()
+
     async def until(self, condition: Callable[[], object]) -> None:
         """Returns once the condition holds; looked at after everything that comes in."""
         with anyio.fail_after(LIMIT_S):
@@ -91,7 +115,7 @@ def connect(recorder: Recorder) -> Connect:
     @asynccontextmanager
     async def open_link(era: Era | None = None, **options: Any) -> AsyncIterator[Link]:
         config = ServerConfig.model_validate({"name": "peer", **options})
-        async with McpConnector().open(config, recorder, era) as link:
+        async with McpConnector(Pocket()).open(config, recorder, era) as link:
             with anyio.fail_after(LIMIT_S):
                 yield link
 

@@ -4,13 +4,13 @@ import re
 from collections.abc import Mapping
 from typing import Any, cast
 
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 from hubbubd.config.server import ServerConfig
 from hubbubd.config.validation import config_error
 from hubbubd.errors import ConfigError
 
-RESOLVED_FIELDS = ("command", "args", "env", "cwd", "url", "headers")
+RESOLVED_FIELDS = ("command", "args", "env", "cwd", "url", "headers", "oauth")
 
 _REFERENCE = re.compile(r"\$(?P<escaped>\$\{)|\$\{(?P<body>[^}]*)(?P<end>\}?)")
 _BODY = re.compile(r"(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-.*)?", re.DOTALL)
@@ -49,7 +49,8 @@ def expand(text: str, environ: Mapping[str, str], key: str = "value") -> str:
 
 
 def resolve(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
-    """The configuration to connect with: references in command, args, env, cwd, url and headers replaced.
+    """The configuration to connect with: references in command, args, env, cwd, url, headers and
+    oauth replaced.
 
     Raises VariableNotSet, or ConfigError for a malformed reference or a result that is no valid configuration;
     the key is dotted: `servers.NAME.env.TOKEN`.
@@ -66,6 +67,8 @@ def resolve(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
 def _expand_all(value: object, environ: Mapping[str, str], key: str) -> object:
     if isinstance(value, str):
         return expand(value, environ, key)
+    if isinstance(value, SecretStr):
+        return SecretStr(expand(value.get_secret_value(), environ, key))
     if isinstance(value, dict):
         entries = cast("dict[str, Any]", value)
         return {name: _expand_all(entry, environ, f"{key}.{name}") for name, entry in entries.items()}

@@ -4,13 +4,43 @@ import hashlib
 import json
 from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 Seconds = Annotated[float, Field(gt=0, le=10_000_000, allow_inf_nan=False)]
 ServerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 TransportName = Literal["stdio", "http", "sse"]
 Roots = Literal["ask"] | tuple[dict[str, Any], ...]
 """What a server is told when it asks for roots: these (MCP roots), or what a person says each time."""
+
+
+class OAuthConfig(BaseModel):
+    """How the hub gets access to a server that asks for OAuth. Without any of it, the hub registers itself.
+
+    `issuer` names the authorization server that the client belongs to: its credentials go nowhere else.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
+    client_id: str | None = None
+    client_secret: SecretStr | None = None
+    private_key: SecretStr | None = None
+    signing_algorithm: str = "RS256"
+    client_metadata_url: str | None = None
+    issuer: str | None = None
+    redirect_port: Annotated[int, Field(ge=0, le=65535)] = 0
+
+    @model_validator(mode="after")
+    def _one_kind_of_client(self) -> Self:
+        if self.client_metadata_url and (self.client_id or self.grant == "client_credentials"):
+            raise ValueError("client_metadata_url stands in place of a client_id")
+        if (self.client_secret or self.private_key) and not self.client_id:
+            raise ValueError("a client_secret or private_key belongs to a client_id")
+        if self.grant == "client_credentials" and (self.client_secret is None) == (self.private_key is None):
+            raise ValueError("client_credentials need a client_secret or a private_key")
+        if self.grant == "authorization_code" and self.private_key:
+            raise ValueError("a private_key goes with grant client_credentials")
+        return self
 
 
 class ServerConfig(BaseModel):
@@ -26,6 +56,7 @@ class ServerConfig(BaseModel):
     url: str | None = None
     transport: TransportName = "stdio"
     headers: dict[str, str] = Field(default_factory=dict)
+    oauth: OAuthConfig | None = None
 
     connect_timeout_s: Seconds = 30
     call_timeout_s: Seconds = 60
@@ -65,6 +96,8 @@ class ServerConfig(BaseModel):
             raise ValueError("a stdio server needs a command and no url")
         if self.transport != "stdio" and (not self.url or self.command):
             raise ValueError(f"a server over {self.transport} needs a url and no command")
+        if self.oauth and self.transport == "stdio":
+            raise ValueError("oauth is for servers over http and sse")
         if self.url and not self.url.lower().startswith(("http://", "https://", "${")):
             raise ValueError("a url starts with http:// or https://")
         return self

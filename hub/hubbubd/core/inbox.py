@@ -57,6 +57,8 @@ class Origin(StrEnum):
     """A request on the wire (to 2025-11-25); it dies with its connection."""
     TASK = "task"
     """A receiver task; the server fetches the result, over a later connection if need be."""
+    AUTHORIZATION = "authorization"
+    """The hub itself asks, to be let in by a server; it dies with the request or connection that needs it."""
     ROUNDS = "rounds"
     """An `input_required` result (2026-07-28); the call is sent again with the answers."""
     TASK_INPUT = "task_input"

@@ -17,6 +17,7 @@ from hubbubd.core.server import ServerRecord
 from hubbubd.core.tasks import Task
 from hubbubd.errors import NotFound
 from hubbubd.runtime.alarms import Alarms
+from hubbubd.runtime.authorization import Authorizations
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import Calls
 from hubbubd.runtime.catalog import Catalog
@@ -168,6 +169,7 @@ class Hub:
             events=EventFeed(clock, ledger.door),
             subscriptions=Subscriptions(calls, clock, background, ledger.door),
             catalog=catalog,
+            authorizations=Authorizations(inbox),
         )
         servers = Servers(rooms, tables.servers, settings)
         return cls(ledger, clock, servers, inbox, calls, tasks, rooms.events, rooms.subscriptions, catalog)
@@ -192,7 +194,8 @@ class Hub:
         self.tasks.start()
         self.inbox.start()
         await self.inbox.abandon_all(
-            {Origin.PLAIN, Origin.ROUNDS}, "the hub was restarted, and the connection it came on is gone"
+            {Origin.PLAIN, Origin.AUTHORIZATION, Origin.ROUNDS},
+            "the hub was restarted, and the connection it came on is gone",
         )
         background.start_soon(self._ledger.run)
         background.start_soon(self._keep_history_short)

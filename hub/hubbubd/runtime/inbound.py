@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any, cast
 
@@ -13,6 +13,7 @@ from hubbubd.core import tasks as core_tasks
 from hubbubd.core.inbox import CauseSource, Origin, PendingRequest, RequestKind
 from hubbubd.core.tasks import RELATED_TASK
 from hubbubd.errors import HubError, NotFound
+from hubbubd.runtime.authorization import Authorizations, question
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.catalog import ServerCatalog
 from hubbubd.runtime.client_tasks import ClientTasks
@@ -56,6 +57,7 @@ class ServerInbound:
         events: EventFeed,
         subscriptions: Subscriptions,
         catalog: ServerCatalog,
+        authorizations: Authorizations,
     ) -> None:
         self._config = config
         self._lane = lane
@@ -69,6 +71,7 @@ class ServerInbound:
         self._events = events
         self._subscriptions = subscriptions
         self._catalog = catalog
+        self._authorizations = authorizations
 
     async def on_request(self, request: InboundRequest) -> Reply:
         """Routes what a server asks. Raises ReplyError."""
@@ -121,6 +124,21 @@ class ServerInbound:
     def on_stderr(self, line: str) -> None:
         """Shows it to those who watch events and logs."""
         self._events.stderr(self._config.name, line)
+
+    async def authorize(self, url: str, redirect_uri: str, call_id: str | None) -> str:
+        """As `upstream.ports.Inbound`."""
+        live = self._lane.lives.get(call_id) if call_id else None
+        asked = InboundRequest(method="elicitation/create", params=question(self._config.name, url))
+        source = CauseSource.WIRE if live else None
+        pending = self._pending(asked, RequestKind.ELICITATION_URL, live, source, None)
+        pending = replace(pending, origin=Origin.AUTHORIZATION)
+        with self._lane.asked(live, pending.id) if live else nullcontext():
+            return await self._authorizations.ask(pending, url, redirect_uri)
+
+    def held_up(self, call_id: str | None) -> AbstractContextManager[None]:
+        """As `upstream.ports.Inbound`."""
+        live = self._lane.lives.get(call_id) if call_id else None
+        return self._lane.asked(live) if live else nullcontext()
 
     async def _plain(self, request: InboundRequest, pending: PendingRequest, live: Live | None) -> Reply:
         self._inbox.require_room(self._config.name)  # before the call that caused it is parked

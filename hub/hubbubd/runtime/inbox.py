@@ -34,6 +34,10 @@ class Settler(Protocol):
         ...
 
 
+KeepBack = Callable[[PendingRequest, forms.Given, str], forms.Given]
+"""Takes out of what somebody gives what is not to be stored or shown. Raises InvalidArgument."""
+
+
 class Inbox:
     """Pending requests of all servers. Only this class changes them."""
 
@@ -56,6 +60,7 @@ class Inbox:
         self._max_open = max_open_per_server
         self._history = history
         self._settlers: dict[Origin, Settler] = {}
+        self._keepers: dict[Origin, KeepBack] = {}
         self._waits: dict[str, set[anyio.Event]] = {}
         self._open: dict[str, set[str]] = {}
         self._opening: Counter[str] = Counter()
@@ -66,9 +71,11 @@ class Inbox:
         for request in self._table:
             self._follow(None, request)
 
-    def register(self, origin: Origin, settler: Settler) -> None:
-        """Says who acts on the settlement of an origin's requests."""
+    def register(self, origin: Origin, settler: Settler, keep_back: KeepBack | None = None) -> None:
+        """Says who acts on the settlement of an origin's requests, and keeps back secrets of their answers."""
         self._settlers[origin] = settler
+        if keep_back is not None:
+            self._keepers[origin] = keep_back
 
     # Reading
 
@@ -111,6 +118,8 @@ class Inbox:
         request = self.get(request_id)
         if request.state is RequestState.OPEN:
             # A closed request is reported as closed, whatever the answer looks like.
+            if (keep_back := self._keepers.get(request.origin)) is not None:
+                given = keep_back(request, given, by)
             answer = forms.build_answer(request.kind, payload.loads(request.request), given)
         else:
             answer = Answer(payload=b"{}")

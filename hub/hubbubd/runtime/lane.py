@@ -196,7 +196,7 @@ class Lane:
         return self.lives[next(iter(sent))], CauseSource.INFERRED
 
     @contextmanager
-    def asked(self, live: Live | None, pending_id: str) -> Generator[None]:
+    def asked(self, live: Live | None, *pending_ids: str) -> Generator[None]:
         """While the block is open, a question on the wire waits for a person: its call is parked.
 
         When the cause is unknown it may be any call that the server knows of: none of them keeps a slot or loses time.
@@ -204,7 +204,7 @@ class Lane:
         known = self._queue.sent | self._queue.aside
         lives = [live] if live is not None else [self.lives[call_id] for call_id in known]
         try:
-            with self._paused(lives) if live is None else self.parked(live, pending_id):
+            with self._paused(lives) if live is None else self.parked(live, *pending_ids):
                 yield
         finally:
             for each in lives:

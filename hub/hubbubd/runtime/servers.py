@@ -17,6 +17,7 @@ from hubbubd.core.connection import Connection
 from hubbubd.core.server import ServerRecord, Source
 from hubbubd.errors import AlreadyExists, FailedPrecondition, HubError, NotFound, PermissionDenied, ResourceExhausted
 from hubbubd.runtime.alarms import Alarms
+from hubbubd.runtime.authorization import Authorizations
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.broadcast import WatchEvent
 from hubbubd.runtime.calls import Calls, cancelled
@@ -75,6 +76,7 @@ class Rooms:
     events: EventFeed
     subscriptions: Subscriptions
     catalog: Catalog
+    authorizations: Authorizations
 
 
 class Servers:
@@ -273,6 +275,7 @@ class Servers:
             rooms.events,
             rooms.subscriptions,
             catalog,
+            rooms.authorizations,
         )
         shell = ConnectionShell(config, rooms.connector, inbound, lane, rooms.clock, lambda: self._show(config.name))
         kept = self._kept[config.name] = _Kept(record, lane, shell, catalog)
@@ -299,6 +302,10 @@ class Servers:
         """Forgets what belongs to the server itself, not to its name in the configuration."""
         await self._rooms.tasks.clear(name)
         self._rooms.catalog.forget(name)
+        try:
+            await self._rooms.connector.forget(name)
+        except OSError as exc:
+            log.warning("the tokens of a server cannot be deleted", server=name, error=str(exc))
 
     def _show(self, name: str) -> None:
         """Brings a server's record up to what its connection and queue are now."""

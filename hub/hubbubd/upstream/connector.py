@@ -14,7 +14,9 @@ from hubbubd.errors import ConfigError, Fault, UpstreamError
 from hubbubd.upstream import faults
 from hubbubd.upstream.http import http_transport, sse_transport
 from hubbubd.upstream.link import ServerLink
-from hubbubd.upstream.ports import Era, Inbound, Link
+from hubbubd.upstream.oauth import Access
+from hubbubd.upstream.patience import Patience
+from hubbubd.upstream.ports import Era, Inbound, Link, Vault
 from hubbubd.upstream.stderr import OnLine
 from hubbubd.upstream.stdio import StdioStreams, stdio_transport
 from hubbubd.upstream.streams import Pipe, Transport
@@ -28,16 +30,25 @@ _DOWNLOADERS: Final = frozenset({"bunx", "docker", "npm", "npx", "pipx", "pnpm",
 class McpConnector:
     """Implements `ports.Connector` for stdio, streamable HTTP, and HTTP with SSE."""
 
+    def __init__(self, vault: Vault) -> None:
+        self._vault = vault
+
+    async def forget(self, server: str) -> None:
+        """As `ports.Connector`."""
+        await self._vault.put(server, None)
+
     @asynccontextmanager
     async def open(self, config: ServerConfig, inbound: Inbound, era: Era | None) -> AsyncGenerator[Link]:
         """As `ports.Connector`. `${VAR}` references are resolved here, from the environment of this moment."""
         resolved = _resolved(config)
-        link = ServerLink(resolved, inbound, _transport(resolved, inbound.on_stderr))
+        patience = Patience()
+        transport = _transport(resolved, inbound, _access(resolved, inbound, self._vault, patience))
+        link = ServerLink(resolved, inbound, transport, patience)
         outcome: BaseException | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(link.hold)
             try:
-                with anyio.move_on_after(resolved.connect_timeout_s) as limit:
+                with patience.limit(resolved.connect_timeout_s) as limit:
                     await link.connect(era)
                 if limit.cancelled_caught:
                     raise _too_slow(resolved, link)
@@ -59,14 +70,20 @@ def _resolved(config: ServerConfig) -> ServerConfig:
         raise faults.error("CONFIG_INVALID", str(exc)) from None
 
 
-def _transport(config: ServerConfig, on_stderr: OnLine) -> Transport:
+def _access(config: ServerConfig, inbound: Inbound, vault: Vault, patience: Patience) -> Access | None:
+    """None for a server that the operator has given a token of its own."""
+    known = config.oauth is None and any(name.lower() == "authorization" for name in config.headers)
+    return None if known or config.transport == "stdio" else Access(config, inbound, vault, patience)
+
+
+def _transport(config: ServerConfig, inbound: Inbound, access: Access | None) -> Transport:
     match config.transport:
         case "stdio":
-            return lambda _: _stdio(config, on_stderr)
+            return lambda _: _stdio(config, inbound.on_stderr)
         case "http":
-            return partial(http_transport, config)
+            return partial(http_transport, config, access)
         case "sse":
-            return partial(sse_transport, config)
+            return partial(sse_transport, config, access)
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ third of the connect timeout); one that exits on it is known by that, and the ne
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, TypeVar, cast
 
@@ -161,6 +162,7 @@ class Negotiation:
     config: ServerConfig
     ask: Ask
     hint: Era | None
+    limit: Callable[[float | None], AbstractContextManager[anyio.CancelScope]] = anyio.move_on_after
 
     async def run(self) -> tuple[Hello, Revision]:
         """What the server said of itself, and the revision in force. Raises UpstreamError."""
@@ -191,7 +193,7 @@ class Negotiation:
 
     async def _probe(self) -> tuple[Hello, Revision] | None:
         limit = None if self.hint is Era.STATELESS else min(PROBE_LIMIT_S, self.config.connect_timeout_s / 3)
-        with anyio.move_on_after(limit):
+        with self.limit(limit):
             try:
                 return await self._discover()
             except PeerError as refusal:

@@ -19,7 +19,7 @@ from mcp_types import JSONRPCError, jsonrpc_message_adapter
 from pydantic import ValidationError
 
 from hubbubd.config import ServerConfig
-from hubbubd.errors import Fault
+from hubbubd.errors import Fault, UpstreamError
 from hubbubd.upstream import faults
 from hubbubd.upstream.body import Body, End
 from hubbubd.upstream.exchange import EXCHANGE, Exchange
@@ -39,19 +39,19 @@ GET_ATTEMPTS: Final = 2
 
 
 @asynccontextmanager
-async def http_transport(config: ServerConfig, lose: Lose) -> AsyncGenerator[Pipe]:
+async def http_transport(config: ServerConfig, access: httpx2.Auth | None, lose: Lose) -> AsyncGenerator[Pipe]:
     """A streamable HTTP transport to `config.url`; leaving ends its session."""
     assert config.url is not None
     tls = await to_thread.run_sync(_tls)
     async with (
-        Client(config, lose, tls, get_stream=GetStream(lose)) as client,
+        Client(config, access, lose, tls, get_stream=GetStream(lose)) as client,
         streamable_http_client(config.url, http_client=client, max_sse_event_size=config.max_message_bytes) as streams,
     ):
         yield Pipe(read=streams[0], write=streams[1], receipts=True, why_ended=_ended)
 
 
 @asynccontextmanager
-async def sse_transport(config: ServerConfig, lose: Lose) -> AsyncGenerator[Pipe]:
+async def sse_transport(config: ServerConfig, access: httpx2.Auth | None, lose: Lose) -> AsyncGenerator[Pipe]:
     """A transport of the 2024-11-05 revision: one SSE stream in, POSTs out.
 
     The SDK bounds an event here at 1 MiB, whatever `max_message_bytes` says.
@@ -64,7 +64,7 @@ async def sse_transport(config: ServerConfig, lose: Lose) -> AsyncGenerator[Pipe
         timeout: httpx2.Timeout | None = None,
         auth: httpx2.Auth | None = None,
     ) -> httpx2.AsyncClient:
-        return Client(config, lose, tls, get_stream=None)
+        return Client(config, access, lose, tls, get_stream=None)
 
     async with sse_client(config.url, httpx_client_factory=client) as (read, write):
         yield Pipe(read=read, write=write, receipts=True, why_ended=_ended)
@@ -123,7 +123,15 @@ class Client(httpx2.AsyncClient):
     A failed POST becomes a response, since an exception would end the SDK's whole transport.
     """
 
-    def __init__(self, config: ServerConfig, lose: Lose, tls: ssl.SSLContext, *, get_stream: GetStream | None) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        access: httpx2.Auth | None,
+        lose: Lose,
+        tls: ssl.SSLContext,
+        *,
+        get_stream: GetStream | None,
+    ) -> None:
         connect_s = config.connect_timeout_s
         super().__init__(
             # A compressed body could grow past every bound.
@@ -131,6 +139,7 @@ class Client(httpx2.AsyncClient):
             timeout=httpx2.Timeout(connect=connect_s, read=None, write=connect_s, pool=None),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
             verify=tls,
+            auth=access,
         )
         self._lose = lose
         self._get_stream = get_stream
@@ -152,6 +161,10 @@ class Client(httpx2.AsyncClient):
         except httpx2.TransportError as exc:
             reached = not isinstance(exc, httpx2.ConnectError | httpx2.ConnectTimeout)
             return self._failed(request, faults.of_exception(exc), exchange, lost=not reached)
+        except UpstreamError as exc:
+            return self._failed(request, exc.fault, exchange, lost=False)
+        except httpx2.StreamError as exc:
+            return self._failed(request, faults.fault("INVALID_RESPONSE", str(exc)), exchange, lost=False)
         except BaseException:
             if exchange is not None:
                 exchange.settle("the connection closed before the answer was taken")

@@ -19,6 +19,7 @@ from hubbubd.upstream.dispatcher import OnAcknowledged, OnProgress, Wire
 from hubbubd.upstream.era import Negotiation, Revision, StatelessRevision
 from hubbubd.upstream.exchange import CALL, EXCHANGE, Exchange
 from hubbubd.upstream.inbound import Reception
+from hubbubd.upstream.patience import Patience
 from hubbubd.upstream.ports import Era, Hello, Inbound
 from hubbubd.upstream.results import absorb_tools, check_result
 from hubbubd.upstream.streams import Pipe, Transport
@@ -41,10 +42,11 @@ class ServerLink:
     """Implements `ports.Link`. `hold` keeps the connection and returns when `close` was called; the SDK's contexts are
     entered and left in it alone, so nothing that fails in them reaches who uses the link."""
 
-    def __init__(self, config: ServerConfig, inbound: Inbound, transport: Transport) -> None:
+    def __init__(self, config: ServerConfig, inbound: Inbound, transport: Transport, patience: Patience) -> None:
         self._config = config
         self._inbound = inbound
         self._transport = transport
+        self._patience = patience
         self._reception = Reception(config, inbound, lambda: self._revision)
         self._pipe: Pipe | None = None
         self._wire: Wire | None = None
@@ -91,7 +93,7 @@ class ServerLink:
         await self._ready.wait()
         if self._fault is not None:
             raise UpstreamError(self._fault)
-        hello, self._revision = await Negotiation(self._config, self._ask, hint).run()
+        hello, self._revision = await Negotiation(self._config, self._ask, hint, self._patience.limit).run()
         if hello.era is Era.HANDSHAKE:
             await self.notify("notifications/initialized", None)
         self._hello = replace(hello, pid=self._pipe.pid if self._pipe is not None else None)

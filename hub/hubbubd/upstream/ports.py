@@ -5,7 +5,7 @@ comes in there. JSON-RPC ids stay below: they are reused, the hub's own ids are 
 """
 
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -86,6 +86,30 @@ class Inbound(Protocol):
         """Takes a line that a stdio server wrote to its standard error. Must not block or raise."""
         ...
 
+    async def authorize(self, url: str, redirect_uri: str, call_id: str | None) -> str:
+        """Has a person visit `url` to let the hub in; returns the URL that the browser was sent back to.
+
+        That one begins with `redirect_uri`, on loopback, and has the `state` of `url`. No time limit of its own but
+        that of a pending request. Raises HubError when it is refused, or when nobody came in time.
+        """
+        ...
+
+    def held_up(self, call_id: str | None) -> AbstractContextManager[None]:
+        """While it is open, a call waits for access to the server: its clock stands. None for what is no call."""
+        ...
+
+
+class Vault(Protocol):
+    """Where the secrets that the hub itself was given for a server are kept, as JSON."""
+
+    def get(self, server: str) -> dict[str, Any] | None:
+        """What was put there last."""
+        ...
+
+    async def put(self, server: str, secrets: dict[str, Any] | None) -> None:
+        """Keeps it in place of what was there, None nothing; durable on return. Raises OSError."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class ProgressUpdate:
@@ -160,4 +184,8 @@ class Connector(Protocol):
         COMMAND_NOT_FOUND, AUTHENTICATION_FAILED, RATE_LIMITED, HTTP_ERROR, INVALID_RESPONSE,
         PROTOCOL_VERSION_MISMATCH, VARIABLE_NOT_SET.
         """
+        ...
+
+    async def forget(self, server: str) -> None:
+        """Forgets what was kept to get access to a server. Raises OSError."""
         ...

@@ -1,0 +1,57 @@
+"""`tokens.json` in the data directory: the secrets that servers gave to the hub, readable by its owner only."""
+
+import os
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+from anyio import to_thread
+
+from hubbubd import payload
+
+NAME = "tokens.json"
+
+
+class TokenFile:
+    """Implements `upstream.ports.Vault`. What is in this file is nowhere else."""
+
+    def __init__(self, path: Path, kept: dict[str, dict[str, Any]]) -> None:
+        self._path = path
+        self._kept = kept
+        self._writing = anyio.Lock()
+
+    @classmethod
+    def open(cls, data_dir: Path) -> "TokenFile":
+        """What is there of the last run. Raises OSError, and ValueError for a file that is not one of these."""
+        path = data_dir / NAME
+        try:
+            kept = payload.loads(path.read_bytes())
+        except FileNotFoundError:
+            kept = {}
+        if not isinstance(kept, dict):
+            raise ValueError(f"{path} is not a JSON object")
+        return cls(path, cast("dict[str, dict[str, Any]]", kept))
+
+    def get(self, server: str) -> dict[str, Any] | None:
+        """As `upstream.ports.Vault`."""
+        return self._kept.get(server)
+
+    async def put(self, server: str, secrets: dict[str, Any] | None) -> None:
+        """As `upstream.ports.Vault`."""
+        async with self._writing:
+            kept = {name: value for name, value in self._kept.items() if name != server}
+            if secrets is not None:
+                kept[server] = secrets
+            if kept != self._kept:
+                await to_thread.run_sync(_replace, self._path, payload.dumps(kept) + b"\n")
+            self._kept = kept
+
+
+def _replace(path: Path, content: bytes) -> None:
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)

@@ -1,0 +1,329 @@
+"""Access to servers that ask for OAuth (MCP authorization).
+
+The SDK's providers know the protocol. They would hold their lock for as long as a request takes, ask whoever sends it,
+and forget with the connection when a token expires and who issued it; so `Access` drives their flow only when
+a server asks for it, one at a time and never around a request of the server's own, and keeps what they learn.
+"""
+
+import logging
+import re
+import socket
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+import anyio
+import httpx2
+from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider, OAuthFlowError
+from mcp.client.auth.extensions.client_credentials import (
+    ClientCredentialsOAuthProvider,
+    PrivateKeyJWTOAuthProvider,
+    SignedJWTParameters,
+)
+from mcp.client.auth.oauth2 import OAuthContext
+from mcp.client.auth.utils import extract_field_from_www_auth
+from mcp.shared.auth import (
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthMetadata,
+    OAuthToken,
+    ProtectedResourceMetadata,
+)
+from pydantic import AnyUrl, SecretStr, ValidationError
+
+from hubbubd.config import ServerConfig
+from hubbubd.config.server import OAuthConfig
+from hubbubd.errors import HubError, UpstreamError
+from hubbubd.upstream import faults
+from hubbubd.upstream.body import Body
+from hubbubd.upstream.exchange import CALL, EXCHANGE
+from hubbubd.upstream.patience import Patience
+from hubbubd.upstream.ports import Inbound, Vault
+
+REPLY_LIMIT_S: Final = 30.0
+"""Longest wait for a piece of an authorization server's reply."""
+
+REPLY_BYTES: Final = 1024 * 1024
+"""Largest reply of an authorization server."""
+
+PASSES: Final = 3
+"""How often a request is sent at most: as it is, with a renewed token, and with a new authorization."""
+
+CALLBACK: Final = "/callback"
+
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_ERROR_CODE: Final = re.compile(r'"error"\s*:\s*"([\w.-]{1,60})"')
+
+# What goes wrong is in the fault; the SDK would log it with whatever an authorization server has sent.
+logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL + 1)
+
+
+class Memory:
+    """What is known of one server's authorization, between the SDK's context and the vault.
+
+    Implements the SDK's TokenStorage: it stores the context as a whole whenever a part of it is to be stored.
+    """
+
+    def __init__(self, config: ServerConfig, vault: Vault) -> None:
+        oauth = config.oauth or OAuthConfig()
+        self._server = config.name
+        self._vault = vault
+        self._about = {
+            "url": config.url,
+            **oauth.model_dump(include={"grant", "client_id", "client_metadata_url", "issuer", "redirect_port"}),
+        }
+        kept = vault.get(config.name)
+        self.kept: dict[str, Any] = kept if kept and kept.get("about") == self._about else {}
+        self.context: OAuthContext | None = None
+
+    def restore(self, context: OAuthContext) -> None:
+        """Fills a new context with what was kept for this server, as it is configured now."""
+        self.context = context
+        if (client := self.kept.get("client")) is not None and context.client_info is None:
+            context.client_info = OAuthClientInformationFull.model_validate(client)
+        elif client is not None and context.client_info is not None:
+            context.client_info.issuer = context.client_info.issuer or client.get("issuer")
+        if (tokens := self.kept.get("tokens")) is not None:
+            context.current_tokens = OAuthToken.model_validate(tokens)
+            context.token_expiry_time = self.kept.get("expires_at")
+        if (metadata := self.kept.get("authorization_server")) is not None:
+            context.oauth_metadata = OAuthMetadata.model_validate(metadata)
+        if (resource := self.kept.get("resource")) is not None:
+            context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(resource)
+            context.auth_server_url = str(context.protected_resource_metadata.authorization_servers[0])
+
+    async def get_tokens(self) -> OAuthToken | None:
+        """As the SDK's TokenStorage."""
+        return self.context.current_tokens if self.context is not None else None
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        """As the SDK's TokenStorage."""
+        return self.context.client_info if self.context is not None else None
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        """As the SDK's TokenStorage."""
+        await self._keep()
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        """As the SDK's TokenStorage."""
+        await self._keep()
+
+    async def _keep(self) -> None:
+        context = self.context
+        assert context is not None, "restored"
+        client, metadata = context.client_info, context.oauth_metadata
+        if client is not None and client.issuer is None and metadata is not None:
+            # From now on a client that the operator registered belongs to this server too.
+            client.issuer = str(metadata.issuer)
+        parts = {
+            "client": client,
+            "tokens": context.current_tokens,
+            "authorization_server": metadata,
+            "resource": context.protected_resource_metadata,
+        }
+        secrets: dict[str, Any] = {
+            name: part.model_dump(mode="json", exclude_none=True) for name, part in parts.items() if part is not None
+        }
+        if "client" in secrets and self._about["client_id"]:
+            secrets["client"].pop("client_secret", None)  # the configuration has it
+        secrets |= {"about": self._about, "issuer": client.issuer if client else None}
+        secrets["expires_at"] = context.token_expiry_time
+        await self._vault.put(self._server, secrets)
+
+
+class Access(httpx2.Auth):
+    """Gives the requests of one connection their token, and gets one when the server asks for it."""
+
+    def __init__(self, config: ServerConfig, inbound: Inbound, vault: Vault, patience: Patience) -> None:
+        self._server = config
+        self._inbound = inbound
+        self._patience = patience
+        self._url = ""
+        self._redirect_uri = ""
+        self._turn = anyio.Lock()
+        self._failures: list[UpstreamError] = []
+        memory = Memory(config, vault)
+        self._provider = self._make_provider(memory)
+        memory.restore(self._provider.context)
+
+    def _make_provider(self, memory: Memory) -> OAuthClientProvider:
+        oauth = self._server.oauth or OAuthConfig()
+        assert self._server.url is not None
+        if oauth.grant == "client_credentials":
+            assert oauth.client_id is not None
+            if oauth.private_key is not None:
+                signing = SignedJWTParameters(
+                    issuer=oauth.client_id,
+                    subject=oauth.client_id,
+                    signing_key=oauth.private_key.get_secret_value(),
+                    signing_algorithm=oauth.signing_algorithm,
+                )
+                assertion = signing.create_assertion_provider()
+                return PrivateKeyJWTOAuthProvider(
+                    self._server.url, memory, oauth.client_id, assertion, issuer=oauth.issuer
+                )
+            return ClientCredentialsOAuthProvider(
+                self._server.url, memory, oauth.client_id, _plain(oauth.client_secret) or "", issuer=oauth.issuer
+            )
+        self._redirect_uri = _redirect_uri(oauth, memory.kept)
+        provider = OAuthClientProvider(
+            self._server.url,
+            OAuthClientMetadata(redirect_uris=[AnyUrl(self._redirect_uri)], client_name="Hubbub"),
+            memory,
+            redirect_handler=self._show,
+            callback_handler=self._redirected,
+            client_metadata_url=oauth.client_metadata_url,
+        )
+        if oauth.client_id is not None:
+            provider.context.client_info = OAuthClientInformationFull(
+                client_id=oauth.client_id,
+                client_secret=_plain(oauth.client_secret),
+                token_endpoint_auth_method="client_secret_basic" if oauth.client_secret else "none",
+                redirect_uris=[AnyUrl(self._redirect_uri)],
+                issuer=oauth.issuer,
+            )
+        return provider
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """As `httpx2.Auth`. Raises UpstreamError (AUTHENTICATION_FAILED)."""
+        challenge: httpx2.Response | None = None
+        asked = False
+        for _ in range(PASSES):
+            token = self._token()
+            if challenge is not None or self._expired():
+                failures = len(self._failures)
+                with self._inbound.held_up(CALL.get()):
+                    async with self._turn:
+                        if len(self._failures) > failures:
+                            raise self._failures[-1]
+                        flow = self._provider.async_auth_flow(request)
+                        try:
+                            if challenge is not None and challenge.status_code == 401 and not asked:
+                                self._expire(token)
+                            outgoing = await anext(flow)
+                            while True:
+                                if outgoing is not request:
+                                    reply = yield self._outgoing(outgoing)
+                                    _bound(reply, REPLY_BYTES)
+                                elif (
+                                    self._token() not in (None, token)
+                                    or asked
+                                    or challenge is None
+                                    or not self._asks(request)
+                                ):
+                                    break
+                                else:
+                                    asked, reply = True, challenge
+                                outgoing = await flow.asend(reply)
+                        except Exception as exc:  # noqa: BLE001 - a flow has many ways to fail, and one meaning
+                            failure = _failed(exc, challenge)
+                            self._failures.append(failure)
+                            raise failure from None
+                        finally:
+                            await flow.aclose()
+            if (token := self._token()) is not None:
+                request.headers["Authorization"] = f"Bearer {token}"
+            response = yield request
+            if asked or request.method == "DELETE" or not _demands(response):
+                return
+            challenge = response
+            _bound(response, REPLY_BYTES)
+
+    def _token(self) -> str | None:
+        tokens = self._provider.context.current_tokens
+        return tokens.access_token if tokens is not None else None
+
+    def _expired(self) -> bool:
+        context = self._provider.context
+        return context.can_refresh_token() and not context.is_token_valid()
+
+    def _expire(self, token: str | None) -> None:
+        """Whatever was said of its time, the server does not take it: the flow renews it first if it can."""
+        context = self._provider.context
+        if token is not None and token == self._token() and context.can_refresh_token():
+            context.token_expiry_time = 1.0
+
+    def _asks(self, request: httpx2.Request) -> bool:
+        """Whether somebody waits for what this request brings, so that a person may be asked to let the hub in."""
+        exchange = EXCHANGE.get()
+        if exchange is None:
+            return self._server.transport == "sse" and request.method == "GET"
+        return exchange.awaits_result
+
+    def _outgoing(self, request: httpx2.Request) -> httpx2.Request:
+        """A request of the flow itself, which goes where the server says. Raises OAuthFlowError."""
+        hosts = _LOOPBACK | {urlsplit(self._server.url or "").hostname}
+        if request.url.scheme != "https" and request.url.host not in hosts:
+            raise OAuthFlowError(f"{request.url.copy_with(query=None)} is not https")
+        limit_s = self._server.connect_timeout_s
+        request.extensions["timeout"] = {"connect": limit_s, "read": REPLY_LIMIT_S, "write": REPLY_LIMIT_S}
+        request.headers["Accept-Encoding"] = "identity"
+        return request
+
+    async def _show(self, url: str) -> None:
+        self._url = url
+        context, oauth = self._provider.context, self._server.oauth
+        client, metadata = context.client_info, context.oauth_metadata
+        if oauth is not None and oauth.client_secret is not None and client is not None and metadata is not None:
+            methods = metadata.token_endpoint_auth_methods_supported or ["client_secret_basic"]
+            if "client_secret_basic" not in methods and "client_secret_post" in methods:
+                client.token_endpoint_auth_method = "client_secret_post"  # noqa: S105 - the name of a method
+
+    async def _redirected(self) -> AuthorizationCodeResult:
+        with self._patience.asking():
+            url = await self._inbound.authorize(self._url, self._redirect_uri, CALL.get())
+        said = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
+        if "error" in said:
+            why = " ".join([said["error"], said.get("error_description", "")]).strip()
+            raise OAuthFlowError(f"the authorization server said no: {why[: faults.BODY_EXCERPT]}")
+        return AuthorizationCodeResult(code=said.get("code", ""), state=said.get("state"), iss=said.get("iss"))
+
+
+def _redirect_uri(oauth: OAuthConfig, kept: dict[str, Any]) -> str:
+    """Where a browser is sent back to; a client that was registered keeps the address it was registered with."""
+    for known in kept.get("client", {}).get("redirect_uris") or ():
+        return str(known)
+    port = oauth.redirect_port
+    if not port:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+    return f"http://127.0.0.1:{port}{CALLBACK}"
+
+
+def _demands(response: httpx2.Response) -> bool:
+    """Whether it is a refusal that another token may change (RFC 6750 section 3.1)."""
+    return response.status_code == 401 or (
+        response.status_code == 403 and extract_field_from_www_auth(response, "error") == "insufficient_scope"
+    )
+
+
+def _bound(response: httpx2.Response, limit: int) -> None:
+    response.stream = Body(response.stream, lambda end, fault: None, limit=limit)
+
+
+def _failed(exc: Exception, challenge: httpx2.Response | None) -> UpstreamError:
+    """Why there is no access. A reply may have secrets in it: little of it is repeated."""
+    if isinstance(exc, HubError):
+        why = exc.message
+    elif isinstance(problem := exc.__cause__ or exc.__context__ or exc, ValidationError):
+        why = f"the authorization server's reply does not fit: {faults.problems(problem)}"
+    elif isinstance(exc, OAuthFlowError):
+        text = str(exc)
+        code = _ERROR_CODE.search(text)
+        why = text.partition(": {")[0][: faults.BODY_EXCERPT] + (f" {code[1]}" if code else "")
+    else:
+        why = f"{type(exc).__name__}"
+    if challenge is None:
+        return faults.error("AUTHENTICATION_FAILED", why)
+    try:
+        body = challenge.content
+    except httpx2.ResponseNotRead:
+        body = b""
+    fault = faults.of_status(challenge.status_code, challenge.headers, body, session=False)
+    return UpstreamError(replace(fault, message=f"{fault.message}: {why}"))
+
+
+def _plain(secret: SecretStr | None) -> str | None:
+    return secret.get_secret_value() if secret is not None else None
