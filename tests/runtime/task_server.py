@@ -79,6 +79,8 @@ class TaskServer:
                 if isinstance(self.result, PeerError):
                     raise self.result
                 return self.result
+            case "tasks/list":
+                return {"tasks": [self.wire()]}
             case "tasks/update":
                 self.updates.append(sent.params["inputResponses"])
                 return {}

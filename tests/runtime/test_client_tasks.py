@@ -346,3 +346,24 @@ async def test_a_status_that_never_comes_is_asked_for_again(world: World) -> Non
         world.peer.behaviour = serve
         tasks.end()
         assert (await ended(hub, call)).state is CallState.COMPLETED
+
+
+async def test_the_task_of_a_creation_that_timed_out_is_found_and_cancelled(world: World) -> None:
+    tasks = TaskServer(world)
+    tasks.creating = anyio.sleep_forever
+    async with world.hub(server(call_timeout_s=5)) as hub:
+        await until(lambda: hub.catalog.entries("one/tool"))
+        done = await hub.calls.call(spec("may", as_task=True), "me")
+        assert done.fault is not None
+        assert done.fault.code == "CALL_TIMEOUT"
+        await until(lambda: tasks.status == "cancelled")
+
+
+async def test_a_task_of_somebody_else_at_a_shared_server_is_left_alone(world: World) -> None:
+    tasks = TaskServer(world)
+    tasks.creating = anyio.sleep_forever
+    async with world.hub(server(call_timeout_s=5, command=None, url="http://127.0.0.1:9/mcp")) as hub:
+        await until(lambda: hub.catalog.entries("one/tool"))
+        await hub.calls.call(spec("may", as_task=True), "me")
+        await settle(60)
+        assert tasks.status == "working"

@@ -33,6 +33,7 @@ from hubbubd.runtime.client_tasks import ClientTasks
 from hubbubd.runtime.filters import CallFilter
 from hubbubd.runtime.lane import Lane, Live
 from hubbubd.runtime.ledger import Change, History, Ledger, Table
+from hubbubd.runtime.orphans import Orphans
 from hubbubd.runtime.rounds import Rounds
 from hubbubd.runtime.task_support import TaskSupport, with_task
 from hubbubd.store import Conflict
@@ -92,6 +93,7 @@ class Calls:
         rounds: Rounds,
         client_tasks: ClientTasks,
         support: TaskSupport,
+        orphans: Orphans,
         *,
         history: History,
     ) -> None:
@@ -102,6 +104,7 @@ class Calls:
         self._rounds = rounds
         self._client_tasks = client_tasks
         self._support = support
+        self._orphans = orphans
         self._history = history
         self._lanes: dict[str, Lane] = {}
 
@@ -355,7 +358,8 @@ class Calls:
                 event = ProgressEvent(live.call.id, update.progress, update.total, update.message)
                 self._table.feed.publish_live(live.call.id, live.call, live.call.id, event)
 
-        return await link.request(live.call.method, params or None, call_id=live.call.id, on_progress=on_progress)
+        with self._orphans.looked_after(lane, link, live.call, params):
+            return await link.request(live.call.method, params or None, call_id=live.call.id, on_progress=on_progress)
 
     async def _end(self, lane: Lane, live: Live, call: Call) -> None:
         lane.ended[call.state] += 1

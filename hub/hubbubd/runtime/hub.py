@@ -26,6 +26,7 @@ from hubbubd.runtime.events import EventFeed
 from hubbubd.runtime.inbound import PlainRequests
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.ledger import History, Ledger, Table
+from hubbubd.runtime.orphans import Orphans
 from hubbubd.runtime.rounds import Rounds
 from hubbubd.runtime.servers import Rooms, Servers
 from hubbubd.runtime.subscriptions import Subscriptions
@@ -144,7 +145,10 @@ class Hub:
         catalog = Catalog(ledger, tables.lists, tables.entries, clock, background)
         client_tasks = ClientTasks(ledger, tables.tasks, tables.calls, inbox, clock)
         support = TaskSupport(catalog)
-        calls = Calls(ledger, tables.calls, clock, background, rounds, client_tasks, support, history=call_history)
+        orphans = Orphans(tables.tasks, background)
+        calls = Calls(
+            ledger, tables.calls, clock, background, rounds, client_tasks, support, orphans, history=call_history
+        )
         tasks = Tasks(
             ledger,
             tables.tasks,
