@@ -15,7 +15,7 @@ from hubbubd.runtime.filters import TaskFilter
 from hubbubd.upstream.ports import Era
 
 from .conftest import FORM, World, question, server, settle, spec, until
-from .peer import Outcome, never
+from .peer import Outcome, Sent, never
 from .task_server import ERAS, META, RESULT, TaskServer, answer, ended, started, the_task
 
 
@@ -367,3 +367,32 @@ async def test_a_task_of_somebody_else_at_a_shared_server_is_left_alone(world: W
         await hub.calls.call(spec("may", as_task=True), "me")
         await settle(60)
         assert tasks.status == "working"
+
+
+async def test_an_id_that_a_server_uses_twice_confuses_nobody_else(world: World) -> None:
+    tasks = TaskServer(world)
+    async with world.hub(server()) as hub:
+        calls = [await started(hub), await started(hub)]
+        assert len({hub.calls.get(call.id).task_id for call in calls}) == 2
+        tasks.end()
+        assert [(await ended(hub, call)).state for call in calls] == [CallState.COMPLETED] * 2
+
+
+async def test_a_server_may_forget_a_task_with_handing_out_its_result(world: World) -> None:
+    tasks = TaskServer(world)
+    tasks.status = "input_required"
+    async with world.hub(server()) as hub:
+        call = await started(hub)
+        await until(lambda: tasks.asked("tasks/result"))
+        serve = tasks.serve
+
+        async def forgets(sent: Sent) -> Outcome:
+            if sent.method == "tasks/get":
+                raise PeerError(-32602, "Task not found")
+            return await serve(sent)
+
+        world.peer.behaviour = forgets
+        await anyio.sleep(5)
+        tasks.end()
+        done = await ended(hub, call)
+        assert (done.state, the_task(hub).status) == (CallState.COMPLETED, TaskStatus.COMPLETED)

@@ -9,7 +9,7 @@ from hubbubd.core.tasks import TaskStatus
 from hubbubd.upstream.ports import Era
 
 from .conftest import FORM, SAMPLING, World, open_requests, question, server, settle, until
-from .task_server import ERAS, META, RESULT, TaskServer, answer, ended, started
+from .task_server import ERAS, META, RESULT, TaskServer, answer, ended, started, the_task
 
 
 async def test_each_question_of_an_extension_task_is_asked_and_answered_once(world: World) -> None:
@@ -135,3 +135,16 @@ async def test_a_task_is_found_again_by_the_next_hub(world: World, era: Era, ask
         assert (await ended(hub, call)).state is CallState.COMPLETED
         assert len(tasks.asked("tools/call")) == 1
         assert not tasks.asked("tasks/cancel")
+
+
+async def test_a_question_goes_with_the_server_that_the_next_hub_does_not_have(world: World) -> None:
+    tasks = TaskServer(world, Era.STATELESS)
+    tasks.status = "input_required"
+    tasks.more = {"inputRequests": {"a": {"method": "elicitation/create", "params": FORM}}}
+    async with world.hub(server()) as hub:
+        call = await started(hub)
+        request = await question(hub)
+    async with world.hub() as hub:
+        assert (await ended(hub, call)).state is CallState.FAILED
+        await until(lambda: hub.inbox.get(request.id).state is RequestState.WITHDRAWN)
+        assert the_task(hub).status is TaskStatus.CANCELLED

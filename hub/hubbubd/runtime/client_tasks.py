@@ -102,6 +102,8 @@ class ClientTasks:
             call = self._calls.record(task.call_id or "")
             if call is None or call.state.ended:
                 self._put(core.move(task, TaskStatus.CANCELLED, self._clock.now(), "its call has ended"))
+                for request_id in task.pending_ids:
+                    self._inbox.abandon(request_id, "its task has ended")
 
     # Following
 
@@ -167,7 +169,8 @@ class ClientTasks:
                     await self._give_up(followed)
             raise
         finally:
-            del self._followed[key]
+            if self._followed.get(key) is followed:  # unless its server has used the id twice
+                del self._followed[key]
             followed.done.set()
 
     def outlives(self, live: Live) -> bool:
@@ -184,10 +187,11 @@ class ClientTasks:
         if link is not None:
             with suppress(PeerError, HubError), anyio.move_on_after(TELL_S):
                 await followed.request(link, "tasks/cancel")
-        if task is not None:
+        task = self._table.record(followed.task_id)
+        if task is not None and not task.status.ended:
             verdict = followed.live.verdict or (followed.failure.fault if followed.failure else None)
             why = verdict.message if verdict else "its call ran out of time"
-            self._put(core.move(self._table.get(task.id), TaskStatus.CANCELLED, self._clock.now(), why))
+            self._put(core.move(task, TaskStatus.CANCELLED, self._clock.now(), why))
 
     async def _follow(self, followed: _Followed) -> dict[str, Any]:
         try:
@@ -215,9 +219,11 @@ class ClientTasks:
                 if not exc.fault.retryable:
                     followed.failure = exc
             except PeerError as exc:
-                if exc.code in (INVALID_PARAMS, METHOD_NOT_FOUND):
+                # A server may forget a task together with handing out its result, which is then on its way.
+                if exc.code in (INVALID_PARAMS, METHOD_NOT_FOUND) and not followed.fetching:
+                    if not self._table.get(task.id).status.ended:
+                        followed.failure = _lost(task, exc)
                     await self._end(followed, exc)
-                    followed.failure = _lost(task, exc)
             except HubError as exc:
                 log.warning("a task's state was not kept", task=task.id, error=str(exc))
             if followed.failure is None and not (task := self._table.get(task.id)).status.ended:
