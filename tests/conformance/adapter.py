@@ -54,9 +54,13 @@ async def main(url: str, scenario: str, context: Mapping[str, Any]) -> int:
 
 def authorization(scenario: str, context: Mapping[str, Any]) -> dict[str, Any]:
     """What the configuration of a server says of its authorization, as an operator would write it."""
-    known = {name: context[name] for name in ("client_id", "client_secret") if name in context}
+    named = {"client_id": "client_id", "client_secret": "client_secret", "private_key": "private_key_pem"}
+    named["signing_algorithm"] = "signing_algorithm"
+    known = {ours: context[theirs] for ours, theirs in named.items() if theirs in context}
     if scenario == "auth/basic-cimd":
         known = {"client_metadata_url": CLIENT_METADATA_URL}
+    if scenario.startswith("auth/client-credentials"):
+        known["grant"] = "client_credentials"
     return {"oauth": known} if known else {}
 
 

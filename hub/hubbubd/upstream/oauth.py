@@ -8,6 +8,7 @@ a server asks for it, one at a time and never around a request of the server's o
 import logging
 import re
 import socket
+import warnings
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any, Final
@@ -30,6 +31,7 @@ from mcp.shared.auth import (
     OAuthToken,
     ProtectedResourceMetadata,
 )
+from mcp.shared.exceptions import MCPDeprecationWarning
 from pydantic import AnyUrl, SecretStr, ValidationError
 
 from hubbubd.config import ServerConfig
@@ -144,7 +146,10 @@ class Access(httpx2.Auth):
         self._turn = anyio.Lock()
         self._failures: list[UpstreamError] = []
         memory = Memory(config, vault)
-        self._provider = self._make_provider(memory)
+        with warnings.catch_warnings():
+            # Without an issuer the server chooses it: the SDK warns its caller, the documentation the operator.
+            warnings.simplefilter("ignore", MCPDeprecationWarning)
+            self._provider = self._make_provider(memory)
         memory.restore(self._provider.context)
 
     def _make_provider(self, memory: Memory) -> OAuthClientProvider:
