@@ -191,5 +191,12 @@ async def told(ctx: Context) -> str:
     return json.dumps({"statuses": statuses, "capabilities": declared})
 
 
+@mcp.tool()
+async def session(ctx: Context) -> str:
+    """The id of the HTTP session of this call."""
+    request = ctx.request_context.request
+    return json.dumps(request.headers.get("mcp-session-id") if request else None)
+
+
 if __name__ == "__main__":
     mcp.run({"stdio": "stdio", "http": "streamable-http", "sse": "sse"}[sys.argv[1]])
