@@ -99,7 +99,7 @@ def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
         ("[servers.a]\ncomand = 'x'", "servers.a.comand: unknown key; did you mean 'command'?"),
         ("[servers.a]\ncommand = 'x'\nzzz = 1", "servers.a.zzz: unknown key"),
         ("[servers.a]\ncommand = 'x'\ndisabled = true", "servers.a.disabled: unknown key"),
-        ("[servers.a]\ncommand = 'x'\noauth = {}", "servers.a.oauth: unknown key"),
+        ("[servers.a]\ncommand = 'x'\nproxy = {}", "servers.a.proxy: unknown key"),
         ("[servers.a]\ncommand = 'x'\nname = 'b'", "servers.a.name: a server is named by its table"),
         ("[servers.'a b']\ncommand = 'x'", "servers.a b: a name has"),
         ("[servers]\na = 1", "servers.a: must be a table"),

@@ -1,6 +1,7 @@
 """`${VAR}` in a server's configuration."""
 
 import pytest
+from pydantic import ValidationError
 
 from hubbubd.config import ServerConfig, VariableNotSet, expand, resolve
 from hubbubd.errors import ConfigError
@@ -83,3 +84,32 @@ def test_a_reference_in_the_url_does_not_change_the_identity_of_a_server() -> No
     config = ServerConfig(name="x", url="https://x/${A}")
     assert config.fingerprint == ServerConfig(name="y", url="https://x/${A}", retries=9).fingerprint
     assert config.fingerprint != ServerConfig(name="x", url="https://y/${A}").fingerprint
+
+
+def test_references_in_oauth_are_replaced_and_its_secrets_are_never_shown() -> None:
+    oauth = {"client_id": "${A}", "client_secret": "<${A}>"}
+    config = ServerConfig.model_validate({"name": "s", "url": "https://example.com", "oauth": oauth})
+    resolved = resolve(config, ENVIRON).oauth
+    assert resolved is not None
+    assert resolved.client_id == "1"
+    assert resolved.client_secret is not None
+    assert resolved.client_secret.get_secret_value() == "<1>"
+    assert "<1>" not in repr(resolved)
+    assert "<1>" not in resolved.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    "oauth",
+    [
+        {"client_secret": "s"},
+        {"grant": "client_credentials", "client_id": "c"},
+        {"grant": "client_credentials", "client_id": "c", "client_secret": "s", "private_key": "k"},
+        {"client_id": "c", "private_key": "k"},
+        {"client_id": "c", "client_metadata_url": "https://example.com/c.json"},
+        {"redirect_port": 70000},
+        {"secret": "s"},
+    ],
+)
+def test_an_oauth_table_that_names_no_one_kind_of_client_is_refused(oauth: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        ServerConfig.model_validate({"name": "s", "url": "https://example.com", "oauth": oauth})

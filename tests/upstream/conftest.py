@@ -182,16 +182,22 @@ async def scripted() -> AsyncIterator[Scripted]:
     """A `Scripted` server that listens at its `url`."""
     script = Scripted()
     methods = ["GET", "POST", "DELETE"]
-    app = Starlette(routes=[Route("/mcp", script.serve, methods=methods)])
+    async with served(Starlette(routes=[Route("/mcp", script.serve, methods=methods)])) as origin:
+        script.url = f"{origin}/mcp"
+        yield script
+
+
+@asynccontextmanager
+async def served(app: Starlette) -> AsyncIterator[str]:
+    """Serves an application on loopback until the end of the block; its origin."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
-        script.url = f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
         config = uvicorn.Config(app, log_level="error", lifespan="off", ws="none", timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.serve, [listening])
             try:
-                yield script
+                yield f"http://127.0.0.1:{listening.getsockname()[1]}"
             finally:
                 server.should_exit = True
                 server.force_exit = True

@@ -89,9 +89,9 @@ class Authorizations:
             if redirect is not None:
                 self._inbox.delivered(settled.id)
                 return redirect
-            raise FailedPrecondition(f"{settled.answered_by} refused the authorization", reason="AUTHORIZATION_REFUSED")
+            raise FailedPrecondition(f"{settled.answered_by} refused the authorization")
         why = settled.reason or str(settled.state)
-        raise FailedPrecondition(f"nobody let the hub in: {why}", reason="AUTHORIZATION_REFUSED")
+        raise FailedPrecondition(f"nobody let the hub in: {why}")
 
     def _keep_back(self, request: PendingRequest, given: forms.Given, by: str) -> forms.Given:
         """Keeps the redirect of an acceptance for `ask`; without one there is nothing to accept."""

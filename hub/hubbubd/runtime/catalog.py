@@ -21,6 +21,7 @@ from hubbubd.runtime.background import Background
 from hubbubd.runtime.broadcast import WatchEvent
 from hubbubd.runtime.filters import CatalogFilter
 from hubbubd.runtime.ledger import Change, Ledger, Table
+from hubbubd.upstream.patience import Patience
 from hubbubd.upstream.ports import Era, Link
 
 METHOD_NOT_FOUND = -32601
@@ -133,6 +134,8 @@ class ServerCatalog:
     """The lists of one server, kept fresh while it is connected."""
 
     def __init__(self, config: ServerConfig, catalog: Catalog, clock: Clock, background: Background) -> None:
+        self.patience = Patience()
+        """The time limits of fetches."""
         self._config = config
         self._catalog = catalog
         self._clock = clock
@@ -245,7 +248,7 @@ class ServerCatalog:
         """The whole list, or why it was not to be had."""
         pages = Pages(self._config.name, kind)
         try:
-            with anyio.move_on_after(self._config.call_max_s):
+            with self.patience.limit(self._config.call_max_s):
                 await self._gather(link, kind, pages)
                 return pages
         except PeerError as refusal:
@@ -264,7 +267,7 @@ class ServerCatalog:
         method, limit_s = core.SOURCES[kind].method, self._config.call_timeout_s
         cursor: str | None = None
         while True:
-            with anyio.move_on_after(limit_s) as limit:
+            with self.patience.limit(limit_s) as limit:
                 cursor = pages.add(await link.request(method, {"cursor": cursor} if cursor else None))
             if limit.cancelled_caught:
                 raise ListRefused(self._out_of_time(kind, limit_s, "call_timeout_s"))

@@ -138,7 +138,7 @@ class ServerInbound:
     def held_up(self, call_id: str | None) -> AbstractContextManager[None]:
         """As `upstream.ports.Inbound`."""
         live = self._lane.lives.get(call_id) if call_id else None
-        return self._lane.asked(live) if live else nullcontext()
+        return self._lane.asked(live) if live else self._catalog.patience.asking()
 
     async def _plain(self, request: InboundRequest, pending: PendingRequest, live: Live | None) -> Reply:
         self._inbox.require_room(self._config.name)  # before the call that caused it is parked

@@ -1,7 +1,6 @@
 """An open connection: requests out, what the server asks and tells in, and why it ended."""
 
 import logging
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, TypeGuard
 
@@ -179,12 +178,17 @@ class ServerLink:
         await self._send(method, *stamped, on_acknowledged=on_acknowledged)
 
     async def probe(self) -> None:
-        """As `ports.Link`. An error answer is a sign of life too."""
+        """As `ports.Link`. An error answer is a sign of life too, and so is a refusal."""
         assert self._revision is not None, "connected"
         method = "ping" if self._revision.era is Era.HANDSHAKE else "server/discover"
-        with suppress(PeerError):
+        try:
             # There is nothing to take back of a question of which an answer is all that counts.
-            await self._send(method, *self._revision.stamp(method, None), cancellable=False)
+            await self._send(method, *self._revision.stamp(method, None), cancellable=False, patient=False)
+        except PeerError:
+            pass
+        except UpstreamError as exc:
+            if exc.fault.code != "AUTHENTICATION_FAILED":
+                raise
 
     async def _ask(self, method: str, params: dict[str, Any] | None, headers: dict[str, str]) -> dict[str, Any]:
         return await self._send(method, params, headers, cancellable=False)
@@ -198,10 +202,11 @@ class ServerLink:
         on_progress: OnProgress | None = None,
         *,
         cancellable: bool = True,
+        patient: bool = True,
         on_acknowledged: OnAcknowledged | None = None,
     ) -> dict[str, Any]:
         assert self._wire is not None, "connected"
-        exchange = Exchange(awaits_result=True)
+        exchange = Exchange(awaits_result=True, patient=patient)
         call_before, exchange_before = CALL.set(call_id), EXCHANGE.set(exchange)
         try:
             return await self._wire.request(

@@ -144,7 +144,8 @@ class Access(httpx2.Auth):
         self._url = ""
         self._redirect_uri = ""
         self._turn = anyio.Lock()
-        self._failures: list[UpstreamError] = []
+        self._failures = 0
+        self._failure: UpstreamError | None = None
         memory = Memory(config, vault)
         with warnings.catch_warnings():
             # Without an issuer the server chooses it: the SDK warns its caller, the documentation the operator.
@@ -193,47 +194,47 @@ class Access(httpx2.Auth):
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         """As `httpx2.Auth`. Raises UpstreamError (AUTHENTICATION_FAILED)."""
         challenge: httpx2.Response | None = None
-        asked = False
+        last = False
         for _ in range(PASSES):
             token = self._token()
-            if challenge is not None or self._expired():
-                failures = len(self._failures)
+            needed = challenge is not None or self._expired()
+            if needed and self._turn.locked() and not self._waits(request):
+                last = True
+            elif needed:
+                failures = self._failures
                 with self._inbound.held_up(CALL.get()):
                     async with self._turn:
-                        if len(self._failures) > failures:
-                            raise self._failures[-1]
+                        if self._failure is not None and self._failures > failures:
+                            raise self._failure  # one refusal is for all who waited
+                        if challenge is not None and challenge.status_code == 401:
+                            self._expire(token)
                         flow = self._provider.async_auth_flow(request)
                         try:
-                            if challenge is not None and challenge.status_code == 401 and not asked:
-                                self._expire(token)
                             outgoing = await anext(flow)
                             while True:
                                 if outgoing is not request:
                                     reply = yield self._outgoing(outgoing)
-                                    _bound(reply, REPLY_BYTES)
-                                elif (
-                                    self._token() not in (None, token)
-                                    or asked
-                                    or challenge is None
-                                    or not self._asks(request)
-                                ):
+                                    _bound(reply)
+                                elif last or challenge is None or self._token() not in (None, token):
                                     break
                                 else:
-                                    asked, reply = True, challenge
+                                    last, reply = True, challenge
+                                    if not self._asks(request):
+                                        break
                                 outgoing = await flow.asend(reply)
                         except Exception as exc:  # noqa: BLE001 - a flow has many ways to fail, and one meaning
-                            failure = _failed(exc, challenge)
-                            self._failures.append(failure)
-                            raise failure from None
+                            self._failures += 1
+                            self._failure = _failed(exc, challenge)
+                            raise self._failure from None
                         finally:
                             await flow.aclose()
             if (token := self._token()) is not None:
                 request.headers["Authorization"] = f"Bearer {token}"
             response = yield request
-            if asked or request.method == "DELETE" or not _demands(response):
+            if last or request.method == "DELETE" or not _demands(response):
                 return
             challenge = response
-            _bound(response, REPLY_BYTES)
+            _bound(response)
 
     def _token(self) -> str | None:
         tokens = self._provider.context.current_tokens
@@ -254,7 +255,11 @@ class Access(httpx2.Auth):
         exchange = EXCHANGE.get()
         if exchange is None:
             return self._server.transport == "sse" and request.method == "GET"
-        return exchange.awaits_result
+        return exchange.awaits_result and exchange.patient
+
+    def _waits(self, request: httpx2.Request) -> bool:
+        """Whether it may wait while others are let in. While an answer or a notification waits, nothing is sent."""
+        return self._asks(request) or request.method == "GET"
 
     def _outgoing(self, request: httpx2.Request) -> httpx2.Request:
         """A request of the flow itself, which goes where the server says. Raises OAuthFlowError."""
@@ -304,8 +309,8 @@ def _demands(response: httpx2.Response) -> bool:
     )
 
 
-def _bound(response: httpx2.Response, limit: int) -> None:
-    response.stream = Body(response.stream, lambda end, fault: None, limit=limit)
+def _bound(response: httpx2.Response) -> None:
+    response.stream = Body(response.stream, lambda end, fault: None, limit=REPLY_BYTES)
 
 
 def _failed(exc: Exception, challenge: httpx2.Response | None) -> UpstreamError:

@@ -95,7 +95,7 @@ class Inbound(Protocol):
         ...
 
     def held_up(self, call_id: str | None) -> AbstractContextManager[None]:
-        """While it is open, a call waits for access to the server: its clock stands. None for what is no call."""
+        """While it is open, a call waits for access to the server: its clock stands. None for the hub's own."""
         ...
 
 

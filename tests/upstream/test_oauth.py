@@ -1,0 +1,488 @@
+"""Servers that ask for OAuth: a person lets the hub in, and the hub keeps what it was given to itself."""
+
+import json
+import stat
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import anyio
+import httpx2
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from hubbubd import payload
+from hubbubd.config import HubSettings, ServerConfig
+from hubbubd.core import forms
+from hubbubd.core.connection import State
+from hubbubd.core.inbox import Delivery, PendingRequest, RequestKind, RequestState
+from hubbubd.errors import InvalidArgument
+from hubbubd.runtime.calls import CallSpec
+from hubbubd.runtime.filters import RequestFilter
+from hubbubd.runtime.hub import Hub
+from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store.tokens import NAME, TokenFile
+from hubbubd.upstream.connector import McpConnector
+
+from .conftest import LIMIT_S, Scripted, served
+
+CALL = CallSpec(server="guarded", method="tools/call", params=b'{"name": "any", "arguments": {}}')
+POLL_S = 0.02
+
+
+@dataclass
+class Guarded:
+    """An MCP server with an authorization server beside it. `valid` are the tokens it takes, with their scopes."""
+
+    script: Scripted = field(default_factory=Scripted)
+    valid: dict[str, str] = field(default_factory=dict)
+    needed: dict[str, str] = field(default_factory=dict)
+    """The scope that a method needs."""
+    renewing: bool = True
+    refused: int = 0
+    origin: str = ""
+    registered: list[dict[str, Any]] = field(default_factory=list)
+    grants: list[dict[str, str]] = field(default_factory=list)
+    authenticated: list[str | None] = field(default_factory=list)
+    _scopes: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        return f"{self.origin}/mcp"
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/mcp", self.mcp, methods=["GET", "POST", "DELETE"]),
+            Route("/.well-known/oauth-protected-resource/mcp", self.resource),
+            Route("/.well-known/oauth-authorization-server", self.metadata),
+            Route("/register", self.register, methods=["POST"]),
+            Route("/authorize", self.authorize),
+            Route("/token", self.token, methods=["POST"]),
+        ]
+
+    async def mcp(self, request: Request) -> Response:
+        token = request.headers.get("authorization", "").removeprefix("Bearer ")
+        about = f'resource_metadata="{self.origin}/.well-known/oauth-protected-resource/mcp"'
+        if token not in self.valid:
+            self.refused += 1
+            return Response("who are you?", 401, {"www-authenticate": f'Bearer {about}, scope="read"'})
+        method = json.loads(await request.body() or b"{}").get("method")
+        scope = self.needed.get(method)
+        if scope is not None and scope not in self.valid[token].split():
+            challenge = f'Bearer error="insufficient_scope", scope="{scope}", {about}'
+            return Response("not you", 403, {"www-authenticate": challenge})
+        return await self.script.serve(request)
+
+    async def resource(self, _: Request) -> Response:
+        return JSONResponse({"resource": self.url, "authorization_servers": [self.origin]})
+
+    async def metadata(self, _: Request) -> Response:
+        here = {name: f"{self.origin}/{path}" for name, path in ENDPOINTS.items()}
+        return JSONResponse({"issuer": self.origin, "code_challenge_methods_supported": ["S256"], **here})
+
+    async def register(self, request: Request) -> Response:
+        client = await request.json()
+        self.registered.append(client)
+        return JSONResponse({**client, "client_id": f"client-{len(self.registered)}"}, 201)
+
+    async def authorize(self, request: Request) -> Response:
+        asked = request.query_params
+        code = f"code-{len(self._scopes)}"
+        self._scopes[code] = asked.get("scope", "")
+        return RedirectResponse(f"{asked['redirect_uri']}?{urlencode({'code': code, 'state': asked['state']})}", 302)
+
+    async def token(self, request: Request) -> Response:
+        grant = {name: str(value) for name, value in (await request.form()).items()}
+        self.grants.append(grant)
+        self.authenticated.append(request.headers.get("authorization"))
+        if grant["grant_type"] == "refresh_token" and not self.renewing:
+            return JSONResponse({"error": "invalid_grant"}, 400)
+        scope = self._scopes.get(grant.get("code", ""), "read")
+        token = f"secret-token-{len(self.grants)}"
+        self.valid[token] = scope
+        return JSONResponse(
+            {
+                "access_token": token,
+                "token_type": "bearer",
+                "expires_in": 3600,
+                "scope": scope,
+                "refresh_token": f"secret-renewal-{len(self.grants)}",
+            }
+        )
+
+
+ENDPOINTS = {"authorization_endpoint": "authorize", "token_endpoint": "token", "registration_endpoint": "register"}
+
+
+@pytest.fixture
+async def guarded() -> AsyncIterator[Guarded]:
+    """A `Guarded` server that listens."""
+    server = Guarded()
+    async with served(Starlette(routes=server.routes())) as server.origin:
+        yield server
+
+
+class World:
+    """A hub with the guarded server, and a browser."""
+
+    def __init__(self, hub: Hub, data_dir: Path) -> None:
+        self.hub = hub
+        self.data_dir = data_dir
+
+    @property
+    def server(self) -> Any:
+        return self.hub.servers.get("guarded")
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        """What the token file has of the server."""
+        return json.loads((self.data_dir / NAME).read_bytes()).get("guarded", {})
+
+    def open(self) -> list[PendingRequest]:
+        return self.hub.inbox.select(RequestFilter(states=frozenset({RequestState.OPEN})))
+
+    async def asked(self) -> PendingRequest:
+        """The one open request, once it is there."""
+        await until(self.open)
+        (request,) = self.open()
+        return request
+
+    async def until_state(self, state: State) -> None:
+        await until(lambda: self.server.connection.state is state)
+
+    async def answer(self, request: PendingRequest, given: forms.Given) -> PendingRequest:
+        return await self.hub.inbox.answer(request.id, given, "ada", answer_id=None, claim_id=None)
+
+    async def let_in(self) -> PendingRequest:
+        """Opens the URL of the open request, as it then is."""
+        request = await self.asked()
+        assert (await visit(url_of(request))).status_code == 200
+        return self.hub.inbox.get(request.id)
+
+
+def url_of(request: PendingRequest) -> str:
+    return payload.loads(request.request)["url"]
+
+
+async def visit(url: str, *, follow: bool = True) -> httpx2.Response:
+    async with httpx2.AsyncClient(trust_env=False, follow_redirects=follow) as browser:
+        return await browser.get(url)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    with anyio.fail_after(LIMIT_S):
+        while not condition():
+            await anyio.sleep(POLL_S)
+
+
+Start = Callable[..., Any]
+
+
+@pytest.fixture
+def start(guarded: Guarded, tmp_path: Path) -> Start:
+    """Starts a hub over the same data directory: `start(**server configuration)`."""
+
+    @asynccontextmanager
+    async def run(**options: Any) -> AsyncIterator[World]:
+        config = ServerConfig.model_validate({"name": "guarded", "url": guarded.url, "retries": 0, **options})
+        store = await SqliteStore.open(tmp_path / "hubbub.db")
+        connector = McpConnector(TokenFile.open(tmp_path))
+        try:
+            async with Hub.open(store, connector, {"guarded": config}, HubSettings(data_dir=tmp_path)) as hub:
+                yield World(hub, tmp_path)
+        finally:
+            await store.close()
+
+    return run
+
+
+async def test_a_browser_that_comes_back_to_the_hub_answers_the_request_by_itself(
+    start: Start, guarded: Guarded
+) -> None:
+    async with start() as world:
+        request = await world.asked()
+        assert request.kind is RequestKind.ELICITATION_URL
+        assert payload.loads(request.request)["mode"] == "url"
+        page = await visit(url_of(request))
+        assert "close this window" in page.text
+        await world.until_state(State.CONNECTED)
+        settled = world.hub.inbox.get(request.id)
+        assert (settled.state, settled.delivery) == (RequestState.ANSWERED, Delivery.DELIVERED)
+        assert settled.answer is not None
+        assert payload.loads(settled.answer.payload) == {"action": "accept"}
+        await world.hub.calls.call(CALL, "ada")
+    assert guarded.registered[0]["application_type"] == "native"
+    assert [grant["grant_type"] for grant in guarded.grants] == ["authorization_code"]
+    assert guarded.grants[0]["resource"] == guarded.url
+
+
+async def test_nobody_listens_for_a_browser_once_the_authorization_is_over(start: Start) -> None:
+    async with start() as world:
+        request = await world.asked()
+        back = (await visit(url_of(request), follow=False)).headers["location"]
+        assert (await visit(back)).status_code == 200
+        await world.until_state(State.CONNECTED)
+        with pytest.raises(httpx2.ConnectError):
+            await visit(back)
+
+
+async def test_a_redirect_url_that_somebody_pastes_answers_the_request(start: Start) -> None:
+    async with start() as world:
+        request = await world.asked()
+        back = (await visit(url_of(request), follow=False)).headers["location"]
+        await world.answer(request, forms.Accept({"redirect_url": back}))
+        await world.until_state(State.CONNECTED)
+        settled = world.hub.inbox.get(request.id)
+        assert settled.answered_by == "ada"
+        assert b"code" not in (settled.answer.payload if settled.answer else b"")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        None,
+        {},
+        {"redirect_url": 1},
+        {"name": "Ada"},
+        {"redirect_url": "http://127.0.0.1/callback?code=c&state=another"},
+        {"redirect_url": "http://127.0.0.1/callback?code=c"},
+    ],
+)
+async def test_an_acceptance_without_the_right_redirect_url_is_refused_and_the_request_stays_open(
+    content: dict[str, Any] | None, start: Start
+) -> None:
+    async with start() as world:
+        request = await world.asked()
+        with pytest.raises(InvalidArgument) as caught:
+            await world.answer(request, forms.Accept(content))
+        assert caught.value.violations
+        assert world.hub.inbox.get(request.id).state is RequestState.OPEN
+
+
+async def test_a_visit_with_another_state_changes_nothing(start: Start, guarded: Guarded) -> None:
+    async with start() as world:
+        request = await world.asked()
+        back = parse_qs(urlsplit(url_of(request)).query)["redirect_uri"][0]
+        assert (await visit(f"{back}?code=stolen&state=guessed")).status_code == 400
+        assert (await visit(f"{back}?code=stolen")).status_code == 400
+        assert world.hub.inbox.get(request.id).state is RequestState.OPEN
+        assert not guarded.grants
+        await world.let_in()
+        await world.until_state(State.CONNECTED)
+
+
+@pytest.mark.parametrize("given", [forms.Decline(), forms.Dismiss()])
+async def test_an_authorization_that_a_person_refuses_fails_the_attempt_for_good(
+    given: forms.Given, start: Start
+) -> None:
+    async with start(retries=3) as world:
+        await world.answer(await world.asked(), given)
+        await world.until_state(State.DISCONNECTED)
+        fault = world.server.connection.fault
+        assert (fault.code, fault.retryable) == ("AUTHENTICATION_FAILED", False)
+        assert "ada refused" in fault.message
+        assert not world.open()
+
+
+async def test_an_authorization_that_nobody_gives_in_time_fails_the_attempt(start: Start) -> None:
+    async with start(answer_timeout_s=0.3) as world:
+        await world.until_state(State.DISCONNECTED)
+        fault = world.server.connection.fault
+        assert (fault.code, fault.retryable) == ("AUTHENTICATION_FAILED", False)
+        assert "nobody" in fault.message
+
+
+async def test_what_an_authorization_server_refuses_is_said(start: Start) -> None:
+    async with start() as world:
+        request = await world.asked()
+        asked = {name: values[0] for name, values in parse_qs(urlsplit(url_of(request)).query).items()}
+        refusal = urlencode({"error": "access_denied", "error_description": "not today", "state": asked["state"]})
+        await visit(f"{asked['redirect_uri']}?{refusal}")
+        await world.until_state(State.DISCONNECTED)
+        assert "access_denied not today" in world.server.connection.fault.message
+
+
+async def test_the_time_to_connect_does_not_run_while_a_person_is_asked(start: Start) -> None:
+    async with start(connect_timeout_s=1) as world:
+        await world.asked()
+        await anyio.sleep(1.5)  # the time is what is tested
+        await world.let_in()
+        await world.until_state(State.CONNECTED)
+
+
+async def test_a_disconnect_takes_the_request_back(start: Start) -> None:
+    async with start() as world:
+        request = await world.asked()
+        await world.hub.servers.disconnect("guarded")
+        await until(lambda: world.hub.inbox.get(request.id).state is RequestState.WITHDRAWN)
+
+
+async def test_tokens_are_in_a_file_of_the_owner_and_nowhere_else(start: Start, tmp_path: Path) -> None:
+    async with start() as world:
+        await world.let_in()
+        await world.until_state(State.CONNECTED)
+        await world.hub.calls.call(CALL, "ada")
+        shown = repr((world.server, world.hub.inbox.select(RequestFilter())))
+    file = tmp_path / NAME
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert "secret-token-1" in file.read_text()
+    assert "secret-" not in shown
+    for other in set(tmp_path.iterdir()) - {file}:
+        assert b"secret-" not in other.read_bytes(), other
+        assert b"code-0" not in other.read_bytes(), other
+
+
+async def test_a_hub_that_was_let_in_once_is_let_in_after_a_restart(start: Start, guarded: Guarded) -> None:
+    async with start() as world:
+        await world.let_in()
+        await world.until_state(State.CONNECTED)
+    async with start() as world:
+        await world.until_state(State.CONNECTED)
+        assert not world.open()
+    assert len(guarded.grants) == 1
+
+
+async def test_a_token_that_is_not_taken_any_more_is_renewed_without_a_person(start: Start, guarded: Guarded) -> None:
+    async with start() as world:
+        await world.let_in()
+        await world.until_state(State.CONNECTED)
+        guarded.valid.clear()
+        await world.hub.calls.call(CALL, "ada")
+        assert not world.open()
+        assert world.kept["tokens"]["access_token"] == "secret-token-2"
+    assert guarded.grants[1]["grant_type"] == "refresh_token"
+    assert guarded.grants[1]["refresh_token"] == "secret-renewal-1"
+
+
+async def test_a_token_that_expired_while_the_hub_was_down_is_renewed_where_it_came_from(
+    start: Start, guarded: Guarded, tmp_path: Path
+) -> None:
+    async with start() as world:
+        await world.let_in()
+        await world.until_state(State.CONNECTED)
+    kept = json.loads((tmp_path / NAME).read_bytes())
+    kept["guarded"]["expires_at"] = 1.0
+    (tmp_path / NAME).write_text(json.dumps(kept))
+    async with start() as world:
+        await world.until_state(State.CONNECTED)
+    assert [grant["grant_type"] for grant in guarded.grants] == ["authorization_code", "refresh_token"]
+    assert guarded.script.headers[-1]["authorization"] == "Bearer secret-token-2"
+
+
+async def test_calls_wait_for_a_person_together_and_lose_no_time(start: Start, guarded: Guarded) -> None:
+    guarded.renewing = False
+    async with start(max_in_flight=3, call_timeout_s=1) as world, anyio.create_task_group() as calls:
+        await world.let_in()
+        await until(lambda: ("POST", "tools/list") in guarded.script.seen)
+        guarded.valid.clear()
+        for _ in range(3):
+            calls.start_soon(world.hub.calls.call, CALL, "ada")
+        request = await world.asked()
+        assert request.call_id
+        await until(lambda: world.server.counts.waiting_input == 3)
+        await anyio.sleep(1.5)  # longer than call_timeout_s, which is what is tested
+        assert len(world.open()) == 1
+        await world.let_in()
+        await until(lambda: world.server.counts.completed == 3)
+
+
+async def test_a_call_that_needs_more_rights_asks_for_them_and_keeps_those_it_had(
+    start: Start, guarded: Guarded
+) -> None:
+    guarded.needed = {"tools/call": "write"}
+    async with start() as world, anyio.create_task_group() as calls:
+        await world.let_in()
+        await world.until_state(State.CONNECTED)
+        calls.start_soon(world.hub.calls.call, CALL, "ada")
+        request = await world.asked()
+        assert parse_qs(urlsplit(url_of(request)).query)["scope"] == ["read write"]
+        await world.let_in()
+        await until(lambda: world.server.counts.completed == 1)
+
+
+async def test_a_call_whose_authorization_is_refused_fails_and_the_connection_stays(
+    start: Start, guarded: Guarded
+) -> None:
+    guarded.needed = {"tools/call": "write"}
+    async with start() as world, anyio.create_task_group() as calls:
+        await world.let_in()
+        await world.until_state(State.CONNECTED)
+        calls.start_soon(world.hub.calls.call, CALL, "ada")
+        await world.answer(await world.asked(), forms.Decline())
+        await until(lambda: world.server.counts.failed == 1)
+        assert world.server.connection.state is State.CONNECTED
+
+
+async def test_a_connection_lives_on_while_its_pings_are_refused(start: Start, guarded: Guarded) -> None:
+    guarded.renewing = False
+    async with start(ping_interval_s=0.1, ping_timeout_s=1) as world, anyio.create_task_group() as calls:
+        await world.let_in()
+        await until(lambda: ("POST", "tools/list") in guarded.script.seen)
+        guarded.valid.clear()
+        guarded.refused = 0
+        await until(lambda: guarded.refused > 5)
+        assert not world.open()
+        calls.start_soon(world.hub.calls.call, CALL, "ada")
+        request = await world.asked()
+        guarded.refused = 0
+        await until(lambda: guarded.refused > 5)
+        assert world.server.connection.state is State.CONNECTED
+        assert world.open() == [request]
+        await world.let_in()
+        await until(lambda: world.server.counts.completed == 1)
+
+
+async def test_the_tokens_of_a_server_go_with_it(start: Start, guarded: Guarded) -> None:
+    async with start() as world:
+        await world.let_in()
+        await world.until_state(State.CONNECTED)
+        assert world.kept
+    async with start(url=f"{guarded.origin}/mcp?another") as world:
+        await world.asked()
+        assert "tokens" not in world.kept
+
+
+async def test_a_client_that_the_operator_registered_is_used_as_it_is(
+    start: Start, guarded: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLIENT_SECRET", "hush")
+    oauth = {"client_id": "ours", "client_secret": "${CLIENT_SECRET}", "issuer": guarded.origin}
+    async with start(oauth=oauth) as world:
+        await world.let_in()
+        await world.until_state(State.CONNECTED)
+        assert "hush" not in json.dumps(world.kept)
+    assert not guarded.registered
+    assert httpx2.BasicAuth("ours", "hush")._auth_header == guarded.authenticated[0]
+
+
+async def test_client_credentials_need_no_person(start: Start, guarded: Guarded) -> None:
+    oauth = {"grant": "client_credentials", "client_id": "us", "client_secret": "hush", "issuer": guarded.origin}
+    async with start(oauth=oauth) as world:
+        await world.until_state(State.CONNECTED)
+    assert guarded.grants[0]["grant_type"] == "client_credentials"
+
+
+async def test_client_credentials_go_to_their_own_issuer_only(start: Start, guarded: Guarded) -> None:
+    oauth = {
+        "grant": "client_credentials",
+        "client_id": "us",
+        "client_secret": "hush",
+        "issuer": "https://login.example.com",
+    }
+    async with start(oauth=oauth) as world:
+        await world.until_state(State.DISCONNECTED)
+        assert world.server.connection.fault.code == "AUTHENTICATION_FAILED"
+    assert not guarded.grants
+
+
+async def test_a_server_with_a_token_in_its_headers_is_not_asked_for_another(start: Start, guarded: Guarded) -> None:
+    async with start(headers={"authorization": "Bearer wrong"}) as world:
+        await world.until_state(State.DISCONNECTED)
+        assert world.server.connection.fault.code == "AUTHENTICATION_FAILED"
+    assert not guarded.registered
