@@ -182,11 +182,11 @@ async def test_task_requests_reach_the_hub_only_where_they_are_declared(
     async with connect(url=scripted.url, receiver_tasks=False, sampling=False) as link:
         await link.request(*CALL)
     assert answers.pop()["error"]["code"] == -32601
-    everything = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
+    everything = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {"listChanged": True}}
     requests = {"elicitation": {"create": {}}, "sampling": {"createMessage": {}}}
     assert declared == [
         {**everything, "tasks": {"list": {}, "cancel": {}, "requests": requests}},
-        {"elicitation": {"form": {}, "url": {}}, "roots": {}},
+        {"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": True}},
     ]
 
 

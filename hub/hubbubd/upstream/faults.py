@@ -148,8 +148,8 @@ def of_made_up(made: ErrorData) -> Fault | None:
 def problems(exc: ValidationError) -> str:
     """The first few problems of a document that does not fit, in one line."""
     found = exc.errors(include_url=False, include_context=False, include_input=False)
-    lines = [f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}" for problem in found[:3]]
-    return "; ".join(lines)
+    lines = [(".".join(str(part) for part in problem["loc"]), problem["msg"]) for problem in found[:3]]
+    return "; ".join(f"{place}: {what}" if place else what for place, what in lines)
 
 
 def _causes(exc: BaseException) -> Iterator[BaseException]:

@@ -1,8 +1,9 @@
 """Results of servers: checked against the revision, otherwise left as they came."""
 
 import logging
+from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, Final, Literal, cast
+from typing import Annotated, Any, Final, Literal, cast, get_args
 
 from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
 from mcp_types import (
@@ -10,11 +11,13 @@ from mcp_types import (
     CreateTaskResult,
     GetTaskPayloadResult,
     GetTaskResult,
+    InputRequiredResult,
     ListTasksResult,
 )
 from mcp_types import methods as tables
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
+from pydantic_core import InitErrorDetails
 
 from hubbubd.upstream.era import Revision, StatelessRevision
 
@@ -84,14 +87,12 @@ def check_result(revision: Revision, method: str, params: dict[str, Any] | None,
 
     Raises pydantic.ValidationError.
     """
-    adapter = _adapter(revision.version, method, bool(params and "task" in params))
     if isinstance(revision, StatelessRevision):
-        if method == "tools/call" and result.get("resultType") == "task":
-            adapter = _CREATED
-        adapter = adapter or _EXTENSION_RESULTS.get(method)
+        adapter = _stateless_adapter(revision, method, result)
+    else:
+        adapter = _adapter(revision.version, method, bool(params and "task" in params))
     if adapter is None:
         return
-    revision.complete(result)
     if revision.version == TASKS_REVISION:
         _fill_in_ttl(result)
     adapter.validate_python(result, by_name=False)
@@ -118,6 +119,37 @@ def _fill_in_ttl(result: dict[str, Any]) -> None:
     for task in (result, result.get("task"), *(cast("list[Any]", listed) if isinstance(listed, list) else ())):
         if isinstance(task, dict) and "taskId" in task:
             cast("dict[str, Any]", task).setdefault("ttl", None)
+
+
+def _stateless_adapter(revision: StatelessRevision, method: str, result: dict[str, Any]) -> TypeAdapter[Any] | None:
+    """What a result is held to: the shape that its resultType names, of which any other is invalid (basic, results)."""
+    shapes = _shapes(revision.version, method)
+    if not shapes:
+        return _EXTENSION_RESULTS.get(method)
+    revision.complete(result)
+    kind = result["resultType"]
+    if not isinstance(kind, str) or kind not in shapes:
+        expected = " or ".join(map(repr, shapes))
+        wrong = InitErrorDetails(
+            type="literal_error", loc=("resultType",), input=cast("object", kind), ctx={"expected": expected}
+        )
+        raise ValidationError.from_exception_data("Result", [wrong])
+    return shapes[kind]
+
+
+@cache
+def _shapes(version: str, method: str) -> Mapping[str, TypeAdapter[Any]]:
+    """The shapes of a method's result by resultType; none when the revision does not define the method."""
+    shape: Any = tables.SERVER_RESULTS.get((method, version))
+    if shape is None:
+        return {}
+    complete, *others = get_args(shape) or (shape,)
+    found = {"complete": TypeAdapter[Any](complete)}
+    if others:
+        found["input_required"] = TypeAdapter(InputRequiredResult)  # also checks that it asks for something
+    if method == "tools/call":
+        found["task"] = _CREATED
+    return found
 
 
 @cache
