@@ -208,6 +208,19 @@ async def test_an_answer_for_a_connection_that_has_just_gone_is_not_delivered(wo
         await until(lambda: hub.inbox.get(request.id).delivery is Delivery.FAILED)
 
 
+async def test_an_answer_to_a_question_that_is_just_being_taken_back_is_not_delivered(world: World) -> None:
+    async with world.hub(server()) as hub:
+        asked, request = await ask(world, hub)
+        world.store.delay_s = 1
+        answering = asyncio.create_task(answer(hub, request.id))
+        await settle(0.1)
+        asked.withdraw()
+        assert (await answering).state is RequestState.ANSWERED
+        await until(lambda: hub.inbox.get(request.id).delivery is Delivery.FAILED)
+        assert hub.inbox.get(request.id).reason == "the server withdrew it"
+        assert asked.reply is None
+
+
 @pytest.mark.parametrize("after_s", [0.0, 0.5])
 async def test_an_answer_whose_caller_is_cancelled_in_the_middle_still_holds_and_reaches_the_server(
     world: World, after_s: float
