@@ -26,6 +26,7 @@ from hubbubd.errors import InvalidArgument
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.filters import RequestFilter
 from hubbubd.runtime.hub import Hub
+from hubbubd.store import StoreError
 from hubbubd.store.sqlite import SqliteStore
 from hubbubd.store.tokens import NAME, TokenFile
 from hubbubd.upstream.connector import McpConnector
@@ -46,6 +47,10 @@ class Guarded:
     """The scope that a method needs."""
     renewing: bool = True
     refused: int = 0
+    elsewhere: str = ""
+    """Where its authorization server is said to be."""
+    granted: dict[str, str] | None = None
+    """What is granted in place of a token."""
     origin: str = ""
     registered: list[dict[str, Any]] = field(default_factory=list)
     grants: list[dict[str, str]] = field(default_factory=list)
@@ -80,7 +85,7 @@ class Guarded:
         return await self.script.serve(request)
 
     async def resource(self, _: Request) -> Response:
-        return JSONResponse({"resource": self.url, "authorization_servers": [self.origin]})
+        return JSONResponse({"resource": self.url, "authorization_servers": [self.elsewhere or self.origin]})
 
     async def metadata(self, _: Request) -> Response:
         here = {name: f"{self.origin}/{path}" for name, path in ENDPOINTS.items()}
@@ -103,6 +108,8 @@ class Guarded:
         self.authenticated.append(request.headers.get("authorization"))
         if grant["grant_type"] == "refresh_token" and not self.renewing:
             return JSONResponse({"error": "invalid_grant"}, 400)
+        if self.granted is not None:
+            return JSONResponse(self.granted)
         scope = self._scopes.get(grant.get("code", ""), "read")
         token = f"secret-token-{len(self.grants)}"
         self.valid[token] = scope
@@ -446,6 +453,61 @@ async def test_the_tokens_of_a_server_go_with_it(start: Start, guarded: Guarded)
     async with start(url=f"{guarded.origin}/mcp?another") as world:
         await world.asked()
         assert "tokens" not in world.kept
+
+
+async def test_the_tokens_of_a_server_that_is_removed_are_deleted(
+    start: Start, guarded: Guarded, tmp_path: Path
+) -> None:
+    async with start(headers={"authorization": "Bearer wrong"}) as world:
+        await world.hub.servers.add(ServerConfig(name="another", transport="http", url=guarded.url))
+        await world.let_in()
+        await until(lambda: world.hub.servers.get("another").connection.state is State.CONNECTED)
+        assert b"secret-" in (tmp_path / NAME).read_bytes()
+        await world.hub.servers.remove("another")
+        assert b"secret-" not in (tmp_path / NAME).read_bytes()
+
+
+async def test_an_authorization_server_that_cannot_be_reached_is_named_and_tried_again(
+    start: Start, guarded: Guarded, free_port: int
+) -> None:
+    guarded.elsewhere = f"http://127.0.0.1:{free_port}/"
+    async with start() as world:
+        await world.until_state(State.DISCONNECTED)
+        fault = world.server.connection.fault
+        assert (fault.code, fault.retryable) == ("AUTHENTICATION_FAILED", True)
+        assert "127.0.0.1 could not be asked" in fault.message
+
+
+@pytest.mark.parametrize("elsewhere", ["http://login.example.com/", "http://169.254.169.254/"])
+async def test_the_hub_goes_nowhere_without_tls_because_a_server_says_so(
+    elsewhere: str, start: Start, guarded: Guarded
+) -> None:
+    guarded.elsewhere = elsewhere
+    async with start() as world:
+        await world.until_state(State.DISCONNECTED)
+        assert "is not https" in world.server.connection.fault.message
+
+
+async def test_what_an_authorization_server_sends_by_mistake_is_not_repeated(
+    start: Start, guarded: Guarded, capfd: pytest.CaptureFixture[str]
+) -> None:
+    guarded.granted = {"refresh_token": "secret-renewal", "token_type": "bearer"}
+    async with start() as world:
+        await world.let_in()
+        await world.until_state(State.DISCONNECTED)
+        fault = world.server.connection.fault
+        assert fault.code == "AUTHENTICATION_FAILED"
+        assert "access_token" in fault.message
+        assert "secret-" not in repr(fault)
+    assert "secret-" not in "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize("content", [b"no JSON", b"[]", b'{"guarded": 1}'])
+async def test_a_damaged_token_file_is_said_and_not_overwritten(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / NAME).write_bytes(content)
+    with pytest.raises(StoreError, match="is damaged"):
+        TokenFile.open(tmp_path)
+    assert (tmp_path / NAME).read_bytes() == content
 
 
 async def test_a_client_that_the_operator_registered_is_used_as_it_is(

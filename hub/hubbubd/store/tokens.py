@@ -2,14 +2,18 @@
 
 import os
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final
 
 import anyio
 from anyio import to_thread
+from pydantic import TypeAdapter, ValidationError
 
 from hubbubd import payload
+from hubbubd.store import StoreError
 
 NAME = "tokens.json"
+
+_SHAPE: Final = TypeAdapter(dict[str, dict[str, Any]])
 
 
 class TokenFile:
@@ -22,15 +26,15 @@ class TokenFile:
 
     @classmethod
     def open(cls, data_dir: Path) -> "TokenFile":
-        """What is there of the last run. Raises OSError, and ValueError for a file that is not one of these."""
+        """What is there of the last run. Raises OSError, and StoreError for a file that is not one of these."""
         path = data_dir / NAME
         try:
-            kept = payload.loads(path.read_bytes())
+            path.chmod(0o600)
+            return cls(path, _SHAPE.validate_json(path.read_bytes()))
         except FileNotFoundError:
-            kept = {}
-        if not isinstance(kept, dict):
-            raise ValueError(f"{path} is not a JSON object")
-        return cls(path, cast("dict[str, dict[str, Any]]", kept))
+            return cls(path, {})
+        except ValidationError:
+            raise StoreError(f"{path} is damaged; without it, servers ask to let the hub in again") from None
 
     def get(self, server: str) -> dict[str, Any] | None:
         """As `upstream.ports.Vault`."""

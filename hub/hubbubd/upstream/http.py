@@ -23,6 +23,7 @@ from hubbubd.errors import Fault, UpstreamError
 from hubbubd.upstream import faults
 from hubbubd.upstream.body import Body, End
 from hubbubd.upstream.exchange import EXCHANGE, Exchange
+from hubbubd.upstream.oauth import authorization_lost
 from hubbubd.upstream.streams import Lose, Pipe
 
 CLOSE_LIMIT_S: Final = 2.0
@@ -159,6 +160,8 @@ class Client(httpx2.AsyncClient):
         try:
             response = await super().send(request, **options)
         except httpx2.TransportError as exc:
+            if exc.request.url != request.url:
+                return self._failed(request, authorization_lost(exc), exchange, lost=False)
             reached = not isinstance(exc, httpx2.ConnectError | httpx2.ConnectTimeout)
             return self._failed(request, faults.of_exception(exc), exchange, lost=not reached)
         except UpstreamError as exc:

@@ -11,7 +11,7 @@ import socket
 import warnings
 from collections.abc import AsyncGenerator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 import anyio
@@ -32,11 +32,11 @@ from mcp.shared.auth import (
     ProtectedResourceMetadata,
 )
 from mcp.shared.exceptions import MCPDeprecationWarning
-from pydantic import AnyUrl, SecretStr, ValidationError
+from pydantic import AnyUrl, BaseModel, SecretStr, ValidationError
 
 from hubbubd.config import ServerConfig
 from hubbubd.config.server import OAuthConfig
-from hubbubd.errors import HubError, UpstreamError
+from hubbubd.errors import Fault, HubError, UpstreamError
 from hubbubd.upstream import faults
 from hubbubd.upstream.body import Body
 from hubbubd.upstream.exchange import CALL, EXCHANGE
@@ -82,17 +82,16 @@ class Memory:
     def restore(self, context: OAuthContext) -> None:
         """Fills a new context with what was kept for this server, as it is configured now."""
         self.context = context
-        if (client := self.kept.get("client")) is not None and context.client_info is None:
-            context.client_info = OAuthClientInformationFull.model_validate(client)
-        elif client is not None and context.client_info is not None:
-            context.client_info.issuer = context.client_info.issuer or client.get("issuer")
-        if (tokens := self.kept.get("tokens")) is not None:
-            context.current_tokens = OAuthToken.model_validate(tokens)
-            context.token_expiry_time = self.kept.get("expires_at")
-        if (metadata := self.kept.get("authorization_server")) is not None:
-            context.oauth_metadata = OAuthMetadata.model_validate(metadata)
-        if (resource := self.kept.get("resource")) is not None:
-            context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(resource)
+        kept = _parsed(OAuthClientInformationFull, self.kept.get("client"))
+        if kept is not None and context.client_info is None:
+            context.client_info = kept
+        elif kept is not None and context.client_info is not None:
+            context.client_info.issuer = context.client_info.issuer or kept.issuer
+        context.current_tokens = _parsed(OAuthToken, self.kept.get("tokens"))
+        context.token_expiry_time = self.kept.get("expires_at")
+        context.oauth_metadata = _parsed(OAuthMetadata, self.kept.get("authorization_server"))
+        context.protected_resource_metadata = _parsed(ProtectedResourceMetadata, self.kept.get("resource"))
+        if context.protected_resource_metadata is not None:
             context.auth_server_url = str(context.protected_resource_metadata.authorization_servers[0])
 
     async def get_tokens(self) -> OAuthToken | None:
@@ -290,6 +289,17 @@ class Access(httpx2.Auth):
         return AuthorizationCodeResult(code=said.get("code", ""), state=said.get("state"), iss=said.get("iss"))
 
 
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def _parsed(model: type[Model], kept: object) -> Model | None:
+    """What was kept, unless another version of the SDK would not have kept it so."""
+    try:
+        return model.model_validate(kept)
+    except ValidationError:
+        return None
+
+
 def _redirect_uri(oauth: OAuthConfig, kept: dict[str, Any]) -> str:
     """Where a browser is sent back to; a client that was registered keeps the address it was registered with."""
     for known in kept.get("client", {}).get("redirect_uris") or ():
@@ -333,6 +343,12 @@ def _failed(exc: Exception, challenge: httpx2.Response | None) -> UpstreamError:
         body = b""
     fault = faults.of_status(challenge.status_code, challenge.headers, body, session=False)
     return UpstreamError(replace(fault, message=f"{fault.message}: {why}"))
+
+
+def authorization_lost(exc: httpx2.TransportError) -> Fault:
+    """Why there is no access when the authorization server cannot be reached, which may pass."""
+    note = f"{exc.request.url.host} could not be asked: {faults.of_exception(exc).message}"
+    return faults.fault("AUTHENTICATION_FAILED", note, retryable=True)
 
 
 def _plain(secret: SecretStr | None) -> str | None:
