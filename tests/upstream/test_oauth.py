@@ -3,7 +3,7 @@
 import json
 import stat
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -239,6 +239,23 @@ async def test_nobody_listens_for_a_browser_once_the_authorization_is_over(start
             await visit(back)
 
 
+@pytest.mark.parametrize("sent", [b"GET http://[ HTTP/1.1", b"POST /callback HTTP/1.1", b"\xff\xfe", b"x" * 20_000])
+async def test_what_is_no_visit_of_a_browser_is_turned_away(sent: bytes, start: Start) -> None:
+    async with start() as world:
+        request = await world.asked()
+        port = urlsplit(parse_qs(urlsplit(url_of(request)).query)["redirect_uri"][0]).port
+        assert port is not None
+        async with await anyio.connect_tcp("127.0.0.1", port) as visitor:
+            await visitor.send(sent + b"\r\n\r\n")
+            reply = b""
+            with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+                while True:
+                    reply += await visitor.receive()
+        assert not reply or reply.startswith(b"HTTP/1.1 400 ")
+        await world.let_in()
+        await world.until_state(State.CONNECTED)
+
+
 async def test_a_redirect_url_that_somebody_pastes_answers_the_request(start: Start) -> None:
     async with start() as world:
         request = await world.asked()
@@ -259,6 +276,7 @@ async def test_a_redirect_url_that_somebody_pastes_answers_the_request(start: St
         {"name": "Ada"},
         {"redirect_url": "http://127.0.0.1/callback?code=c&state=another"},
         {"redirect_url": "http://127.0.0.1/callback?code=c"},
+        {"redirect_url": "http://[/callback?code=c"},
     ],
 )
 async def test_an_acceptance_without_the_right_redirect_url_is_refused_and_the_request_stays_open(
@@ -289,8 +307,9 @@ async def test_an_authorization_that_a_person_refuses_fails_the_attempt_for_good
     given: forms.Given, start: Start
 ) -> None:
     async with start(retries=3) as world:
-        await world.answer(await world.asked(), given)
+        request = await world.answer(await world.asked(), given)
         await world.until_state(State.DISCONNECTED)
+        assert world.hub.inbox.get(request.id).delivery is Delivery.DELIVERED
         fault = world.server.connection.fault
         assert (fault.code, fault.retryable) == ("AUTHENTICATION_FAILED", False)
         assert "ada refused" in fault.message

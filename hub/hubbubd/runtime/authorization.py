@@ -62,9 +62,9 @@ class Authorizations:
         """Opens the request; returns the URL the browser came back with. Raises HubError when there is none."""
         self._open[pending.id] = url
         self._redirects[pending.id] = {}
-        settled = pending
-        listener = await self._listen(redirect_uri)
+        settled, listener = pending, None
         try:
+            listener = await self._listen(redirect_uri)
             await self._inbox.open([pending])
             async with anyio.create_task_group() as tasks:
                 if listener is not None:
@@ -73,6 +73,7 @@ class Authorizations:
                     )
                 settled = await self._inbox.wait(pending.id)
                 tasks.cancel_scope.cancel()
+            self._inbox.delivered(settled.id)
             return self._outcome(settled)
         except BaseException:
             self._inbox.abandon(pending.id, "the hub does not need it any more")
@@ -87,7 +88,6 @@ class Authorizations:
         if settled.state is RequestState.ANSWERED:
             redirect = self._redirects[settled.id].get(settled.answered_by or "")
             if redirect is not None:
-                self._inbox.delivered(settled.id)
                 return redirect
             raise FailedPrecondition(f"{settled.answered_by} refused the authorization")
         why = settled.reason or str(settled.state)
@@ -152,8 +152,11 @@ class Authorizations:
 
 def _belongs(redirect: str, url: str) -> bool:
     """Whether a redirect answers the authorization at `url`: both have the same state (RFC 6749 section 10.12)."""
-    expected, given = (parse_qs(urlsplit(each).query).get("state", [""])[0] for each in (url, redirect))
-    return bool(expected) and secrets.compare_digest(expected.encode(), given.encode())
+    try:
+        expected, given = (parse_qs(urlsplit(each).query).get("state", [""])[0].encode() for each in (url, redirect))
+    except ValueError:
+        return False
+    return bool(expected) and secrets.compare_digest(expected, given)
 
 
 def _page(status: str, text: str) -> bytes:
