@@ -1,5 +1,6 @@
 """Whatever a server answers, the caller reads what was wrong with it, and nothing else comes of it."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,13 @@ async def test_a_task_that_is_none_fails_its_call_alone(hub: RunningHub, tool: s
 
 async def test_a_server_that_says_it_has_tasks_may_answer_without_one(hub: RunningHub) -> None:
     assert (await hub.client.call_tool(HANDSHAKE, "echo", as_task=True))["content"][0]["text"] == "well"
+
+
+async def test_a_stateless_server_has_nothing_to_ask_on_the_wire(hub: RunningHub) -> None:
+    result = await hub.client.call_tool(STATELESS, "asks_back")
+    response = json.loads(result["content"][0]["text"])
+    assert response["error"]["code"] == -32601
+    await is_well(hub)
 
 
 async def test_rounds_without_end_and_wrong_answers_cost_bounded_memory(hub: RunningHub) -> None:

@@ -38,7 +38,7 @@ async def by_message(hub: RunningHub, count: int) -> dict[str, Any]:
 async def test_two_questions_at_once_each_get_their_own_answer_in_any_order(hub: RunningHub) -> None:
     call_id = await start(hub, "two")
     asked = await by_message(hub, 2)
-    assert {request.call_id for request in asked.values()} == {call_id}
+    assert {(request.call_id, request.kind) for request in asked.values()} == {(call_id, "elicitation_form")}
     await asked["question b"].accept({"name": "Bea"})
     assert (await hub.client.calls.get(call_id)).state == "waiting_input"
     await asked["question a"].decline()
@@ -57,7 +57,7 @@ async def test_two_questions_under_one_id_are_two_in_the_inbox(hub: RunningHub) 
     assert sorted(names) == ["Ada", "Bea"]
 
 
-async def test_a_question_during_a_blocked_result_is_answered_past_it(hub: RunningHub) -> None:
+async def test_a_question_and_a_ping_during_a_blocked_result_are_answered_past_it(hub: RunningHub) -> None:
     call_id = await start(hub, "blocked")
     asked = await by_message(hub, 2)
     task = asked["question create"]
@@ -66,8 +66,10 @@ async def test_a_question_during_a_blocked_result_is_answered_past_it(hub: Runni
     await hub.request(asked["question plain"].id, delivery="delivered")
     assert (await hub.client.inbox.get(task.id)).state == "open"
     await task.accept({"name": "later"})
-    answers = [(answer["id"], answer["result"]["content"]["name"]) for answer in await reported(hub, call_id)]
-    assert answers == [("plain", "now"), ("result", "later")]
+    pong, *answers = await reported(hub, call_id)
+    assert (pong["id"], pong["result"]) == ("ping", {})
+    given = [(answer["id"], answer["result"]["content"]["name"]) for answer in answers]
+    assert given == [("plain", "now"), ("result", "later")]
 
 
 async def test_a_question_that_was_taken_back_gets_no_response_however_late_the_answer(hub: RunningHub) -> None:
@@ -81,3 +83,10 @@ async def test_a_question_that_was_taken_back_gets_no_response_however_late_the_
     assert late.value.reason == "REQUEST_WITHDRAWN"
     assert await reported(hub, call_id) == "taken back"
     assert await reported(hub, await start(hub, "report")) == ["seen"]
+
+
+async def test_taking_back_the_request_that_made_a_task_leaves_the_task(hub: RunningHub) -> None:
+    task = await reported(hub, await start(hub, "keep"))
+    assert task["status"] == "working"
+    (asked,) = await hub.asked()
+    assert (asked.task_id, asked.state) == (task["taskId"], "open")

@@ -2,6 +2,7 @@
 
     bad_answers.py 2025-11-25 | 2026-07-28
 
+The tool `asks_back` sends a request of its own, also where the revision knows none, and returns the response.
 Its list says nothing of what comes: every tool takes part in tasks, none is one unless its name says so.
 """
 
@@ -91,8 +92,20 @@ def answer(message: dict[str, Any]) -> dict[str, Any]:
             return {"error": {"code": -32601, "message": "Method not found"}}
 
 
+def send(message: dict[str, Any]) -> None:
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+
 if __name__ == "__main__":
+    waiting: Any = None
     for line in sys.stdin:
         received = json.loads(line)
-        if "id" in received and "method" in received:
-            print(json.dumps({"jsonrpc": "2.0", "id": received["id"], **answer(received)}), flush=True)
+        if "method" not in received:
+            # What came back of the request that `asks_back` sent is what that tool returns.
+            text = json.dumps(received)
+            send({"id": waiting, "result": {"content": [{"type": "text", "text": text}]}})
+        elif "id" in received and (received.get("params") or {}).get("name") == "asks_back":
+            waiting = received["id"]
+            send({"id": "q", **ASK_AGAIN["a"]})
+        elif "id" in received:
+            send({"id": received["id"], **answer(received)})

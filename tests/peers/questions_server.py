@@ -3,7 +3,8 @@
 Each tool asks and returns what came back, as JSON: `{id: response}`.
 
     two          two questions at once            twins      two at once under the same id
-    blocked      a plain question while tasks/result waits for the answer to one that was asked as a task
+    blocked      a plain question and a ping while tasks/result waits for the answer to one that was asked as a task
+    keep         asks as a task, and then takes back only the request that made it; returns the task
     take_back    asks, and waits                  cancel     takes that question back, and waits for a ping
     report       the ids of all responses so far
 """
@@ -57,9 +58,10 @@ def blocked(call_id: Any) -> Iterator[None]:
         {"id": "result", "method": "tasks/result", "params": {"taskId": created["create"]["result"]["task"]["taskId"]}}
     )
     ask("plain")
-    while come("plain", "result") is None:
+    send({"id": "ping", "method": "ping"})
+    while come("ping", "plain", "result") is None:
         yield
-    finish(call_id, [response for response in responses if response["id"] in ("plain", "result")])
+    finish(call_id, [response for response in responses if response["id"] in ("ping", "plain", "result")])
 
 
 def take_back(call_id: Any) -> Iterator[None]:
@@ -77,12 +79,23 @@ def cancel(call_id: Any) -> Iterator[None]:
     finish(call_id, "cancelled")
 
 
+def keep(call_id: Any) -> Iterator[None]:
+    ask("create", task={"ttl": 600_000})
+    while (created := come("create")) is None:
+        yield
+    send({"method": "notifications/cancelled", "params": {"requestId": "create"}})
+    send({"id": "get", "method": "tasks/get", "params": {"taskId": created["create"]["result"]["task"]["taskId"]}})
+    while (found := come("get")) is None:
+        yield
+    finish(call_id, found["get"]["result"])
+
+
 def report(call_id: Any) -> Iterator[None]:
     finish(call_id, [response["id"] for response in responses])
     yield
 
 
-TOOLS = {tool.__name__: tool for tool in (two, twins, blocked, take_back, cancel, report)}
+TOOLS = {tool.__name__: tool for tool in (two, twins, blocked, take_back, cancel, keep, report)}
 
 
 def finish(call_id: Any, what: Any) -> None:
