@@ -29,6 +29,7 @@ TEXT = {"type": "text", "text": "hi"}
 IMAGE = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
 AUDIO = {"type": "audio", "data": "aGk=", "mimeType": "audio/wav"}
 TOOL_USE = {"type": "tool_use", "id": "u1", "name": "search", "input": {"q": 2**70}}
+OFFER = {"messages": [], "tools": [{"name": "search", "inputSchema": {"type": "object"}}]}
 TOOL_RESULT = {"type": "tool_result", "toolUseId": "u1", "content": [TEXT]}
 
 
@@ -127,7 +128,7 @@ def test_an_answer_that_belongs_to_another_kind_of_request_is_refused(
 @pytest.mark.parametrize("more", [{}, {"stopReason": "toolUse"}, {"_meta": {"cost": 1}}])
 def test_a_whole_sampling_result_reaches_the_server_as_it_was_given(content: Any, more: dict[str, Any]) -> None:
     given = sampled(content, **more)
-    assert answered(SAMPLING, given) == given.result
+    assert answered(SAMPLING, given, OFFER) == given.result
 
 
 @pytest.mark.parametrize(
@@ -154,6 +155,28 @@ def test_a_whole_sampling_result_reaches_the_server_as_it_was_given(content: Any
 )
 def test_a_sampling_result_of_the_wrong_shape_is_refused_by_the_path(result: dict[str, Any], paths: list[str]) -> None:
     assert list(violations(SAMPLING, Result(result))) == paths
+
+
+@pytest.mark.parametrize(
+    ("request_", "content", "paths"),
+    [
+        ({"messages": []}, TOOL_USE, ["result.content.name"]),
+        ({**OFFER, "tools": []}, [TEXT, TOOL_USE], ["result.content.1.name"]),
+        ({**OFFER, "tools": [5, {"name": ["search"]}]}, TOOL_USE, ["result.content.name"]),
+        (OFFER, [TOOL_USE, {**TOOL_USE, "name": "delete"}], ["result.content.1.name"]),
+        ({**OFFER, "toolChoice": {"mode": "none"}}, TOOL_USE, ["result.content.name"]),
+    ],
+)
+def test_an_answer_uses_only_the_tools_that_the_server_offers(
+    request_: dict[str, Any], content: Any, paths: list[str]
+) -> None:
+    assert list(violations(SAMPLING, sampled(content), request_)) == paths
+
+
+@pytest.mark.parametrize("choice", [{}, {"mode": "auto"}, {"mode": "required"}])
+def test_an_answer_may_use_an_offered_tool_more_than_once(choice: dict[str, Any]) -> None:
+    given = sampled([TEXT, TOOL_USE, {**TOOL_USE, "id": "u2"}], stopReason="toolUse")
+    assert answered(SAMPLING, given, {**OFFER, "toolChoice": choice}) == given.result
 
 
 def test_a_sampling_result_with_thousands_of_wrong_blocks_makes_a_short_refusal() -> None:

@@ -125,7 +125,7 @@ def _only_for(kind: RequestKind, kinds: frozenset[RequestKind] | set[RequestKind
 def _checked_result(kind: RequestKind, request: Mapping[str, Any], result: dict[str, Any]) -> dict[str, Any]:
     match kind:
         case RequestKind.SAMPLING:
-            _check_message(result)
+            _check_message(request, result)
         case RequestKind.ROOTS:
             _check_roots(result)
         case _:
@@ -264,8 +264,9 @@ def _well_formed(keyword: str, value: object) -> bool:
             return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _check_message(result: Mapping[str, Any]) -> None:
+def _check_message(request: Mapping[str, Any], result: Mapping[str, Any]) -> None:
     violations: list[tuple[str, str]] = []
+    offered = _offered(request)
     if result.get("role") not in ("user", "assistant"):
         violations.append(("result.role", "must be user or assistant"))
     if not isinstance(result.get("model"), str):
@@ -276,7 +277,7 @@ def _check_message(result: Mapping[str, Any]) -> None:
     blocks = cast("list[Any]", content) if isinstance(content, list) else [content]
     for at, block in enumerate(blocks):
         path = f"result.content.{at}" if isinstance(content, list) else "result.content"
-        violations += _check_block(path, block)
+        violations += _check_block(path, block) or _check_tool(path, block, offered)
     _refuse_if(violations)
 
 
@@ -300,6 +301,20 @@ def _check_block(path: str, block: object) -> list[tuple[str, str]]:
         for name, t in expected
         if not isinstance(fields.get(name), t)
     ]
+
+
+def _offered(request: Mapping[str, Any]) -> set[str]:
+    """The names of the tools that an answer may use (2025-11-25, sampling, tool choice)."""
+    if _object(request.get("toolChoice")).get("mode") == "none":
+        return set()
+    return {name for tool in _list(request.get("tools")) if isinstance(name := _object(tool).get("name"), str)}
+
+
+def _check_tool(path: str, block: object, offered: set[str]) -> list[tuple[str, str]]:
+    fields = _object(block)
+    if fields.get("type") != "tool_use" or fields["name"] in offered:
+        return []
+    return [(f"{path}.name", "is not a tool that the server offered for this")]
 
 
 def _check_roots(result: Mapping[str, Any]) -> None:

@@ -60,7 +60,8 @@ class Origin(StrEnum):
     AUTHORIZATION = "authorization"
     """The hub itself asks, to be let in by a server; it dies with the request or connection that needs it."""
     ROUNDS = "rounds"
-    """An `input_required` result (2026-07-28); the call is sent again with the answers."""
+    """An `input_required` result (2026-07-28), the call is sent again with the answers; or error -32042 (2025-11-25),
+    it is sent again after the consent."""
     TASK_INPUT = "task_input"
     """The inputRequests of a task that the server holds (2026-07-28, tasks extension); it gets them by tasks/update,
     over a later connection if need be."""

@@ -30,6 +30,7 @@ from hubbubd.errors import (
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.broadcast import WatchEvent
 from hubbubd.runtime.client_tasks import ClientTasks
+from hubbubd.runtime.consents import Consents
 from hubbubd.runtime.filters import CallFilter
 from hubbubd.runtime.lane import Lane, Live
 from hubbubd.runtime.ledger import Change, History, Ledger, Table
@@ -91,6 +92,7 @@ class Calls:
         clock: Clock,
         tasks: Background,
         rounds: Rounds,
+        consents: Consents,
         client_tasks: ClientTasks,
         support: TaskSupport,
         orphans: Orphans,
@@ -102,6 +104,7 @@ class Calls:
         self._clock = clock
         self._tasks = tasks
         self._rounds = rounds
+        self._consents = consents
         self._client_tasks = client_tasks
         self._support = support
         self._orphans = orphans
@@ -332,9 +335,10 @@ class Calls:
             sending = with_task(link.hello, lane.config, live.call, sending)
             try:
                 result = await self._send(lane, link, live, sending)
-            except PeerError:
+            except PeerError as exc:
                 self._rounds.sent(live.call)
-                raise
+                await self._consents.ask(lane, live, link.hello, exc)
+                continue
             except UpstreamError as exc:
                 if exc.reason != "SESSION_LOST" or live.resent:
                     raise

@@ -22,6 +22,7 @@ from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import Calls
 from hubbubd.runtime.catalog import Catalog
 from hubbubd.runtime.client_tasks import ClientTasks
+from hubbubd.runtime.consents import Consents
 from hubbubd.runtime.events import EventFeed
 from hubbubd.runtime.inbound import PlainRequests
 from hubbubd.runtime.inbox import Inbox
@@ -147,7 +148,16 @@ class Hub:
         support = TaskSupport(catalog)
         orphans = Orphans(tables.tasks, background)
         calls = Calls(
-            ledger, tables.calls, clock, background, rounds, client_tasks, support, orphans, history=call_history
+            ledger,
+            tables.calls,
+            clock,
+            background,
+            rounds,
+            Consents(rounds, clock),
+            client_tasks,
+            support,
+            orphans,
+            history=call_history,
         )
         tasks = Tasks(
             ledger,

@@ -11,6 +11,7 @@ from hubbubd.clock import Clock
 from hubbubd.config import ServerConfig
 from hubbubd.core import tasks as core_tasks
 from hubbubd.core.inbox import CauseSource, Origin, PendingRequest, RequestKind
+from hubbubd.core.questions import problem
 from hubbubd.core.tasks import RELATED_TASK
 from hubbubd.errors import HubError, NotFound
 from hubbubd.runtime.authorization import Authorizations, question
@@ -27,6 +28,7 @@ from hubbubd.runtime.tasks import INTERNAL_ERROR, ReceiverTasks, Tasks
 from hubbubd.upstream.ports import InboundRequest, Reply, ReplyError
 
 METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
 
 
 class PlainRequests:
@@ -80,6 +82,8 @@ class ServerInbound:
         kind = kind_of(request.method, request.params)
         if kind is None:
             raise ReplyError(METHOD_NOT_FOUND, "Method not found")
+        if (wrong := problem(kind, request.params)) is not None:
+            raise ReplyError(INVALID_PARAMS, f"Invalid params: {wrong}")
         if kind is RequestKind.ROOTS and (roots := self._lane.config.roots) != "ask":
             return Reply(result={"roots": list(roots)})
         related = _related_task(request.params)
@@ -107,7 +111,7 @@ class ServerInbound:
     def on_notification(self, method: str, params: dict[str, Any], call_id: str | None) -> None:
         """Shows it to those who watch events, and log lines of a known call to those who watch that.
 
-        A list that has changed is fetched.
+        A list that has changed is fetched. A call that waits for the end of an elicitation goes on.
         """
         self._catalog.notice(method)
         if method == "notifications/message":
@@ -119,6 +123,8 @@ class ServerInbound:
             self._client_tasks.hasten(self._config.name, str(params.get("taskId")))
         elif method == "notifications/resources/updated":
             self._subscriptions.notice(self._config.name, params)
+        elif method == "notifications/elicitation/complete":
+            self._lane.elicitation_complete(params.get("elicitationId"))
         self._events.tell(self._config.name, method, params, call_id)
 
     def on_stderr(self, line: str) -> None:

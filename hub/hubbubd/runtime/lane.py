@@ -44,6 +44,8 @@ class Live:
     questions: int = 0
     waiters: int = 0
     resent: bool = False
+    consents: dict[str, anyio.Event] = field(default_factory=dict[str, anyio.Event])
+    """By elicitationId, the pages of error -32042: set once the server has said that it is done with them."""
 
     def stop(self, fault: Fault) -> None:
         """Ends the call with a reason; what is on the wire is cancelled at the server."""
@@ -194,6 +196,12 @@ class Lane:
         if len(sent) != 1:
             return None, None
         return self.lives[next(iter(sent))], CauseSource.INFERRED
+
+    def elicitation_complete(self, elicitation_id: object) -> None:
+        """Notes that the server is done with a page, if a call waits for that."""
+        for live in self.lives.values():
+            if isinstance(elicitation_id, str) and elicitation_id in live.consents:
+                live.consents[elicitation_id].set()
 
     @contextmanager
     def asked(self, live: Live | None, *pending_ids: str) -> Generator[None]:

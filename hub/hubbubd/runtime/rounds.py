@@ -2,7 +2,8 @@
 the answers. The hub's own loop, because the state must outlive more than one function."""
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ from hubbubd.clock import Clock
 from hubbubd.core import calls as core
 from hubbubd.core.calls import Call
 from hubbubd.core.inbox import CauseSource, Origin, PendingRequest, RequestKind, RequestState
+from hubbubd.core.questions import problem
 from hubbubd.errors import Category, Fault, UpstreamError
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.lane import Lane, Live
@@ -60,11 +62,8 @@ class Rounds:
 
         Raises UpstreamError: TOO_MANY_ROUNDS, INVALID_RESPONSE, INPUT_REFUSED.
         """
-        rounds = live.call.rounds or core.Rounds()
-        if rounds.count >= MAX_ROUNDS:
-            raise input_fault("TOO_MANY_ROUNDS", f"{lane.config.name} asked for input more than {MAX_ROUNDS} times")
         state = result.get("requestState")
-        rounds = core.Rounds(count=rounds.count + 1, state=state if isinstance(state, str) else None)
+        rounds = replace(next_round(lane, live), state=state if isinstance(state, str) else None)
         asked = result.get("inputRequests")
         if not asked:
             lane.to(live, replace(live.call, rounds=rounds))
@@ -96,28 +95,49 @@ class Rounds:
             key: {"roots": list(lane.config.roots)} for key, (kind, _) in questions.items() if configured(lane, kind)
         }
         asked = {key: self._request(lane, live, *question) for key, question in questions.items() if key not in known}
+        async with self.asking(lane, live, rounds, asked):
+            return {**known, **await self.answers(asked, _accepted)}
+
+    @asynccontextmanager
+    async def asking(
+        self, lane: Lane, live: Live, rounds: core.Rounds, asked: Mapping[str, PendingRequest]
+    ) -> AsyncGenerator[None]:
+        """Puts the questions of a round into the inbox; while the block is open, the call is parked."""
         rounds = replace(rounds, questions=tuple((key, request.id) for key, request in asked.items()))
         live.call = replace(live.call, rounds=rounds)
         with lane.parked(live, *(request.id for request in asked.values())):
             await self._inbox.open(list(asked.values()), [Change(self._table, live.call.id, live.call)])
-            answers = await self._accepted([request.id for request in asked.values()])
-        return {**known, **{key: answers[request.id] for key, request in asked.items()}}
+            yield
 
-    async def _accepted(self, request_ids: Sequence[str]) -> dict[str, Any]:
-        """The answers by request, once all are there. Raises UpstreamError as soon as one is refused."""
+    async def answers(
+        self, asked: Mapping[str, PendingRequest], take: Callable[[PendingRequest], Any]
+    ) -> dict[str, Any]:
+        """What `take` makes of the settled requests, by key, once all are; what it raises ends the wait."""
         answers: dict[str, Any] = {}
-        while remaining := [request_id for request_id in request_ids if request_id not in answers]:
-            await self._inbox.wait_any(remaining)
+        while remaining := {request.id: key for key, request in asked.items() if key not in answers}:
+            await self._inbox.wait_any(list(remaining))
             for request in map(self._inbox.get, remaining):
-                if request.state is RequestState.OPEN:
-                    continue
-                if request.answer is None or request.answer.refused:
-                    raise input_fault("INPUT_REFUSED", f"{request.kind} was refused, so the call was not sent again")
-                answers[request.id] = payload.loads(request.answer.payload)
-        return answers
+                if request.state is not RequestState.OPEN:
+                    answers[remaining[request.id]] = take(request)
+        return {key: answers[key] for key in asked}
 
     def _request(self, lane: Lane, live: Live, kind: RequestKind, params: dict[str, Any]) -> PendingRequest:
         return asked_by(lane, live.call, Origin.ROUNDS, kind, params, self._clock.now())
+
+
+def next_round(lane: Lane, live: Live) -> core.Rounds:
+    """One round more, without questions yet. Raises UpstreamError (TOO_MANY_ROUNDS)."""
+    count = live.call.rounds.count if live.call.rounds else 0
+    if count >= MAX_ROUNDS:
+        raise input_fault("TOO_MANY_ROUNDS", f"{lane.config.name} asked for input more than {MAX_ROUNDS} times")
+    return core.Rounds(count=count + 1)
+
+
+def _accepted(request: PendingRequest) -> Any:
+    """The answer. Raises UpstreamError when the request is refused."""
+    if request.answer is None or request.answer.refused:
+        raise input_fault("INPUT_REFUSED", f"{request.kind} was refused, so the call was not sent again")
+    return payload.loads(request.answer.payload)
 
 
 def asked_by(
@@ -160,6 +180,8 @@ def questions_of(asked: object) -> Questions:
         kind = kind_of(fields.get("method"), inner)
         if kind is None:
             raise input_fault("INVALID_RESPONSE", f"inputRequests.{key} is not a request that a client answers")
+        if (wrong := problem(kind, inner)) is not None:
+            raise input_fault("INVALID_RESPONSE", f"inputRequests.{key}: {wrong}")
         questions[key] = (kind, inner)
     return questions
 
