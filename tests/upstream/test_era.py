@@ -238,7 +238,9 @@ async def test_every_stateless_request_says_who_asks_and_what_it_can_do(scripted
     assert meta["mine"] == 1
     assert meta["io.modelcontextprotocol/protocolVersion"] == "2026-07-28"
     assert meta["io.modelcontextprotocol/clientInfo"]["name"] == "hubbub"
-    assert "tasks" not in meta["io.modelcontextprotocol/clientCapabilities"]
+    able = meta["io.modelcontextprotocol/clientCapabilities"]
+    assert "tasks" not in able
+    assert able["extensions"]["io.modelcontextprotocol/tasks"] == {}
     headers = scripted.headers[-1]
     assert headers["mcp-method"] == "tools/call"
     assert headers["mcp-name"] == "query"
@@ -290,4 +292,49 @@ async def test_cancelling_a_stateless_call_closes_its_stream_and_sends_nothing(
             await arrived.wait()
             tasks.cancel_scope.cancel()
         await closed.wait()
+    assert ("POST", "notifications/cancelled") not in scripted.seen
+
+
+async def test_cancelling_a_stateless_call_over_stdio_tells_the_server(stdio: Stdio, connect: Connect) -> None:
+    async def call(tool: str, **arguments: Any) -> str:
+        result = await link.request("tools/call", {"name": tool, "arguments": arguments})
+        return result["content"][0]["text"]
+
+    async with connect(**stdio("asking_server.py", "stdio"), protocol="2026-07-28") as link:
+        assert link.hello.era is Era.STATELESS
+        with anyio.move_on_after(0.3):
+            await call("sleep", name="first")
+        while await call("cancelled_calls") != "first":
+            await anyio.sleep(0.02)
+
+
+@pytest.mark.parametrize("method", ["initialize", "ping", "logging/setLevel", "resources/subscribe", "tasks/list"])
+async def test_what_the_newer_revision_no_longer_has_is_not_sent(
+    method: str, scripted: Scripted, connect: Connect
+) -> None:
+    modern(scripted)
+    async with connect(url=scripted.url) as link:
+        with pytest.raises(UpstreamError) as caught:
+            await link.request(method, {})
+    assert caught.value.reason == "METHOD_NOT_IN_REVISION"
+    assert ("POST", method) not in scripted.seen
+    assert "GET" not in [verb for verb, _ in scripted.seen]
+
+
+async def test_a_handshake_that_takes_too_long_is_given_up_and_not_cancelled(
+    scripted: Scripted, connect: Connect
+) -> None:
+    arrived = anyio.Event()
+
+    async def park(_: Request) -> Response:
+        arrived.set()
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    scripted.replaced = {"initialize": park}
+    with pytest.raises(UpstreamError) as caught:
+        async with connect(url=scripted.url, connect_timeout_s=1):
+            pass
+    assert caught.value.reason == "CONNECTION_TIMEOUT"
+    assert arrived.is_set()
     assert ("POST", "notifications/cancelled") not in scripted.seen

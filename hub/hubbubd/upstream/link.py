@@ -20,7 +20,7 @@ from hubbubd.upstream.exchange import CALL, EXCHANGE, Exchange
 from hubbubd.upstream.inbound import Reception
 from hubbubd.upstream.patience import Patience
 from hubbubd.upstream.ports import Era, Hello, Inbound
-from hubbubd.upstream.results import absorb_tools, check_result
+from hubbubd.upstream.results import absorb_tools, check_result, is_of_another_revision
 from hubbubd.upstream.streams import Pipe, Transport
 
 MAX_UNUSABLE: Final = 10
@@ -148,6 +148,8 @@ class ServerLink:
         assert revision is not None, "connected"
         if method == "initialize":
             raise faults.error("METHOD_NOT_IN_REVISION", "the hub itself makes the handshake", method=method)
+        if is_of_another_revision(revision.version, method):
+            raise faults.error("METHOD_NOT_IN_REVISION", f"{revision.version} has no {method}", method=method)
         mirrored = method == "tools/call" and self._mirrors_arguments(revision)
         if mirrored:
             await self._learn_tools()

@@ -15,6 +15,7 @@ from mcp_types import (
     ListTasksResult,
 )
 from mcp_types import methods as tables
+from mcp_types.version import LATEST_MODERN_VERSION
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import InitErrorDetails
@@ -80,6 +81,14 @@ _EXTENSION_RESULTS: Final[dict[str, TypeAdapter[Any]]] = {
 """Of the tasks extension of 2026-07-28, which the SDK does not have."""
 
 logger = logging.getLogger(__name__)
+
+
+def is_of_another_revision(version: str, method: str) -> bool:
+    """Whether other revisions have the method and this one has not."""
+    if (method, version) in tables.SERVER_RESULTS:
+        return False
+    of_tasks = version == LATEST_MODERN_VERSION and method in ("tasks/list", "tasks/result")
+    return of_tasks or any(known == method for known, _ in tables.SERVER_RESULTS)
 
 
 def check_result(revision: Revision, method: str, params: dict[str, Any] | None, result: dict[str, Any]) -> None:
