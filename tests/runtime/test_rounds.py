@@ -84,6 +84,7 @@ async def test_three_questions_at_once_are_asked_together_and_sent_back_together
         assert responses["a"] == {"action": "decline"}
         assert responses["c"] == {"roots": [{"uri": "file:///srv"}]}
         assert set(responses) == {"a", "b", "c"}
+        assert "requestState" not in world.peer.sent[1].params
 
 
 async def test_a_result_with_only_a_state_is_sent_again_without_asking_anybody(world: World) -> None:
