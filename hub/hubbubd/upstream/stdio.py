@@ -72,6 +72,8 @@ class _Source:
 
     def read(self) -> bool:
         """Takes one chunk, if there is one; whether there was."""
+        if self.ended:  # closed since the loop saw that it can be read
+            return False
         try:
             chunk = self._pipe.read(CHUNK)
         except OSError:
