@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -74,16 +73,6 @@ BEYOND = {
 
 SCENARIOS = [(revision, scenario) for revision in REQUIRED for scenario in (*REQUIRED[revision], *BEYOND[revision])]
 
-NOT_YET: dict[tuple[str, str], str] = {}
-"""What does not pass yet, and why. One that begins to pass fails here until it is taken out."""
-
-
-def param(revision: str, scenario: str) -> Any:
-    reason = NOT_YET.get((revision, scenario))
-    marks = [pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason)] if reason else []
-    return pytest.param(revision, scenario, id=f"{revision}-{scenario}", marks=marks)
-
-
 @pytest.mark.parametrize("revision", REQUIRED)
 def test_the_scenarios_are_those_that_the_revision_requires_of_clients(
     revision: str, conformance_command: list[str]
@@ -100,7 +89,7 @@ def test_the_scenarios_are_those_that_the_revision_requires_of_clients(
     assert re.findall(r"- (\S+)", required[1]) == list(REQUIRED[revision])
 
 
-@pytest.mark.parametrize(("revision", "scenario"), [param(*each) for each in SCENARIOS])
+@pytest.mark.parametrize(("revision", "scenario"), SCENARIOS)
 def test_the_hub_passes(revision: str, scenario: str, conformance_command: list[str]) -> None:
     client = f"{sys.executable} {Path(__file__).with_name('adapter.py')}"
     command = [*conformance_command, "client", "--command", client, "--scenario", scenario]

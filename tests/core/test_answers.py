@@ -184,7 +184,7 @@ def test_a_sampling_result_with_thousands_of_wrong_blocks_makes_a_short_refusal(
 
 
 @pytest.mark.parametrize(
-    "roots", [[], [{"uri": "file:///home/ann"}], [{"uri": "file:///a", "name": "A"}, {"uri": "file:///b"}]]
+    "roots", [[], [{"uri": "file:///srv/ann"}], [{"uri": "file:///a", "name": "A"}, {"uri": "file:///b"}]]
 )
 def test_roots_are_file_uris_with_an_optional_name(roots: list[dict[str, Any]]) -> None:
     assert answered(ROOTS, Result({"roots": roots})) == {"roots": roots}
