@@ -73,6 +73,7 @@ BEYOND = {
 
 SCENARIOS = [(revision, scenario) for revision in REQUIRED for scenario in (*REQUIRED[revision], *BEYOND[revision])]
 
+
 @pytest.mark.parametrize("revision", REQUIRED)
 def test_the_scenarios_are_those_that_the_revision_requires_of_clients(
     revision: str, conformance_command: list[str]
