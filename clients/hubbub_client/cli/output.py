@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar, cast
+from urllib.parse import urlsplit
 
 from hubbub_client.errors import HubbubError
 from hubbub_client.events import Event, Logged, Progressed, Removed, Reset, Upsert
@@ -69,6 +70,20 @@ def relative(moment: datetime | None) -> str:
     return f"in {amount}" if seconds > 0 else f"{amount} ago"
 
 
+def page(url: str) -> str:
+    """A page to visit: its whole url, then its host by itself, with a warning of one that may imitate another.
+
+    MCP client/elicitation, url mode: show the full URL, make the domain plain, warn of Punycode.
+    """
+    try:
+        host = urlsplit(url).hostname or ""
+    except ValueError:
+        return f"{url} (not a url)"
+    strange = not host.isascii() or any(label.startswith("xn--") for label in host.split("."))
+    warning = "; beware: its letters may only look like those of a name you know" if strange else ""
+    return f"{url} (on {host}{warning})"
+
+
 def question(request: PendingRequest) -> str:
     """What is asked, in one line."""
     params = cast("dict[str, Any]", request.request or {})
@@ -80,7 +95,7 @@ def question(request: PendingRequest) -> str:
         case "roots":
             return "which directories may it use?"
         case "elicitation_url":
-            return f"{params.get('message', '')} {params.get('url', '')}".strip()
+            return f"{params.get('message', '')} {page(str(params.get('url', '')))}".strip()
         case _:
             return str(params.get("message", ""))
 
