@@ -92,8 +92,8 @@ class HubSettings(BaseSettings):
     max_message_bytes: Annotated[int, Field(ge=64 * 1024, le=1024**3)] = 16 * 1024 * 1024
     """Largest message that the API takes or gives."""
 
-    open_requests_per_server: Count = 1000
-    """Requests of one server that may be open in the inbox; it gets an error for more."""
+    open_requests_per_server: Annotated[int, Field(ge=1, le=1024)] = 1000
+    """Requests of one server that may be open in the inbox, at most 1024; it gets an error for more."""
 
     call_history_count: Count = 10_000
     """Ended calls that are kept, over all servers."""
