@@ -18,7 +18,7 @@ One of these stays in memory for each server: hence the few imports (`signal` al
 # pathlib and contextlib cost memory as well; starting the given command is the purpose.
 # ruff: noqa: PTH123, PTH208, SIM105, S606
 
-import ctypes
+import _ctypes
 import os
 import select
 import sys
@@ -32,7 +32,12 @@ SIGHUP, SIGINT, SIGKILL, SIGPIPE, SIGTERM, SIGXFSZ = 1, 2, 9, 13, 15, 25
 TERM_GRACE_S = 2.0
 ORPHAN_CHECK_MS = 60_000
 
-libc = ctypes.CDLL(None)
+LIBC = _ctypes.dlopen(None, 0)  # pyright: ignore[reportArgumentType] - None is the program itself
+
+
+def libc(function: str, *arguments: int) -> None:
+    """Calls a function of the C library. The `ctypes` package around `_ctypes` alone would cost 0.3 MB."""
+    _ctypes.call_function(_ctypes.dlsym(LIBC, function), arguments)
 
 
 class Reaper:
@@ -45,10 +50,10 @@ class Reaper:
     def run(self, environ: int, cwd: str, command: list[str]) -> None:
         """Returns when the server and all its descendants are gone, or when it could not be started."""
         os.set_inheritable(self._control, False)
-        libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        libc("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         # A signal meant for the whole service must not take away the one who cleans up; the control socket does.
         for number in (SIGHUP, SIGINT, SIGTERM):
-            libc.signal(number, SIG_IGN)
+            libc("signal", number, SIG_IGN)
         failure = self._start(_read_environ(environ), cwd, command)
         null = os.open(os.devnull, os.O_RDWR)
         for standard in (0, 1, 2):
@@ -120,11 +125,11 @@ class Reaper:
 
 def _become(parent: int, environ: dict[bytes, bytes], cwd: str, command: list[str]) -> str:
     """Turns this forked process into the server; returns only with why it could not."""
-    libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
+    libc("prctl", PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it died before the line above
         os._exit(127)
     for number in (SIGHUP, SIGINT, SIGPIPE, SIGTERM, SIGXFSZ):
-        libc.signal(number, SIG_DFL)
+        libc("signal", number, SIG_DFL)
     os.setsid()  # a server that signals its own process group must not reach the reaper
     try:
         if cwd:
@@ -172,5 +177,6 @@ def _signal(pid: int, number: int) -> None:
 
 
 if __name__ == "__main__":
+    libc("malloc_trim", 0)  # what compiling this file took is not needed again
     Reaper(int(sys.argv[1])).run(int(sys.argv[2]), sys.argv[3], sys.argv[4:])
     os._exit(0)
