@@ -93,13 +93,17 @@ class Hub:
         connector: Connector,
         configured: Mapping[str, ServerConfig],
         settings: HubSettings,
+        clock: Clock | None = None,
     ) -> AsyncGenerator["Hub"]:
-        """A running hub. It reconnects to what was wanted; leaving the block closes all connections, not the store."""
+        """A running hub. It reconnects to what was wanted; leaving the block closes all connections, not the store.
+
+        `clock` is the system's time by default; it must not go back from one hub over a store to the next.
+        """
         ledger = Ledger(store, max_watchers=settings.max_watchers)
         tables = Tables()
         await ledger.load(tables.servers, tables.requests, tables.calls, tables.tasks, tables.lists, tables.entries)
         async with Background.open() as background:
-            clock = Clock(asyncio.get_running_loop().time)
+            clock = clock or Clock(asyncio.get_running_loop().time)
             alarms = Alarms(clock, background)
             hub = cls._wire(ledger, tables, clock, alarms, background, connector, settings)
             try:
