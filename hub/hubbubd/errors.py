@@ -176,3 +176,9 @@ class PeerError(Exception):
         self.code = code
         self.message = message
         self.data = data
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """The error as the details of a fault."""
+        details: dict[str, Any] = {"jsonrpc_code": self.code, "jsonrpc_message": self.message}
+        return details if self.data is None else {**details, "jsonrpc_data": self.data}

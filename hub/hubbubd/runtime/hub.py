@@ -28,6 +28,7 @@ from hubbubd.runtime.inbound import PlainRequests
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.ledger import History, Ledger, Table
 from hubbubd.runtime.orphans import Orphans
+from hubbubd.runtime.resumption import Resumption
 from hubbubd.runtime.rounds import Rounds
 from hubbubd.runtime.servers import Rooms, Servers
 from hubbubd.runtime.subscriptions import Subscriptions
@@ -148,6 +149,7 @@ class Hub:
         call_history = History(settings.call_history_count, settings.call_history_age_s)
         rounds = Rounds(inbox, tables.calls, clock)
         catalog = Catalog(ledger, tables.lists, tables.entries, clock, background)
+        consents = Consents(rounds, clock)
         client_tasks = ClientTasks(ledger, tables.tasks, tables.calls, inbox, clock)
         support = TaskSupport(catalog)
         orphans = Orphans(tables.tasks, background)
@@ -157,8 +159,9 @@ class Hub:
             clock,
             background,
             rounds,
-            Consents(rounds, clock),
+            consents,
             client_tasks,
+            Resumption(rounds, consents, client_tasks),
             support,
             orphans,
             history=call_history,
@@ -212,13 +215,13 @@ class Hub:
         self.tasks.start()
         self.inbox.start()
         await self.inbox.abandon_all(
-            {Origin.PLAIN, Origin.AUTHORIZATION, Origin.ROUNDS},
+            {Origin.PLAIN, Origin.AUTHORIZATION},
             "the hub was restarted, and the connection it came on is gone",
         )
         background.start_soon(self._ledger.run)
         background.start_soon(self._keep_history_short)
         await self.servers.start(configured)
-        self.calls.start_up()
+        await self.calls.start_up()
 
     async def _keep_history_short(self) -> None:
         while True:

@@ -5,7 +5,8 @@ Whoever opens a request registers, by its origin, what else a settlement changes
 
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import anyio
@@ -15,7 +16,7 @@ from hubbubd.clock import Clock
 from hubbubd.core import forms
 from hubbubd.core import inbox as core
 from hubbubd.core.inbox import Answer, Delivery, Origin, PendingRequest, RequestState
-from hubbubd.errors import ResourceExhausted
+from hubbubd.errors import ResourceExhausted, Unavailable
 from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.broadcast import WatchEvent
 from hubbubd.runtime.filters import RequestFilter
@@ -181,11 +182,12 @@ class Inbox:
 
         self._alarms.set(f"abandon/{request_id}", self._clock.now(), close)
 
-    async def abandon_all(self, origins: set[Origin], reason: str) -> None:
-        """Does the same for all requests of some origins; returns when it is durable."""
+    async def abandon_all(self, origins: set[Origin], reason: str, but: Collection[str] = ()) -> None:
+        """Does the same for all requests of some origins, `but` for these; returns when it is durable."""
 
         def plan() -> tuple[None, Sequence[Change[Any]]]:
-            return None, self.withdrawals([r.id for r in self._table if r.origin in origins], reason)
+            ids = [r.id for r in self._table if r.origin in origins and r.id not in but]
+            return None, self.withdrawals(ids, reason)
 
         await self._ledger.transact(plan)
 
@@ -201,6 +203,15 @@ class Inbox:
     def delivered(self, request_id: str) -> None:
         """Notes that an answer was handed over."""
         self._note(request_id, core.delivered)
+
+    async def all_delivered(self, request_ids: Iterable[str]) -> None:
+        """Notes that answers were handed over; durable on return, or when the store takes it again."""
+        pending = (r for r in map(self._table.record, request_ids) if r is not None and r.delivery is Delivery.PENDING)
+        changes = [Change(self._table, request.id, core.delivered(request)) for request in pending]
+        for change in changes:
+            self._ledger.later(change)
+        with suppress(Unavailable):
+            await self._ledger.commit(changes)
 
     def not_delivered(self, request_id: str, reason: str) -> None:
         """Notes that an answer could not be handed over."""
