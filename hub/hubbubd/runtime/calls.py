@@ -33,7 +33,7 @@ from hubbubd.runtime.client_tasks import ClientTasks
 from hubbubd.runtime.consents import Consents
 from hubbubd.runtime.filters import CallFilter
 from hubbubd.runtime.lane import Lane, Live
-from hubbubd.runtime.ledger import Change, History, Ledger, Table
+from hubbubd.runtime.ledger import Change, Ledger, Table
 from hubbubd.runtime.orphans import Orphans
 from hubbubd.runtime.resumption import Resumption, require_rounds, require_state
 from hubbubd.runtime.rounds import Rounds
@@ -98,8 +98,6 @@ class Calls:
         resumption: Resumption,
         support: TaskSupport,
         orphans: Orphans,
-        *,
-        history: History,
     ) -> None:
         self._ledger = ledger
         self._table = table
@@ -111,7 +109,6 @@ class Calls:
         self._resumption = resumption
         self._support = support
         self._orphans = orphans
-        self._history = history
         self._lanes: dict[str, Lane] = {}
 
     # Lanes
@@ -235,12 +232,6 @@ class Calls:
             for live in list(lane.lives.values()):
                 if not live.call.detached:
                     live.stop(cancelled("the hub is shutting down", "SHUTTING_DOWN"))
-
-    def prune(self) -> None:
-        """Deletes the ended calls that are too many or too old."""
-        ended = (call for call in self._table if call.state.ended)
-        for call in self._history.surplus(ended, lambda c: c.created_at, self._clock.now()):
-            self._ledger.later(Change(self._table, call.id, None))
 
     # The way of a call
 
@@ -392,8 +383,6 @@ class Calls:
         finally:
             live.ended.set()
         self._rounds.call_ended(call)
-        if self._history.overflows(len(self._table)):
-            self.prune()
 
     def _record(self, call: Call) -> None:
         self._ledger.later(Change(self._table, call.id, call))

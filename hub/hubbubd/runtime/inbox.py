@@ -20,7 +20,7 @@ from hubbubd.errors import ResourceExhausted, Unavailable
 from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.broadcast import WatchEvent
 from hubbubd.runtime.filters import RequestFilter
-from hubbubd.runtime.ledger import Change, History, Ledger, Table
+from hubbubd.runtime.ledger import Change, Ledger, Table
 
 
 class Settler(Protocol):
@@ -51,7 +51,6 @@ class Inbox:
         timeout_message: Callable[[str], str],
         *,
         max_open_per_server: int,
-        history: History,
     ) -> None:
         self._ledger = ledger
         self._table = table
@@ -59,7 +58,6 @@ class Inbox:
         self._alarms = alarms
         self._timeout_message = timeout_message
         self._max_open = max_open_per_server
-        self._history = history
         self._settlers: dict[Origin, Settler] = {}
         self._keepers: dict[Origin, KeepBack] = {}
         self._waits: dict[str, set[anyio.Event]] = {}
@@ -195,7 +193,7 @@ class Inbox:
         """The changes that close those of the requests that still matter to somebody."""
         changes: list[Change[Any]] = []
         for before in filter(None, map(self._table.record, request_ids)):
-            after = core.not_delivered(core.withdraw(before, reason), reason)
+            after = core.not_delivered(core.withdraw(before, reason, self._clock.now()), reason)
             if after is not before:
                 changes.append(self._table.change(before.id, after))
         return changes
@@ -216,12 +214,6 @@ class Inbox:
     def not_delivered(self, request_id: str, reason: str) -> None:
         """Notes that an answer could not be handed over."""
         self._note(request_id, lambda r: core.not_delivered(r, reason))
-
-    def prune(self) -> None:
-        """Deletes the settled requests that are too many or too old."""
-        settled = (r for r in self._table if r.state is not RequestState.OPEN and r.delivery is not Delivery.PENDING)
-        for request in self._history.surplus(settled, lambda r: r.created_at, self._clock.now()):
-            self._ledger.later(Change(self._table, request.id, None))
 
     def _note(self, request_id: str, step: Callable[[PendingRequest], PendingRequest]) -> None:
         # A settled request changes in nothing but its delivery, so this needs no guard.
@@ -254,8 +246,6 @@ class Inbox:
             for waiting in self._waits.pop(after.id, ()):
                 waiting.set()
             self._settlers[after.origin].settled(after)
-            if self._history.overflows(len(self._table)):
-                self.prune()
 
     def _arm(self, request: PendingRequest) -> None:
         self._alarms.set(request.id, core.due_at(request), lambda: self._on_time(request.id))
@@ -268,6 +258,6 @@ class Inbox:
         if core.overdue(request, now):
             message = self._timeout_message(request.server)
             given = forms.on_behalf(request.kind, message)
-            await self._change(request_id, lambda r: core.expire(r, given, message))
+            await self._change(request_id, lambda r: core.expire(r, given, message, now))
         else:
             await self._change(request_id, lambda r: core.lapse(r, now))

@@ -22,6 +22,7 @@ from pydantic_core import PydanticSerializationError
 from hubbubd import payload
 from hubbubd.errors import Aborted, NotFound, Unavailable
 from hubbubd.runtime.broadcast import NOTHING, Doorkeeper, Feed
+from hubbubd.runtime.health import RETRY_S, Health
 from hubbubd.store import Commit, Conflict, Guard, Snapshot, Store, StoreUnavailable, Write
 
 T = TypeVar("T")
@@ -33,32 +34,10 @@ LATER_S = 0.05
 DELETIONS = 10_000
 """How many deletions a table remembers for watchers that come back."""
 
-RETRY_S = 1.0
-"""How long what may follow waits when the store has refused it."""
-
 ATTEMPTS = 100
 """How often a transaction is planned anew; each time somebody else's went through."""
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """How many records that have ended are kept, and for how long."""
-
-    count: int
-    age_s: float
-
-    def overflows(self, total: int) -> bool:
-        """Whether a table has so many records more that deleting the oldest is worth a pass over it."""
-        return total > self.count * 1.1
-
-    def surplus(self, ended: Iterable[T], created_at: Callable[[T], float], now: float) -> list[T]:
-        """Which of the ended records must go: the oldest ones."""
-        ordered = sorted(ended, key=created_at, reverse=True)
-        return [
-            record for at, record in enumerate(ordered) if at >= self.count or now - created_at(record) > self.age_s
-        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,13 +222,8 @@ class Ledger:
         self.door = Doorkeeper(max_watchers)
         self._tables: list[Table[Any]] = []
         self._due = anyio.Event()
-        self._healthy = True
+        self.health = Health(store)
         self._stop_listening: Callable[[], None] | None = None
-
-    @property
-    def healthy(self) -> bool:
-        """Whether the last attempt to write succeeded."""
-        return self._healthy
 
     async def load(self, *tables: Table[Any]) -> None:
         """Fills the tables from the store and follows it from then on."""
@@ -278,10 +252,9 @@ class Ledger:
         try:
             await self.store.commit(writes, guards)
         except StoreUnavailable as exc:
-            self._healthy = False
-            raise Unavailable(f"the store cannot be written: {exc}", reason="STORE_UNAVAILABLE") from exc
+            self.health.failed(exc)
+            raise Unavailable(f"nothing was changed: {exc}", reason="STORE_UNAVAILABLE") from exc
         else:
-            self._healthy = True
             _forget_waiting(changes)
         finally:
             for change in changes:
@@ -326,11 +299,8 @@ class Ledger:
         try:
             await self.store.commit([self._write(change) for change in waiting])
         except Exception as exc:
-            if self._healthy:
-                log.exception("the store cannot be written", error=str(exc))
-            self._healthy = False
+            self.health.failed(exc)
             return False
-        self._healthy = True
         _forget_waiting(waiting)
         return True
 
@@ -340,9 +310,12 @@ class Ledger:
         if self._stop_listening is not None:
             self._stop_listening()
 
-    async def compact(self) -> None:
-        """Lets the store forget the deletions that no table remembers any more. Raises StoreUnavailable."""
-        revision = max(table.feed.oldest for table in self._tables)
+    async def compact(self, revision: int = 0) -> None:
+        """Forgets the deletions up to a revision, and lets the store forget those that no table remembers any more.
+
+        Raises StoreUnavailable.
+        """
+        revision = max(revision, *(table.feed.oldest for table in self._tables))
         await self.store.compact(revision)
         for table in self._tables:
             table.compacted(revision)
