@@ -101,7 +101,7 @@ class InvalidArgument(HubError):
 
 
 class NotFound(HubError):
-    """No such thing. `noun` is server, call, request or task."""
+    """No such thing. `noun` is server, call, request, task or service."""
 
     reason = "NOT_FOUND"
 

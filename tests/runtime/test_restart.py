@@ -234,7 +234,7 @@ async def test_an_empty_hub_remembers_nothing(world: World) -> None:
         assert not hub.servers.all()
         assert not open_requests(hub)
         assert not hub.inbox.select(RequestFilter())
-        assert hub.healthy
+        assert hub.health.well
         assert hub.watchers() == 0
 
 

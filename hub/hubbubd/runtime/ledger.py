@@ -298,7 +298,7 @@ class Ledger:
             return True
         try:
             await self.store.commit([self._write(change) for change in waiting])
-        except Exception as exc:
+        except Exception as exc:  # noqa: BLE001  # whatever it is, what follows must not be given up for it
             self.health.failed(exc)
             return False
         _forget_waiting(waiting)
