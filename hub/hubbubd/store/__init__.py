@@ -37,6 +37,10 @@ class StoreDamaged(StoreUnavailable):
     """What the store holds cannot be read; it takes no more writes."""
 
 
+class NoRoom(StoreError):
+    """The disk cannot hold what was asked for beside the store; the store itself is well."""
+
+
 class StoreLocked(StoreError):
     """Another process has the store open."""
 
@@ -109,6 +113,11 @@ class Store(Protocol):
     """What the hub needs of an engine. One contract suite runs over every implementation."""
 
     @property
+    def name(self) -> str:
+        """Where it is, for people."""
+        ...
+
+    @property
     def id(self) -> str:
         """Made when the store was created; part of every resume token."""
         ...
@@ -157,7 +166,7 @@ class Store(Protocol):
         """All there is at one moment, as a file from which a store can be opened; it is gone when it is closed.
 
         The copy has another history from there on, so no resume token of this store is good for it.
-        Commits go on meanwhile; one copy is made at a time. Raises StoreUnavailable.
+        Commits go on meanwhile; one copy is made at a time. Raises NoRoom and StoreUnavailable.
         """
         ...
 

@@ -1,12 +1,15 @@
 """A copy of a database, made while it is in use."""
 
 import os
+import shutil
 import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import BinaryIO
+
+from hubbubd.store import NoRoom
 
 PAGES = 256
 """Copied at a time (1 MiB); a commit waits for one such step at most."""
@@ -18,8 +21,20 @@ LOCKED_S = 0.005
 """When the connection is found in the middle of a commit."""
 
 
+ROOM_BYTES = 64 * 1024 * 1024
+"""What must be left of the disk beside the copy, for a store that goes on growing meanwhile."""
+
+
 class GivenUp(Exception):
     """Nobody wants the copy any more."""
+
+
+def require_room(source: sqlite3.Connection, path: Path) -> None:
+    """Raises NoRoom when a copy at `path` would take the disk that the database needs itself."""
+    needed: int = source.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size").fetchone()[0]
+    free = shutil.disk_usage(path.parent).free
+    if free < needed + ROOM_BYTES:
+        raise NoRoom(f"a copy takes {needed} bytes of {path.parent} for a while, and {free} are free")
 
 
 def copied(

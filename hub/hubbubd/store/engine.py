@@ -45,7 +45,7 @@ class Engine:
     """An open database, for one thread at a time. Every method blocks and may raise StoreUnavailable."""
 
     def __init__(self, name: str, directory: Path | None, db: sqlite3.Connection, held: ExitStack) -> None:
-        self._name = name
+        self.name = name
         self._directory = directory
         self._db = db
         self._held = held
@@ -86,7 +86,7 @@ class Engine:
     @contextmanager
     def _access(self) -> Generator[None]:
         try:
-            with explained(self._name):
+            with explained(self.name):
                 yield
         except StoreDamaged as exc:
             self._damage = exc
@@ -222,6 +222,7 @@ class Engine:
     def copy(self, path: Path, given_up: Callable[[], bool]) -> BinaryIO:
         """A copy of the database, as `copying.copied`. For a thread of its own, while the other one goes on."""
         with self._access():
+            copying.require_room(self._db, path)
             return copying.copied(self._db, path, lambda db: rename(db, ""), given_up)
 
     def stats(self) -> StoreStats:

@@ -123,6 +123,11 @@ class SqliteStore:
         return cls(opening.result(), thread, place(path))
 
     @property
+    def name(self) -> str:
+        """The path of the file."""
+        return self._engine.name
+
+    @property
     def id(self) -> str:
         """Made when the store was created; part of every resume token."""
         return self._engine.id
@@ -265,7 +270,7 @@ class SqliteStore:
         """All there is at one moment, in an open file that has no name any more.
 
         It has no id either: that is made where it is opened, so no resume token of this store is good for it.
-        Commits go on meanwhile; one copy is made at a time. Raises StoreUnavailable.
+        Commits go on meanwhile; one copy is made at a time. Raises NoRoom and StoreUnavailable.
         """
         async with self._copying:
             if self._closing:
