@@ -10,7 +10,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from typing import Any, Generic, TypeVar, cast
 
@@ -40,6 +40,12 @@ ATTEMPTS = 100
 log = structlog.get_logger(__name__)
 
 
+@cache
+def _adapter(record_type: type[T]) -> TypeAdapter[T]:
+    """Reads and writes records of a type. Made once, since making it takes milliseconds."""
+    return TypeAdapter(record_type)
+
+
 @dataclass(frozen=True, slots=True)
 class Change(Generic[T]):
     """A record's next state; None deletes it. `expected` is the revision it was planned from, None for any."""
@@ -62,7 +68,7 @@ class Table(Generic[T]):
         self.noun = noun
         self.prefix = f"{noun}/"
         self.feed: Feed[T] = cast("Feed[T]", None)  # set by `load`, before anybody can watch
-        self._adapter = TypeAdapter(record_type)
+        self._adapter = _adapter(record_type)
         self._followers: list[Callable[[T | None, T | None], None]] = []
         self._rows: OrderedDict[str, tuple[int, T]] = OrderedDict()
         self._deleted: OrderedDict[str, int] = OrderedDict()
