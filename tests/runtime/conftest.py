@@ -51,6 +51,10 @@ class FailingStore:
         self.commits: list[Sequence[Write]] = []
 
     @property
+    def name(self) -> str:
+        return self.inner.name
+
+    @property
     def id(self) -> str:
         return self.inner.id
 

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import anyio
 import structlog
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from hubbubd import payload
@@ -24,6 +24,7 @@ from hubbubd.errors import Aborted, NotFound, Unavailable
 from hubbubd.runtime.broadcast import NOTHING, Doorkeeper, Feed
 from hubbubd.runtime.health import RETRY_S, Health
 from hubbubd.store import Commit, Conflict, Guard, Snapshot, Store, StoreUnavailable, Write
+from hubbubd.store.troubles import damaged
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -131,17 +132,22 @@ class Table(Generic[T]):
         except PydanticSerializationError:
             return payload.dumps(_whole_text(self._adapter.dump_python(record, mode="json")))
 
-    def load(self, store_id: str, snapshot: Snapshot, oldest: int, door: Doorkeeper) -> None:
-        """Takes over what the store holds. Raises ValueError for a record that cannot be read."""
+    def load(self, store: Store, snapshot: Snapshot, oldest: int, door: Doorkeeper) -> None:
+        """Takes over what the store holds. Raises StoreDamaged for a record that cannot be read."""
         rows = [
             (e.revision, e.key[len(self.prefix) :], e.value) for e in snapshot.entries if e.key.startswith(self.prefix)
         ]
         for revision, record_id, value in sorted(rows, key=lambda row: row[0]):
-            self._rows[record_id] = (revision, self._adapter.validate_json(value))
+            try:
+                self._rows[record_id] = (revision, self._adapter.validate_json(value))
+            except ValidationError as exc:
+                first = exc.errors(include_url=False, include_input=False)[0]
+                at = ".".join(map(str, first["loc"]))
+                raise damaged(store.name, f"record {self.prefix}{record_id}: {at} {first['msg']}") from None
         for key, revision in snapshot.deleted:
             if key.startswith(self.prefix):
                 self._deleted[key[len(self.prefix) :]] = revision
-        self.feed = Feed(store_id, self, door, snapshot.revision, oldest)
+        self.feed = Feed(store.id, self, door, snapshot.revision, oldest)
         self._forget_deletions()
 
     def apply(self, revision: int, changes: Sequence[Change[T]]) -> list[Callable[[], None]]:
@@ -237,7 +243,7 @@ class Ledger:
         snapshot = await self.store.snapshot("")
         oldest = (await self.store.stats()).compacted_revision
         for table in tables:
-            table.load(self.store.id, snapshot, oldest, self.door)
+            table.load(self.store, snapshot, oldest, self.door)
         self._stop_listening = self.store.listen(self._applied)
 
     async def commit(self, changes: Sequence[Change[Any]]) -> None:
