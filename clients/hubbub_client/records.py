@@ -349,8 +349,7 @@ class HubStatus(Record):
 
 # The record of each message, by the message's name.
 RECORDS: dict[str, type[Record]] = {kind.__name__: kind for kind in Record.__subclasses__()} | {
-    "GetStatusResponse": HubStatus,
-    "CompactStoreResponse": Compaction,
+    "GetStatusResponse": HubStatus
 }
 
 R = TypeVar("R", bound=Record)

@@ -42,7 +42,7 @@ class Store:
     async def compact(self) -> Compaction:
         """Deletes now what is too old or too much, gives the space back, and says what that was good for."""
         answer = await self._link.call(lambda hub: hub.admin.CompactStore, admin_pb2.CompactStoreRequest())
-        return read(Compaction, answer)
+        return read(Compaction, answer.compaction)
 
     async def backup(self, path: str | Path, *, replace: bool = False, on_copied: OnCopied | None = None) -> Backup:
         """Writes a copy of the store into a file of this machine that only its owner can read.

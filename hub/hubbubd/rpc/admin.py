@@ -53,7 +53,8 @@ class AdminService:
     async def compact_store(self, _request: pb.CompactStoreRequest) -> pb.CompactStoreResponse:
         """Deletes what is too old or too much, and gives the space back."""
         before, after, deleted = await self._hub.retention.compact()
-        return pb.CompactStoreResponse(deleted=deleted, before=convert.store(before), after=convert.store(after))
+        compaction = pb.Compaction(deleted=deleted, before=convert.store(before), after=convert.store(after))
+        return pb.CompactStoreResponse(compaction=compaction)
 
     async def backup_store(self, _request: pb.BackupStoreRequest) -> AsyncGenerator[bytes, None]:
         """A copy of the store, in chunks."""

@@ -243,6 +243,30 @@ class CompactStoreResponse(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    COMPACTION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def compaction(self) -> Global___Compaction:
+        """In numbers."""
+
+    def __init__(
+        self,
+        *,
+        compaction: Global___Compaction | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["compaction", b"compaction"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compaction", b"compaction"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompactStoreResponse: _TypeAlias = CompactStoreResponse  # noqa: Y015
+
+@_typing.final
+class Compaction(_message.Message):
+    """What compacting the store was good for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
     DELETED_FIELD_NUMBER: _builtins.int
     BEFORE_FIELD_NUMBER: _builtins.int
     AFTER_FIELD_NUMBER: _builtins.int
@@ -269,7 +293,7 @@ class CompactStoreResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___CompactStoreResponse: _TypeAlias = CompactStoreResponse  # noqa: Y015
+Global___Compaction: _TypeAlias = Compaction  # noqa: Y015
 
 @_typing.final
 class BackupStoreRequest(_message.Message):
