@@ -150,24 +150,9 @@ class Hub:
             max_open_per_server=settings.open_requests_per_server,
         )
         inbox.register(Origin.PLAIN, PlainRequests())
-        rounds = Rounds(inbox, tables.calls, clock)
         catalog = Catalog(ledger, tables.lists, tables.entries, clock, background)
-        consents = Consents(rounds, clock)
         client_tasks = ClientTasks(ledger, tables.tasks, tables.calls, inbox, clock)
-        support = TaskSupport(catalog)
-        orphans = Orphans(tables.tasks, background)
-        calls = Calls(
-            ledger,
-            tables.calls,
-            clock,
-            background,
-            rounds,
-            consents,
-            client_tasks,
-            Resumption(rounds, consents, client_tasks),
-            support,
-            orphans,
-        )
+        calls = _calls(ledger, tables, clock, background, inbox, catalog, client_tasks)
         tasks = Tasks(
             ledger,
             tables.tasks,
@@ -239,3 +224,29 @@ class Hub:
             await self.servers.close()
         alarms.close()
         await self._ledger.close()
+
+
+def _calls(
+    ledger: Ledger,
+    tables: Tables,
+    clock: Clock,
+    background: Background,
+    inbox: Inbox,
+    catalog: Catalog,
+    client_tasks: ClientTasks,
+) -> Calls:
+    """The room of calls, with all that a call may turn into."""
+    rounds = Rounds(inbox, tables.calls, clock)
+    consents = Consents(rounds, clock)
+    return Calls(
+        ledger,
+        tables.calls,
+        clock,
+        background,
+        rounds,
+        consents,
+        client_tasks,
+        Resumption(rounds, consents, client_tasks),
+        TaskSupport(catalog),
+        Orphans(tables.tasks, background),
+    )
