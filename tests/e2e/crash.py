@@ -244,7 +244,8 @@ class Storm:
             **legacy,
         }
         servers["family"] = {"command": sys.executable, "args": ["-I", "-S", str(SCRIPTS / "bad.py"), "family"]}
-        plenty = {"call_history_count": 1_000_000, "request_history_count": 1_000_000}
+        plenty = dict.fromkeys(("call_history_count", "request_history_count", "task_history_count"), 1_000_000)
+        servers = {name: options | plenty for name, options in servers.items()}
         config = self.directory / "hub.toml"
         config.write_text(toml({"hub": plenty, "servers": servers}))
         return config
