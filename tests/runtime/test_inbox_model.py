@@ -511,7 +511,7 @@ class InboxModel(HubModel):
     def connection_comes_back(self) -> None:
         self.world.peer.always = None
         self.outcome(None, self.hub.servers.connect("one"))
-        if not self.blocked:
+        if self.hub.servers.get("one").wanted:  # else it was disconnected, and a broken store does not take the wish
             self.rest(RECONNECT_S)
             self.up = True
         self.pass_on()
