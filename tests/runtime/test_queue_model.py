@@ -378,7 +378,8 @@ class QueueModel(HubModel):
     def the_hub_gives_up(self) -> None:
         self.world.peer.always = UpstreamError(FINAL)
         self.follow_up(RECONNECT_S, every=FINAL.code)
-        assert not self.live
+        self.nothing_is_left()
+        self.world.peer.always = UpstreamError(REFUSED)  # the next hub tries again
         self.wanted = False
 
     @precondition(lambda self: not self.up)
@@ -477,13 +478,6 @@ class QueueModel(HubModel):
         states = [self.state(made) for made in self.calls]
         for state in CallState:
             assert getattr(counts, state.value) == states.count(state)
-
-    def teardown(self) -> None:
-        try:
-            if self.life is not None and hasattr(self, "calls"):
-                self.disconnect()
-        finally:
-            super().teardown()
 
 
 TestQueueModel = QueueModel.TestCase
