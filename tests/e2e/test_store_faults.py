@@ -121,6 +121,7 @@ async def test_what_was_refused_for_a_failed_sync_is_not_there_after_a_kill(disk
     disk.put()
     async with disk.hub() as hub:
         assert await names(hub) == {"before"}
+        disk.put(FULL)  # and leaving the block, it ends well on a disk that takes nothing
 
 
 async def test_a_disk_that_syncs_slowly_holds_up_writers_alone_and_a_stop_waits_for_them(disk: FaultyDisk) -> None:
