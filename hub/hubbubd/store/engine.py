@@ -155,7 +155,12 @@ class Engine:
         self._db.executemany(
             "INSERT INTO entries (key, revision, value) VALUES (?, ?, ?)"
             " ON CONFLICT (key) DO UPDATE SET revision = excluded.revision, value = excluded.value",
-            [(write.key, revision, write.value) for write in changes],
+            [(write.key, revision, write.value) for write in changes if write.value is not None],
+        )
+        # A new row in place of the old one: emptied in place, it would keep a page that it had filled.
+        self._db.executemany(
+            "REPLACE INTO entries (key, revision, value) VALUES (?, ?, NULL)",
+            [(write.key, revision) for write in changes if write.value is None],
         )
         return Commit(revision, changes)
 
