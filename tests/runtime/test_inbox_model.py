@@ -178,7 +178,9 @@ class InboxModel(HubModel):
         """What was due has happened."""
         now = self.now()
         for each in self.asked:
-            if each.open and (each.asker_gone or (each.task_id and now >= each.deadline + GRACE_S)):
+            # A task may be forgotten before its question expires when neither could be written for long.
+            too_late = each.task_id is not None and self.able_since >= each.deadline + GRACE_S
+            if each.open and (each.asker_gone or (now >= each.deadline and too_late)):
                 self.withdrawn_or_expired(each)
             elif each.open and now >= each.deadline:
                 each.end("REQUEST_EXPIRED", self.expired_at(each), NOBODY[each.kind])

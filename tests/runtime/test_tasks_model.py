@@ -210,7 +210,7 @@ class TasksModel(HubModel):
     @rule(number=which)
     def somebody_cancels(self, number: int) -> None:
         held = self.pick(number)
-        reason = "TASK_FINISHED" if held.id in self.tasks else "NOT_FOUND"
+        reason = "TASK_FINISHED" if held.id in self.tasks else "TASK_NOT_FOUND"
         if held.id in self.tasks and held.open:
             assert self.run(self.hub.tasks.cancel(held.id)).status == "cancelled"
             self.rest()
