@@ -117,10 +117,10 @@ class Engine:
 
     def probe(self) -> None:
         """Finds out whether the store can be written, by writing; a disk that is all but full does not count."""
+        if self._directory:
+            with self._access(), tempfile.TemporaryFile(dir=self._directory) as scratch:
+                os.posix_fallocate(scratch.fileno(), 0, ROOM)
         with self._transaction():
-            if self._directory:
-                with tempfile.TemporaryFile(dir=self._directory) as scratch:
-                    os.posix_fallocate(scratch.fileno(), 0, ROOM)
             self._write_nothing_new()
 
     def apply(self, group: Sequence[tuple[Sequence[Write], Sequence[Guard]]]) -> list[Commit | Conflict]:
