@@ -97,6 +97,7 @@ class TasksModel(HubModel):
         times = [t for held in self.tasks.values() for t in (held.deadline, held.forgotten_at)]
         if any(0 <= self.now() - at < 0.01 for at in times):
             self.rest(0.05)  # what is due at this very moment has its turn, too
+        self.catch_up_with(self.seen, self.records)
         now = self.now()
         for held in list(self.tasks.values()):
             if held.open and now >= held.deadline:
@@ -104,6 +105,9 @@ class TasksModel(HubModel):
                 self.end(held, max(held.deadline, self.able_since), nobody, NOBODY if nobody == -1 else None)
             if now >= held.forgotten_at:
                 self.forget(held)
+
+    def records(self) -> dict[str, Task]:
+        return {task.id: task for task in self.hub.tasks.select(EVERYTHING)}
 
     def end(self, held: Held, at: float, outcome: Outcome | int, message: str | None = None) -> None:
         """A task ends with a result, or the code of an error; whoever waits for it is told."""
@@ -306,7 +310,7 @@ class TasksModel(HubModel):
     def the_hub_holds_what_it_should(self) -> None:
         if not hasattr(self, "tasks"):
             return
-        records = {task.id: task for task in self.hub.tasks.select(EVERYTHING)}
+        records = self.records()
         assert records.keys() == self.tasks.keys()
         assert self.seen.records == records
         for held in self.tasks.values():
