@@ -41,7 +41,7 @@ RACERS = 2
 GROWTH, GROWTH_MIB = 0.05, 5.0
 """What may be noise: the larger of this share and so many MiB."""
 IDLE = 5
-"""How many more there may be than before: pooled connections to the servers come and go. Nothing was done that rarely."""
+"""How many more there may be than before: pooled connections to the servers come and go."""
 
 KEPT = {"call_history_count": 500, "request_history_count": 300, "task_history_count": 100}
 LEAN = {"deletion_history_age_s": 30, **KEPT}
