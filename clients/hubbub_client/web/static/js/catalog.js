@@ -52,7 +52,7 @@ async function offers(main, server) {
 }
 
 function offer(server, entry) {
-  const content = [h("span", { class: "line" }, h("strong", { text: entry.title ?? entry.name ?? "", dir: "auto" }), h("span", { class: "kind", text: entry.name ?? "" })),
+  const content = [h("span", { class: "line" }, h("strong", { text: entry.title ?? entry.name ?? "", dir: "auto" }), entry.title ? h("span", { class: "kind", text: entry.name ?? "" }) : null),
     h("span", { class: "what", dir: "auto", text: String(entry.description ?? entry.uri ?? entry.uriTemplate ?? "").slice(0, 300) })];
   return entry.kind === "tool"
     ? h("a", { class: "card", "data-role": "open", href: `#/tool/${encodeURIComponent(server)}/${encodeURIComponent(entry.name)}` }, content)

@@ -51,6 +51,7 @@ function media(it, types, make) {
   }
   const src = URL.createObjectURL(new Blob([bytes], { type }));
   const element = make(src);
+  element.addEventListener("load", () => URL.revokeObjectURL(src));
   element.addEventListener("error", () => element.replaceWith(aside(`${it.type} that cannot be shown`)));
   return element;
 }

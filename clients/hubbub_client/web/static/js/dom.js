@@ -104,7 +104,7 @@ export function facts(...pairs) {
 }
 
 /** A word about a state, in its colour. */
-export function pill(state, words_ = state) {
+export function pill(state, words_ = PILL_WORDS[state] ?? state) {
   return h("span", { class: `pill ${PILLS[state] ?? ""}`, text: String(words_).replaceAll("_", " ") });
 }
 
@@ -113,6 +113,8 @@ const PILLS = {
   answered: "good", completed: "good", connected: "good", delivered: "good", fresh: "good",
   error: "bad", failed: "bad", expired: "bad", in_progress: "busy", working: "busy",
 };
+
+const PILL_WORDS = { waiting_input: "waiting for a person", input_required: "needs input" };
 
 const ICONS = {
   inbox: "M3 13h5l1.500 3h5L16 13h5M3 13l3-8h12l3 8v6H3z",

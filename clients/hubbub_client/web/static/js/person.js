@@ -7,6 +7,11 @@ const NAME = "hubbub-name";
 const NOTIFY = "hubbub-notify";
 const MAX_NAME = 64;
 
+/** The name under which this browser answers. */
+export function myName() {
+  return localStorage.getItem(NAME);
+}
+
 /** Whether this person wants to be told of new questions by the browser. */
 export function wantsNotifications() {
   return localStorage.getItem(NOTIFY) === "yes" && "Notification" in window && Notification.permission === "granted";
@@ -14,7 +19,7 @@ export function wantsNotifications() {
 
 /** Tells the bridge the name that was given before; false when it has to be asked for. */
 export async function knownName() {
-  const name = localStorage.getItem(NAME);
+  const name = myName();
   const { name: now } = await ask("me");
   if (now) return now;
   return name ? (await ask("rename", { name })).name : null;
@@ -30,7 +35,7 @@ export function openDialog(dialog, current, done, leave) {
   const id = fresh("name");
   const problem = h("p", { class: "problem", id: `${id}-problem`, role: "alert" });
   const input = h("input", { type: "text", id, autocomplete: "nickname", "aria-describedby": `${id}-help ${id}-problem`, "aria-required": "true" });
-  input.value = current ?? localStorage.getItem(NAME) ?? "";
+  input.value = current ?? myName() ?? "";
 
   async function submit(event) {
     event.preventDefault();

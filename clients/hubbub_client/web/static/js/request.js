@@ -4,6 +4,7 @@ import { ask, Refused, tell } from "./api.js";
 import { facts, h, json, pill, put, refill, words } from "./dom.js";
 import { schemaForm } from "./form.js";
 import { conversation, replyForm, rootsForm } from "./sampling.js";
+import { myName } from "./person.js";
 import { openRequests, tables } from "./store.js";
 import { ago, left } from "./time.js";
 import { address, visitForm } from "./visit.js";
@@ -95,7 +96,7 @@ class RequestPage {
     const call = it.call_id && h("span", {}, h("a", { href: `#/call/${encodeURIComponent(it.call_id)}`, text: callName(it.call_id) }),
       it.cause_source === "inferred" ? " (the only call that it can be)" : "");
     const task = it.task_id && h("a", { href: `#/task/${encodeURIComponent(it.task_id)}`, text: it.task_id });
-    return facts(["What", KINDS[it.kind] ?? it.kind], ["Because of", call || "nothing that was called"], ["Called by", it.caller],
+    return facts(["What", KINDS[it.kind] ?? it.kind], ["Because of", call || "not known"], ["Called by", it.caller],
       ["As the task", task], ["Asked", ago(it.created_at)]);
   }
 
@@ -157,7 +158,7 @@ class RequestPage {
   drawClaim() {
     const by = this.whole.claim?.by;
     const other = this.open && !this.mine && by;
-    const says = !this.open || !by ? "" : this.mine ? "You are answering this; others see that you do." : `Being answered by ${by}. You can answer when it becomes free.`;
+    const says = !this.open || !by ? "" : this.mine ? "You are answering this; others see that you do." : `Being answered by ${by}${by === myName() ? " in another window" : ""}. You can answer when it becomes free.`;
     if (this.claimBar.textContent !== says) this.claimBar.textContent = says;
     this.claimBar.classList.toggle("other", Boolean(other));
     for (const button of this.body.querySelectorAll("button[type=submit], .refuse button")) button.disabled = Boolean(other);

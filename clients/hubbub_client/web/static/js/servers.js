@@ -59,9 +59,11 @@ export async function serverPage(main, name) {
       ["Completed", queue.completed], ["Failed", queue.failed], ["Failed attempts", server.attempt || null]),
     server.error ? h("section", { class: "panel" }, h("h2", { text: "What is wrong" }), fault(server.error)) : null,
     h("details", { class: "aside" }, h("summary", { text: "Capabilities" }), json(server.capabilities, "Capabilities as JSON")));
-    refill(log, h("h2", { text: "Last lines of its log" }), h("button", { type: "button", class: "plain", text: "Read again", on: { click: draw } }),
-      logs.length ? words(logs.map(line).join("\n"), { class: "code", tabindex: "0", role: "group", "aria-label": "Log", dir: "ltr" })
-        : h("p", { class: "none", text: "It has said nothing." }));
+    const lines = logs.length ? words(logs.map(line).join("\n"), { class: "code", tabindex: "0", role: "group", "aria-label": "Log", dir: "ltr" })
+      : h("p", { class: "none", text: "It has said nothing." });
+    refill(log, h("div", { class: "heading" }, h("h2", { text: "Last lines of its log" }),
+      h("button", { type: "button", class: "plain", text: "Read again", on: { click: draw } })), lines);
+    lines.scrollTop = lines.scrollHeight;
   }
 
   async function update() {
