@@ -14,7 +14,7 @@ import structlog
 
 from hubbubd import __version__, payload
 from hubbubd.config import HubSettings, Settings, load_settings
-from hubbubd.errors import ConfigError
+from hubbubd.errors import ConfigError, Unavailable
 from hubbubd.rpc import client_file
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
@@ -46,7 +46,7 @@ def run(argv: Sequence[str]) -> int:
         first = _first(exc)
         if isinstance(first, ConfigError):
             return _complain(str(first), USAGE)
-        if isinstance(first, (StoreError, OSError)):
+        if isinstance(first, (StoreError, OSError, Unavailable)):
             return _complain(str(first), FAILED)
         raise
     return DONE

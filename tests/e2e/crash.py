@@ -124,7 +124,10 @@ class Storm:
         first = not self.memory.counts["kills"]
         limit_s = patience_s if patience_s and not first and self.chance.random() < UNREADY else LIMIT_S
         with anyio.move_on_after(limit_s):
-            line = json.loads(await process.stdout.receive())
+            try:
+                line = json.loads(await process.stdout.receive())
+            except anyio.EndOfStream:
+                raise AssertionError(f"the hub ended: {(self.directory / 'hub.log').read_text()[-4000:]}") from None
             assert line["event"] == "ready"
             return True
         assert limit_s != LIMIT_S, "the hub does not start"

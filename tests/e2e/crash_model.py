@@ -15,8 +15,8 @@ from typing import Any
 
 Value = str | int
 
-REPLYING = ("mrtr", "ext")
-"""The servers that reply to an answer."""
+LASTING = ("mrtr", "ext")
+"""The servers whose questions, and the calls that caused them, outlive the hub; they reply to an answer."""
 
 
 class Told(StrEnum):
@@ -112,7 +112,7 @@ def judge(memory: Memory, requests: Iterable[Any], calls: Iterable[Any], journal
     _judge_answers(memory, held)
     _judge_leases(memory)
     _judge_servers(memory, held, journal)
-    _judge_calls(memory, {call.id: call for call in calls})
+    _judge_calls(memory, {call.id: call for call in calls}, held)
 
 
 def _judge_answers(memory: Memory, held: dict[str, Any]) -> None:
@@ -171,14 +171,14 @@ def _judge_servers(memory: Memory, held: dict[str, Any], journal: Path) -> None:
             memory.wrong(f"{noted['server']} received {value!r}, which was not accepted: {request}")
     for request in held.values():
         # A plain answer is delivered when the transport has it; one of these only when the server has replied.
-        replied = request.delivery == "delivered" and request.server in REPLYING
+        replied = request.delivery == "delivered" and request.server in LASTING
         if replied and value_of(request.answer) not in received:
             memory.wrong(f"{request.id}: is said to be delivered and was not received")
     memory.counts["answers received by servers"] = sum(received.values())
     memory.counts["answers received more than once"] = sum(count > 1 for count in received.values())
 
 
-def _judge_calls(memory: Memory, held: dict[str, Any]) -> None:
+def _judge_calls(memory: Memory, held: dict[str, Any], requests: dict[str, Any]) -> None:
     for call_id, started in memory.calls.items():
         call = held.get(call_id)
         memory.counts["calls acknowledged"] += started.acknowledged
@@ -194,3 +194,10 @@ def _judge_calls(memory: Memory, held: dict[str, Any]) -> None:
             memory.counts[f"calls failed {call.error.code}"] += 1
         else:
             memory.counts[f"calls {call.state}"] += 1
+    for request in requests.values():
+        if request.server in LASTING:
+            call = held[request.call_id]
+            told = (call.result or {}).get("content") or [{"text": ""}]
+            memory.counts["answers found in the result of their call"] += 1
+            if call.state != "completed" or str(value_of(request.answer)) not in told[0]["text"]:
+                memory.wrong(f"{request.id}: its answer {request.answer} is not in the result of its call: {call}")

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import anyio
 import pytest
@@ -51,6 +51,10 @@ class FailingStore:
         self.commits: list[Sequence[Write]] = []
 
     @property
+    def name(self) -> str:
+        return self.inner.name
+
+    @property
     def id(self) -> str:
         return self.inner.id
 
@@ -66,6 +70,11 @@ class FailingStore:
         self.commits.append(writes)
         return await self.inner.commit(writes, guards)
 
+    async def probe(self) -> None:
+        if self.failures:
+            raise StoreUnavailable("disk full")
+        await self.inner.probe()
+
     def listen(self, listener: Callable[[Commit], None]) -> Callable[[], None]:
         return self.inner.listen(listener)
 
@@ -77,6 +86,12 @@ class FailingStore:
 
     async def compact(self, revision: int) -> None:
         await self.inner.compact(revision)
+
+    async def reclaim(self) -> None:
+        await self.inner.reclaim()
+
+    async def copy(self) -> BinaryIO:
+        return await self.inner.copy()
 
     async def stats(self) -> StoreStats:
         return await self.inner.stats()

@@ -119,10 +119,10 @@ class ClientTasks:
             lane.set_aside(live)
             return await self._follow(followed)
 
-    def holds(self, call: Call, fingerprint: str) -> bool:
-        """Whether an unfinished call of a hub that has gone can be taken up: it had become a task of this server."""
+    def fingerprint(self, call: Call) -> str | None:
+        """Which server holds a call as a task; None when no task is known."""
         task = self._table.record(call.task_id or "")
-        return task is not None and task.role is TaskRole.CLIENT and task.fingerprint == fingerprint
+        return task.fingerprint if task is not None and task.role is TaskRole.CLIENT else None
 
     async def resume(self, lane: Lane, live: Live) -> dict[str, Any]:
         """Follows the task of a call that an earlier hub made. As `begin`."""

@@ -26,24 +26,22 @@ from hubbubd.runtime.consents import Consents
 from hubbubd.runtime.events import EventFeed
 from hubbubd.runtime.inbound import PlainRequests
 from hubbubd.runtime.inbox import Inbox
-from hubbubd.runtime.ledger import History, Ledger, Table
+from hubbubd.runtime.ledger import Ledger, Table
 from hubbubd.runtime.orphans import Orphans
+from hubbubd.runtime.resumption import Resumption
+from hubbubd.runtime.retention import Retention, Upkeep
 from hubbubd.runtime.rounds import Rounds
 from hubbubd.runtime.servers import Rooms, Servers
 from hubbubd.runtime.subscriptions import Subscriptions
 from hubbubd.runtime.task_support import TaskSupport
 from hubbubd.runtime.tasks import Tasks
-from hubbubd.store import Store, StoreUnavailable
+from hubbubd.store import Store
 from hubbubd.upstream.ports import Connector
 
 log = structlog.get_logger(__name__)
 
 SHUTDOWN_S = 15.0
 """How long connections may take to close when the hub stops; a stdio server gets about 5 s of it."""
-
-
-PRUNE_S = 600.0
-"""How often what has become too old is deleted."""
 
 
 class Tables:
@@ -56,6 +54,11 @@ class Tables:
         self.tasks = Table("task", Task)
         self.lists = Table("catalog", CatalogList)
         self.entries = Table("catalog_entries", CatalogEntries)
+        self.upkeep = Table("upkeep", Upkeep)
+
+    def all(self) -> list[Table[Any]]:
+        """All of them."""
+        return list(vars(self).values())
 
 
 class Hub:
@@ -72,6 +75,7 @@ class Hub:
         events: EventFeed,
         subscriptions: Subscriptions,
         catalog: Catalog,
+        retention: Retention,
     ) -> None:
         self.servers = servers
         self.inbox = inbox
@@ -80,9 +84,11 @@ class Hub:
         self.events = events
         self.subscriptions = subscriptions
         self.catalog = catalog
+        self.retention = retention
         self.clock = clock
         self.started_at = clock.now()
         self.store = ledger.store
+        self.health = ledger.health
         self._ledger = ledger
 
     @classmethod
@@ -101,7 +107,7 @@ class Hub:
         """
         ledger = Ledger(store, max_watchers=settings.max_watchers)
         tables = Tables()
-        await ledger.load(tables.servers, tables.requests, tables.calls, tables.tasks, tables.lists, tables.entries)
+        await ledger.load(*tables.all())
         async with Background.open() as background:
             clock = clock or Clock(asyncio.get_running_loop().time)
             alarms = Alarms(clock, background)
@@ -142,12 +148,11 @@ class Hub:
             alarms,
             timeout_message,
             max_open_per_server=settings.open_requests_per_server,
-            history=History(settings.request_history_count, settings.request_history_age_s),
         )
         inbox.register(Origin.PLAIN, PlainRequests())
-        call_history = History(settings.call_history_count, settings.call_history_age_s)
         rounds = Rounds(inbox, tables.calls, clock)
         catalog = Catalog(ledger, tables.lists, tables.entries, clock, background)
+        consents = Consents(rounds, clock)
         client_tasks = ClientTasks(ledger, tables.tasks, tables.calls, inbox, clock)
         support = TaskSupport(catalog)
         orphans = Orphans(tables.tasks, background)
@@ -157,11 +162,11 @@ class Hub:
             clock,
             background,
             rounds,
-            Consents(rounds, clock),
+            consents,
             client_tasks,
+            Resumption(rounds, consents, client_tasks),
             support,
             orphans,
-            history=call_history,
         )
         tasks = Tasks(
             ledger,
@@ -190,12 +195,17 @@ class Hub:
             authorizations=Authorizations(inbox),
         )
         servers = Servers(rooms, tables.servers, settings)
-        return cls(ledger, clock, servers, inbox, calls, tasks, rooms.events, rooms.subscriptions, catalog)
-
-    @property
-    def healthy(self) -> bool:
-        """Whether the store takes what the hub writes."""
-        return self._ledger.healthy
+        retention = Retention(
+            ledger,
+            clock,
+            settings,
+            servers=tables.servers,
+            calls=tables.calls,
+            requests=tables.requests,
+            tasks=tables.tasks,
+            upkeep=tables.upkeep,
+        )
+        return cls(ledger, clock, servers, inbox, calls, tasks, rooms.events, rooms.subscriptions, catalog, retention)
 
     def watchers(self) -> int:
         """How many watches are open."""
@@ -203,32 +213,25 @@ class Hub:
 
     def end_watches(self) -> None:
         """Ends all watches, each with its last token; new ones end at once."""
+        self.health.close()
         self._ledger.close_feeds()
         self.events.close()
         self.subscriptions.close()
 
     async def _start(self, configured: Mapping[str, ServerConfig], background: Background) -> None:
         """Goes on from what the store remembers."""
+        self.retention.start()
         self.tasks.start()
         self.inbox.start()
         await self.inbox.abandon_all(
-            {Origin.PLAIN, Origin.AUTHORIZATION, Origin.ROUNDS},
+            {Origin.PLAIN, Origin.AUTHORIZATION},
             "the hub was restarted, and the connection it came on is gone",
         )
         background.start_soon(self._ledger.run)
-        background.start_soon(self._keep_history_short)
+        background.start_soon(self.health.run)
+        background.start_soon(self.retention.run)
         await self.servers.start(configured)
-        self.calls.start_up()
-
-    async def _keep_history_short(self) -> None:
-        while True:
-            self.calls.prune()
-            self.inbox.prune()
-            try:
-                await self._ledger.compact()
-            except StoreUnavailable as exc:
-                log.warning("the store cannot forget what was deleted", error=str(exc))
-            await anyio.sleep(PRUNE_S)
+        await self.calls.start_up()
 
     async def _wind_down(self, alarms: Alarms) -> None:
         self.end_watches()
