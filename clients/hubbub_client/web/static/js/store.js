@@ -3,6 +3,7 @@
 import { news, Refused } from "./api.js";
 
 const AGAIN_MS = 1000;
+const LATEST_MS = 250;
 
 export const tables = { server: new Map(), request: new Map(), call: new Map(), task: new Map(), list: new Map(), hub: new Map() };
 
@@ -43,12 +44,13 @@ function byAge(a, b) {
 function changed() {
   if (scheduled) return;
   scheduled = true;
-  // A hidden page gets no frames, but its title still has to count.
-  if (document.hidden) setTimeout(tellAll, 100);
-  else requestAnimationFrame(tellAll);
+  requestAnimationFrame(tellAll);
+  // A page that is hidden or covered gets no frames, but its title still has to count.
+  setTimeout(tellAll, LATEST_MS);
 }
 
 function tellAll() {
+  if (!scheduled) return;
   scheduled = false;
   for (const follower of [...followers]) follower();
 }
