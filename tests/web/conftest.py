@@ -107,6 +107,11 @@ class Person:
         await expect(main.get_by_role("heading", level=1)).to_contain_text("asks")
         return main
 
+    async def waiting(self) -> int:
+        """How many questions wait, as the page's title says."""
+        found = re.match(r"\((\d+)\) ", await self.page.title())
+        return int(found[1]) if found else 0
+
     async def another_link(self) -> str:
         """A link for another browser."""
         await self.page.locator("#person").click()

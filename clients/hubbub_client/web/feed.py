@@ -122,6 +122,13 @@ class Feed:
                 del self._rows[oldest]
         self._wake()
 
+    def synced(self, kind: str) -> None:
+        """All rows of a kind are there; what an earlier snapshot had and this one has not is gone."""
+        for name in self._stale.pop(kind, ()):
+            self._remove(kind, name)
+        self._synced.add(kind)
+        self._wake()
+
     def _read(self, token: str) -> int | None:
         name, _, position = token.partition("-")
         return int(position) if name == self._id and position.isdecimal() else None
@@ -166,10 +173,7 @@ class Feed:
                     case Reset():
                         self._stale[kind] = {name for of, name in self._rows if of == kind}
                     case Synced():
-                        for name in self._stale.pop(kind, ()):
-                            self._remove(kind, name)
-                        self._synced.add(kind)
-                        self._wake()
+                        self.synced(kind)
                     case _:
                         pass
 
