@@ -18,11 +18,10 @@ from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite import SqliteStore
 from hubbubd.upstream.ports import Era
 
-from .conftest import FORM, PATIENCE_S, World, open_requests, server, settle, spec, until
-from .mortal import MortalStore
+from .conftest import PATIENCE_S, World, open_requests, server, settle, spec, until
+from .mortal import ELICIT, MortalStore, needs
 from .peer import Outcome, Sent
 
-ELICIT = {"method": "elicitation/create", "params": FORM}
 COMMITS = 13
 """As many as the story below takes at least, so that its end is among the moments, too."""
 
@@ -42,13 +41,13 @@ class Story:
         for key, answer in sent.params.get("inputResponses", {}).items():
             self.heard[f"{state}/{key}"].add(answer["content"]["name"])
         if state is None:
-            return needs({"a": ELICIT, "b": ELICIT}, "one")
+            return needs("one", a=ELICIT, b=ELICIT)
         if state == "one":
             assert set(sent.params["inputResponses"]) == {"a", "b"}
-            return needs({}, "two")
+            return needs("two")
         if state == "two":
             assert "inputResponses" not in sent.params
-            return needs({"c": ELICIT}, "three")
+            return needs("three", c=ELICIT)
         assert (state, set(sent.params["inputResponses"])) == ("three", {"c"})
         return {"content": [], "heard": {key: sorted(names) for key, names in self.heard.items()}}
 
@@ -69,10 +68,6 @@ class Story:
                 if hub.calls.get("c").state.ended:
                     return
                 await settle(0.01)
-
-
-def needs(questions: dict[str, Any], state: str) -> Outcome:
-    return {"resultType": "input_required", "inputRequests": questions, "requestState": state}
 
 
 async def told(deaths: Sequence[int], *, last_words: bool) -> tuple[Story, Call, list[Any]]:

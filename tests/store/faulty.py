@@ -129,7 +129,7 @@ class Disk:
         self._vfs.open = self._open = Open(self._opened)
 
     def install(self) -> None:
-        """Makes it the disk of all connections that are opened from now on."""
+        """Makes it the disk of all connections that are opened from now on; it must outlive them."""
         LIBRARY.sqlite3_vfs_register(ctypes.byref(self._vfs), 1)
 
     def uninstall(self) -> None:

@@ -235,6 +235,14 @@ async def test_an_older_store_is_brought_up_to_date_and_keeps_what_it_holds(path
         await SqliteStore.open(path)
 
 
+async def test_a_store_in_memory_takes_all_steps():
+    seen: list[int] = []
+    store = await SqliteStore.open(":memory:", [*MIGRATIONS, add_notes, lambda db: seen.append(1)])
+    assert seen == [1]
+    assert await store.commit([Write("new", b"")]) == 1
+    await store.close()
+
+
 async def test_a_database_that_nothing_was_put_into_becomes_a_store(tmp_path: Path):
     path = tmp_path / "store.db"
     with closing(sqlite3.connect(path)) as empty:

@@ -27,6 +27,7 @@ from hubbubd.runtime.events import EventFeed
 from hubbubd.runtime.inbound import PlainRequests
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.ledger import Ledger, Table
+from hubbubd.runtime.log_levels import LogLevels
 from hubbubd.runtime.orphans import Orphans
 from hubbubd.runtime.resumption import Resumption
 from hubbubd.runtime.retention import Retention, Upkeep
@@ -150,24 +151,9 @@ class Hub:
             max_open_per_server=settings.open_requests_per_server,
         )
         inbox.register(Origin.PLAIN, PlainRequests())
-        rounds = Rounds(inbox, tables.calls, clock)
         catalog = Catalog(ledger, tables.lists, tables.entries, clock, background)
-        consents = Consents(rounds, clock)
         client_tasks = ClientTasks(ledger, tables.tasks, tables.calls, inbox, clock)
-        support = TaskSupport(catalog)
-        orphans = Orphans(tables.tasks, background)
-        calls = Calls(
-            ledger,
-            tables.calls,
-            clock,
-            background,
-            rounds,
-            consents,
-            client_tasks,
-            Resumption(rounds, consents, client_tasks),
-            support,
-            orphans,
-        )
+        calls = _calls(ledger, tables, clock, background, inbox, catalog, client_tasks)
         tasks = Tasks(
             ledger,
             tables.tasks,
@@ -191,6 +177,7 @@ class Hub:
             client_tasks=client_tasks,
             events=EventFeed(clock, ledger.door),
             subscriptions=Subscriptions(calls, clock, background, ledger.door),
+            log_levels=LogLevels(tables.calls, background),
             catalog=catalog,
             authorizations=Authorizations(inbox),
         )
@@ -239,3 +226,29 @@ class Hub:
             await self.servers.close()
         alarms.close()
         await self._ledger.close()
+
+
+def _calls(
+    ledger: Ledger,
+    tables: Tables,
+    clock: Clock,
+    background: Background,
+    inbox: Inbox,
+    catalog: Catalog,
+    client_tasks: ClientTasks,
+) -> Calls:
+    """The room of calls, with all that a call may turn into."""
+    rounds = Rounds(inbox, tables.calls, clock)
+    consents = Consents(rounds, clock)
+    return Calls(
+        ledger,
+        tables.calls,
+        clock,
+        background,
+        rounds,
+        consents,
+        client_tasks,
+        Resumption(rounds, consents, client_tasks),
+        TaskSupport(catalog),
+        Orphans(tables.tasks, background),
+    )

@@ -117,10 +117,10 @@ class Engine:
 
     def probe(self) -> None:
         """Finds out whether the store can be written, by writing; a disk that is all but full does not count."""
+        if self._directory:
+            with self._access(), tempfile.TemporaryFile(dir=self._directory) as scratch:
+                os.posix_fallocate(scratch.fileno(), 0, ROOM)
         with self._transaction():
-            if self._directory:
-                with tempfile.TemporaryFile(dir=self._directory) as scratch:
-                    os.posix_fallocate(scratch.fileno(), 0, ROOM)
             self._write_nothing_new()
 
     def apply(self, group: Sequence[tuple[Sequence[Write], Sequence[Guard]]]) -> list[Commit | Conflict]:
@@ -155,7 +155,12 @@ class Engine:
         self._db.executemany(
             "INSERT INTO entries (key, revision, value) VALUES (?, ?, ?)"
             " ON CONFLICT (key) DO UPDATE SET revision = excluded.revision, value = excluded.value",
-            [(write.key, revision, write.value) for write in changes],
+            [(write.key, revision, write.value) for write in changes if write.value is not None],
+        )
+        # A new row in place of the old one: emptied in place, it would keep a page that it had filled.
+        self._db.executemany(
+            "REPLACE INTO entries (key, revision, value) VALUES (?, ?, NULL)",
+            [(write.key, revision) for write in changes if write.value is None],
         )
         return Commit(revision, changes)
 
