@@ -56,24 +56,27 @@ async def request(who: Session, id: Id) -> Any:  # noqa: A002 - the field's name
 async def claim(who: Session, id: Id) -> Any:  # noqa: A002
     """Claims a request, or prolongs this browser's claim."""
     hub = await who.hub()
-    if held := who.claims.get(id):
-        try:
-            return _shown(await hub.inbox.renew(id, held, CLAIM_S))
-        except FailedPrecondition as error:
-            who.claims.pop(id, None)
-            if error.reason != "CLAIM_LOST":
-                raise
-    record = await hub.inbox.claim(id, CLAIM_S)
-    if record.claim and record.claim.id:
-        who.keep(id, record.claim.id)
+    async with who.turn:
+        if held := who.claims.get(id):
+            try:
+                return _shown(await hub.inbox.renew(id, held, CLAIM_S))
+            except FailedPrecondition as error:
+                who.claims.pop(id, None)
+                if error.reason != "CLAIM_LOST":
+                    raise
+        record = await hub.inbox.claim(id, CLAIM_S)
+        if record.claim and record.claim.id:
+            who.keep(id, record.claim.id)
     return _shown(record)
 
 
 @action
 async def release(who: Session, id: Id) -> Any:  # noqa: A002
     """Gives back this browser's claim, if it has one."""
-    if held := who.claims.pop(id, None):
-        await (await who.hub()).inbox.release(id, held)
+    hub = await who.hub()
+    async with who.turn:
+        if held := who.claims.pop(id, None):
+            await hub.inbox.release(id, held)
     return {}
 
 
@@ -106,14 +109,15 @@ async def answer(
             answer_id=answer_id,
         )
 
-    held = who.claims.get(id)
-    try:
-        record = await give(held)
-    except FailedPrecondition as error:
-        if held is None or error.reason != "CLAIM_LOST":
-            raise
-        record = await give(None)
-    who.claims.pop(id, None)
+    async with who.turn:
+        held = who.claims.get(id)
+        try:
+            record = await give(held)
+        except FailedPrecondition as error:
+            if held is None or error.reason != "CLAIM_LOST":
+                raise
+            record = await give(None)
+        who.claims.pop(id, None)
     return _shown(record)
 
 

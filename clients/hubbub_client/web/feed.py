@@ -39,7 +39,10 @@ BEAT_S = 5.0
 """A stream is never silent for longer."""
 
 PULSE_S = 1.0
-"""How often the hub is looked after, and how long it may take to say that it is there."""
+"""How often the hub is looked after."""
+
+PATIENCE_S = 3.0
+"""How long it may take to say that it is there."""
 
 WATCHES: Mapping[str, Watch] = {
     "server": lambda hub: hub.servers.watch(),
@@ -152,7 +155,7 @@ class Feed:
         said: dict[str, Any] | None = None
         while True:
             now: dict[str, Any] = {"connected": False}
-            with contextlib.suppress(HubbubError), anyio.move_on_after(PULSE_S):
+            with contextlib.suppress(HubbubError), anyio.move_on_after(PATIENCE_S):
                 status = await hub.admin.status()
                 now = {"connected": True, "version": status.version, "started_at": status.to_json()["started_at"]}
             if now != said:

@@ -49,13 +49,15 @@ class People:
 class Session:
     """One browser that has logged in. `token` is what its page sends along; the cookie alone opens nothing.
 
-    `claims` has the claim's id for each request that this browser answers; it stays here.
+    `claims` has the claim's id for each request that this browser answers; it stays here. `turn` is held by whatever
+    claims, releases or answers: an answer must not overtake the claim that it is given under.
     """
 
     people: People
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     name: str | None = None
     claims: OrderedDict[str, str] = field(default_factory=OrderedDict[str, str])
+    turn: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def hub(self) -> Hub:
         """The hub, for this person. Raises Unavailable."""

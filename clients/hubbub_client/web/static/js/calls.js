@@ -4,9 +4,12 @@ import { ask, Refused } from "./api.js";
 import { facts, h, json, pill, refill } from "./dom.js";
 import { fault, result } from "./content.js";
 import { cards, chooser, searchBox } from "./list.js";
-import { newestFirst, tables } from "./store.js";
+import { newestFirst, oneAtATime, tables } from "./store.js";
 import { ago, span } from "./time.js";
 import { timeline } from "./timeline.js";
+
+// As many questions of a call as its short form names.
+const SEEN = 100;
 
 /** The page of all calls. */
 export function callsPage(main) {
@@ -38,7 +41,7 @@ export function callCard(call) {
 /** The page of one call. */
 export async function callPage(main, id) {
   let { call, requests } = await ask("call", { id });
-  let seen = null;
+  let seen = signs(call, (each) => requests.find((request) => request.id === each)?.state);
   const status = h("div", { class: "status" });
   const progress = h("div", { class: "progress" });
   const time = h("section", { class: "panel", "aria-label": "Time" });
@@ -80,20 +83,22 @@ export async function callPage(main, id) {
   async function update() {
     const short = tables.call.get(id);
     drawProgress(progress, short);
-    // What asked a person changes apart from its call.
-    const now = JSON.stringify([short?.state, short?.pending_ids, (short?.pending_ids ?? []).map((each) => tables.request.get(each)?.state)]);
-    if (now === seen || !short) return;
-    const first = seen === null;
-    seen = now;
-    if (first) return;
+    const now = short ? signs(short, (each) => tables.request.get(each)?.state) : seen;
+    if (now === seen) return;
     ({ call, requests } = await ask("call", { id }));
+    seen = now;
     draw();
   }
 
   draw();
-  await update();
   const timer = setInterval(() => { if (!call.completed_at) drawTime(); }, 1000);
-  return { update: () => update().catch(() => {}), leave: () => clearInterval(timer) };
+  return { update: oneAtATime(update), leave: () => clearInterval(timer) };
+}
+
+/** What has to be the same for the page to be up to date; what a call asks changes apart from it. */
+function signs(call, stateOf) {
+  const ids = call.pending_ids.slice(-SEEN);
+  return JSON.stringify([call.state, ids, ids.map(stateOf)]);
 }
 
 function drawProgress(box, short) {

@@ -4,7 +4,7 @@ import { ask, Refused } from "./api.js";
 import { facts, h, json, pill, refill, words } from "./dom.js";
 import { fault } from "./content.js";
 import { cards } from "./list.js";
-import { tables } from "./store.js";
+import { oneAtATime, tables } from "./store.js";
 import { left } from "./time.js";
 
 /** The page of all servers. */
@@ -32,7 +32,7 @@ export async function serverPage(main, name) {
   const box = h("div");
   const log = h("section", { class: "panel" });
   const trouble = h("p", { class: "problem", role: "alert" });
-  let seen = null;
+  let seen = "";
   refill(main, h("div", { class: "crumbs" }, h("a", { href: "#/servers", text: "Servers" })), h("h1", { text: name }), trouble, box, log);
 
   async function want(to) {
@@ -47,6 +47,7 @@ export async function serverPage(main, name) {
 
   async function draw() {
     const { server, logs } = await ask("server", { name });
+    seen = signs(server);
     const on = server.desired_state === "connected";
     const info = server.server_info ?? {};
     const queue = server.queue ?? {};
@@ -68,16 +69,15 @@ export async function serverPage(main, name) {
 
   async function update() {
     const short = tables.server.get(name);
-    const now = JSON.stringify([short?.state, short?.desired_state, short?.error, short?.queue]);
-    if (now === seen) return;
-    const first = seen === null;
-    seen = now;
-    if (!first) await draw();
+    if (short && signs(short) !== seen) await draw();
   }
 
   await draw();
-  await update();
-  return { update: () => update().catch(() => {}), leave() {} };
+  return { update: oneAtATime(update), leave() {} };
+}
+
+function signs(server) {
+  return JSON.stringify([server.state, server.desired_state, server.error?.code, server.queue]);
 }
 
 function line(event) {

@@ -37,6 +37,22 @@ export function newestFirst(table) {
   return [...table.values()].sort((a, b) => byAge(b, a));
 }
 
+/** Work that never overtakes itself: asked for while it runs, it runs once more afterwards. Its failures are for the next time. */
+export function oneAtATime(work) {
+  let running = false;
+  let again = false;
+  return async () => {
+    again = true;
+    if (running) return;
+    running = true;
+    while (again) {
+      again = false;
+      await work().catch(() => {});
+    }
+    running = false;
+  };
+}
+
 function byAge(a, b) {
   return a.created_at < b.created_at ? -1 : a.created_at > b.created_at ? 1 : a.id < b.id ? -1 : 1;
 }

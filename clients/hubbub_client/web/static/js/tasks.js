@@ -4,9 +4,11 @@ import { ask, Refused } from "./api.js";
 import { facts, h, pill, refill } from "./dom.js";
 import { fault, result } from "./content.js";
 import { cards, chooser, searchBox } from "./list.js";
-import { newestFirst, tables } from "./store.js";
+import { newestFirst, oneAtATime, tables } from "./store.js";
 import { ago, span } from "./time.js";
 
+// As many questions of a task as its short form names.
+const SEEN = 100;
 const ROLES = { receiver: "held by the hub for the server", client: "held by the server" };
 
 /** The page of all tasks. */
@@ -32,7 +34,7 @@ function taskCard(task) {
 
 /** The page of one task. */
 export async function taskPage(main, id) {
-  let shown = "";
+  let seen = "";
   const box = h("div");
   const trouble = h("p", { class: "problem", role: "alert" });
   refill(main, h("div", { class: "crumbs" }, h("a", { href: "#/tasks", text: "Tasks" })), h("h1", { text: "Task" }), trouble, box);
@@ -48,6 +50,7 @@ export async function taskPage(main, id) {
 
   async function draw() {
     const { task, result: outcome, error } = await ask("task", { id });
+    seen = signs(task);
     const over = ["completed", "failed", "cancelled"].includes(task.status);
     refill(box, h("div", { class: "status" }, pill(task.status), over ? null : h("button", { type: "button", class: "danger", text: "Cancel task", on: { click: cancel } })),
       facts(["Id", task.id], ["Server", h("a", { href: `#/server/${encodeURIComponent(task.server)}`, text: task.server })], ["Role", ROLES[task.role]], ["Method", task.method],
@@ -60,13 +63,13 @@ export async function taskPage(main, id) {
 
   async function update() {
     const short = tables.task.get(id);
-    const now = JSON.stringify([short?.status, short?.status_message, short?.pending_ids]);
-    if (now === shown) return;
-    shown = now;
-    await draw();
+    if (short && signs(short) !== seen) await draw();
   }
 
   await draw();
-  shown = JSON.stringify([tables.task.get(id)?.status, tables.task.get(id)?.status_message, tables.task.get(id)?.pending_ids]);
-  return { update: () => update().catch(() => {}), leave() {} };
+  return { update: oneAtATime(update), leave() {} };
+}
+
+function signs(task) {
+  return JSON.stringify([task.status, task.last_updated_at, Math.min(task.pending_ids.length, SEEN)]);
 }
