@@ -1,6 +1,7 @@
 """The bridge by HTTP: who is let in, what is refused, what every response says, and the stream of news."""
 
 import json
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -197,6 +198,13 @@ async def test_only_loopback_is_listened_on(hub: RunningHub) -> None:
     for listen in ("192.0.2.1:80", "example.org:80", "nonsense", "127.0.0.1:70000", "[::]:0", ":0"):
         with pytest.raises(ValueError):
             bind(listen)
+
+
+async def test_without_the_extra_the_command_says_how_to_get_it() -> None:
+    program = "import sys; sys.modules['uvicorn'] = None; from hubbub_client.cli import main; main()"
+    ran = await anyio.run_process([sys.executable, "-c", program, "web"], check=False)
+    assert ran.returncode == 2
+    assert b"pip install 'hubbub[web]'" in ran.stderr
 
 
 async def test_the_bridge_ends_well_while_somebody_watches(hub: RunningHub, start_bridge: Callable[..., Any]) -> None:
