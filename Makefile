@@ -4,6 +4,7 @@
 #   make test    every check and every test             make fmt    format and fix
 #   make check   linters, types, imports, API           make bench  what the hub costs
 #   make peers   what demo and tests run against        make clean  remove what was installed
+#   make chromium the browser of the tests              make pictures  those of the documents
 #   make faults  more faults between hub and servers    make models the stateful models, for an hour
 #   make crash   kill the hub KILLS=200 times           make soak   MINUTES=10 at load, does anything grow
 
@@ -28,12 +29,12 @@ ARGS ?=
 OUT ?= protos
 PROTOS := $(wildcard protos/hubbub/v1/*.proto)
 
-.PHONY: run test models bench crash soak check check-code check-api check-gen gen fmt peers mcp1 constraints clean
+.PHONY: run test models bench crash soak check check-code check-api check-gen gen fmt peers mcp1 chromium pictures constraints clean
 
 run: $(VENV)/run.stamp mcp1
 	@$(BIN)/python docs/demo/run.py $(ARGS)
 
-test: check peers
+test: check peers chromium
 	$(BIN)/pytest -n $(WORKERS) $(ARGS)
 
 # Faults at random between hub and servers, for longer than a test run has time for.
@@ -90,7 +91,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/run.stamp: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[web]'
 	@touch $@
 
 $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
@@ -119,6 +120,16 @@ $(HUBBUB_PEERS)/node/stamp: tests/peers/node/package-lock.json tests/peers/node/
 	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
 	ln -sf "$$(node -p process.execPath)" $(@D)/node
 	@touch $@
+
+# The browser of the tests is the system's own.
+chromium:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; } || \
+	  { echo "The browser tests need chromium. Debian: apt-get install chromium" >&2; exit 1; }
+
+# Those of the documents, taken from the demo.
+pictures: $(VENV)/dev.stamp mcp1 chromium
+	$(BIN)/python docs/pictures/make.py
 
 constraints: $(VENV)/dev.stamp
 	$(BIN)/python -m pip freeze --all --exclude pip --exclude-editable > constraints.txt

@@ -140,6 +140,8 @@ class PendingRequest(Record):
     answer: Any
     answered_by: str | None
     reason: str | None
+    caller: str | None = None
+    answered_at: datetime | None = None
     _inbox: Inbox | None = field(default=None, repr=False, compare=False)
 
     async def accept(self, content: Mapping[str, Any] | None = None, **how: Unpack[How]) -> PendingRequest:

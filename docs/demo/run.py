@@ -15,8 +15,9 @@ Hubbub serves its API on {address}. In a second terminal, in this folder, type
 
     {client} call demo order_lunch
 
-and answer the form there, or see it and answer it from a third terminal:
+and answer the form there, or see it and answer it in a browser or from a third terminal:
 
+    {client} web
     {client} inbox watch
 
 Ctrl-C here ends the hub and all its servers.

@@ -16,7 +16,11 @@ _tracked = subprocess.run(["git", "ls-files", "-z"], cwd=REPOSITORY, capture_out
 FILES = [
     path
     for name in _tracked.stdout.split("\0")
-    if name and (path := REPOSITORY / name).is_file() and "_pb2" not in path.name and path != Path(__file__)
+    if name
+    and (path := REPOSITORY / name).is_file()
+    and "_pb2" not in path.name
+    and path.suffix != ".png"
+    and path != Path(__file__)
 ]
 PYTHON = [path for path in FILES if path.suffix == ".py"]
 

@@ -139,6 +139,8 @@ def request(record: PendingRequest, *, with_claim_id: bool = False) -> inbox_pb2
         answer=record.answer.payload if record.answer else b"",
         answered_by=text(record.answered_by),
         reason=text(record.reason),
+        caller=text(record.principal),
+        answered_at=timestamp(record.answered_at),
     )
 
 

@@ -194,6 +194,8 @@ class PendingRequest(_message.Message):
     ANSWER_FIELD_NUMBER: _builtins.int
     ANSWERED_BY_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    CALLER_FIELD_NUMBER: _builtins.int
+    ANSWERED_AT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The hub's id."""
     server: _builtins.str
@@ -218,6 +220,8 @@ class PendingRequest(_message.Message):
     """Who gave it."""
     reason: _builtins.str
     """Why it was withdrawn, expired or not delivered."""
+    caller: _builtins.str
+    """Who made the call that caused it."""
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp:
         """When it came."""
@@ -229,6 +233,10 @@ class PendingRequest(_message.Message):
     @_builtins.property
     def claim(self) -> Global___Claim:
         """Who is busy with it."""
+
+    @_builtins.property
+    def answered_at(self) -> _timestamp_pb2.Timestamp:
+        """When it was answered."""
 
     def __init__(
         self,
@@ -248,13 +256,20 @@ class PendingRequest(_message.Message):
         answer: _builtins.bytes = ...,
         answered_by: _builtins.str = ...,
         reason: _builtins.str = ...,
+        caller: _builtins.str = ...,
+        answered_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_claim", b"_claim", "claim", b"claim", "created_at", b"created_at", "deadline", b"deadline"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_answered_at", b"_answered_at", "_claim", b"_claim", "answered_at", b"answered_at", "claim", b"claim", "created_at", b"created_at", "deadline", b"deadline"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_claim", b"_claim", "answer", b"answer", "answered_by", b"answered_by", "call_id", b"call_id", "cause_source", b"cause_source", "claim", b"claim", "created_at", b"created_at", "deadline", b"deadline", "delivery", b"delivery", "id", b"id", "kind", b"kind", "reason", b"reason", "request", b"request", "server", b"server", "state", b"state", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answered_at", b"_answered_at", "_claim", b"_claim", "answer", b"answer", "answered_at", b"answered_at", "answered_by", b"answered_by", "call_id", b"call_id", "caller", b"caller", "cause_source", b"cause_source", "claim", b"claim", "created_at", b"created_at", "deadline", b"deadline", "delivery", b"delivery", "id", b"id", "kind", b"kind", "reason", b"reason", "request", b"request", "server", b"server", "state", b"state", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__answered_at: _TypeAlias = _typing.Literal["answered_at"]  # noqa: Y015
+    _WhichOneofArgType__answered_at: _TypeAlias = _typing.Literal["_answered_at", b"_answered_at"]  # noqa: Y015
     _WhichOneofReturnType__claim: _TypeAlias = _typing.Literal["claim"]  # noqa: Y015
     _WhichOneofArgType__claim: _TypeAlias = _typing.Literal["_claim", b"_claim"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__answered_at) -> _WhichOneofReturnType__answered_at | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__claim) -> _WhichOneofReturnType__claim | None: ...
 
 Global___PendingRequest: _TypeAlias = PendingRequest  # noqa: Y015

@@ -1,0 +1,200 @@
+"""What a page can ask, one function each: the session and checked JSON values in, a JSON value out."""
+
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, JsonValue, validate_call
+
+from hubbub_client.errors import FailedPrecondition, HubbubError, InvalidArgument
+from hubbub_client.records import PendingRequest
+from hubbub_client.web.sessions import Session
+
+Action = Callable[..., Awaitable[Any]]
+Object = dict[str, JsonValue]
+Id = Annotated[str, Field(min_length=1, max_length=128)]
+
+CLAIM_S = 60.0
+"""How long a claim outlives a page that has gone without a word; the page renews it more often."""
+
+LOG_LINES = 200
+MAX_QUESTIONS = 200
+
+ACTIONS: dict[str, Action] = {}
+
+
+def action(function: Action) -> Action:
+    """Makes a function something to ask for, under its name."""
+    checked = validate_call(config=ConfigDict(strict=True, arbitrary_types_allowed=True))(function)
+    ACTIONS[function.__name__] = checked
+    return checked
+
+
+@action
+async def me(who: Session) -> Any:
+    """Who this browser is said to be."""
+    return {"name": who.name}
+
+
+@action
+async def rename(who: Session, name: Annotated[str, Field(pattern=r"^[ -~]{1,64}$")]) -> Any:
+    """Sets the name under which this browser claims and answers."""
+    if not name.strip():
+        raise InvalidArgument("a name is needed", violations=(("name", "is needed"),))
+    await _release_all(who)
+    who.name = name.strip()
+    return {"name": who.name}
+
+
+@action
+async def request(who: Session, id: Id) -> Any:  # noqa: A002 - the field's name
+    """A pending request, whole."""
+    return _shown(await (await who.hub()).inbox.get(id))
+
+
+@action
+async def claim(who: Session, id: Id) -> Any:  # noqa: A002
+    """Claims a request, or prolongs this browser's claim."""
+    hub = await who.hub()
+    async with who.turn:
+        if held := who.claims.get(id):
+            try:
+                return _shown(await hub.inbox.renew(id, held, CLAIM_S))
+            except FailedPrecondition as error:
+                who.claims.pop(id, None)
+                if error.reason != "CLAIM_LOST":
+                    raise
+        record = await hub.inbox.claim(id, CLAIM_S)
+        if record.claim and record.claim.id:
+            who.keep(id, record.claim.id)
+    return _shown(record)
+
+
+@action
+async def release(who: Session, id: Id) -> Any:  # noqa: A002
+    """Gives back this browser's claim, if it has one."""
+    hub = await who.hub()
+    async with who.turn:
+        if held := who.claims.pop(id, None):
+            await hub.inbox.release(id, held)
+    return {}
+
+
+@action
+async def answer(
+    who: Session,
+    id: Id,  # noqa: A002
+    answer_id: Id,
+    accept: Object | None = None,
+    visit: bool = False,
+    decline: bool = False,
+    cancel: bool = False,
+    text: str | None = None,
+    result: Object | None = None,
+    reject: str | None = None,
+) -> Any:
+    """Answers a request, under this browser's claim if it has one. `visit` accepts a page to visit."""
+    inbox = (await who.hub()).inbox
+
+    async def give(claim_id: str | None) -> PendingRequest:
+        return await inbox.answer(
+            id,
+            accept=True if visit else accept if accept is not None else False,
+            decline=decline,
+            cancel=cancel,
+            text=text,
+            result=result,
+            reject=reject,
+            claim_id=claim_id,
+            answer_id=answer_id,
+        )
+
+    async with who.turn:
+        held = who.claims.get(id)
+        try:
+            record = await give(held)
+        except FailedPrecondition as error:
+            if held is None or error.reason != "CLAIM_LOST":
+                raise
+            record = await give(None)
+        who.claims.pop(id, None)
+    return _shown(record)
+
+
+@action
+async def call(who: Session, id: Id) -> Any:  # noqa: A002
+    """A call, whole, and the questions that it led to."""
+    hub = await who.hub()
+    found = await hub.calls.get(id)
+    asked = await hub.inbox.list(call_id=id, limit=MAX_QUESTIONS)
+    return {"call": found.to_json(), "requests": [_shown(each) for each in reversed(asked)]}
+
+
+@action
+async def start(who: Session, server: Id, method: Id, params: Object | None = None, as_task: bool = False) -> Any:
+    """Starts a call that goes on by itself."""
+    return (await (await who.hub()).start(server, method, params, as_task=as_task)).to_json()
+
+
+@action
+async def cancel_call(who: Session, id: Id) -> Any:  # noqa: A002
+    """Cancels a call, one on the wire too."""
+    return (await (await who.hub()).calls.cancel(id, abort=True)).to_json()
+
+
+@action
+async def task(who: Session, id: Id) -> Any:  # noqa: A002
+    """A task, and its result or why there is none."""
+    hub = await who.hub()
+    found = await hub.tasks.get(id)
+    outcome: dict[str, Any] = {"result": None, "error": None}
+    if found.status in ("completed", "failed", "cancelled"):
+        try:
+            outcome["result"] = await hub.tasks.result(id)
+        except HubbubError as error:
+            outcome["error"] = error.to_json()
+    return {"task": found.to_json(), **outcome}
+
+
+@action
+async def cancel_task(who: Session, id: Id) -> Any:  # noqa: A002
+    """Cancels a task."""
+    return (await (await who.hub()).tasks.cancel(id)).to_json()
+
+
+@action
+async def server(who: Session, name: Id) -> Any:
+    """A server, whole, and the last lines of its log."""
+    hub = await who.hub()
+    found = await hub.servers.get(name)
+    lines = await hub.events.logs(name, lines=LOG_LINES)
+    return {"server": found.to_json(), "logs": [each.to_json() for each in lines]}
+
+
+@action
+async def set_server(who: Session, name: Id, to: Literal["connected", "disconnected"]) -> Any:
+    """Wants a server connected, or not."""
+    servers = (await who.hub()).servers
+    return (await (servers.connect(name) if to == "connected" else servers.disconnect(name))).to_json()
+
+
+@action
+async def catalog(who: Session, server: Id, kind: Literal["tool", "resource", "template", "prompt"]) -> Any:
+    """What a server offers of one kind."""
+    entries, lists = await (await who.hub()).catalog.read(kind, server)
+    return {"entries": [each.object for each in entries], "lists": [each.to_json() for each in lists]}
+
+
+async def _release_all(who: Session) -> None:
+    """Claims are held in a name; under another one they cannot be used."""
+    for request_id in list(who.claims):
+        with contextlib.suppress(HubbubError):
+            await release(who, id=request_id)
+
+
+def _shown(record: PendingRequest) -> dict[str, Any]:
+    """The record without its claim's secret."""
+    shape = record.to_json()
+    if shape["claim"]:
+        shape["claim"]["id"] = None
+    return shape

@@ -1,0 +1,83 @@
+"""Records in short, as the page's lists show them: bounded in size whatever a server has written."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from hubbub_client.records import Call, CatalogList, Fault, PendingRequest, Record, Server, Task
+
+LONGEST = 300
+"""Characters of a text that are shown in a list."""
+
+MOST_IDS = 100
+"""Questions of a call that a list refers to."""
+
+
+def brief(record: Record) -> dict[str, Any]:
+    """What lists show of a record; `done` says that nothing more will happen to it."""
+    match record:
+        case PendingRequest():
+            short = _without(record, "request", "answer") | {"question": question(record), "done": _settled(record)}
+            return _clipped(short)
+        case Call():
+            tool = _mapping(record.params).get("name")
+            short = _without(record, "params", "result", "error", "pending_ids")
+            more = {"tool": tool if isinstance(tool, str) else None, "error": _fault(record.error)}
+            ids = list(record.pending_ids[-MOST_IDS:])
+            return _clipped(short | more) | {"pending_ids": ids, "done": record.ended}
+        case Task():
+            done = record.status in ("completed", "failed", "cancelled")
+            return _clipped(_without(record, "pending_ids")) | {
+                "pending_ids": list(record.pending_ids[-MOST_IDS:]),
+                "done": done,
+            }
+        case Server():
+            info = _mapping(record.server_info)
+            names = {name: info.get(name) for name in ("name", "title", "version")}
+            short = _clipped(_without(record, "server_info", "capabilities", "error"))
+            return short | {"server_info": _clipped(names), "error": _fault(record.error)}
+        case CatalogList():
+            return _clipped(_without(record, "error")) | {"error": _fault(record.error)}
+        case _:
+            return record.to_json()
+
+
+def question(request: PendingRequest) -> str:
+    """The beginning of what is asked."""
+    params = _mapping(request.request)
+    if request.kind == "roots":
+        return "Which directories may it use?"
+    if request.kind != "sampling":
+        return clip(str(params.get("message") or ""))
+    messages = cast("object", params.get("messages"))
+    last = cast("list[object]", messages)[-1:] if isinstance(messages, list) else []
+    return clip(" ".join(_spoken(_mapping(message).get("content")) for message in last))
+
+
+def clip(text: str) -> str:
+    """The text, at most LONGEST characters of it."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
+def _spoken(content: object) -> str:
+    parts: Iterable[object] = cast("list[object]", content)[:10] if isinstance(content, list) else [content]
+    return " ".join(str(_mapping(part).get("text") or f"[{_mapping(part).get('type')}]") for part in parts)
+
+
+def _settled(request: PendingRequest) -> bool:
+    return request.state != "open" and request.delivery != "pending"
+
+
+def _fault(fault: Fault | None) -> dict[str, Any] | None:
+    return _clipped(_without(fault, "details")) if fault else None
+
+
+def _without(record: Record, *names: str) -> dict[str, Any]:
+    return {name: value for name, value in record.to_json().items() if name not in names}
+
+
+def _clipped(shape: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: clip(value) if isinstance(value, str) and name != "id" else value for name, value in shape.items()}
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}

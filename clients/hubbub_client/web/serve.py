@@ -1,0 +1,100 @@
+"""`hubbub web` at work: a socket on loopback, the bridge behind it, and the link to open."""
+
+import socket
+import sys
+import webbrowser
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+import anyio
+import anyio.to_thread
+import uvicorn
+
+from hubbub_client.hub import Hub
+from hubbub_client.web.app import Bridge
+from hubbub_client.web.feed import Feed
+from hubbub_client.web.guard import is_loopback
+from hubbub_client.web.sessions import People, Sessions
+
+STOP_S = 2
+
+
+class _Server(uvicorn.Server):
+    """A server whose endless responses end when it stops."""
+
+    def __init__(self, config: uvicorn.Config, feed: Feed) -> None:
+        super().__init__(config)
+        self._feed = feed
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._feed.close()
+        await super().shutdown(sockets)
+
+
+def bind(listen: str) -> socket.socket:
+    """A socket at HOST:PORT; port 0 picks a free one.
+
+    Raises ValueError for what is not on loopback: without TLS everybody on the way could read and answer.
+    """
+    host, colon, port = listen.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"{listen!r} is not HOST:PORT")
+    if not is_loopback(host):
+        raise ValueError(
+            f"{host!r} is not on loopback, and without TLS others on the network could read and answer; "
+            "from another machine use a tunnel, for example ssh -L"
+        )
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, int(port)))
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+async def serve(
+    hub: Hub,
+    connect: Callable[[str | None], AbstractAsyncContextManager[Hub]],
+    bound: socket.socket,
+    announce: Callable[[str], None],
+    *,
+    open_browser: bool,
+) -> None:
+    """Serves until SIGINT or SIGTERM. `announce` is told the link. Raises HubbubError when the hub refuses us."""
+    host, port = bound.getsockname()[:2]
+    feed, people = Feed(), People(connect)
+    sessions = Sessions(people)
+    config = uvicorn.Config(
+        Bridge(feed, sessions, port).application(),
+        lifespan="off",
+        ws="none",
+        http="h11",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=STOP_S,
+    )
+    url = f"http://{f'[{host}]' if ':' in host else host}:{port}/#login={sessions.link()}"
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(feed.follow, hub)
+            bound.listen()
+            announce(url)
+            if open_browser:
+                group.start_soon(_show, url)
+            await _Server(config, feed).serve([bound])
+            group.cancel_scope.cancel()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await people.close()
+
+
+async def _show(url: str) -> None:
+    # Some browsers are in no hurry to give back control.
+    if not await anyio.to_thread.run_sync(webbrowser.open, url, abandon_on_cancel=True):
+        print("no browser was found: open the link yourself", file=sys.stderr)

@@ -1,0 +1,72 @@
+// The way to the bridge: one function to ask, one stream of news. Both bring a token that only this origin knows.
+
+const TOKEN = "hubbub-token";
+// The bridge is never silent for longer than 5 s.
+const SILENCE_MS = 15000;
+
+/** What the bridge or the hub refused; `violations` pairs a field's path with its problem. */
+export class Refused extends Error {
+  constructor(status, error) {
+    super(error.message);
+    this.status = status;
+    this.reason = error.reason;
+    this.metadata = error.metadata ?? {};
+    this.violations = error.violations ?? [];
+  }
+}
+
+function post(path, args, options = {}) {
+  return fetch(`/api/${path}`, {
+    method: "POST",
+    headers: { "content-type": "application/json", "x-hubbub-token": localStorage.getItem(TOKEN) ?? "" },
+    body: JSON.stringify(args),
+    credentials: "same-origin",
+    redirect: "error",
+    ...options,
+  });
+}
+
+/** The answer to an action. Throws Refused; TypeError when the bridge cannot be reached. */
+export async function ask(action, args = {}, options = {}) {
+  const response = await post(action, args, options);
+  const body = await response.json().catch(() => ({}));
+  if (!response.ok) {
+    throw new Refused(response.status, body.error ?? { reason: "REFUSED", message: `The bridge said ${response.status}.` });
+  }
+  return body;
+}
+
+/** Asks while the page goes away; nobody waits for the answer. */
+export function tell(action, args) {
+  post(action, args, { keepalive: true }).catch(() => {});
+}
+
+/** Uses a one-time link. Throws Refused when it is not good any more. */
+export async function login(link) {
+  const { token } = await ask("login", { link });
+  localStorage.setItem(TOKEN, token);
+}
+
+/** News from `token` on, in batches of parsed lines, until the stream ends. Throws as `ask` does. */
+export async function* news(token) {
+  const control = new AbortController();
+  let timer = setTimeout(() => control.abort(), SILENCE_MS);
+  try {
+    const response = await post("feed", { token }, { signal: control.signal });
+    if (!response.ok) throw new Refused(response.status, (await response.json()).error);
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = "";
+    for (;;) {
+      const { value, done } = await reader.read();
+      clearTimeout(timer);
+      if (done) return;
+      timer = setTimeout(() => control.abort(), SILENCE_MS);
+      const lines = (rest + value).split("\n");
+      rest = lines.pop();
+      if (lines.length) yield lines.map((line) => JSON.parse(line));
+    }
+  } finally {
+    clearTimeout(timer);
+    control.abort();
+  }
+}

@@ -1,0 +1,109 @@
+// Calls: the list, and one of them with its time and its questions.
+
+import { ask, Refused } from "./api.js";
+import { facts, h, json, pill, refill } from "./dom.js";
+import { fault, result } from "./content.js";
+import { cards, chooser, searchBox } from "./list.js";
+import { newestFirst, oneAtATime, tables } from "./store.js";
+import { ago, span } from "./time.js";
+import { timeline } from "./timeline.js";
+
+// As many questions of a call as its short form names.
+const SEEN = 100;
+
+/** The page of all calls. */
+export function callsPage(main) {
+  const list = cards(callCard, { name: "Calls", empty: "Nothing has been called yet." });
+  const search = searchBox("Search", draw);
+  const server = chooser("All servers", draw);
+  const wanted = chooser("All states", draw);
+  wanted.offer(["queued", "in_progress", "waiting_input", "completed", "failed", "cancelled"]);
+  refill(main, h("h1", { text: "Calls" }), h("div", { class: "filters", role: "search" }, search.element, server.element, wanted.element), list.element);
+  function draw() {
+    server.offer([...tables.server.keys()].sort());
+    list.show(newestFirst(tables.call).filter((call) => (!server.value || call.server === server.value)
+      && (!wanted.value || call.state === wanted.value) && search.matches(call.tool, call.method, call.server, call.id)));
+  }
+  draw();
+  return { update: draw, leave() {} };
+}
+
+/** A call in a list. */
+export function callCard(call) {
+  const took = call.completed_at ? span(Date.parse(call.completed_at) - Date.parse(call.created_at)) : null;
+  const waits = call.state === "waiting_input" ? `${call.pending_ids.length} question${call.pending_ids.length === 1 ? "" : "s"}` : null;
+  return h("a", { class: "card", "data-role": "open", href: `#/call/${encodeURIComponent(call.id)}` },
+    h("span", { class: "line" }, h("strong", { text: call.tool ?? call.method, dir: "auto" }), h("span", { class: "kind", text: call.server }), pill(call.state)),
+    call.error ? h("span", { class: "what", text: `${call.error.code}: ${call.error.message ?? ""}` }) : null,
+    h("span", { class: "line quiet" }, ago(call.created_at), took ? h("span", { text: `took ${took}` }) : null, waits ? h("span", { text: waits }) : null));
+}
+
+/** The page of one call. */
+export async function callPage(main, id) {
+  let { call, requests } = await ask("call", { id });
+  let seen = signs(call, (each) => requests.find((request) => request.id === each)?.state);
+  const status = h("div", { class: "status" });
+  const progress = h("div", { class: "progress" });
+  const time = h("section", { class: "panel", "aria-label": "Time" });
+  const questions = h("section", { class: "panel" });
+  const outcome = h("section", { class: "panel" });
+  const trouble = h("p", { class: "problem", role: "alert" });
+  refill(main, h("div", { class: "crumbs" }, h("a", { href: "#/calls", text: "Calls" })), h("h1", { text: call.params?.name ?? call.method, dir: "auto" }),
+    status, progress, facts(["Server", h("a", { href: `#/server/${encodeURIComponent(call.server)}`, text: call.server })], ["Method", call.method],
+      ["Id", call.id], ["Task", call.task_id && h("a", { href: `#/task/${encodeURIComponent(call.task_id)}`, text: call.task_id })], ["Called", ago(call.created_at)]),
+    trouble, time, questions, outcome,
+    h("section", { class: "panel" }, h("h2", { text: "What was sent" }), json(call.params, "Params as JSON")));
+
+  async function cancel() {
+    try {
+      await ask("cancel_call", { id });
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      trouble.textContent = error.message;
+    }
+  }
+
+  function draw() {
+    const running = !call.completed_at;
+    refill(status, pill(call.state), running ? h("button", { type: "button", class: "danger", text: "Cancel call", on: { click: cancel } }) : null);
+    questions.hidden = !requests.length;
+    refill(questions, h("h2", { text: "Questions" }), h("ul", { class: "cards" }, requests.map((request) =>
+      h("li", {}, h("a", { class: "card", href: `#/request/${encodeURIComponent(request.id)}` },
+        h("span", { class: "line" }, h("strong", { text: tables.request.get(request.id)?.question || request.kind, dir: "auto" }), pill(request.state)),
+        request.answered_by ? h("span", { class: "line quiet" }, h("span", { text: `by ${request.answered_by}` }), ago(request.answered_at)) : null)))));
+    outcome.hidden = running;
+    refill(outcome, h("h2", { text: call.error ? "Why it ended" : "Result" }), call.error ? fault(call.error) : result(call.method, call.result));
+    drawTime();
+  }
+
+  function drawTime() {
+    refill(time, h("h2", { text: "Where the time went" }), timeline(call, requests, Date.now()));
+  }
+
+  async function update() {
+    const short = tables.call.get(id);
+    drawProgress(progress, short);
+    const now = short ? signs(short, (each) => tables.request.get(each)?.state) : seen;
+    if (now === seen) return;
+    ({ call, requests } = await ask("call", { id }));
+    seen = now;
+    draw();
+  }
+
+  draw();
+  const timer = setInterval(() => { if (!call.completed_at) drawTime(); }, 1000);
+  return { update: oneAtATime(update), leave: () => clearInterval(timer) };
+}
+
+/** What has to be the same for the page to be up to date; what a call asks changes apart from it. */
+function signs(call, stateOf) {
+  const ids = call.pending_ids.slice(-SEEN);
+  return JSON.stringify([call.state, ids, ids.map(stateOf)]);
+}
+
+function drawProgress(box, short) {
+  const it = short?.done ? null : short?.progress;
+  if (!it) return box.replaceChildren();
+  const meter = it.total > 0 ? h("progress", { value: it.progress, max: it.total, "aria-label": "Progress" }) : null;
+  refill(box, meter, h("span", { text: `${it.progress}${it.total ? ` of ${it.total}` : ""} ${it.message ?? ""}`, dir: "auto" }));
+}

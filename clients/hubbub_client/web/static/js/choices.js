@@ -1,0 +1,99 @@
+// One of several, or several of many.
+
+import { h, fresh } from "./dom.js";
+
+const FEW = 5;
+const MANY = 200;
+
+/** A value that cannot be sent as it is. */
+export class Problem extends Error {}
+
+/** A field for pairs of value and title: radio buttons, a select, or one to search in; check boxes when `multiple`. */
+export function choicesField(choices, spec, multiple, place) {
+  if (multiple) return boxes(choices, spec, place);
+  if (choices.length <= FEW) return radios(choices, spec, place);
+  return choices.length <= MANY ? select(choices, spec, place) : search(choices, spec, place);
+}
+
+function radios(choices, spec, { described, required }) {
+  const name = fresh("choice");
+  const inputs = choices.map(([value]) => h("input", { type: "radio", name, id: fresh("option"), checked: value === spec.default, "aria-describedby": described }));
+  const rows = inputs.map((input, at) => option(input, choices[at][1]));
+  if (!required && spec.default === undefined) {
+    const none = h("input", { type: "radio", name, id: fresh("option"), checked: true });
+    rows.push(option(none, "No choice"));
+  }
+  return {
+    element: h("div", { class: "options" }, rows),
+    group: true,
+    inputs: () => inputs,
+    read: () => choices[inputs.findIndex((input) => input.checked)]?.[0],
+  };
+}
+
+function option(input, title) {
+  return h("div", { class: "check" }, input, h("label", { for: input.id, text: title.slice(0, 300), dir: "auto" }));
+}
+
+function select(choices, spec, { id, described, required }) {
+  const element = h("select", { id, "aria-describedby": described, "aria-required": String(required), dir: "auto" },
+    h("option", { value: "", text: "Choose…" }),
+    choices.map(([value, title], at) => h("option", { value: String(at), text: title.slice(0, 300), selected: value === spec.default })));
+  return { element, inputs: () => [element], read: () => (element.value === "" ? undefined : choices[Number(element.value)][0]) };
+}
+
+/** A text with suggestions: drawing all choices would take too long. */
+function search(choices, spec, { id, described, required }) {
+  const list = h("datalist", { id: fresh("suggestions") });
+  const input = h("input", { type: "text", id, list: list.id, "aria-describedby": described, "aria-required": String(required),
+    autocomplete: "off", placeholder: `Type to find one of ${choices.length.toLocaleString()}`, on: { input: suggest } });
+  const chosen = choices.find(([value]) => value === spec.default);
+  if (chosen) input.value = chosen[1];
+  function suggest() {
+    const wanted = input.value.toLowerCase();
+    const found = [];
+    for (const [, title] of choices) {
+      if (title.toLowerCase().includes(wanted)) found.push(h("option", { value: title.slice(0, 300) }));
+      if (found.length === FEW * 10) break;
+    }
+    list.replaceChildren(...found);
+  }
+  suggest();
+  return {
+    element: h("div", {}, input, list),
+    inputs: () => [input],
+    read() {
+      if (!input.value) return undefined;
+      const found = choices.find(([value, title]) => title === input.value || value === input.value);
+      if (!found) throw new Problem("This is not one of the choices.");
+      return found[0];
+    },
+  };
+}
+
+function boxes(choices, spec, { title, required }) {
+  const chosen = new Set(Array.isArray(spec.default) ? spec.default : []);
+  const box = h("div", { class: "options" });
+  const filter = h("input", { type: "search", "aria-label": `Filter ${title}`, placeholder: `Filter ${choices.length.toLocaleString()} choices`, on: { input: draw } });
+  let inputs = [];
+  function draw() {
+    const wanted = filter.value.toLowerCase();
+    const found = choices.filter(([, name]) => name.toLowerCase().includes(wanted)).slice(0, MANY);
+    inputs = found.map(([value]) => h("input", { type: "checkbox", id: fresh("option"), checked: chosen.has(value),
+      on: { change: (event) => (event.target.checked ? chosen.add(value) : chosen.delete(value)) } }));
+    box.replaceChildren(...inputs.map((input, at) => option(input, found[at][1])));
+  }
+  draw();
+  return {
+    element: h("div", {}, choices.length > 4 * FEW ? filter : null, box),
+    group: true,
+    inputs: () => inputs,
+    read() {
+      const values = choices.map(([value]) => value).filter((value) => chosen.has(value));
+      if (!values.length && !required && spec.default === undefined) return undefined;
+      if (values.length < spec.minItems) throw new Problem(`Choose at least ${spec.minItems}.`);
+      if (values.length > spec.maxItems) throw new Problem(`Choose at most ${spec.maxItems}.`);
+      return values;
+    },
+  };
+}

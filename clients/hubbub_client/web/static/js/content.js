@@ -1,0 +1,81 @@
+// MCP content: texts, pictures, sounds, and in words what else there is.
+
+import { h, json, words, facts, isPage } from "./dom.js";
+
+const IMAGES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
+const SOUNDS = new Set(["audio/wav", "audio/x-wav", "audio/mpeg", "audio/mp3", "audio/ogg", "audio/webm", "audio/mp4", "audio/aac", "audio/flac"]);
+const MAX_BASE64 = 12 * 1024 * 1024;
+const MAX_BLOCKS = 50;
+const BASE64 = /^[A-Za-z0-9+/\s]*={0,2}\s*$/;
+
+/** One block of content, or several. */
+export function content(value) {
+  const blocks = Array.isArray(value) ? value : [value];
+  const shown = blocks.slice(0, MAX_BLOCKS).map(block);
+  if (blocks.length > MAX_BLOCKS) shown.push(h("p", { class: "help", text: `and ${blocks.length - MAX_BLOCKS} more` }));
+  return shown;
+}
+
+function block(it) {
+  switch (it?.type) {
+    case "text":
+      return words(it.text);
+    case "image":
+      return media(it, IMAGES, (src) => h("img", { src, alt: "Picture sent by the server", class: "picture" }));
+    case "audio":
+      return media(it, SOUNDS, (src) => h("audio", { src, controls: true, preload: "none", "aria-label": "Sound sent by the server" }));
+    case "resource":
+      return h("div", {}, h("p", { class: "help", text: String(it.resource?.uri ?? "") }), it.resource?.text !== undefined ? words(it.resource.text) : aside("binary resource"));
+    case "resource_link":
+      return h("p", { class: "help", text: `Link to ${it.uri}` });
+    case "tool_use":
+      return h("div", {}, h("p", { class: "help", text: `Uses the tool ${it.name}` }), json(it.input, "Input of the tool"));
+    case "tool_result":
+      return h("div", {}, h("p", { class: "help", text: "Result of a tool" }), content(it.content ?? []));
+    default:
+      return it === undefined || it === null ? aside("nothing") : json(it, "Content of an unknown kind");
+  }
+}
+
+/** A picture or a sound of a type that browsers only show; anything else stays words. */
+function media(it, types, make) {
+  const type = String(it.mimeType ?? "").toLowerCase();
+  const data = String(it.data ?? "");
+  if (!types.has(type)) return aside(`${it.type} of the type ${type || "unknown"}, not shown`);
+  if (data.length > MAX_BASE64 || !BASE64.test(data)) return aside(`${it.type} that is too large or broken, not shown`);
+  let bytes;
+  try {
+    bytes = Uint8Array.from(atob(data), (char) => char.charCodeAt(0));
+  } catch {
+    return aside(`${it.type} that is broken, not shown`);
+  }
+  const src = URL.createObjectURL(new Blob([bytes], { type }));
+  const element = make(src);
+  element.addEventListener("load", () => URL.revokeObjectURL(src));
+  element.addEventListener("error", () => element.replaceWith(aside(`${it.type} that cannot be shown`)));
+  return element;
+}
+
+function aside(text) {
+  return h("p", { class: "help", text: `[${text}]` });
+}
+
+/** An MCP result: its content for people, and all of it as JSON. */
+export function result(method, value) {
+  const whole = h("details", { class: "aside" }, h("summary", { text: "As JSON" }), json(value, "Result as JSON"));
+  if (method === "tools/call" && Array.isArray(value?.content)) {
+    const failed = value.isError ? h("p", { class: "warning", text: "The tool says that it failed." }) : null;
+    return h("div", {}, failed, content(value.content), whole);
+  }
+  whole.setAttribute("open", "");
+  return h("div", {}, whole);
+}
+
+/** Why something failed. */
+export function fault(error) {
+  if (!error) return null;
+  const help = error.help_url && isPage(error.help_url)
+    ? h("a", { href: error.help_url, target: "_blank", rel: "noopener noreferrer", text: "What this means" }) : null;
+  return h("div", { class: "fault" }, h("strong", { text: error.code ?? error.reason }), words(error.message ?? ""), help,
+    facts(["Category", error.category], ["Trying again may help", error.retryable === undefined ? null : error.retryable ? "yes" : "no"]));
+}

@@ -1,0 +1,140 @@
+// Elements without markup: whatever a server wrote becomes text, and only attributes that are known to be safe are set.
+
+const SVG = "http://www.w3.org/2000/svg";
+const ATTRIBUTES = new Set([
+  "alt", "autocomplete", "checked", "class", "cols", "controls", "cx", "cy", "d", "datetime", "dir", "disabled", "fill", "for", "height",
+  "hidden", "href", "id", "inputmode", "list", "max", "min", "name", "open", "placeholder", "preserveAspectRatio", "preload", "r", "rel",
+  "required", "role", "rows", "selected", "spellcheck", "src", "stroke", "stroke-width", "stroke-linecap", "stroke-linejoin", "tabindex",
+  "target", "type", "value", "viewBox", "width", "x", "y", "rx", "title", "scope", "size",
+]);
+const LONG = 20000;
+// What could steer the reading order, or cannot be seen: control and format characters, except line breaks and tabs.
+const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu;
+
+/** An element: `on` are listeners, `aria-*` and `data-*` go as they are, `text` is content. */
+export function h(tag, props = {}, ...children) {
+  return filled(document.createElement(tag), props, children);
+}
+
+/** As `h`, for pictures. */
+export function svg(tag, props = {}, ...children) {
+  return filled(document.createElementNS(SVG, tag), props, children);
+}
+
+function filled(element, props, children) {
+  for (const [name, value] of Object.entries(props)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name === "on") for (const [event, listener] of Object.entries(value)) element.addEventListener(event, listener);
+    else if (name === "text") element.textContent = clean(value);
+    else setAttribute(element, name, value);
+  }
+  put(element, ...children);
+  return element;
+}
+
+function setAttribute(element, name, value) {
+  if (!ATTRIBUTES.has(name) && !name.startsWith("aria-") && !name.startsWith("data-")) throw new Error(`attribute ${name}`);
+  if (name === "href" && !String(value).startsWith("#/") && !isPage(value)) throw new Error("not a page to visit");
+  if (name === "src" && !/^(blob:|\/static\/)/.test(value)) throw new Error("not a source of ours");
+  element.setAttribute(name, value === true ? "" : String(value));
+}
+
+/** Appends children; strings become text. */
+export function put(element, ...children) {
+  for (const child of children.flat(3)) {
+    if (child === null || child === undefined || child === false) continue;
+    element.append(child instanceof Node ? child : clean(child));
+  }
+  return element;
+}
+
+/** Replaces what an element has. */
+export function refill(element, ...children) {
+  element.replaceChildren();
+  return put(element, ...children);
+}
+
+/** The text with unseen characters made visible: none of them may turn a line around. */
+export function clean(value) {
+  return String(value).replaceAll("\r\n", "\n").replace(UNSEEN, (found) => `[U+${found.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}]`);
+}
+
+/** Whether this is an absolute http or https URL. */
+export function isPage(value) {
+  try {
+    return ["http:", "https:"].includes(new URL(String(value)).protocol);
+  } catch {
+    return false;
+  }
+}
+
+/** A text of a server, in its own reading direction; of a very long one the beginning, and a button for more. */
+export function words(value, props = {}) {
+  const text = String(value ?? "");
+  const box = h("div", { dir: "auto", ...props, class: `words ${props.class ?? ""}` });
+  let shown = 0;
+  const more = h("button", { type: "button", class: "plain", on: { click: grow } });
+  function grow() {
+    const part = text.slice(shown, shown + LONG);
+    shown += part.length;
+    more.remove();
+    put(box, part);
+    if (shown < text.length) {
+      more.textContent = `Show more (${(text.length - shown).toLocaleString()} characters left)`;
+      box.append(more);
+    }
+  }
+  grow();
+  return box;
+}
+
+/** A value as indented JSON. */
+export function json(value, label) {
+  return words(JSON.stringify(value, null, 2) ?? "", { class: "code", tabindex: "0", role: "group", "aria-label": label, dir: "ltr" });
+}
+
+/** Names and values, without those that are not there. */
+export function facts(...pairs) {
+  const list = h("dl", { class: "facts" });
+  for (const [name, value] of pairs) {
+    if (value === null || value === undefined || value === "") continue;
+    list.append(h("div", {}, h("dt", { text: name }), h("dd", {}, value)));
+  }
+  return list;
+}
+
+/** A word about a state, in its colour. */
+export function pill(state, words_ = PILL_WORDS[state] ?? state) {
+  return h("span", { class: `pill ${PILLS[state] ?? ""}`, text: String(words_).replaceAll("_", " ") });
+}
+
+const PILLS = {
+  open: "waits", waiting_input: "waits", input_required: "waits", pending: "waits", connecting: "waits", disconnecting: "waits",
+  answered: "good", completed: "good", connected: "good", delivered: "good", fresh: "good",
+  error: "bad", failed: "bad", expired: "bad", in_progress: "busy", working: "busy",
+};
+
+const PILL_WORDS = { waiting_input: "waiting for a person", input_required: "needs input" };
+
+const ICONS = {
+  inbox: "M3 13h5l1.500 3h5L16 13h5M3 13l3-8h12l3 8v6H3z",
+  calls: "M4 7h13m-4-4 4 4-4 4M20 17H7m4-4-4 4 4 4",
+  servers: "M4 4h16v6H4zM4 14h16v6H4zM8 7h.01M8 17h.01",
+  tasks: "M4 6l1.500 1.500L8 5M4 12l1.500 1.500L8 11M4 18l1.500 1.500L8 17M12 6h8M12 12h8M12 18h8",
+  catalog: "M5 4h5v7H5zM14 4h5v7h-5zM5 15h5v5H5zM14 15h5v5h-5z",
+  history: "M12 7v5l3 2M4 12a8 8 0 1 0 2.500-5.800M4 4v4h4",
+};
+
+/** A small picture that says nothing by itself. */
+export function icon(name) {
+  return svg("svg", { class: "icon", viewBox: "0 0 24 24", width: 20, height: 20, "aria-hidden": "true", fill: "none", stroke: "currentColor",
+    "stroke-width": 1.8, "stroke-linecap": "round", "stroke-linejoin": "round" }, svg("path", { d: ICONS[name] }));
+}
+
+let numbers = 0;
+
+/** An id that no other element has. */
+export function fresh(name) {
+  numbers += 1;
+  return `${name}-${numbers}`;
+}

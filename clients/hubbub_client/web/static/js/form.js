@@ -1,0 +1,257 @@
+// A form made from a schema: the flat objects of elicitations, and loosely the inputs of tools.
+
+import { h, fresh } from "./dom.js";
+import { choicesField, Problem } from "./choices.js";
+
+const PAGE = 100;
+const LONG_TEXT = 200;
+const INPUTS = { email: "email", uri: "url", date: "date", "date-time": "datetime-local" };
+
+/**
+ * A form for an object schema. `values()` is the content, or null when a field is wrong, which then says so;
+ * `show` puts a refusal's violations at their fields and returns those that belong to none.
+ */
+export function schemaForm(schema, path) {
+  const properties = Object.entries(isObject(schema?.properties) ? schema.properties : {});
+  const required = new Set(Array.isArray(schema?.required) ? schema.required : []);
+  const fields = [];
+  const box = h("div", { class: "fields" });
+  const more = h("button", { type: "button", class: "more", on: { click: () => grow(PAGE) } });
+
+  function grow(count) {
+    for (const [name, spec] of properties.slice(fields.length, fields.length + count)) {
+      const field = makeField(name, isObject(spec) ? spec : {}, required.has(name));
+      fields.push(field);
+      box.append(field.element);
+    }
+    more.remove();
+    if (fields.length < properties.length) {
+      more.textContent = `Show more fields (${(properties.length - fields.length).toLocaleString()} left)`;
+      box.append(more);
+    }
+  }
+  grow(PAGE);
+
+  function at(place) {
+    const index = properties.findIndex(([name]) => place === `${path}.${name}` || place.startsWith(`${path}.${name}.`));
+    if (index >= fields.length) grow(index + 1 - fields.length);
+    return fields[index];
+  }
+
+  return {
+    element: box,
+    empty: properties.length === 0,
+    values() {
+      const given = [];
+      let wrong = null;
+      for (const field of fields) {
+        field.fail("");
+        try {
+          const value = field.read();
+          if (value !== undefined) given.push([field.name, value]);
+        } catch (error) {
+          if (!(error instanceof Problem)) throw error;
+          field.fail(error.message);
+          wrong ??= field;
+        }
+      }
+      wrong?.focus();
+      return wrong ? null : Object.fromEntries(given);
+    },
+    show(violations) {
+      const others = [];
+      let first = null;
+      for (const [place, problem] of violations) {
+        const field = at(place);
+        field?.fail(problem);
+        first ??= field;
+        if (!field) others.push([place, problem]);
+      }
+      first?.focus();
+      return others;
+    },
+  };
+}
+
+function makeField(name, given, required) {
+  const spec = withoutNull(given);
+  const id = fresh("field");
+  const error = h("p", { class: "problem", id: `${id}-problem`, hidden: true });
+  const hints = [spec.description, hint(spec, required)].filter(Boolean).map(String);
+  const help = hints.length ? h("p", { class: "help", id: `${id}-help`, text: hints.join(" · ").slice(0, 1000), dir: "auto" }) : null;
+  const described = `${help ? `${id}-help ` : ""}${id}-problem`;
+  const title = `${spec.title || name}`.slice(0, 300) || "(no name)";
+  const control = controlFor(spec, { id, described, required, title });
+  const label = [title, required ? null : h("span", { class: "optional", text: " optional" })];
+  const element = control.group
+    ? h("fieldset", { class: "field", "aria-describedby": described }, h("legend", { dir: "auto" }, label), help, control.element, error)
+    : control.check
+      ? h("div", { class: "field" }, h("div", { class: "check" }, control.element, h("label", { for: id, dir: "auto" }, label)), help, error)
+      : h("div", { class: "field" }, h("label", { for: id, dir: "auto" }, label), help, control.element, error);
+  return {
+    name,
+    element,
+    read() {
+      const value = control.read();
+      if (value === undefined && required && spec.default === undefined) throw new Problem("Please give a value.");
+      return value;
+    },
+    fail(problem) {
+      error.hidden = !problem;
+      error.textContent = problem ? sentence(problem) : "";
+      for (const input of control.inputs()) input.setAttribute("aria-invalid", String(Boolean(problem)));
+    },
+    focus() {
+      (control.inputs()[0] ?? element).focus();
+    },
+  };
+}
+
+function controlFor(spec, place) {
+  const multiple = spec.type === "array" && isObject(spec.items);
+  const choices = choicesOf(multiple ? spec.items : spec);
+  if (choices.length) return choicesField(choices, spec, multiple, place);
+  switch (spec.type) {
+    case "boolean":
+      return typeof spec.default === "boolean" || !place.required ? checkbox(spec, place) : choicesField([[true, "Yes"], [false, "No"]], spec, false, place);
+    case "integer":
+    case "number":
+      return numberField(spec, place);
+    case "array":
+    case "object":
+      return multiple && spec.items.type === "string" ? linesField(spec, place) : jsonField(spec, place);
+    default:
+      return textField(spec, place);
+  }
+}
+
+/** The choices of a field as pairs of value and title, whichever way the schema writes them. */
+export function choicesOf(spec) {
+  const titled = [spec.oneOf, spec.anyOf].find((each) => Array.isArray(each) && each.some((one) => isObject(one) && "const" in one));
+  if (titled) return titled.filter((one) => typeof one?.const === "string").map((one) => [one.const, String(one.title ?? one.const)]);
+  const values = Array.isArray(spec.enum) ? spec.enum.filter((value) => typeof value === "string") : [];
+  const names = Array.isArray(spec.enumNames) && spec.enumNames.length === values.length ? spec.enumNames : values;
+  return values.map((value, at) => [value, String(names[at])]);
+}
+
+function checkbox(spec, { id, described }) {
+  const input = h("input", { type: "checkbox", id, "aria-describedby": described, checked: spec.default === true });
+  return { element: input, check: true, inputs: () => [input], read: () => input.checked };
+}
+
+function textField(spec, { id, described, required }) {
+  const long = !spec.format && (spec.maxLength > LONG_TEXT || String(spec.default ?? "").includes("\n"));
+  const type = INPUTS[spec.format] ?? "text";
+  const props = { id, "aria-describedby": described, "aria-required": String(required), dir: "auto", autocomplete: "off" };
+  const input = long ? h("textarea", { ...props, rows: 4 }) : h("input", { ...props, type });
+  if (typeof spec.default === "string") input.value = spec.format === "date-time" ? localTime(spec.default) : spec.default;
+  return {
+    element: input,
+    inputs: () => [input],
+    read() {
+      if (input.validity.badInput) throw new Problem("This is not complete.");
+      if (input.value === "") return undefined;
+      checkText(input, spec);
+      return spec.format === "date-time" ? new Date(input.value).toISOString() : input.value;
+    },
+  };
+}
+
+function checkText(input, spec) {
+  const length = [...input.value].length;
+  if (length < spec.minLength) throw new Problem(`At least ${spec.minLength} characters are needed.`);
+  if (length > spec.maxLength) throw new Problem(`At most ${spec.maxLength} characters are taken; these are ${length}.`);
+  if (spec.format === "email" && input.validity.typeMismatch) throw new Problem("This is not an email address.");
+  if (spec.format === "uri" && input.validity.typeMismatch) throw new Problem("This is not a whole address, such as https://example.org/.");
+}
+
+function localTime(moment) {
+  const date = new Date(moment);
+  if (Number.isNaN(date.getTime())) return "";
+  return new Date(date.getTime() - date.getTimezoneOffset() * 60000).toISOString().slice(0, 19);
+}
+
+function numberField(spec, { id, described, required }) {
+  const whole = spec.type === "integer";
+  const input = h("input", { type: "text", id, inputmode: whole ? "numeric" : "decimal", "aria-describedby": described,
+    "aria-required": String(required), autocomplete: "off", class: "number" });
+  if (Number.isSafeInteger(spec.default) || (!whole && Number.isFinite(spec.default))) input.value = String(spec.default);
+  return {
+    element: input,
+    inputs: () => [input],
+    read() {
+      const text = input.value.trim();
+      if (!text) return undefined;
+      const value = Number(text);
+      if (!/^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(text)) throw new Problem("This is not a number.");
+      if (whole && !Number.isInteger(value)) throw new Problem("This must be a whole number.");
+      if (whole && !Number.isSafeInteger(value)) throw new Problem("This page cannot send a number of that size.");
+      if (value < spec.minimum) throw new Problem(`This must be at least ${spec.minimum}.`);
+      if (value > spec.maximum) throw new Problem(`This must be at most ${spec.maximum}.`);
+      return value;
+    },
+  };
+}
+
+/** A list of texts, one a line. */
+function linesField(spec, { id, described }) {
+  const input = h("textarea", { id, rows: 3, "aria-describedby": described, dir: "auto" });
+  if (Array.isArray(spec.default)) input.value = spec.default.join("\n");
+  return {
+    element: input,
+    inputs: () => [input],
+    read: () => (input.value.trim() ? input.value.split("\n").filter(Boolean) : undefined),
+  };
+}
+
+/** Anything else, as JSON. */
+function jsonField(spec, { id, described }) {
+  const input = h("textarea", { id, rows: 4, class: "code", "aria-describedby": described, spellcheck: "false", dir: "ltr" });
+  if (spec.default !== undefined) input.value = JSON.stringify(spec.default, null, 2);
+  return {
+    element: input,
+    inputs: () => [input],
+    read() {
+      if (!input.value.trim()) return undefined;
+      try {
+        return JSON.parse(input.value);
+      } catch {
+        throw new Problem("This is not JSON.");
+      }
+    },
+  };
+}
+
+function hint(spec, required) {
+  const { minimum, maximum, minItems, maxItems } = spec;
+  const parts = [];
+  if (spec.type === "integer" || spec.type === "number") {
+    const kind = spec.type === "integer" ? "a whole number" : "a number";
+    parts.push(minimum !== undefined && maximum !== undefined ? `${minimum} to ${maximum}`
+      : minimum !== undefined ? `${kind}, at least ${minimum}` : maximum !== undefined ? `${kind}, at most ${maximum}` : kind);
+  }
+  if (spec.type === "array" && minItems) parts.push(`choose at least ${minItems}`);
+  if (spec.type === "array" && maxItems) parts.push(`choose at most ${maxItems}`);
+  if (spec.type === "array" && !choicesOf(spec.items ?? {}).length) parts.push(spec.items?.type === "string" ? "one a line" : "JSON");
+  if (spec.type === "object") parts.push("JSON");
+  const fallback = spec.default;
+  if (["string", "number"].includes(typeof fallback) && String(fallback).length < 60) parts.push(`if left empty: ${fallback}`);
+  return parts.join(" · ");
+}
+
+/** An optional field as generators write it, `anyOf: [X, null]`, is X. */
+function withoutNull(spec) {
+  const shapes = Array.isArray(spec.anyOf) ? spec.anyOf.filter((each) => isObject(each) && each.type !== "null") : [];
+  if (shapes.length !== 1 || "type" in spec) return spec;
+  const { anyOf: _, ...rest } = spec;
+  return { ...shapes[0], ...rest, default: rest.default ?? shapes[0].default };
+}
+
+function sentence(text) {
+  const shown = String(text).slice(0, 500);
+  return shown.charAt(0).toUpperCase() + shown.slice(1);
+}
+
+function isObject(value) {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}

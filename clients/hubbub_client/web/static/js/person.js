@@ -1,0 +1,108 @@
+// Who sits here: a name, a link for another browser, notifications, and the way out.
+
+import { ask, login, Refused } from "./api.js";
+import { fresh, h, refill } from "./dom.js";
+
+const NAME = "hubbub-name";
+const NOTIFY = "hubbub-notify";
+const MAX_NAME = 64;
+
+/** The name under which this browser answers. */
+export function myName() {
+  return localStorage.getItem(NAME);
+}
+
+/** Whether this person wants to be told of new questions by the browser. */
+export function wantsNotifications() {
+  return localStorage.getItem(NOTIFY) === "yes" && "Notification" in window && Notification.permission === "granted";
+}
+
+/** Tells the bridge the name that was given before; false when it has to be asked for. */
+export async function knownName() {
+  const name = myName();
+  const { name: now } = await ask("me");
+  if (now) return now;
+  return name ? (await ask("rename", { name })).name : null;
+}
+
+/** The name as the hub takes it: letters without accents. */
+function plain(name) {
+  return name.normalize("NFD").replace(/\p{M}/gu, "").trim();
+}
+
+/** Asks for the name and what else there is to choose; `done(name)` is called with it. */
+export function openDialog(dialog, current, done, leave) {
+  const id = fresh("name");
+  const problem = h("p", { class: "problem", id: `${id}-problem`, role: "alert" });
+  const input = h("input", { type: "text", id, autocomplete: "nickname", "aria-describedby": `${id}-help ${id}-problem`, "aria-required": "true" });
+  input.value = current ?? myName() ?? "";
+
+  async function submit(event) {
+    event.preventDefault();
+    const name = plain(input.value);
+    if (!/^[ -~]{1,64}$/.test(name)) {
+      problem.textContent = name ? `Latin letters only for now, at most ${MAX_NAME}.` : "Please give a name.";
+      input.setAttribute("aria-invalid", "true");
+      return input.focus();
+    }
+    try {
+      await ask("rename", { name });
+      localStorage.setItem(NAME, name);
+      dialog.close();
+      done(name);
+    } catch (error) {
+      problem.textContent = error instanceof Refused ? error.message : "The bridge cannot be reached.";
+    }
+  }
+
+  refill(dialog, h("form", { on: { submit } },
+    h("h2", { id: `${id}-title`, text: current ? "You" : "Who are you?" }),
+    h("div", { class: "field" }, h("label", { for: id, text: "Your name" }),
+      h("p", { class: "help", id: `${id}-help`, text: "Others see who is answering, and who has answered." }), input, problem),
+    h("div", { class: "row" }, h("button", { class: "primary", type: "submit", text: current ? "Save" : "Start" }),
+      current ? h("button", { type: "button", class: "plain", text: "Close", on: { click: () => dialog.close() } }) : null)),
+  current ? more(dialog, leave) : null);
+  dialog.setAttribute("aria-labelledby", `${id}-title`);
+  // The name is needed; once there is one, Esc closes.
+  dialog.oncancel = (event) => { if (!current) event.preventDefault(); };
+  dialog.showModal();
+  input.focus();
+  input.select();
+}
+
+function more(dialog, leave) {
+  const output = h("p", { class: "address", role: "status", dir: "ltr" });
+  const notify = h("input", { type: "checkbox", id: fresh("notify"), checked: wantsNotifications(), on: { change: choose } });
+  async function choose() {
+    const may = notify.checked && "Notification" in window && (await Notification.requestPermission()) === "granted";
+    localStorage.setItem(NOTIFY, may ? "yes" : "no");
+    notify.checked = may;
+  }
+  return h("div", { class: "more-choices" },
+    h("div", { class: "check" }, notify, h("label", { for: notify.id, text: "Tell me of new questions while I look elsewhere" })),
+    h("div", { class: "row" },
+      h("button", { type: "button", text: "Link for another browser", on: { click: async () => { output.textContent = (await ask("link")).url; } } }),
+      h("button", { type: "button", class: "plain", text: "Log out", on: { click: async () => { await ask("logout"); dialog.close(); leave(); } } })),
+    output);
+}
+
+/** What is shown to somebody who is not logged in. */
+export function loginPage(main, problem) {
+  const id = fresh("link");
+  const trouble = h("p", { class: "problem", role: "alert", id: `${id}-problem`, text: problem ?? "" });
+  const input = h("input", { type: "text", id, autocomplete: "off", spellcheck: "false", "aria-describedby": `${id}-problem` });
+  async function submit(event) {
+    event.preventDefault();
+    try {
+      await login(input.value.trim().replace(/^.*#login=/, ""));
+      location.replace("/");
+    } catch (error) {
+      trouble.textContent = error instanceof Refused ? "This link has been used, or is from before the bridge was started anew." : "The bridge cannot be reached.";
+    }
+  }
+  refill(main, h("section", { class: "panel narrow" }, h("h1", { text: "Log in" }),
+    h("p", { text: "Run this in a terminal and open the link that it prints. Each link lets one browser in, once." }),
+    h("p", { class: "code", text: "hubbub web" }),
+    h("form", { on: { submit } }, h("div", { class: "field" }, h("label", { for: id, text: "Or paste the link here" }), input, trouble),
+      h("div", { class: "row" }, h("button", { class: "primary", type: "submit", text: "Log in" })))));
+}

@@ -1,0 +1,281 @@
+// One pending request: who asks, why, and the form to answer it; then what came of it.
+
+import { ask, Refused, tell } from "./api.js";
+import { facts, h, json, pill, put, refill, words } from "./dom.js";
+import { schemaForm } from "./form.js";
+import { conversation, replyForm, rootsForm } from "./sampling.js";
+import { myName } from "./person.js";
+import { openRequests, tables } from "./store.js";
+import { ago, left } from "./time.js";
+import { address, visitForm } from "./visit.js";
+import { content } from "./content.js";
+
+// A claim lasts 60 s at the hub.
+const RENEW_MS = 20000;
+// States of a request in which asking for a claim makes no sense.
+const OVER = new Set(["ALREADY_ANSWERED", "REQUEST_WITHDRAWN", "REQUEST_EXPIRED"]);
+
+export const KINDS = { elicitation_form: "Form", elicitation_url: "Page to visit", sampling: "Reply as a model", roots: "Directories" };
+const DELIVERY = { pending: "on its way to the server", delivered: "arrived at the server", failed: "could not be delivered" };
+
+/** The page of a request. */
+export async function requestPage(main, id) {
+  const whole = await ask("request", { id });
+  return new RequestPage(main, whole).started();
+}
+
+class RequestPage {
+  constructor(main, whole) {
+    this.whole = whole;
+    this.id = whole.id;
+    this.mine = false;
+    this.sending = false;
+    this.sent = null;
+    this.answerId = null;
+    this.status = h("div", { class: "status" });
+    this.claimBar = h("p", { class: "claim", role: "status" });
+    this.trouble = h("p", { class: "problem", role: "alert" });
+    this.body = h("section", { class: "panel" });
+    this.outcome = h("section", { class: "panel outcome", role: "status", "aria-label": "Outcome", hidden: true });
+    refill(main, h("div", { class: "crumbs" }, h("a", { href: "#/inbox", text: "Inbox" })),
+      h("h1", { text: `${whole.server} asks` }), this.status, this.why(), this.claimBar, this.outcome, this.body);
+  }
+
+  started() {
+    this.drawStatus();
+    if (this.whole.state === "open") {
+      this.drawForm();
+      this.claim();
+      this.timer = setInterval(() => this.claim(), RENEW_MS);
+    } else {
+      this.drawOutcome();
+      this.drawQuestion();
+    }
+    this.parting = () => this.release();
+    window.addEventListener("pagehide", this.parting);
+    return this;
+  }
+
+  get open() {
+    return this.whole.state === "open";
+  }
+
+  /** The news are here. */
+  update() {
+    const short = tables.request.get(this.id);
+    if (!short) return;
+    const before = JSON.stringify([this.whole.state, this.whole.delivery, this.whole.claim?.by, this.whole.reason]);
+    const wasOpen = this.open;
+    for (const name of ["state", "delivery", "claim", "answered_by", "answered_at", "reason"]) this.whole[name] = short[name];
+    if (before === JSON.stringify([short.state, short.delivery, short.claim?.by, short.reason])) return;
+    this.drawStatus();
+    if (short.state === "open") {
+      // It may have become free.
+      if (!short.claim && !this.mine) this.claim();
+      this.drawClaim();
+    } else if (wasOpen) {
+      this.settled();
+    } else {
+      this.drawOutcome();
+    }
+  }
+
+  leave() {
+    clearInterval(this.timer);
+    window.removeEventListener("pagehide", this.parting);
+    this.release();
+  }
+
+  /** Whether the person has begun to write. */
+  get dirty() {
+    return this.open && this.touched === true;
+  }
+
+  why() {
+    const it = this.whole;
+    const call = it.call_id && h("span", {}, h("a", { href: `#/call/${encodeURIComponent(it.call_id)}`, text: callName(it.call_id) }),
+      it.cause_source === "inferred" ? " (the only call that it can be)" : "");
+    const task = it.task_id && h("a", { href: `#/task/${encodeURIComponent(it.task_id)}`, text: it.task_id });
+    return facts(["What", KINDS[it.kind] ?? it.kind], ["Because of", call || "not known"], ["Called by", it.caller],
+      ["As the task", task], ["Asked", ago(it.created_at)]);
+  }
+
+  drawStatus() {
+    const it = this.whole;
+    refill(this.status, pill(it.state, it.state === "open" ? "waits for an answer" : it.state), it.state === "open" ? left(it.deadline) : null);
+  }
+
+  drawForm() {
+    const params = this.whole.request ?? {};
+    const send = (answer) => this.answer(answer);
+    const refuse = h("div", { class: "row refuse" });
+    const kind = this.whole.kind;
+    if (kind === "elicitation_form") {
+      this.form = elicitationForm(params, send);
+    } else if (kind === "elicitation_url") {
+      this.form = visitForm(params, send);
+    } else {
+      this.form = kind === "sampling" ? replyForm(send) : rootsForm(send);
+    }
+    if (kind.startsWith("elicitation")) {
+      put(refuse, h("button", { type: "button", text: "Decline", on: { click: () => send({ decline: true }) } }),
+        h("button", { type: "button", class: "plain", text: "Dismiss without a choice", on: { click: () => send({ cancel: true }) } }));
+    } else {
+      put(refuse, h("button", { type: "button", text: "Refuse", on: { click: () => send({ reject: "User rejected the request" }) } }));
+    }
+    this.form.element.addEventListener("input", () => { this.touched = true; });
+    refill(this.body, this.question(), this.form.element, this.trouble, refuse);
+  }
+
+  drawQuestion() {
+    const it = this.whole;
+    refill(this.body, h("h2", { text: "What was asked" }), this.question(), it.kind === "elicitation_url" ? address(String(it.request?.url ?? "")) : null,
+      h("details", { class: "aside" }, h("summary", { text: "As JSON" }), json(it.request, "Request as JSON")));
+  }
+
+  question() {
+    const params = this.whole.request ?? {};
+    if (this.whole.kind === "sampling") return conversation(params);
+    if (this.whole.kind === "roots") return h("p", { class: "ask", text: "Which directories may it use?" });
+    return words(params.message, { class: "ask" });
+  }
+
+  async claim() {
+    if (!this.open || this.sending || this.gone) return;
+    try {
+      const claimed = await ask("claim", { id: this.id });
+      if (this.gone) return;
+      this.mine = true;
+      this.whole.claim = claimed.claim;
+    } catch (error) {
+      this.mine = false;
+      if (error instanceof Refused && error.metadata.claimed_by) this.whole.claim = { by: error.metadata.claimed_by };
+      if (error instanceof Refused && OVER.has(error.reason)) return;
+    }
+    this.drawClaim();
+  }
+
+  drawClaim() {
+    const by = this.whole.claim?.by;
+    const other = this.open && !this.mine && by;
+    const says = !this.open || !by ? "" : this.mine ? "You are answering this; others see that you do." : `Being answered by ${by}${by === myName() ? " in another window" : ""}. You can answer when it becomes free.`;
+    if (this.claimBar.textContent !== says) this.claimBar.textContent = says;
+    this.claimBar.classList.toggle("other", Boolean(other));
+    for (const button of this.body.querySelectorAll("button[type=submit], .refuse button")) button.disabled = Boolean(other);
+  }
+
+  release() {
+    if (this.gone) return;
+    this.gone = true;
+    if (this.mine && this.open) tell("release", { id: this.id });
+  }
+
+  async answer(answer) {
+    if (this.sending) return;
+    const body = JSON.stringify(answer);
+    // The same answer sent again after a broken connection is still one answer.
+    if (this.sent !== body) this.answerId = crypto.randomUUID();
+    this.sent = body;
+    this.busy(true);
+    this.trouble.textContent = "";
+    try {
+      Object.assign(this.whole, await ask("answer", { id: this.id, answer_id: this.answerId, ...answer }));
+      this.ours = true;
+      this.busy(false);
+      this.settled();
+    } catch (error) {
+      this.busy(false);
+      await this.refused(error);
+    }
+  }
+
+  async refused(error) {
+    if (!(error instanceof Refused)) {
+      this.trouble.textContent = "The bridge cannot be reached. Nothing is lost: send it again in a moment.";
+    } else if (OVER.has(error.reason)) {
+      this.late = true;
+      await this.settled();
+    } else if (error.violations.length) {
+      const others = this.form.show(error.violations);
+      this.trouble.textContent = others.map(([place, problem]) => `${place}: ${problem}`).join("; ") || "Please look at the marked fields.";
+    } else {
+      this.trouble.textContent = error.message;
+    }
+  }
+
+  busy(is) {
+    this.sending = is;
+    for (const button of this.body.querySelectorAll("button")) button.disabled = is;
+    if (!is) this.drawClaim();
+  }
+
+  /** It is not open any more, by us or by somebody else. */
+  async settled() {
+    clearInterval(this.timer);
+    const unsent = this.dirty && !this.ours;
+    if (!this.ours) {
+      try {
+        this.whole = await ask("request", { id: this.id });
+      } catch (error) {
+        if (!(error instanceof Refused)) throw error;
+      }
+    }
+    if (this.gone) return;
+    this.mine = false;
+    if (unsent || this.late) this.lost = true;
+    this.drawStatus();
+    this.drawClaim();
+    this.drawOutcome();
+    this.drawQuestion();
+    this.outcome.querySelector("h2")?.focus();
+  }
+
+  drawOutcome() {
+    const it = this.whole;
+    this.outcome.hidden = false;
+    const title = it.state === "answered"
+      ? this.ours ? "You have answered" : `${this.lost ? "Somebody was faster: " : ""}${it.answered_by ?? "somebody"} has answered`
+      : it.state === "expired" ? "Nobody answered in time" : "The server does not ask any more";
+    const next = openRequests().find((each) => each.id !== this.id && !each.claim);
+    refill(this.outcome, h("h2", { text: title, tabindex: "-1" }),
+      this.lost ? h("p", { class: "warning", text: "Your answer was not sent." }) : null,
+      it.answered_at ? h("p", { class: "help" }, ago(it.answered_at)) : null,
+      it.answer ? answered(it) : null,
+      facts(["The answer", DELIVERY[it.delivery]], ["Because", it.reason]),
+      h("div", { class: "row" }, next ? h("a", { class: "button", href: `#/request/${encodeURIComponent(next.id)}`, text: "Next question" }) : null,
+        h("a", { class: "button plain", href: "#/inbox", text: "Back to the inbox" })));
+  }
+}
+
+function elicitationForm(params, send) {
+  const form = schemaForm(params.requestedSchema, "content");
+  const element = h("form", { on: { submit: (event) => {
+    event.preventDefault();
+    const values = form.values();
+    if (values) send({ accept: values });
+  } } },
+  form.empty ? h("p", { class: "help", text: "There is nothing to fill in: accept, or decline." }) : null, form.element,
+  h("div", { class: "row" }, h("button", { class: "primary", type: "submit", text: form.empty ? "Accept" : "Send answer" })));
+  // Checks are this page's own, which says what is wrong at the field.
+  element.noValidate = true;
+  return { element, show: form.show };
+}
+
+/** The answer as it was given. */
+function answered(it) {
+  const answer = it.answer;
+  if (answer.error) return h("p", { text: `Refused: ${answer.error.message}` });
+  if (it.kind === "sampling") return h("div", {}, content(answer.content), facts(["Model", answer.model], ["Why it ends", answer.stopReason]));
+  if (it.kind === "roots") return json(answer, "The answer");
+  const action = { accept: "Accepted", decline: "Declined", cancel: "Dismissed without a choice" }[answer.action] ?? answer.action;
+  const properties = it.request?.requestedSchema?.properties ?? {};
+  const given = Object.entries(answer.content ?? {}).slice(0, 200);
+  return h("div", {}, h("p", { text: action }),
+    facts(...given.map(([name, value]) => [String(properties[name]?.title ?? name).slice(0, 300), words(Array.isArray(value) ? value.join(", ") : value)])));
+}
+
+/** What a call is called. */
+export function callName(id) {
+  const call = tables.call.get(id);
+  return call ? call.tool ?? call.method : id;
+}

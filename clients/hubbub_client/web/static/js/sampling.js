@@ -1,0 +1,117 @@
+// A text to write as a model would: what is asked, and the reply.
+
+import { h, facts, fresh, json, words } from "./dom.js";
+import { content } from "./content.js";
+
+const MAX_MESSAGES = 100;
+
+/** The conversation and what the server wishes. */
+export function conversation(params) {
+  const messages = Array.isArray(params.messages) ? params.messages : [];
+  const hidden = Math.max(0, messages.length - MAX_MESSAGES);
+  const shown = messages.slice(hidden).map((message) =>
+    h("li", { class: message?.role === "assistant" ? "message assistant" : "message" },
+      h("p", { class: "role", text: message?.role === "assistant" ? "Assistant" : "User" }), content(message?.content)));
+  return h("div", {},
+    params.systemPrompt ? h("section", { class: "aside" }, h("h3", { text: "System prompt" }), words(params.systemPrompt)) : null,
+    hidden ? h("p", { class: "help", text: `${hidden} earlier messages are not shown.` }) : null,
+    h("ol", { class: "messages", "aria-label": "Messages" }, shown),
+    wishes(params));
+}
+
+function wishes(params) {
+  const wanted = params.modelPreferences ?? {};
+  const hints = Array.isArray(wanted.hints) ? wanted.hints.map((each) => each?.name).filter(Boolean).slice(0, 20).join(", ") : null;
+  const list = facts(["Longest reply", params.maxTokens && `${params.maxTokens} tokens`], ["Models it has in mind", hints],
+    ["Low cost", priority(wanted.costPriority, "Low cost")], ["Speed", priority(wanted.speedPriority, "Speed")],
+    ["Intelligence", priority(wanted.intelligencePriority, "Intelligence")], ["Temperature", params.temperature],
+    ["Stop at", Array.isArray(params.stopSequences) ? params.stopSequences.slice(0, 20).join(" · ") : null], ["Context", params.includeContext]);
+  const tools = Array.isArray(params.tools) && params.tools.length
+    ? h("details", { class: "aside" }, h("summary", { text: `Tools that the reply may use (${params.tools.length})` }), json(params.tools, "Tools")) : null;
+  return h("div", {}, list.children.length ? h("h3", { text: "Preferences" }) : null, list, tools);
+}
+
+function priority(value, name) {
+  if (typeof value !== "number") return null;
+  const share = Math.min(1, Math.max(0, value));
+  return h("span", { class: "priority" }, h("meter", { min: 0, max: 1, value: share, "aria-label": `${name}: ${Math.round(share * 100)} %` }),
+    ` ${Math.round(share * 100)} %`);
+}
+
+/** What answers a sampling; `send(answer)` gives it. */
+export function replyForm(send) {
+  const id = fresh("reply");
+  const text = h("textarea", { id, rows: 7, "aria-describedby": `${id}-problem`, dir: "auto" });
+  const model = h("input", { type: "text", id: `${id}-model`, autocomplete: "off", value: "human" });
+  const stop = h("select", { id: `${id}-stop` }, ["endTurn", "stopSequence", "maxTokens"].map((each) => h("option", { value: each, text: each })));
+  const raw = h("textarea", { id: `${id}-raw`, rows: 10, class: "code", spellcheck: "false", dir: "ltr" });
+  const problem = h("p", { class: "problem", id: `${id}-problem`, hidden: true });
+  const details = h("details", { class: "aside" }, h("summary", { text: "Model, stop reason, whole result" }),
+    h("div", { class: "field" }, h("label", { for: model.id, text: "Model that is said to have written it" }), model),
+    h("div", { class: "field" }, h("label", { for: stop.id, text: "Why it ends" }), stop),
+    h("div", { class: "field" }, h("label", { for: raw.id, text: "Whole MCP result as JSON (used instead, if not empty)" }), raw,
+      h("button", { type: "button", class: "plain", text: "Start from the reply above", on: { click: () => { raw.value = JSON.stringify(built(), null, 2); } } })));
+
+  function built() {
+    return { role: "assistant", content: { type: "text", text: text.value }, model: model.value || "human", stopReason: stop.value };
+  }
+
+  function fail(message, where) {
+    problem.hidden = !message;
+    problem.textContent = message;
+    where.setAttribute("aria-invalid", String(Boolean(message)));
+    if (message) where.focus();
+  }
+
+  function submit(event) {
+    event.preventDefault();
+    fail("", text);
+    fail("", raw);
+    if (raw.value.trim()) {
+      try {
+        return send({ result: JSON.parse(raw.value) });
+      } catch {
+        details.setAttribute("open", "");
+        return fail("The whole result is not JSON.", raw);
+      }
+    }
+    if (!text.value) return fail("Please write a reply.", text);
+    return send(model.value === "human" && stop.value === "endTurn" ? { text: text.value } : { result: built() });
+  }
+
+  const element = h("form", { on: { submit } },
+    h("div", { class: "field" }, h("label", { for: id, text: "Your reply" }), text, problem), details,
+    h("div", { class: "row" }, h("button", { class: "primary", type: "submit", text: "Send reply" })));
+  return {
+    element,
+    show(violations) {
+      if (!violations.length) return [];
+      fail(violations.map(([place, what]) => `${place.replace(/^result\./, "")}: ${what}`).join("; "), raw.value.trim() ? raw : text);
+      return [];
+    },
+  };
+}
+
+/** What answers a question for roots. */
+export function rootsForm(send) {
+  const id = fresh("roots");
+  const input = h("textarea", { id, rows: 4, class: "code", "aria-describedby": `${id}-help ${id}-problem`, spellcheck: "false", dir: "ltr" });
+  const problem = h("p", { class: "problem", id: `${id}-problem`, hidden: true });
+  const element = h("form", { on: { submit: (event) => {
+    event.preventDefault();
+    send({ result: { roots: input.value.split("\n").map((line) => line.trim()).filter(Boolean).map((uri) => ({ uri })) } });
+  } } },
+  h("div", { class: "field" }, h("label", { for: id, text: "Directories, one a line" }),
+    h("p", { class: "help", id: `${id}-help`, text: "Such as file:///srv/project. None is an answer too." }), input, problem),
+  h("div", { class: "row" }, h("button", { class: "primary", type: "submit", text: "Send" })));
+  return {
+    element,
+    show(violations) {
+      problem.hidden = !violations.length;
+      problem.textContent = violations.map(([place, what]) => `${place.replace(/^result\.roots\.(\d+)\.uri$/, (_, at) => `Line ${Number(at) + 1}`)}: ${what}`).join("; ");
+      input.setAttribute("aria-invalid", String(violations.length > 0));
+      if (violations.length) input.focus();
+      return [];
+    },
+  };
+}

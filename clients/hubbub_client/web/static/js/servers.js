@@ -1,0 +1,88 @@
+// Servers: how each is connected, and one of them with its log.
+
+import { ask, Refused } from "./api.js";
+import { facts, h, json, pill, refill, words } from "./dom.js";
+import { fault } from "./content.js";
+import { cards } from "./list.js";
+import { oneAtATime, tables } from "./store.js";
+import { left } from "./time.js";
+
+/** The page of all servers. */
+export function serversPage(main) {
+  const list = cards(serverCard, { name: "Servers", empty: "No servers are configured." });
+  refill(main, h("h1", { text: "Servers" }), list.element);
+  const draw = () => list.show([...tables.server.values()].sort((a, b) => (a.name < b.name ? -1 : 1)));
+  draw();
+  return { update: draw, leave() {} };
+}
+
+function serverCard(server) {
+  const queue = server.queue ?? {};
+  const busy = [["queued", queue.queued], ["in progress", queue.in_progress], ["waiting", queue.waiting_input]].filter(([, count]) => count);
+  return h("a", { class: "card", "data-role": "open", href: `#/server/${encodeURIComponent(server.name)}` },
+    h("span", { class: "line" }, h("strong", { text: server.name }), h("span", { class: "kind", text: server.server_info?.title ?? server.server_info?.name ?? "", dir: "auto" }), pill(server.state)),
+    server.error ? h("span", { class: "what", text: `${server.error.code}: ${server.error.message ?? ""}` }) : null,
+    h("span", { class: "line quiet" }, h("span", { text: [server.transport, server.protocol_version].filter(Boolean).join(" · ") }),
+      h("span", { text: busy.map(([name, count]) => `${count} ${name}`).join(", ") || "idle" }),
+      server.next_retry_at ? h("span", {}, "next attempt: ", left(server.next_retry_at)) : null));
+}
+
+/** The page of one server. */
+export async function serverPage(main, name) {
+  const box = h("div");
+  const log = h("section", { class: "panel" });
+  const trouble = h("p", { class: "problem", role: "alert" });
+  let seen = "";
+  refill(main, h("div", { class: "crumbs" }, h("a", { href: "#/servers", text: "Servers" })), h("h1", { text: name }), trouble, box, log);
+
+  async function want(to) {
+    trouble.textContent = "";
+    try {
+      await ask("set_server", { name, to });
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      trouble.textContent = error.message;
+    }
+  }
+
+  async function draw() {
+    const { server, logs } = await ask("server", { name });
+    seen = signs(server);
+    const on = server.desired_state === "connected";
+    const info = server.server_info ?? {};
+    const queue = server.queue ?? {};
+    refill(box, h("div", { class: "status" }, pill(server.state),
+      on ? h("button", { type: "button", class: "danger", text: "Disconnect", on: { click: () => want("disconnected") } }) : null,
+      on && server.state !== "error" ? null : h("button", { type: "button", text: "Connect", on: { click: () => want("connected") } }),
+      h("a", { class: "button plain", href: `#/catalog/${encodeURIComponent(name)}`, text: "What it offers" })),
+    facts(["Says it is", [info.title ?? info.name, info.version].filter(Boolean).join(" ")], ["Transport", server.transport], ["MCP revision", server.protocol_version],
+      ["Process", server.pid], ["Queued", queue.queued], ["In progress", queue.in_progress], ["Waiting for people", queue.waiting_input],
+      ["Completed", queue.completed], ["Failed", queue.failed], ["Failed attempts", server.attempt || null]),
+    server.error ? h("section", { class: "panel" }, h("h2", { text: "What is wrong" }), fault(server.error)) : null,
+    h("details", { class: "aside" }, h("summary", { text: "Capabilities" }), json(server.capabilities, "Capabilities as JSON")));
+    const lines = logs.length ? words(logs.map(line).join("\n"), { class: "code", tabindex: "0", role: "group", "aria-label": "Log", dir: "ltr" })
+      : h("p", { class: "none", text: "It has said nothing." });
+    refill(log, h("div", { class: "heading" }, h("h2", { text: "Last lines of its log" }),
+      h("button", { type: "button", class: "plain", text: "Read again", on: { click: draw } })), lines);
+    lines.scrollTop = lines.scrollHeight;
+  }
+
+  async function update() {
+    const short = tables.server.get(name);
+    if (short && signs(short) !== seen) await draw();
+  }
+
+  await draw();
+  return { update: oneAtATime(update), leave() {} };
+}
+
+function signs(server) {
+  return JSON.stringify([server.state, server.desired_state, server.error?.code, server.queue]);
+}
+
+function line(event) {
+  const at = new Date(event.at).toLocaleTimeString();
+  if (event.kind === "stderr") return `${at}  ${event.params?.line ?? ""}`;
+  const said = event.params?.data;
+  return `${at}  ${event.params?.level ?? event.kind}: ${typeof said === "string" ? said : JSON.stringify(said ?? event.params)}`;
+}

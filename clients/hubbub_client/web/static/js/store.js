@@ -1,0 +1,111 @@
+// What the page knows: a table per kind of record, filled by the bridge's news.
+
+import { news, Refused } from "./api.js";
+
+const AGAIN_MS = 1000;
+const LATEST_MS = 250;
+
+export const tables = { server: new Map(), request: new Map(), call: new Map(), task: new Map(), list: new Map(), hub: new Map() };
+
+/** `link` is loading, live, lost (no bridge) or out (not logged in). */
+export const state = { link: "loading" };
+
+const followers = new Set();
+let token = "";
+let scheduled = false;
+
+/** Calls `follower` after each batch of changes, at most once per frame; returns what ends that. */
+export function follow(follower) {
+  followers.add(follower);
+  return () => followers.delete(follower);
+}
+
+/** Whether the hub itself can be reached. */
+export function hubIsThere() {
+  return tables.hub.get("hub")?.connected !== false;
+}
+
+/** The open requests, those that have waited longest first. */
+export function openRequests() {
+  const open = [];
+  for (const request of tables.request.values()) if (request.state === "open") open.push(request);
+  return open.sort(byAge);
+}
+
+/** The records of a table, newest first. */
+export function newestFirst(table) {
+  return [...table.values()].sort((a, b) => byAge(b, a));
+}
+
+/** Work that never overtakes itself: asked for while it runs, it runs once more afterwards. Its failures are for the next time. */
+export function oneAtATime(work) {
+  let running = false;
+  let again = false;
+  return async () => {
+    again = true;
+    if (running) return;
+    running = true;
+    while (again) {
+      again = false;
+      await work().catch(() => {});
+    }
+    running = false;
+  };
+}
+
+function byAge(a, b) {
+  return a.created_at < b.created_at ? -1 : a.created_at > b.created_at ? 1 : a.id < b.id ? -1 : 1;
+}
+
+function changed() {
+  if (scheduled) return;
+  scheduled = true;
+  requestAnimationFrame(tellAll);
+  // A page that is hidden or covered gets no frames, but its title still has to count.
+  setTimeout(tellAll, LATEST_MS);
+}
+
+function tellAll() {
+  if (!scheduled) return;
+  scheduled = false;
+  for (const follower of [...followers]) follower();
+}
+
+function setLink(link) {
+  if (state.link === link) return;
+  state.link = link;
+  changed();
+}
+
+function take(lines) {
+  for (const line of lines) {
+    if (line.reset) {
+      for (const table of Object.values(tables)) table.clear();
+    } else if (line.kind) {
+      const table = tables[line.kind];
+      if (line.record === null) table?.delete(line.id);
+      else table?.set(line.id, line.record);
+    } else if (line.token) {
+      token = line.token;
+      setLink("live");
+    }
+  }
+  changed();
+}
+
+/** Follows the bridge for as long as this page is logged in; over its own breaks by the last token. */
+export async function run() {
+  for (;;) {
+    try {
+      for await (const lines of news(token)) take(lines);
+      setLink("lost");
+    } catch (error) {
+      if (error instanceof Refused && error.status === 401) {
+        setLink("out");
+        return;
+      }
+      setLink("lost");
+    }
+    await new Promise((resume) => setTimeout(resume, AGAIN_MS));
+  }
+}

@@ -1,0 +1,75 @@
+// Tasks: those the hub holds for servers, and those servers hold for the hub.
+
+import { ask, Refused } from "./api.js";
+import { facts, h, pill, refill } from "./dom.js";
+import { fault, result } from "./content.js";
+import { cards, chooser, searchBox } from "./list.js";
+import { newestFirst, oneAtATime, tables } from "./store.js";
+import { ago, span } from "./time.js";
+
+// As many questions of a task as its short form names.
+const SEEN = 100;
+const ROLES = { receiver: "held by the hub for the server", client: "held by the server" };
+
+/** The page of all tasks. */
+export function tasksPage(main) {
+  const list = cards(taskCard, { name: "Tasks", empty: "There are no tasks." });
+  const search = searchBox("Search", draw);
+  const role = chooser("Both roles", draw);
+  role.offer(["receiver", "client"]);
+  refill(main, h("h1", { text: "Tasks" }), h("div", { class: "filters", role: "search" }, search.element, role.element), list.element);
+  function draw() {
+    list.show(newestFirst(tables.task).filter((task) => (!role.value || task.role === role.value) && search.matches(task.id, task.server, task.status_message)));
+  }
+  draw();
+  return { update: draw, leave() {} };
+}
+
+function taskCard(task) {
+  return h("a", { class: "card", "data-role": "open", href: `#/task/${encodeURIComponent(task.id)}` },
+    h("span", { class: "line" }, h("strong", { text: task.server, dir: "auto" }), h("span", { class: "kind", text: task.method ?? "task" }), pill(task.status)),
+    h("span", { class: "what id", text: task.id }),
+    h("span", { class: "line quiet" }, h("span", { text: ROLES[task.role] }), ago(task.created_at), task.status_message ? h("span", { text: task.status_message, dir: "auto" }) : null));
+}
+
+/** The page of one task. */
+export async function taskPage(main, id) {
+  let seen = "";
+  const box = h("div");
+  const trouble = h("p", { class: "problem", role: "alert" });
+  refill(main, h("div", { class: "crumbs" }, h("a", { href: "#/tasks", text: "Tasks" })), h("h1", { text: "Task" }), trouble, box);
+
+  async function cancel() {
+    try {
+      await ask("cancel_task", { id });
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      trouble.textContent = error.message;
+    }
+  }
+
+  async function draw() {
+    const { task, result: outcome, error } = await ask("task", { id });
+    seen = signs(task);
+    const over = ["completed", "failed", "cancelled"].includes(task.status);
+    refill(box, h("div", { class: "status" }, pill(task.status), over ? null : h("button", { type: "button", class: "danger", text: "Cancel task", on: { click: cancel } })),
+      facts(["Id", task.id], ["Server", h("a", { href: `#/server/${encodeURIComponent(task.server)}`, text: task.server })], ["Role", ROLES[task.role]], ["Method", task.method],
+        ["Says", task.status_message], ["Made", ago(task.created_at)], ["Last change", ago(task.last_updated_at)], ["Lives", task.ttl_ms && span(task.ttl_ms)],
+        ["Polled every", task.poll_interval_ms && span(task.poll_interval_ms)],
+        ["Call", task.call_id && h("a", { href: `#/call/${encodeURIComponent(task.call_id)}`, text: task.call_id })],
+        ["Questions", task.pending_ids.length ? h("span", {}, task.pending_ids.slice(0, 50).map((each) => [h("a", { href: `#/request/${encodeURIComponent(each)}`, text: each }), " "])) : null]),
+      over ? h("section", { class: "panel" }, h("h2", { text: error ? "Why it ended" : "Result" }), error ? fault(error) : result(task.method, outcome)) : null);
+  }
+
+  async function update() {
+    const short = tables.task.get(id);
+    if (short && signs(short) !== seen) await draw();
+  }
+
+  await draw();
+  return { update: oneAtATime(update), leave() {} };
+}
+
+function signs(task) {
+  return JSON.stringify([task.status, task.last_updated_at, Math.min(task.pending_ids.length, SEEN)]);
+}

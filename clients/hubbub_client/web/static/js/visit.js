@@ -1,0 +1,96 @@
+// A page to visit: its whole address, its host by itself, and consent before anything can be opened.
+
+import { h, isPage, words, fresh } from "./dom.js";
+
+const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/;
+
+/** What to beware of in an address, in words. */
+export function warnings(url) {
+  const { authority, host } = parts(url);
+  const found = [];
+  const ascii = new URL(url).hostname;
+  const labels = ascii.split(".");
+  if (labels.some((label) => label.startsWith("xn--")) || /[^\u0000-\u007f]/.test(host)) {
+    found.push(`The host has letters that may only look like those of a name you know. Its technical name is ${ascii}.`);
+  }
+  if (RIGHT_TO_LEFT.test(url)) found.push("The address has letters that are read from right to left; read it one part at a time.");
+  if (authority.includes("@")) found.push("The address begins with a user name, which may look like a host. The host is what is marked.");
+  if (/^[\d.]+$/.test(ascii) || ascii.startsWith("[")) found.push("The host is a number, not a name.");
+  if (new URL(url).protocol === "http:") found.push("The way to this page is not encrypted.");
+  return found;
+}
+
+/** An address with its host marked. */
+export function address(url) {
+  if (!isPage(url)) return words(url, { class: "address", dir: "ltr" });
+  const { before, host, after } = parts(url);
+  return h("p", { class: "address", dir: "ltr" }, before, h("strong", { class: "host", text: host }), after.slice(0, 4000));
+}
+
+function parts(url) {
+  const [, scheme, authority, rest] = /^([^:]*:\/*)([^/?#]*)(.*)$/s.exec(url) ?? [null, "", "", url];
+  const [, user, host, port] = /^(.*@)?(.*?)(:\d*)?$/s.exec(authority);
+  return { authority, host, before: scheme + (user ?? ""), after: (port ?? "") + rest };
+}
+
+/** What answers a request to visit a page; `send(answer)` gives it. */
+export function visitForm(params, send) {
+  const url = String(params.url ?? "");
+  if (!isPage(url)) {
+    return { element: h("p", { class: "warning", text: "This is no page that can be visited. Decline it." }), show: (others) => others };
+  }
+  const link = h("a", { class: "button", role: "link", "aria-disabled": "true", text: "Open the page in a new tab" });
+  const accept = h("button", { type: "button", class: "primary", disabled: true, text: "Accept", on: { click: () => send({ visit: true }) } });
+  const consent = h("input", { type: "checkbox", id: fresh("consent"), on: { change: agree } });
+  function agree() {
+    accept.disabled = !consent.checked;
+    if (consent.checked) {
+      link.setAttribute("href", url);
+      link.setAttribute("target", "_blank");
+      link.setAttribute("rel", "noopener noreferrer");
+      link.removeAttribute("aria-disabled");
+    } else {
+      link.removeAttribute("href");
+      link.setAttribute("aria-disabled", "true");
+    }
+  }
+  const back = redirectField(send);
+  back.element.hidden = !String(params.elicitationId ?? "").startsWith("auth_");
+  const element = h("div", {},
+    address(url),
+    warnings(url).map((text) => h("p", { class: "warning", text })),
+    h("div", { class: "check consent" }, consent, h("label", { for: consent.id, text: "I have looked at this address and want to visit it" })),
+    h("p", { class: "help", text: "Accepting tells the server that you agree to visit the page. Nothing is opened by itself." }),
+    h("div", { class: "row" }, link, accept),
+    back.element);
+  return {
+    element,
+    show(violations) {
+      back.element.hidden = false;
+      back.element.setAttribute("open", "");
+      return back.show(violations);
+    },
+  };
+}
+
+/** For the hub's own request to be let in somewhere, where the browser does not find back. */
+function redirectField(send) {
+  const id = fresh("redirect");
+  const problem = h("p", { class: "problem", id: `${id}-problem`, hidden: true });
+  const input = h("input", { type: "url", id, "aria-describedby": `${id}-problem`, autocomplete: "off", spellcheck: "false" });
+  const element = h("details", { class: "aside" },
+    h("summary", { text: "The page could not lead back to the hub?" }),
+    h("div", { class: "field" }, h("label", { for: id, text: "Paste the address that your browser shows then" }), input, problem),
+    h("button", { type: "button", text: "Send this address", on: { click: () => send({ accept: { redirect_url: input.value.trim() } }) } }));
+  return {
+    element,
+    show(violations) {
+      const own = violations.filter(([place]) => place.startsWith("content"));
+      problem.hidden = !own.length;
+      problem.textContent = own.map(([, text]) => text).join("; ");
+      input.setAttribute("aria-invalid", String(own.length > 0));
+      if (own.length) input.focus();
+      return violations.filter((each) => !own.includes(each));
+    },
+  };
+}
