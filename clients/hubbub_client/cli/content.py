@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
-from hubbub_client.cli.output import clean
+from hubbub_client.wording import clean
 
 Part = Mapping[str, Any]
 
