@@ -34,6 +34,7 @@ class Hub:
     """One hub, also over its restarts. Made by `connect`."""
 
     def __init__(self, link: Link) -> None:
+        self._link = link
         self.servers = Servers(link)
         self.inbox = Inbox(link)
         self.calls = Calls(link)
@@ -41,6 +42,16 @@ class Hub:
         self.catalog = Catalog(link)
         self.events = Events(link)
         self.admin = Admin(link)
+
+    @property
+    def address(self) -> str:
+        """Where the hub was last found."""
+        return self._link.address
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now; where there is none, whoever waits or watches has it made anew."""
+        return self._link.connected
 
     async def call_tool(
         self,
