@@ -4,7 +4,7 @@ from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import anyio
 
@@ -77,6 +77,12 @@ class Board(Generic[R]):
     def total(self) -> int:
         """How many there are, shown or not."""
         return len(self.rows) + len(self.hidden)
+
+    def counted(self, noun: str) -> str:
+        """How many there are, in words, and which of them are kept."""
+        which = "oldest" if self._first else "newest"
+        some = f"the {which} {len(self.rows)} of " if self.hidden else ""
+        return f"{some}{self.total} {noun}{'' if self.total == 1 else 's'}"
 
     @property
     def wants_more(self) -> bool:

@@ -99,12 +99,11 @@ class CallsPane(ListPane):
     def rows(self) -> Sequence[Row[Call]]:
         return sorted(self.boards.calls.rows.values(), key=lambda row: row.record.created_at, reverse=True)
 
-    def summary(self, shown: int) -> str:
+    def summary(self) -> str:
         board = self.boards.calls
         going = sum(row.record.state not in CALL_ENDED for row in board.rows.values())
-        of = f"the newest {len(board.rows)} of {board.total}" if board.hidden else str(board.total)
         return (
-            f"{of} {'call' if board.total == 1 else 'calls'} · {going} not ended"
+            f"{board.counted('call')} · {going} not ended"
             if board.total
             else "No calls yet · 5 shows what can be called"
         )

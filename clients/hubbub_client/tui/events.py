@@ -41,7 +41,7 @@ class EventsPane(ListPane):
     def rows(self) -> Sequence[Row[ServerEvent]]:
         return self._paused if self._paused is not None else list(reversed(self.boards.events))
 
-    def summary(self, shown: int) -> str:
+    def summary(self) -> str:
         boards = self.boards
         parts = [f"the last {len(boards.events)} of {boards.events_seen} events" if boards.events else "No events yet"]
         if self._paused is not None:

@@ -8,7 +8,7 @@ from textual.binding import Binding, BindingType
 
 from hubbub_client.records import PendingRequest
 from hubbub_client.tui import text
-from hubbub_client.tui.boards import Row
+from hubbub_client.tui.boards import Board, Row
 from hubbub_client.tui.pane import ListPane
 from hubbub_client.tui.questions import asked
 from hubbub_client.tui.table import Column, RecordTable
@@ -59,14 +59,11 @@ class InboxPane(ListPane):
         rows = sorted(self._board.rows.values(), key=lambda row: row.record.created_at)
         return rows[::-1] if self.history else rows
 
-    def summary(self, shown: int) -> str:
+    def summary(self) -> str:
         board = self._board
-        noun = "that were asked" if self.history else "open"
         if not board.total:
             return "Nothing was asked yet" if self.history else "Nothing waits for you · h shows what was answered"
-        which = "the newest" if self.history else "the oldest"
-        some = f"{which} {len(board.rows)} of {board.total}" if board.hidden else str(board.total)
-        return f"{some} {noun}" + (f" · {shown} shown" if shown != len(board.rows) else "")
+        return board.counted("past question" if self.history else "open question")
 
     async def detail(self, row: Row[Any]) -> Text:
         return asked(await self.hub_app.hub.inbox.get(row.key))
@@ -104,5 +101,5 @@ class InboxPane(ListPane):
             self.refresh_rows(at_once=True)
 
     @property
-    def _board(self) -> Any:
+    def _board(self) -> Board[PendingRequest]:
         return self.boards.ended if self.history else self.boards.open

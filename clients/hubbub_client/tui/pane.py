@@ -60,7 +60,7 @@ class ListPane(Part, Vertical):
         """Changes when the rows do."""
         raise NotImplementedError
 
-    def summary(self, shown: int) -> str:
+    def summary(self) -> str:
         """One line above the table."""
         raise NotImplementedError
 
@@ -105,8 +105,8 @@ class ListPane(Part, Vertical):
         if wanted:
             rows = [row for row in rows if all(word in self.words(row).lower() for word in wanted)]
         self.query_one(RecordTable).show(rows)
-        filtered = f" · filter: {' '.join(wanted)}" if wanted else ""
-        self.query_one(".summary", Static).update(self.summary(len(rows)) + filtered)
+        filtered = f" · {len(rows)} with {' '.join(wanted)}" if wanted else ""
+        self.query_one(".summary", Static).update(self.summary() + filtered)
         self._show_detail()
         self._next_at = now + SHARE * (time.monotonic() - now)
 

@@ -45,7 +45,7 @@ class ServersPane(ListPane):
     def rows(self) -> Sequence[Row[Server]]:
         return sorted(self.boards.servers.rows.values(), key=lambda row: row.key)
 
-    def summary(self, shown: int) -> str:
+    def summary(self) -> str:
         servers = [row.record for row in self.boards.servers.rows.values()]
         connected = sum(server.state == "connected" for server in servers)
         kept = f" (the newest {len(servers)} are shown)" if self.boards.servers.hidden else ""

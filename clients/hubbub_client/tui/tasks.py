@@ -41,11 +41,10 @@ class TasksPane(ListPane):
     def rows(self) -> Sequence[Row[Task]]:
         return sorted(self.boards.tasks.rows.values(), key=lambda row: row.record.created_at, reverse=True)
 
-    def summary(self, shown: int) -> str:
+    def summary(self) -> str:
         board = self.boards.tasks
         going = sum(row.record.status not in ENDED for row in board.rows.values())
-        of = f"the newest {len(board.rows)} of {board.total}" if board.hidden else str(board.total)
-        return f"{of} {'task' if board.total == 1 else 'tasks'} · {going} not ended" if board.total else "No tasks yet"
+        return f"{board.counted('task')} · {going} not ended" if board.total else "No tasks yet"
 
     def words(self, row: Row[Any]) -> str:
         return f"{super().words(row)} {row.record.role} {row.record.status} {row.record.method}"
