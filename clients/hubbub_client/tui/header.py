@@ -7,6 +7,8 @@ from hubbub_client.tui.part import Part
 from hubbub_client.tui.text import line
 
 LOOK_S = 0.3
+# From this width on there is room for words.
+ROOMY = 100
 NOUNS = {"elicitation_form": "form", "elicitation_url": "page", "sampling": "sampling", "roots": "roots"}
 
 
@@ -25,19 +27,20 @@ class Header(Part, Static):
         """Says how things stand."""
         app = self.hub_app
         text = Text(no_wrap=True, overflow="ellipsis")
+        roomy = self.size.width >= ROOMY
         text.append(" Hubbub ", style="bold reverse").append(f" {line(app.hub.address, 40)} ")
         if not app.hub.connected:
             text.append("● lost, reconnecting", style="bold red")
         elif app.boards.refusal:
             text.append(f"● {app.boards.refusal}", style="bold red")
         else:
-            text.append("● live", style="green")
+            text.append("● live" if roomy else "●", style="green")
         if app.who:
             text.append(f" · as {line(app.who, 20)}")
         kinds = app.boards.open_kinds()
         if kinds:
             parts = ", ".join(_counted(count, NOUNS.get(kind, kind)) for kind, count in sorted(kinds.items()))
-            text.append(" · waiting: ").append(parts, style="bold yellow")
+            text.append(" · waiting: " if roomy else " · ").append(parts, style="bold yellow")
         else:
             text.append(" · nothing waits", style="dim")
         self.update(text)

@@ -1,6 +1,7 @@
 """The inbox: what servers ask, and what was answered."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -14,6 +15,7 @@ from hubbub_client.tui.questions import asked
 from hubbub_client.tui.table import Column, RecordTable
 from hubbub_client.wording import relative
 
+FOREVER = datetime.max.replace(tzinfo=UTC)
 KINDS = {"elicitation_form": "form", "elicitation_url": "page", "sampling": "sampling", "roots": "roots"}
 
 OPEN = (
@@ -40,7 +42,7 @@ def holder(request: PendingRequest) -> Text:
 
 
 class InboxPane(ListPane):
-    """Open requests, the oldest first; or those that are no more, the newest first."""
+    """Open requests, the most urgent first; or those that are no more, the newest first."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("h", "history", "Open/History"),
@@ -56,8 +58,10 @@ class InboxPane(ListPane):
         return self.history, self._board.version
 
     def rows(self) -> Sequence[Row[PendingRequest]]:
-        rows = sorted(self._board.rows.values(), key=lambda row: row.record.created_at)
-        return rows[::-1] if self.history else rows
+        rows = self._board.rows.values()
+        if self.history:
+            return sorted(rows, key=lambda row: row.record.created_at, reverse=True)
+        return sorted(rows, key=lambda row: (row.record.deadline or FOREVER, row.record.created_at))
 
     def summary(self) -> str:
         board = self._board

@@ -83,7 +83,7 @@ class RecordTable(DataTable[Text]):
         self._now_columns = tuple(each for each in self._all_columns if room >= WIDE or not each.wide)
         padding = 2 * self.cell_padding * len(self._now_columns)
         fixed = sum(each.width or 0 for each in self._now_columns)
-        rest = max(room - fixed - padding - 1, LEAST_WIDTH)
+        rest = max(room - fixed - padding - self.scrollbar_size_vertical, LEAST_WIDTH)
         self.clear(columns=True)
         for number, each in enumerate(self._now_columns):
             self.add_column(Text(each.title), width=each.width or rest, key=str(number))
