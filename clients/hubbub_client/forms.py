@@ -212,7 +212,7 @@ def _span(least: float | None, most: float | None, unit: str) -> str:
         case None, None:
             return ""
         case low, None:
-            return f"at least {low:g}{unit}"
+            return f"at least {low:g}{unit}" if low > 1 or not unit else ""
         case None, high:
             return f"at most {high:g}{unit}"
         case low, high:

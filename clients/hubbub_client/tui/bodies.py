@@ -77,6 +77,12 @@ class FormBody(Body):
         self.query_one(Form).show_violations(violations)
 
 
+class Consent(Checkbox):
+    """A box that is empty until it is ticked."""
+
+    BUTTON_INNER = "✓"
+
+
 class PageBody(Body):
     """A page to visit: the whole url, and consent. It is never opened from here."""
 
@@ -89,7 +95,7 @@ class PageBody(Body):
             yield Static("Where the browser ended, if it could not reach the hub", classes="note", markup=False)
             yield Input(id="redirect", compact=True)
         else:
-            yield Checkbox(Content("I have read where this leads, and agree to visit it"), id="consent", compact=True)
+            yield Consent(Content("I have read where this leads, and agree to visit it"), id="consent", compact=True)
         yield _problem()
 
     def answer(self) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def call_text(call: Call, boards: Boards) -> Text:
     if progress is not None and not call.ended:
         page.fact("progress", bar(progress))
     if call.error:
-        page.fact("error", f"{call.error.code} ({call.error.category})", "red").paragraph(call.error.message, "red")
+        page.fact("error", f"{call.error.code} ({call.error.category})", "red").fact("says", call.error.message, "red")
         page.fact("help", call.error.help_url)
     _questions(page, call, boards)
     _result(page, call)
@@ -80,7 +80,7 @@ class CallsPane(ListPane):
     """Calls, the newest first."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("a", "answer", "Answer its question"),
+        Binding("a", "answer", "Answer"),
         Binding("x", "cancel", "Cancel"),
         Binding("X", "clear_queue", "Clear queue", show=False),
         Binding("g", "task", "Its task"),
@@ -102,11 +102,9 @@ class CallsPane(ListPane):
     def summary(self) -> str:
         board = self.boards.calls
         going = sum(row.record.state not in CALL_ENDED for row in board.rows.values())
-        return (
-            f"{board.counted('call')} · {going} not ended"
-            if board.total
-            else "No calls yet · 5 shows what can be called"
-        )
+        if not board.total:
+            return "No calls yet · 5 shows what can be called"
+        return f"{board.counted('call')} · {going} not ended"
 
     def words(self, row: Row[Any]) -> str:
         return f"{super().words(row)} {row.record.state}"

@@ -12,28 +12,35 @@ from textual.widgets import Button, Input, Static
 KEYS = """\
 Everywhere
   1 to 6      Inbox, Servers, Calls, Tasks, Catalog, Events
-  enter       all there is to say             /   filter, escape shows all again
+  enter       open it, or all there is to say about it
   tab         to the detail and back
-  t           light or dark                   ctrl+p  every command by its name
-  ?           this                            q   leave
-
+  /           filter by words; escape shows all again
+  t           light or dark
+  ctrl+p      every command by its name
+  q           leave
 Inbox
-  enter       answer; while the form is open, the others see that you are at it
-  h           what was asked before           g   the call that caused it
+  enter       answer; while the form is open, it is yours
+  h           what was asked before, and what is open
+  g           the call that caused it
 Servers
-  c  d        connect, disconnect             x   clear the queue
+  c  d        connect, disconnect
+  x           clear the queue
 Calls and tasks
   a           answer the question it waits for
-  x           cancel                          g   from a call to its task, and back
+  x           cancel
+  X           clear the queue of the call's server
+  g           from a call to its task, and back
 Catalog
   enter       open a branch; call, read or get an entry
   r           have the hub fetch the lists anew
 Events
-  p           pause, go on                    c   clear
-
-In a form
-  tab, enter  to the next field               ctrl+s  send
-  ctrl+e      as JSON, and back               escape  leave it open for others
+  p           pause, go on
+  c           clear
+Forms
+  enter       to the next field
+  ctrl+s      send
+  ctrl+e      as JSON, and back
+  escape      leave it open, for others too
 """
 
 

@@ -149,9 +149,9 @@ class CallScreen(Part, Screen[None]):
     """One call, live: its progress, its questions, its result."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("a", "answer", "Answer its question"),
-        Binding("x", "cancel", "Cancel it"),
-        Binding("escape", "leave", "Back; it goes on"),
+        Binding("a", "answer", "Answer"),
+        Binding("x", "cancel", "Cancel"),
+        Binding("escape", "leave", "Back"),
     ]
 
     def __init__(self, call_id: str) -> None:

@@ -22,7 +22,7 @@ class TasksPane(ListPane):
     """Tasks of both roles, the newest first."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("a", "answer", "Answer its question"),
+        Binding("a", "answer", "Answer"),
         Binding("x", "cancel", "Cancel"),
         Binding("g", "call", "Its call"),
     ]
