@@ -44,6 +44,8 @@ class AnswerScreen(Part, Screen[None]):
         self._request = request
         self._claim_id: str | None = None
         self._over = False
+        self._headline = Static(id="headline", markup=False)
+        self._banner = Static(id="banner", markup=False)
         # Repeating an answer whose outcome was lost is safe.
         self._answer_id = secrets.token_hex(16)
 
@@ -51,8 +53,8 @@ class AnswerScreen(Part, Screen[None]):
         """The parts."""
         elicitation = self._request.kind in ELICITATIONS
         yield Header()
-        yield Static(id="headline", markup=False)
-        yield Static(id="banner", markup=False)
+        yield self._headline
+        yield self._banner
         with VerticalScroll(id="sheet", can_focus=False):
             yield body_for(self._request)
             why = Page()
@@ -161,7 +163,7 @@ class AnswerScreen(Part, Screen[None]):
         if self._over:
             return
         seen = self.hub_app.boards.request(self._request.id)
-        self.query_one("#headline", Static).update(headline(seen or self._request))
+        self._headline.update(headline(seen or self._request))
         if seen is not None and seen.state != "open" and not self._sending:
             self._over = True
             self.run_worker(self._fetch_end(), group="end")
@@ -220,7 +222,6 @@ class AnswerScreen(Part, Screen[None]):
             await anyio.sleep(pause_s)
 
     def _tell(self, words: str, mood: str = "") -> None:
-        banner = self.query_one("#banner", Static)
-        banner.update(words)
-        banner.display = bool(words)
-        banner.set_classes(mood)
+        self._banner.update(words)
+        self._banner.display = bool(words)
+        self._banner.set_classes(mood)

@@ -1,12 +1,14 @@
 """The terminal UI: six panes over one hub, kept live by its watches."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import anyio
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.content import Content
+from textual.css.query import NoMatches
 from textual.screen import Screen
 from textual.widgets import Footer, TabbedContent, TabPane
 
@@ -218,14 +220,15 @@ class HubbubApp(App[None]):
     def _count(self) -> None:
         if len(self.screen_stack) > 1:
             return
-        tabs = self.query_one("#panes", TabbedContent)
         counts = {"inbox": self.boards.open.total, "tasks": self._going_tasks, "calls": self._going_calls}
         for number, (name, _) in enumerate(PANES, 1):
             count = f" ({counts[name]})" if counts.get(name) else ""
             label = f"{number} {name.title()}{count}"
-            tab = tabs.get_tab(name)
-            if tab.label.plain != label:
-                tab.label = Content(label)
+            # Before the screen is put together, and when it is taken apart, there are no tabs.
+            with suppress(NoMatches):
+                tab = self.query_one("#panes", TabbedContent).get_tab(name)
+                if tab.label.plain != label:
+                    tab.label = Content(label)
 
     @property
     def _going_calls(self) -> int:

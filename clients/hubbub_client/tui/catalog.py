@@ -40,16 +40,18 @@ class CatalogPane(Part, Vertical):
         self._seen = -1
         self._branches: dict[str, Node] = {}
         self._loaded: dict[str, CatalogList] = {}
+        self._summary = Static(classes="summary", markup=False)
+        self._tree: Tree[Any] = Tree("servers")
+        self._tree.show_root, self._tree.guide_depth = False, 3
+        self._text = Static(markup=False)
+        self._detail = VerticalScroll(self._text, classes="detail", can_focus=True)
 
     def compose(self) -> ComposeResult:
         """The parts."""
-        yield Static("", classes="summary", markup=False)
+        yield self._summary
         with Container(classes="split"):
-            tree: Tree[Any] = Tree("servers")
-            tree.show_root, tree.guide_depth = False, 3
-            yield tree
-            with VerticalScroll(classes="detail", can_focus=True):
-                yield Static(markup=False)
+            yield self._tree
+            yield self._detail
 
     def on_mount(self) -> None:
         """Looks for changes from now on."""
@@ -57,7 +59,7 @@ class CatalogPane(Part, Vertical):
 
     def focus_list(self) -> None:
         """Puts the keyboard on the tree."""
-        self.query_one(Tree[Any]).focus()
+        self._tree.focus()
 
     def refresh_lists(self) -> None:
         """Makes the branches those of the lists that there are, when they can be seen."""
@@ -75,12 +77,12 @@ class CatalogPane(Part, Vertical):
             self._branch(each, show=each.kind == "tool" and tools <= FEW)
         servers = len({each.server for each in lists})
         entries = sum(each.count for each in lists)
-        self.query_one(".summary", Static).update(
+        self._summary.update(
             f"{entries} entries of {servers} servers · enter opens" if lists else "No server offers anything yet"
         )
 
     def _branch(self, entries: CatalogList, *, show: bool) -> None:
-        tree = self.query_one(Tree[Any])
+        tree = self._tree
         server = self._branches.get(entries.server)
         if server is None:
             server = tree.root.add(Text(text.line(entries.server), style="bold"), expand=True)
@@ -129,9 +131,8 @@ class CatalogPane(Part, Vertical):
     def _moved(self, event: Tree.NodeHighlighted[Any]) -> None:
         async def work() -> None:
             await anyio.sleep(SETTLE_S)
-            box = self.query_one(".detail", VerticalScroll)
-            box.query_one(Static).update(_described(event.node.data))
-            box.scroll_home(animate=False)
+            self._text.update(_described(event.node.data))
+            self._detail.scroll_home(animate=False)
 
         self.run_worker(work(), group="detail", exclusive=True)
 
@@ -142,7 +143,7 @@ class CatalogPane(Part, Vertical):
 
     def action_fetch(self) -> None:
         """Has the hub fetch the lists of the server under the cursor."""
-        node = self.query_one(Tree[Any]).cursor_node
+        node = self._tree.cursor_node
         while node is not None and node.data is None:
             node = node.children[0] if node.children else None
         if node is not None and node.data is not None:

@@ -12,7 +12,7 @@ from hubbub_client.tui import text
 from hubbub_client.tui.boards import Board, Row
 from hubbub_client.tui.pane import ListPane
 from hubbub_client.tui.questions import asked
-from hubbub_client.tui.table import Column, RecordTable
+from hubbub_client.tui.table import Column
 from hubbub_client.wording import relative
 
 FOREVER = datetime.max.replace(tzinfo=UTC)
@@ -101,7 +101,7 @@ class InboxPane(ListPane):
     def _turn(self, history: bool) -> None:
         if history != self.history:
             self.history = history
-            self.query_one(RecordTable).use(HISTORY if history else OPEN)
+            self.table.use(HISTORY if history else OPEN)
             self.refresh_rows(at_once=True)
 
     @property

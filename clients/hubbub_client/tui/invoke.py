@@ -76,6 +76,7 @@ class InvokeScreen(Part, Screen[None]):
     def __init__(self, entry: CatalogEntry) -> None:
         super().__init__()
         self._entry = entry
+        self._banner = Static(id="banner", markup=False)
 
     def compose(self) -> ComposeResult:
         """The parts."""
@@ -83,7 +84,7 @@ class InvokeScreen(Part, Screen[None]):
         yield Header()
         title = text.line(entry.title or entry.name)
         yield Static(f"{title} · {entry.kind} of {text.line(entry.server)}", id="headline", markup=False)
-        yield Static(id="banner", markup=False)
+        yield self._banner
         with VerticalScroll(id="sheet", can_focus=False):
             yield Static(text.safe(entry.description or "", 4000), classes="message", markup=False)
             questions = questions_of(entry)
@@ -139,10 +140,9 @@ class InvokeScreen(Part, Screen[None]):
             self.hub_app.show_call(call.id)
 
     def _tell(self, words: str) -> None:
-        banner = self.query_one("#banner", Static)
-        banner.update(text.safe(words, 1000))
-        banner.display = bool(words)
-        banner.set_class(bool(words), "bad")
+        self._banner.update(text.safe(words, 1000))
+        self._banner.display = bool(words)
+        self._banner.set_class(bool(words), "bad")
 
 
 class CallScreen(Part, Screen[None]):
@@ -158,13 +158,15 @@ class CallScreen(Part, Screen[None]):
         super().__init__()
         self._id = call_id
         self._seen: object = None
+        self._headline = Static(id="headline", markup=False)
+        self._text = Static(markup=False)
 
     def compose(self) -> ComposeResult:
         """The parts."""
         yield Header()
-        yield Static(id="headline", markup=False)
+        yield self._headline
         with VerticalScroll(id="sheet"):
-            yield Static(id="call", markup=False)
+            yield self._text
         yield Footer()
 
     def on_mount(self) -> None:
@@ -202,10 +204,10 @@ class CallScreen(Part, Screen[None]):
             call = await self.hub_app.hub.calls.get(self._id)
         except HubbubError as error:
             self._seen = None
-            self.query_one("#headline", Static).update(text.line(error.message))
+            self._headline.update(text.line(error.message))
             return
-        self.query_one("#headline", Static).update(f"{text.line(what(call))} on {text.line(call.server)}")
-        self.query_one("#call", Static).update(call_text(call, self.hub_app.boards))
+        self._headline.update(f"{text.line(what(call))} on {text.line(call.server)}")
+        self._text.update(call_text(call, self.hub_app.boards))
 
 
 def _argument(spec: dict[str, Any]) -> Field:

@@ -41,6 +41,13 @@ class ListPane(Part, Vertical):
         self._seen: object = None
         self._next_at = 0.0
         self._detailed: tuple[str, object] | None = None
+        self.table = RecordTable(self.COLUMNS, follows=self.FOLLOWS)
+        self._summary = Static(classes="summary", markup=False)
+        self._filter = Input(
+            placeholder="words that all must occur; enter to go to the list", classes="filter", compact=True
+        )
+        self._text = Static(markup=False)
+        self._detail = VerticalScroll(self._text, classes="detail", can_focus=True)
 
     @property
     def boards(self) -> Boards:
@@ -50,7 +57,7 @@ class ListPane(Part, Vertical):
     @property
     def current(self) -> Row[Any] | None:
         """The row under the cursor."""
-        return self.query_one(RecordTable).current
+        return self.table.current
 
     def rows(self) -> Sequence[Row[Any]]:
         """All rows, in their order."""
@@ -78,16 +85,15 @@ class ListPane(Part, Vertical):
 
     def compose(self) -> ComposeResult:
         """The parts."""
-        yield Static(classes="summary", markup=False)
-        yield Input(placeholder="words that all must occur; enter to go to the list", classes="filter", compact=True)
+        yield self._summary
+        yield self._filter
         with Container(classes="split"):
-            yield RecordTable(self.COLUMNS, follows=self.FOLLOWS)
-            with VerticalScroll(classes="detail", can_focus=True):
-                yield Static(markup=False)
+            yield self.table
+            yield self._detail
 
     def on_mount(self) -> None:
         """Looks for changes from now on."""
-        self.query_one(".filter").display = False
+        self._filter.display = False
         self.set_interval(TICK_S, self.refresh_rows)
 
     def refresh_rows(self, *, at_once: bool = False) -> None:
@@ -96,7 +102,7 @@ class ListPane(Part, Vertical):
         shown = self.is_attached and self.parent is not None and cast("Widget", self.parent).display
         if not shown or (now < self._next_at and not at_once):
             return
-        wanted = self.query_one(".filter", Input).value.lower().split()
+        wanted = self._filter.value.lower().split()
         seen = (self.version(), wanted, int(now))
         if seen == self._seen and not at_once:
             return
@@ -104,33 +110,32 @@ class ListPane(Part, Vertical):
         rows = self.rows()
         if wanted:
             rows = [row for row in rows if all(word in self.words(row).lower() for word in wanted)]
-        self.query_one(RecordTable).show(rows)
+        self.table.show(rows)
         filtered = f" · {len(rows)} with {' '.join(wanted)}" if wanted else ""
-        self.query_one(".summary", Static).update(self.summary() + filtered)
+        self._summary.update(self.summary() + filtered)
         self._show_detail()
         self._next_at = now + SHARE * (time.monotonic() - now)
 
     def focus_list(self) -> None:
         """Puts the keyboard on the table."""
         self.remove_class("-full")
-        self.query_one(RecordTable).focus()
+        self.table.focus()
 
     def select(self, key: str) -> bool:
         """Puts the cursor on a row, whatever the filter; whether it is there."""
         self.clear_filter()
         self.refresh_rows(at_once=True)
-        return self.query_one(RecordTable).go_to(key)
+        return self.table.go_to(key)
 
     def action_filter(self) -> None:
         """Asks for the words of the filter."""
-        box = self.query_one(".filter", Input)
-        box.display = True
-        box.focus()
+        self._filter.display = True
+        self._filter.focus()
 
     def open_row(self, row: Row[Any]) -> None:
         """What enter does: gives the detail all the room, here."""
         self.add_class("-full")
-        self.query_one(".detail").focus()
+        self._detail.focus()
 
     def action_back(self) -> None:
         """Back to the table; from there, back to all rows."""
@@ -142,8 +147,7 @@ class ListPane(Part, Vertical):
 
     def clear_filter(self) -> None:
         """Shows all rows again."""
-        box = self.query_one(".filter", Input)
-        box.value, box.display = "", False
+        self._filter.value, self._filter.display = "", False
         self.focus_list()
 
     @on(Input.Submitted, ".filter")
@@ -181,7 +185,6 @@ class ListPane(Part, Vertical):
         self._show_text(text, fresh)
 
     def _show_text(self, text: Text, fresh: bool) -> None:
-        box = self.query_one(".detail", VerticalScroll)
-        box.query_one(Static).update(text)
+        self._text.update(text)
         if fresh:
-            box.scroll_home(animate=False)
+            self._detail.scroll_home(animate=False)
