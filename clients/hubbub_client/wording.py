@@ -19,6 +19,11 @@ def clean(text: str) -> str:
     return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
+def is_clean(text: str) -> bool:
+    """Whether nothing would be taken out of a text."""
+    return CONTROL.search(text) is None
+
+
 def relative(moment: datetime | None) -> str:
     """How long ago, or in how long: `12s ago`, `in 4m`."""
     if moment is None:

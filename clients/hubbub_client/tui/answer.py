@@ -4,6 +4,7 @@ import secrets
 from typing import ClassVar
 
 import anyio
+from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -19,7 +20,7 @@ from hubbub_client.tui.forms import Incomplete
 from hubbub_client.tui.header import Header
 from hubbub_client.tui.part import Part
 from hubbub_client.tui.questions import cause, headline
-from hubbub_client.tui.text import Page, line
+from hubbub_client.tui.text import Page, line, remaining
 
 CLAIM_S = 60.0
 LOOK_S = 0.25
@@ -44,6 +45,9 @@ class AnswerScreen(Part, Screen[None]):
         self._request = request
         self._claim_id: str | None = None
         self._over = False
+        self._said = Text()
+        # Who else has claimed it, as far as was told here.
+        self._holder: str | None = None
         self._headline = Static(id="headline", markup=False)
         self._banner = Static(id="banner", markup=False)
         # Repeating an answer whose outcome was lost is safe.
@@ -74,7 +78,7 @@ class AnswerScreen(Part, Screen[None]):
         self._tell("")
         self.set_interval(LOOK_S, self._look)
         self.run_worker(self._hold(), group="claim")
-        first = self.query("Body Input, Body Select, Body Checkbox, Body SelectionList, Body TextArea").first()
+        first = self.query("Body Input, Body Select, Body Consent, Body SelectionList, Body TextArea").first()
         first.focus() if first.display else self.query_one("#send").focus()
         self._look()
 
@@ -163,7 +167,12 @@ class AnswerScreen(Part, Screen[None]):
         if self._over:
             return
         seen = self.hub_app.boards.request(self._request.id)
-        self._headline.update(headline(seen or self._request))
+        said = headline(self._request)
+        if (deadline := self._request.deadline) is not None:
+            said.append(" · time left ").append_text(remaining(deadline))
+        if said != self._said:
+            self._said = said
+            self._headline.update(said)
         if seen is not None and seen.state != "open" and not self._sending:
             self._over = True
             self.run_worker(self._fetch_end(), group="end")
@@ -196,7 +205,7 @@ class AnswerScreen(Part, Screen[None]):
             self._tell(f"{request.state}: {line(request.reason or 'nobody needs an answer any more')}", "bad")
         for button in self.query(".buttons Button").results(Button):
             button.disabled = button.id != "leave"
-        for control in self.query("Body Input, Body TextArea, Body Select, Body SelectionList, Body Checkbox"):
+        for control in self.query("Body Input, Body TextArea, Body Select, Body SelectionList, Body Consent"):
             control.disabled = True
         self.query_one("#leave", Button).focus()
 
@@ -208,18 +217,23 @@ class AnswerScreen(Part, Screen[None]):
             try:
                 if self._claim_id is None:
                     held = await inbox.claim(self._request.id, CLAIM_S)
-                    self._tell("")
+                    self._taken_by(None)
                 else:
                     held = await inbox.renew(self._request.id, self._claim_id, CLAIM_S)
                 self._claim_id = held.claim.id if held.claim else None
             except FailedPrecondition as error:
                 self._claim_id, pause_s = None, AGAIN_S
                 if error.reason == "ALREADY_CLAIMED":
-                    by = line(error.metadata.get("claimed_by", "somebody"))
-                    self._tell(f"being answered by {by}: what you send now is refused", "bad")
+                    self._taken_by(line(error.metadata.get("claimed_by", "somebody")))
             except HubbubError:
                 pause_s = AGAIN_S
             await anyio.sleep(pause_s)
+
+    def _taken_by(self, holder: str | None) -> None:
+        if holder == self._holder:
+            return
+        self._holder = holder
+        self._tell(f"being answered by {holder}: what you send now is refused" if holder else "", "bad")
 
     def _tell(self, words: str, mood: str = "") -> None:
         self._banner.update(words)

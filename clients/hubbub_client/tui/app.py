@@ -128,6 +128,10 @@ class HubbubApp(App[None]):
 
         self.run_worker(work(), group="open", exclusive=True)
 
+    def answer_for(self, call: Call) -> None:
+        """Opens the question that a call waits for; where it is not known which, the first that may be it."""
+        self.answer_one_of(call.pending_ids or (() if call.ended else self.boards.unclaimed_by_calls(call.server)))
+
     def answer_one_of(self, ids: Collection[str]) -> None:
         """Opens the first of these requests that is open."""
         for id_ in ids:

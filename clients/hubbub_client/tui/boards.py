@@ -126,6 +126,12 @@ class Boards:
         row = self.open.rows.get(id_) or self.ended.rows.get(id_)
         return row.record if row else None
 
+    def unclaimed_by_calls(self, server: str) -> list[str]:
+        """The open requests of a server of which it is not known which call caused them."""
+        return [
+            row.key for row in self.open.rows.values() if row.record.server == server and row.record.call_id is None
+        ]
+
     def open_kinds(self) -> Counter[str]:
         """How many open requests there are of each kind."""
         return Counter(row.record.kind for row in self.open.rows.values()) + Counter(self.open.hidden.values())

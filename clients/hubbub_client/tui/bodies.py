@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from textual import on
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.content import Content
-from textual.widgets import Button, Checkbox, Input, Static, TextArea
+from textual.message import Message
+from textual.reactive import reactive
+from textual.widgets import Button, Input, Static, TextArea
 
 from hubbub_client.forms import fields
 from hubbub_client.records import PendingRequest
@@ -77,10 +79,32 @@ class FormBody(Body):
         self.query_one(Form).show_violations(violations)
 
 
-class Consent(Checkbox):
-    """A box that is empty until it is ticked."""
+class Consent(Static, can_focus=True):
+    """Words that somebody agrees to by ticking them; told apart without colours too."""
 
-    BUTTON_INNER = "✓"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("space,enter", "tick", "Agree/Not")]
+
+    given = reactive(False)
+
+    class Changed(Message):
+        """It was ticked, or no longer is."""
+
+    def __init__(self, words: str, **how: Any) -> None:
+        super().__init__(markup=False, **how)
+        self._words = words
+
+    def render(self) -> str:
+        """The words with their box."""
+        return f"[{'x' if self.given else ' '}] {self._words}"
+
+    def on_click(self) -> None:
+        """Ticks it."""
+        self.action_tick()
+
+    def action_tick(self) -> None:
+        """Agrees, or takes that back."""
+        self.given = not self.given
+        self.post_message(self.Changed())
 
 
 class PageBody(Body):
@@ -95,7 +119,7 @@ class PageBody(Body):
             yield Static("Where the browser ended, if it could not reach the hub", classes="note", markup=False)
             yield Input(id="redirect", compact=True)
         else:
-            yield Consent(Content("I have read where this leads, and agree to visit it"), id="consent", compact=True)
+            yield Consent("I have read where this leads, and agree to visit it", id="consent")
         yield _problem()
 
     def answer(self) -> dict[str, Any]:
@@ -105,7 +129,7 @@ class PageBody(Body):
                 self.complain("open the address; if the browser ends at a page that does not load, paste its address")
                 raise Incomplete
             return {"accept": {"redirect_url": redirect}}
-        if not self.query_one("#consent", Checkbox).value:
+        if not self.query_one(Consent).given:
             self.complain("agree to it first, or decline")
             raise Incomplete
         return {"accept": True}
@@ -121,7 +145,7 @@ class PageBody(Body):
     def _is_authorization(self) -> bool:
         return str(self.params.get("elicitationId", "")).startswith(AUTHORIZATION)
 
-    @on(Checkbox.Changed)
+    @on(Consent.Changed)
     def _agreed(self) -> None:
         self.complain("")
 

@@ -31,10 +31,16 @@ def call_text(call: Call, boards: Boards) -> Text:
     _questions(page, call, boards)
     _result(page, call)
     page.heading("Call").fact("what", what(call)).fact("server", call.server).fact("task", call.task_id)
-    page.fact("came", relative(call.created_at)).fact("took", _took(call)).fact("id", call.id)
+    page.fact("came", text.moment(call.created_at)).fact("took", _took(call)).fact("id", call.id)
     if call.params:
         page.heading("Params").json(call.params)
     return page.text
+
+
+def waits_for(call: Call, boards: Boards) -> object:
+    """Changes when what a call waits for does."""
+    asked = [request.state if (request := boards.request(id_)) else "" for id_ in call.pending_ids]
+    return boards.progress.get(call.id), asked, not call.ended and boards.unclaimed_by_calls(call.server)
 
 
 def bar(progress: Progress) -> Text:
@@ -46,6 +52,10 @@ def bar(progress: Progress) -> Text:
 
 
 def _questions(page: Page, call: Call, boards: Boards) -> None:
+    asked = len(boards.unclaimed_by_calls(call.server))
+    if not call.ended and asked:
+        which = "a question" if asked == 1 else f"{asked} questions"
+        page.paragraph(f"{text.line(call.server)} asks {which}, perhaps for this call: press a to answer", "yellow")
     if not call.pending_ids:
         return
     page.heading("Questions")
@@ -113,8 +123,7 @@ class CallsPane(ListPane):
         self.hub_app.show_call(row.key)
 
     def aspect(self, row: Row[Any]) -> object:
-        asked = tuple(request.state if (request := self.boards.request(id_)) else "" for id_ in row.record.pending_ids)
-        return id(row), self.boards.progress.get(row.key), asked
+        return id(row), waits_for(row.record, self.boards)
 
     async def detail(self, row: Row[Any]) -> Text:
         return call_text(await self.hub_app.hub.calls.get(row.key), self.boards)
@@ -122,7 +131,7 @@ class CallsPane(ListPane):
     def action_answer(self) -> None:
         """Opens the question that it waits for."""
         if (row := self.current) is not None:
-            self.hub_app.answer_one_of(row.record.pending_ids)
+            self.hub_app.answer_for(row.record)
 
     def action_cancel(self) -> None:
         """Cancels it."""

@@ -20,7 +20,6 @@ from hubbub_client.tui.boards import MAX_ROWS
 from hubbub_client.tui.pane import SETTLE_S, TICK_S
 from hubbub_client.tui.part import Part
 from hubbub_client.tui.text import Page
-from hubbub_client.wording import relative
 
 PLURALS = {"tool": "tools", "resource": "resources", "template": "templates", "prompt": "prompts"}
 USES = {"tool": "call it", "resource": "read it", "template": "read one", "prompt": "get it"}
@@ -157,7 +156,7 @@ def _described(what: object) -> Text:
         case CatalogList():
             page.fact("server", what.server).fact("kind", what.kind).fact("entries", what.count)
             page.fact("freshness", text.state(what.freshness))
-            page.fact("fetched", what.fetched_at and relative(what.fetched_at))
+            page.fact("fetched", text.moment(what.fetched_at))
             if what.error:
                 page.fact("error", f"{what.error.code}: {what.error.message}", "red")
         case CatalogEntry():

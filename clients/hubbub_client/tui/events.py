@@ -7,6 +7,7 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 
 from hubbub_client.records import ServerEvent
+from hubbub_client.tui import text
 from hubbub_client.tui.boards import Row
 from hubbub_client.tui.pane import ListPane
 from hubbub_client.tui.table import Column
@@ -57,7 +58,7 @@ class EventsPane(ListPane):
     async def detail(self, row: Row[Any]) -> Text:
         event: ServerEvent = row.record
         page = Page().fact("kind", event.kind).fact("server", event.server).fact("method", event.method)
-        page.fact("call", event.call_id).fact("at", f"{event.at.astimezone():%Y-%m-%d %H:%M:%S}")
+        page.fact("call", event.call_id).fact("at", text.moment(event.at))
         return page.heading("Told").json(event.params).text
 
     def action_pause(self) -> None:

@@ -1,6 +1,5 @@
 """A form on the screen, made from the questions of a schema; or, as the way out, its content as JSON."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
@@ -14,7 +13,8 @@ from textual.widgets import Input, Select, SelectionList, Static, TextArea
 
 from hubbub_client import payload
 from hubbub_client.forms import Field, check, parse, shown
-from hubbub_client.tui.text import line, safe
+from hubbub_client.tui.text import editable, line, safe
+from hubbub_client.wording import is_clean
 
 # Beyond these a form is answered as JSON, and a choice is typed.
 MAX_FIELDS = 60
@@ -121,7 +121,7 @@ class Form(Vertical):
         else:
             for field in self._fields:
                 yield Question(field)
-        editor = TextArea("{}", classes="raw", soft_wrap=True, tab_behavior="focus")
+        editor = TextArea("{}", classes="raw", tab_behavior="focus", compact=True)
         editor.display = self._raw
         yield editor
         problem = Static(classes="problem", markup=False)
@@ -172,7 +172,7 @@ class Form(Vertical):
             return
         editor = self.query_one(".raw", TextArea)
         if not self._raw:
-            editor.load_text(json.dumps(self._lenient(), indent=2, ensure_ascii=False))
+            editor.load_text(editable(self._lenient()))
         self._raw = not self._raw
         editor.display = self._raw
         for question in self._questions:
@@ -241,7 +241,10 @@ def _control(field: Field) -> Widget:
             several.styles.height = min(len(chosen), SHOWN_CHOICES)
             return several
         case _:
-            return Input("" if default is None else shown(default), compact=True, select_on_focus=False)
+            given = "" if default is None else shown(default)
+            if not is_clean(given):
+                return Input(placeholder="has a default that cannot be shown; leave it out to take it", compact=True)
+            return Input(given, compact=True, select_on_focus=False)
 
 
 def _prompt(field: Field) -> str:

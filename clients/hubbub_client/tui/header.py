@@ -17,6 +17,7 @@ class Header(Part, Static):
 
     def __init__(self) -> None:
         super().__init__(markup=False)
+        self._shown = Text()
 
     def on_mount(self) -> None:
         """Looks from now on."""
@@ -43,7 +44,9 @@ class Header(Part, Static):
             text.append(" · waiting: " if roomy else " · ").append(parts, style="bold yellow")
         else:
             text.append(" · nothing waits", style="dim")
-        self.update(text)
+        if text != self._shown or text.spans != self._shown.spans:
+            self._shown = text
+            self.update(text, layout=False)
 
 
 def _counted(count: int, noun: str) -> str:

@@ -15,7 +15,7 @@ from hubbub_client.errors import HubbubError, InvalidArgument
 from hubbub_client.forms import Field, fields
 from hubbub_client.records import CatalogEntry
 from hubbub_client.tui import text
-from hubbub_client.tui.calls import call_text
+from hubbub_client.tui.calls import call_text, waits_for
 from hubbub_client.tui.forms import Form, Incomplete
 from hubbub_client.tui.header import Header
 from hubbub_client.tui.part import Part
@@ -176,8 +176,8 @@ class CallScreen(Part, Screen[None]):
 
     def action_answer(self) -> None:
         """Opens the question that it waits for."""
-        row = self.hub_app.boards.calls.rows.get(self._id)
-        self.hub_app.answer_one_of(row.record.pending_ids if row else ())
+        if row := self.hub_app.boards.calls.rows.get(self._id):
+            self.hub_app.answer_for(row.record)
 
     def action_cancel(self) -> None:
         """Cancels it."""
@@ -191,10 +191,7 @@ class CallScreen(Part, Screen[None]):
     def _look(self) -> None:
         boards = self.hub_app.boards
         row = boards.calls.rows.get(self._id)
-        states = (
-            [request.state if (request := boards.request(id_)) else "" for id_ in row.record.pending_ids] if row else []
-        )
-        seen = (id(row), boards.progress.get(self._id), states)
+        seen = (id(row), row and waits_for(row.record, boards))
         if seen != self._seen:
             self._seen = seen
             self.run_worker(self._show(), group="show", exclusive=True)

@@ -40,6 +40,7 @@ class ListPane(Part, Vertical):
         super().__init__()
         self._seen: object = None
         self._next_at = 0.0
+        self._said = ""
         self._detailed: tuple[str, object] | None = None
         self.table = RecordTable(self.COLUMNS, follows=self.FOLLOWS)
         self._summary = Static(classes="summary", markup=False)
@@ -112,7 +113,9 @@ class ListPane(Part, Vertical):
             rows = [row for row in rows if all(word in self.words(row).lower() for word in wanted)]
         self.table.show(rows)
         filtered = f" · {len(rows)} with {' '.join(wanted)}" if wanted else ""
-        self._summary.update(self.summary() + filtered)
+        if (said := self.summary() + filtered) != self._said:
+            self._said = said
+            self._summary.update(said, layout=False)
         self._show_detail()
         self._next_at = now + SHARE * (time.monotonic() - now)
 

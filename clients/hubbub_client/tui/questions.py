@@ -10,7 +10,6 @@ from hubbub_client.forms import Field, fields, shown
 from hubbub_client.records import PendingRequest
 from hubbub_client.tui import text
 from hubbub_client.tui.text import Page
-from hubbub_client.wording import relative
 
 # What a list of fields, and of choices, shows of them.
 MAX_FIELDS = 60
@@ -26,11 +25,8 @@ WORDS = {
 
 
 def headline(request: PendingRequest) -> Text:
-    """Who asks for what, and until when."""
-    found = Text.assemble((text.line(request.server), "bold"), f" {WORDS.get(request.kind, request.kind)}")
-    if request.state == "open" and request.deadline:
-        found.append(" · time left ").append_text(text.remaining(request.deadline))
-    return found
+    """Who asks for what."""
+    return Text.assemble((text.line(request.server), "bold"), f" {WORDS.get(request.kind, request.kind)}")
 
 
 def asked(request: PendingRequest) -> Text:
@@ -51,7 +47,7 @@ def cause(page: Page, request: PendingRequest) -> None:
     source = CAUSES.get(request.cause_source or "", "")
     page.fact("call", request.call_id and f"{request.call_id}{f' ({source})' if source else ''}")
     page.fact("task", request.task_id)
-    page.fact("came", relative(request.created_at))
+    page.fact("came", text.moment(request.created_at))
     page.fact("id", request.id)
 
 
@@ -80,7 +76,7 @@ def form(page: Page, questions: Sequence[Field]) -> None:
         for part in (titles, f"and {left} more" if left > 0 else "", each.hint):
             words.append(f"  {part}" if part else "", style="dim")
         if each.default is not None:
-            words.append(f"  else {text.line(shown(each.default), 60)}", style="dim")
+            words.append(f"  default: {text.line(shown(each.default), 60)}", style="dim")
         page.paragraph(words)
     if len(questions) > MAX_FIELDS:
         page.paragraph(f"and {len(questions) - MAX_FIELDS} fields more", "dim")

@@ -59,16 +59,17 @@ class ServersPane(ListPane):
         page = Page().fact("state", text.state(server.state)).fact("wanted", server.desired_state)
         page.fact("transport", server.transport).fact("protocol", server.protocol_version).fact("process", server.pid)
         page.fact("attempt", server.attempt or None)
-        page.fact("next try", server.next_retry_at and relative(server.next_retry_at))
+        page.fact("next try", text.moment(server.next_retry_at))
         if server.error:
             page.heading("Trouble").fact("code", f"{server.error.code} ({server.error.category})", "red")
             page.paragraph(server.error.message, "red").fact("help", server.error.help_url)
             if server.error.details:
                 page.json(server.error.details)
-        if server.queue:
+        counts = server.queue.to_json() if server.queue else {}
+        if any(counts.values()):
             page.heading("Queue")
-            for name in ("queued", "in_progress", "waiting_input", "completed", "failed", "cancelled"):
-                page.fact(name.replace("_", " "), getattr(server.queue, name) or None)
+            for name, count in counts.items():
+                page.fact(name.replace("_", " "), count or None)
         if server.server_info:
             page.heading("Server").json(server.server_info)
         if server.capabilities:

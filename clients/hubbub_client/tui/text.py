@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from rich.text import Text
 
-from hubbub_client.wording import IMITATES, clean, host_of, imitates
+from hubbub_client.wording import CONTROL, IMITATES, clean, host_of, imitates
 
 # The longest text of a detail; of a line in a list.
 MAX_CHARS = 20_000
@@ -50,6 +50,12 @@ def line(value: object, limit: int = MAX_LINE_CHARS) -> str:
     return clean(" ".join(text.split()))[:limit] + ("…" if len(text) > limit else "")
 
 
+def editable(value: Any) -> str:
+    """A value as JSON to be changed; what must not be shown as it is, is shown by its number and keeps its meaning."""
+    written = json.dumps(value, indent=2, ensure_ascii=False)
+    return CONTROL.sub(lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", written)
+
+
 def state(name: str | None) -> Text:
     """The name of a state, in its colour."""
     return Text((name or "-").replace("_", " "), style=STYLES.get(name or "", ""))
@@ -65,6 +71,11 @@ def remaining(deadline: datetime | None) -> Text:
     if seconds >= 3600:
         return Text(f"{seconds // 3600} h", style="dim")
     return Text(f"{seconds // 60}:{seconds % 60:02}", style="bold red" if seconds < 60 else "")
+
+
+def moment(at: datetime | None) -> str | None:
+    """A time of day here, with its date."""
+    return None if at is None else f"{at.astimezone():%Y-%m-%d %H:%M:%S}"
 
 
 def location(url: str) -> Text:
