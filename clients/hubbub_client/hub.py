@@ -35,6 +35,7 @@ class Hub:
     """One hub, also over its restarts. Made by `connect`."""
 
     def __init__(self, link: Link) -> None:
+        self._link = link
         self.servers = Servers(link)
         self.inbox = Inbox(link)
         self.calls = Calls(link)
@@ -43,6 +44,16 @@ class Hub:
         self.events = Events(link)
         self.store = Store(link)
         self.admin = Admin(link)
+
+    @property
+    def address(self) -> str:
+        """Where the hub was last found."""
+        return self._link.address
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now; where there is none, whoever waits or watches has it made anew."""
+        return self._link.connected
 
     async def call_tool(
         self,

@@ -91,6 +91,16 @@ class Link:
         self._retired: deque[aio.Channel] = deque()
         self._lock = anyio.Lock()
 
+    @property
+    def address(self) -> str:
+        """Where the hub was last found, empty before that."""
+        return self._endpoint.address if self._endpoint else ""
+
+    @property
+    def connected(self) -> bool:
+        """Whether the channel is open."""
+        return _is_ready(self._channel)
+
     async def close(self) -> None:
         """Ends every RPC."""
         for channel in (self._channel, *self._retired):

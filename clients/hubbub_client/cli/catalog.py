@@ -5,10 +5,11 @@ from typing import Annotated
 
 import typer
 
-from hubbub_client.cli.output import note, print_json, print_records, relative
+from hubbub_client.cli.output import note, print_json, print_records
 from hubbub_client.cli.session import run, settings_of
 from hubbub_client.hub import Hub
 from hubbub_client.records import CatalogEntry, CatalogKind, CatalogList
+from hubbub_client.wording import relative
 
 app = typer.Typer(help="What the servers offer.")
 

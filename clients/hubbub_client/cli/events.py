@@ -7,10 +7,11 @@ from typing import Annotated, Any, cast, get_args
 
 import typer
 
-from hubbub_client.cli.output import clean, note, print_json
+from hubbub_client.cli.output import note, print_json
 from hubbub_client.cli.session import known, run, settings_of
 from hubbub_client.hub import Hub
 from hubbub_client.records import EventKind, ServerEvent
+from hubbub_client.wording import clean
 
 app = typer.Typer(help="What servers tell, as it happens.")
 

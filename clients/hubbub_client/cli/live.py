@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from hubbub_client.cli.output import console, describe, note, question
+from hubbub_client.cli.output import console, note
 from hubbub_client.cli.session import Settings
 from hubbub_client.cli.terminal import ask
 from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
 from hubbub_client.records import Call, PendingRequest, Progress
+from hubbub_client.wording import describe, question
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar

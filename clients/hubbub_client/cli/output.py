@@ -1,16 +1,15 @@
 """What the commands print: JSON lines for programs, tables and short lines for people."""
 
 import json
-import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar, cast
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hubbub_client.errors import HubbubError
 from hubbub_client.events import Event, Logged, Progressed, Removed, Reset, Upsert
-from hubbub_client.records import Call, CatalogEntry, PendingRequest, Progress, QueueCounts, Record, Server, Task
+from hubbub_client.records import Call, CatalogEntry, PendingRequest, Record, Server, Task
+from hubbub_client.wording import clean, describe, in_queue, question, relative, what
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,9 +18,6 @@ R = TypeVar("R", bound=Record)
 
 # Wide enough for whole ids where no terminal says how wide it is.
 PIPE_WIDTH = 200
-# What servers write must not steer the terminal.
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-SPANS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
 def print_json(value: object) -> None:
@@ -55,73 +51,6 @@ def print_error(error: HubbubError, as_json: bool) -> None:
         note(f"see {error.help_url}")
 
 
-def clean(text: str) -> str:
-    """The text without control characters, which a terminal would obey."""
-    return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
-
-
-def relative(moment: datetime | None) -> str:
-    """How long ago, or in how long: `12s ago`, `in 4m`."""
-    if moment is None:
-        return "-"
-    seconds = (moment - datetime.now(UTC)).total_seconds()
-    size, unit = next((each for each in SPANS if abs(seconds) >= each[0]), SPANS[-1])
-    amount = f"{int(abs(seconds) // size)}{unit}"
-    return f"in {amount}" if seconds > 0 else f"{amount} ago"
-
-
-def page(url: str) -> str:
-    """A page to visit: its whole url, then its host by itself, with a warning of one that may imitate another.
-
-    MCP client/elicitation, url mode: show the full URL, make the domain plain, warn of Punycode.
-    """
-    try:
-        host = urlsplit(url).hostname or ""
-    except ValueError:
-        return f"{url} (not a url)"
-    strange = not host.isascii() or any(label.startswith("xn--") for label in host.split("."))
-    warning = "; beware: its letters may only look like those of a name you know" if strange else ""
-    return f"{url} (on {host}{warning})"
-
-
-def question(request: PendingRequest) -> str:
-    """What is asked, in one line."""
-    params = cast("dict[str, Any]", request.request or {})
-    match request.kind:
-        case "sampling":
-            messages = cast("list[dict[str, Any]]", params.get("messages") or [])
-            contents = [message.get("content") for message in messages]
-            return "; ".join(_spoken(content) for content in contents)
-        case "roots":
-            return "which directories may it use?"
-        case "elicitation_url":
-            return f"{params.get('message', '')} {page(str(params.get('url', '')))}".strip()
-        case _:
-            return str(params.get("message", ""))
-
-
-def _spoken(content: object) -> str:
-    if isinstance(content, list):
-        return " ".join(_spoken(part) for part in cast("list[object]", content))
-    if isinstance(content, Mapping):
-        part = cast("Mapping[str, object]", content)
-        return str(part.get("text") or f"[{part.get('type')}]")
-    return ""
-
-
-def _what(call: Call) -> str:
-    params = cast("object", call.params)
-    tool = cast("Mapping[str, object]", params).get("name") if isinstance(params, Mapping) else None
-    return f"{call.method} {tool}" if tool else call.method
-
-
-def _in_queue(counts: QueueCounts | None) -> str:
-    if counts is None:
-        return "-"
-    parts = ((counts.queued, "queued"), (counts.in_progress, "in progress"), (counts.waiting_input, "waiting"))
-    return ", ".join(f"{count} {name}" for count, name in parts if count) or "idle"
-
-
 Columns = Mapping[str, Callable[[Any], str | None]]
 
 # For each record: its columns, in a table and in the line of a watch.
@@ -131,7 +60,7 @@ COLUMNS: dict[type[Record], Columns] = {
         "state": lambda it: it.state,
         "transport": lambda it: it.transport,
         "protocol": lambda it: it.protocol_version,
-        "queue": lambda it: _in_queue(it.queue),
+        "queue": lambda it: in_queue(it.queue),
         "retry": lambda it: relative(it.next_retry_at),
         "error": lambda it: it.error and f"{it.error.code}: {it.error.message}",
     },
@@ -147,7 +76,7 @@ COLUMNS: dict[type[Record], Columns] = {
     Call: {
         "id": lambda it: it.id,
         "server": lambda it: it.server,
-        "call": _what,
+        "call": what,
         "state": lambda it: it.state,
         "came": lambda it: relative(it.created_at),
         "asks": lambda it: ", ".join(it.pending_ids),
@@ -231,12 +160,6 @@ def print_event(event: Event, as_json: bool) -> None:
         case _:
             return
     print(f"{datetime.now(UTC).astimezone():%H:%M:%S}  {event.type:8}", *cells, sep="  ", flush=True)
-
-
-def describe(progress: Progress) -> str:
-    """Progress in words: `3/10 copying`."""
-    share = f"{progress.progress:g}" + (f"/{progress.total:g}" if progress.total is not None else "")
-    return f"{share} {progress.message or ''}".strip()
 
 
 def print_counts(counts: Iterable[tuple[str, object]]) -> None:

@@ -6,12 +6,13 @@ from typing import Annotated, Any, cast, get_args
 import typer
 
 from hubbub_client import payload
-from hubbub_client.cli.content import describe_result
 from hubbub_client.cli.live import LiveCall
-from hubbub_client.cli.output import clean, note, print_json
+from hubbub_client.cli.output import note, print_json
 from hubbub_client.cli.session import Usage, json_object, run, settings_of
+from hubbub_client.content import describe_result
 from hubbub_client.hub import Hub, LogLevel
 from hubbub_client.servers import Roots
+from hubbub_client.wording import clean
 
 LEVELS: tuple[str, ...] = get_args(LogLevel)
 Server = Annotated[str, typer.Argument(metavar="SERVER", help="The server.")]

@@ -2,10 +2,11 @@
 
 import typer
 
-from hubbub_client.cli.output import clean, print_counts, print_json, relative
+from hubbub_client.cli.output import print_counts, print_json
 from hubbub_client.cli.session import run, settings_of
 from hubbub_client.hub import Hub
 from hubbub_client.records import StateCount
+from hubbub_client.wording import clean, relative
 
 
 def status(context: typer.Context) -> None:

@@ -5,10 +5,11 @@ import json
 import sys
 from typing import Any
 
-from hubbub_client.cli.forms import Field, fields, parse
-from hubbub_client.cli.output import clean, note, question
+from hubbub_client.cli.output import note
 from hubbub_client.errors import InvalidArgument
+from hubbub_client.forms import Field, fields, parse
 from hubbub_client.records import PendingRequest
+from hubbub_client.wording import clean, question
 
 CHOICES = {"a": "accept", "d": "decline", "c": "cancel", "l": "later"}
 

@@ -3,19 +3,21 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
-from hubbub_client.cli.output import clean
+from hubbub_client.wording import clean
 
 Part = Mapping[str, Any]
 
 
 def describe_result(method: str, result: Part) -> str:
-    """The result of resources/read, prompts/get or completion/complete as text."""
+    """The result of tools/call, resources/read, prompts/get or completion/complete as text."""
     match method:
         case "resources/read":
             parts = [_resource(part) for part in _parts(result.get("contents"))]
         case "prompts/get":
             description = [str(result["description"])] if result.get("description") else []
             parts = description + [f"{each.get('role')}: {content(each)}" for each in _parts(result.get("messages"))]
+        case "tools/call":
+            parts = [_block(part) for part in _parts(result.get("content"))]
         case _:
             parts = _completions(cast("Part", result.get("completion") or {}))
     return "\n".join(map(_readable, parts))

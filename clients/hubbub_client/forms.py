@@ -1,0 +1,231 @@
+"""A form as questions for people, made from its schema (MCP client/elicitation: requested schema; tools: inputSchema).
+
+What a server sends is not trusted: whatever has no shape that is known here becomes a question for JSON.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any, Literal, cast
+from urllib.parse import urlsplit
+
+from hubbub_client import payload
+
+Kind = Literal["string", "number", "integer", "boolean", "choice", "choices", "json"]
+
+YES, NO = frozenset(("y", "yes", "true")), frozenset(("n", "no", "false"))
+# What a text of a format looks like.
+EXAMPLES = {
+    "email": "name@example.com",
+    "uri": "https://example.com",
+    "date": "2026-12-31",
+    "date-time": "2026-12-31T18:30:00Z",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One question; `choices` pairs each value with its title. The bounds are of a text's or list's length, or a
+    number's size."""
+
+    name: str
+    title: str
+    kind: Kind
+    description: str | None = None
+    required: bool = False
+    default: Any = None
+    choices: tuple[tuple[str, str], ...] = ()
+    format: str | None = None
+    least: float | None = None
+    most: float | None = None
+
+    @property
+    def hint(self) -> str:
+        """What may be given, in words: `whole number, 1 to 8`."""
+        unit = {"string": " characters", "choices": " of them"}.get(self.kind, "")
+        form = f"such as {EXAMPLES[self.format]}" if self.format in EXAMPLES else ""
+        name = {"integer": "whole number", "number": "number", "json": "JSON"}.get(self.kind, "")
+        return ", ".join(part for part in (name, form, _span(self.least, self.most, unit)) if part)
+
+
+def fields(schema: object) -> list[Field]:
+    """The questions of a form, in its order."""
+    form = _object(schema)
+    listed = form.get("required")
+    required = cast("list[object]", listed) if isinstance(listed, list) else []
+    properties = _object(form.get("properties"))
+    return [_field(name, _shape(spec, form), name in required) for name, spec in properties.items()]
+
+
+def parse(field: Field, text: str) -> Any:
+    """The value that was typed. Raises ValueError with what is wrong; the hub checks the rest of the schema."""
+    match field.kind:
+        case "string":
+            value: Any = text
+        case "boolean":
+            return _truth(text)
+        case "integer":
+            value = _number(text, int, "a whole number")
+        case "number":
+            value = _number(text, float, "a number")
+        case "choice":
+            value = _choice(field, text)
+        case "choices":
+            value = [_choice(field, part.strip()) for part in text.split(",") if part.strip()]
+        case "json":
+            return _json(text)
+    check(field, value)
+    return value
+
+
+def check(field: Field, value: Any) -> None:
+    """Raises ValueError with what is wrong with a value of the right type."""
+    if field.kind == "choice":
+        return
+    size = value if isinstance(value, (int, float)) else len(value)
+    if (field.least is not None and size < field.least) or (field.most is not None and size > field.most):
+        raise ValueError(f"must be {field.hint}" if field.kind in ("integer", "number") else f"give {field.hint}")
+    if isinstance(value, str) and field.format in EXAMPLES and not _has_format(field.format, value):
+        raise ValueError(f"must be {field.format}, such as {EXAMPLES[field.format]}")
+
+
+def shown(value: Any) -> str:
+    """A value as it would be typed."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _field(name: str, spec: Mapping[str, Any], required: bool) -> Field:
+    multiple = spec.get("type") == "array"
+    choices = _choices(_object(spec.get("items")) if multiple else spec)
+    kind = _kind(spec, choices)
+    lowest, highest = {
+        "string": ("minLength", "maxLength"),
+        "choices": ("minItems", "maxItems"),
+        "integer": ("minimum", "maximum"),
+        "number": ("minimum", "maximum"),
+    }.get(kind, ("", ""))
+    return Field(
+        name=name,
+        title=str(spec.get("title") or name),
+        kind=kind,
+        description=str(spec["description"]) if spec.get("description") else None,
+        required=required,
+        default=spec.get("default"),
+        choices=choices,
+        format=str(spec["format"]) if spec.get("format") else None,
+        least=_bound(spec.get(lowest)),
+        most=_bound(spec.get(highest)),
+    )
+
+
+def _kind(spec: Mapping[str, Any], choices: tuple[tuple[str, str], ...]) -> Kind:
+    match spec.get("type"):
+        case "array":
+            return "choices" if choices else "json"
+        case "string" | None if choices:
+            return "choice"
+        case "object":
+            return "json"
+        case "number" | "integer" | "boolean" as kind:
+            return kind
+        case _:
+            return "string"
+
+
+def _shape(spec: object, form: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a property is: a reference to a definition of the same form is followed once, and `anyOf: [X, null]`,
+    as generators write what may be left out, is X."""
+    found = _object(spec)
+    shapes = [each for each in _objects(found.get("anyOf")) if each.get("type") != "null"]
+    if len(shapes) == 1 and "const" not in shapes[0]:
+        found = {**found, **shapes[0]}
+    reference = found.get("$ref")
+    if isinstance(reference, str) and reference.startswith("#/$defs/"):
+        found = {**_object(_object(form.get("$defs")).get(reference.removeprefix("#/$defs/"))), **found}
+    return found
+
+
+def _choices(spec: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    titled = [each for each in _objects(spec.get("oneOf")) + _objects(spec.get("anyOf")) if "const" in each]
+    if titled:
+        return tuple((str(each["const"]), str(each.get("title") or each["const"])) for each in titled)
+    listed, names = spec.get("enum"), spec.get("enumNames")
+    values = [str(value) for value in cast("list[object]", listed)] if isinstance(listed, list) else []
+    titles = [str(name) for name in cast("list[object]", names)] if isinstance(names, list) else []
+    return tuple(zip(values, titles if len(titles) == len(values) else values, strict=True))
+
+
+def _choice(field: Field, text: str) -> str:
+    """A choice by its number, its value or its title."""
+    if text.isdecimal() and 1 <= int(text) <= len(field.choices):
+        return field.choices[int(text) - 1][0]
+    for value, title in field.choices:
+        if text in (value, title):
+            return value
+    raise ValueError(f"type a number from 1 to {len(field.choices)}")
+
+
+def _truth(text: str) -> bool:
+    word = text.lower()
+    if word not in YES | NO:
+        raise ValueError("type y or n")
+    return word in YES
+
+
+def _number(text: str, kind: type[int] | type[float], name: str) -> int | float:
+    try:
+        value = kind(text)
+    except ValueError:
+        raise ValueError(f"type {name}") from None
+    if not math.isfinite(value):
+        raise ValueError(f"type {name}")
+    return value
+
+
+def _json(text: str) -> Any:
+    try:
+        return payload.loads(text.encode())
+    except ValueError as error:
+        raise ValueError(f"type JSON ({error})") from None
+
+
+def _has_format(name: str, text: str) -> bool:
+    try:
+        match name:
+            case "email":
+                before, at, after = text.rpartition("@")
+                return bool(before and at and after) and " " not in text
+            case "uri":
+                return bool(urlsplit(text).scheme)
+            case "date":
+                return date.fromisoformat(text).isoformat() == text
+            case _:
+                return datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
+
+
+def _span(least: float | None, most: float | None, unit: str) -> str:
+    match least, most:
+        case None, None:
+            return ""
+        case low, None:
+            return f"at least {low:g}{unit}" if low > 1 or not unit else ""
+        case None, high:
+            return f"at most {high:g}{unit}"
+        case low, high:
+            return f"{low:g} to {high:g}{unit}"
+
+
+def _bound(value: object) -> float | None:
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def _objects(value: object) -> list[Mapping[str, Any]]:
+    return [_object(each) for each in cast("list[object]", value)] if isinstance(value, list) else []

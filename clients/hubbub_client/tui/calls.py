@@ -1,0 +1,152 @@
+"""Calls: where they stand, what they wait for, how they ended."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, cast
+
+from rich.text import Text
+from textual.binding import Binding, BindingType
+
+from hubbub_client import content
+from hubbub_client.records import CALL_ENDED, Call, Progress
+from hubbub_client.tui import text
+from hubbub_client.tui.boards import Boards, Row
+from hubbub_client.tui.pane import ListPane
+from hubbub_client.tui.table import Column
+from hubbub_client.tui.text import Page
+from hubbub_client.wording import describe, relative, what
+
+SPOKEN = frozenset(("tools/call", "resources/read", "prompts/get", "completion/complete"))
+BAR_WIDTH = 24
+
+
+def call_text(call: Call, boards: Boards) -> Text:
+    """A call in full."""
+    page = Page().fact("state", text.state(call.state))
+    progress = boards.progress.get(call.id)
+    if progress is not None and not call.ended:
+        page.fact("progress", bar(progress))
+    if call.error:
+        page.fact("error", f"{call.error.code} ({call.error.category})", "red").fact("says", call.error.message, "red")
+        page.fact("help", call.error.help_url)
+    _questions(page, call, boards)
+    _result(page, call)
+    page.heading("Call").fact("what", what(call)).fact("server", call.server).fact("task", call.task_id)
+    page.fact("came", text.moment(call.created_at)).fact("took", _took(call)).fact("id", call.id)
+    if call.params:
+        page.heading("Params").json(call.params)
+    return page.text
+
+
+def waits_for(call: Call, boards: Boards) -> object:
+    """Changes when what a call waits for does."""
+    asked = [request.state if (request := boards.request(id_)) else "" for id_ in call.pending_ids]
+    return boards.progress.get(call.id), asked, not call.ended and boards.unclaimed_by_calls(call.server)
+
+
+def bar(progress: Progress) -> Text:
+    """How far it is, as a bar where there is a total."""
+    if not progress.total or progress.total <= 0:
+        return Text(text.line(describe(progress)))
+    done = round(BAR_WIDTH * min(max(progress.progress / progress.total, 0), 1))
+    return Text.assemble(("━" * done, "cyan"), ("━" * (BAR_WIDTH - done), "dim"), f" {text.line(describe(progress))}")
+
+
+def _questions(page: Page, call: Call, boards: Boards) -> None:
+    asked = len(boards.unclaimed_by_calls(call.server))
+    if not call.ended and asked:
+        which = "a question" if asked == 1 else f"{asked} questions"
+        page.paragraph(f"{text.line(call.server)} asks {which}, perhaps for this call: press a to answer", "yellow")
+    if not call.pending_ids:
+        return
+    page.heading("Questions")
+    for id_ in call.pending_ids:
+        request, row = boards.request(id_), boards.open.rows.get(id_) or boards.ended.rows.get(id_)
+        where = text.state(request.state) if request else Text("-")
+        by = f" by {text.line(request.answered_by)}" if request and request.answered_by else ""
+        page.paragraph(Text.assemble("• ", where, by, f"  {row.about if row else id_}"))
+        if call.state == "waiting_input" and request and request.state == "open":
+            page.paragraph("  press a to answer it", "dim")
+
+
+def _result(page: Page, call: Call) -> None:
+    if call.result is None:
+        return
+    result = cast("dict[str, Any]", call.result)
+    failed = bool(result.get("isError"))
+    page.heading("Result, which the tool says is an error" if failed else "Result")
+    spoken = content.describe_result(call.method, result) if call.method in SPOKEN else ""
+    page.paragraph(spoken, "red" if failed else "")
+    if not spoken or "structuredContent" in result:
+        page.json(result.get("structuredContent", result))
+
+
+def _took(call: Call) -> str | None:
+    if call.completed_at is None:
+        return None
+    return f"{(call.completed_at - call.created_at).total_seconds():.1f} s"
+
+
+class CallsPane(ListPane):
+    """Calls, the newest first."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("a", "answer", "Answer"),
+        Binding("x", "cancel", "Cancel"),
+        Binding("X", "clear_queue", "Clear queue", show=False),
+        Binding("g", "task", "Its task"),
+    ]
+    COLUMNS = (
+        Column("came", lambda row: relative(row.record.created_at), 8),
+        Column("server", lambda row: row.record.server, 12),
+        Column("call", lambda row: row.about),
+        Column("asks", lambda row: str(len(row.record.pending_ids) or "-"), 4, wide=True),
+        Column("state", lambda row: text.state(row.record.state), 13),
+    )
+
+    def version(self) -> object:
+        return self.boards.calls.version
+
+    def rows(self) -> Sequence[Row[Call]]:
+        return sorted(self.boards.calls.rows.values(), key=lambda row: row.record.created_at, reverse=True)
+
+    def summary(self) -> str:
+        board = self.boards.calls
+        going = sum(row.record.state not in CALL_ENDED for row in board.rows.values())
+        if not board.total:
+            return "No calls yet · 5 shows what can be called"
+        return f"{board.counted('call')} · {going} not ended"
+
+    def words(self, row: Row[Any]) -> str:
+        return f"{super().words(row)} {row.record.state}"
+
+    def open_row(self, row: Row[Any]) -> None:
+        self.hub_app.show_call(row.key)
+
+    def aspect(self, row: Row[Any]) -> object:
+        return id(row), waits_for(row.record, self.boards)
+
+    async def detail(self, row: Row[Any]) -> Text:
+        return call_text(await self.hub_app.hub.calls.get(row.key), self.boards)
+
+    def action_answer(self) -> None:
+        """Opens the question that it waits for."""
+        if (row := self.current) is not None:
+            self.hub_app.answer_for(row.record)
+
+    def action_cancel(self) -> None:
+        """Cancels it."""
+        if (row := self.current) is not None:
+            self.hub_app.cancel_call(row.record, row.about)
+
+    def action_clear_queue(self) -> None:
+        """Cancels what waits in the queue of its server."""
+        if (row := self.current) is not None:
+            self.hub_app.clear_queue(row.record.server)
+
+    def action_task(self) -> None:
+        """Shows the task that it became."""
+        row = self.current
+        if row is not None and row.record.task_id:
+            self.hub_app.show("tasks", row.record.task_id)
+        elif row is not None:
+            self.notify("this call is no task")

@@ -1,0 +1,122 @@
+"""Small screens on top of another."""
+
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Button, Input, Static
+
+KEYS = """\
+Everywhere
+  1 to 6      Inbox, Servers, Calls, Tasks, Catalog, Events
+  enter       open it, or all there is to say about it
+  tab         to the detail and back
+  /           filter by words; escape shows all again
+  t           light or dark
+  ctrl+p      every command by its name
+  q           leave
+Inbox
+  enter       answer; while the form is open, it is yours
+  h           what was asked before, and what is open
+  g           the call that caused it
+Servers
+  c  d        connect, disconnect
+  x           clear the queue
+Calls and tasks
+  a           answer the question it waits for
+  x           cancel
+  X           clear the queue of the call's server
+  g           from a call to its task, and back
+Catalog
+  enter       open a branch; call, read or get an entry
+  r           have the hub fetch the lists anew
+Events
+  p           pause, go on
+  c           clear
+Forms
+  enter       to the next field
+  ctrl+s      send
+  ctrl+e      as JSON, and back
+  escape      leave it open, for others too
+"""
+
+
+class Confirm(ModalScreen[bool]):
+    """A question to answer with yes or no."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "yes", "Yes"),
+        Binding("n,escape", "no", "No"),
+    ]
+
+    def __init__(self, question: str) -> None:
+        super().__init__()
+        self._question = question
+
+    def compose(self) -> ComposeResult:
+        """The parts."""
+        with Vertical(classes="dialog"):
+            yield Static(self._question, markup=False)
+            with Horizontal(classes="buttons"):
+                yield Button("Yes (y)", id="yes", variant="warning", compact=True)
+                yield Button("No (n)", id="no", compact=True)
+
+    def on_mount(self) -> None:
+        """The harmless answer first."""
+        self.query_one("#no").focus()
+
+    @on(Button.Pressed)
+    def _pressed(self, event: Button.Pressed) -> None:
+        self.dismiss(event.button.id == "yes")
+
+    def action_yes(self) -> None:
+        """Yes."""
+        self.dismiss(True)
+
+    def action_no(self) -> None:
+        """No."""
+        self.dismiss(False)
+
+
+class Ask(ModalScreen[str | None]):
+    """A question to answer with a line of text, None when it is dismissed."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Back")]
+
+    def __init__(self, question: str, value: str) -> None:
+        super().__init__()
+        self._question = question
+        self._value = value
+
+    def compose(self) -> ComposeResult:
+        """The parts."""
+        with Vertical(classes="dialog"):
+            yield Static(self._question, markup=False)
+            yield Input(self._value, compact=True)
+            yield Static("enter sends it, escape goes back", classes="note", markup=False)
+
+    @on(Input.Submitted)
+    def _given(self, event: Input.Submitted) -> None:
+        self.dismiss(event.value)
+
+    def action_leave(self) -> None:
+        """Nothing is sent."""
+        self.dismiss(None)
+
+
+class Help(ModalScreen[None]):
+    """The keys."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark,q", "leave", "Back")]
+
+    def compose(self) -> ComposeResult:
+        """The parts."""
+        with VerticalScroll(classes="dialog help"):
+            yield Static(KEYS, markup=False)
+
+    def action_leave(self) -> None:
+        """Goes back."""
+        self.dismiss(None)

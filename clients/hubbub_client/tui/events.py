@@ -1,0 +1,74 @@
+"""Events and logs: what servers tell, as it happens."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual.binding import Binding, BindingType
+
+from hubbub_client.records import ServerEvent
+from hubbub_client.tui import text
+from hubbub_client.tui.boards import Row
+from hubbub_client.tui.pane import ListPane
+from hubbub_client.tui.table import Column
+from hubbub_client.tui.text import Page
+
+STYLES = {"log": "cyan", "stderr": "yellow", "cancelled": "red"}
+
+
+class EventsPane(ListPane):
+    """The last events, the newest first; none is stored, so what happened before is not seen."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("p", "pause", "Pause/Go on"),
+        Binding("c", "clear", "Clear"),
+    ]
+    COLUMNS = (
+        Column("at", lambda row: f"{row.record.at.astimezone():%H:%M:%S}", 8),
+        Column("server", lambda row: row.record.server, 12),
+        Column("kind", lambda row: Text(row.record.kind, style=STYLES.get(row.record.kind, "")), 16),
+        Column("what", lambda row: row.about),
+    )
+    FOLLOWS = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._paused: list[Row[ServerEvent]] | None = None
+        self._paused_at = 0
+
+    def version(self) -> object:
+        return self._paused is not None, self.boards.events_seen, len(self.boards.events)
+
+    def rows(self) -> Sequence[Row[ServerEvent]]:
+        return self._paused if self._paused is not None else list(reversed(self.boards.events))
+
+    def summary(self) -> str:
+        boards = self.boards
+        parts = [f"the last {len(boards.events)} of {boards.events_seen} events" if boards.events else "No events yet"]
+        if self._paused is not None:
+            parts.append(f"PAUSED, {boards.events_seen - self._paused_at} more since")
+        if boards.events_dropped:
+            parts.append(f"{boards.events_dropped} lost on the way")
+        parts.append("/ takes a server, a kind, a word")
+        return " · ".join(parts)
+
+    def words(self, row: Row[Any]) -> str:
+        return f"{row.record.server} {row.record.kind} {row.about}"
+
+    async def detail(self, row: Row[Any]) -> Text:
+        event: ServerEvent = row.record
+        page = Page().fact("kind", event.kind).fact("server", event.server).fact("method", event.method)
+        page.fact("call", event.call_id).fact("at", text.moment(event.at))
+        return page.heading("Told").json(event.params).text
+
+    def action_pause(self) -> None:
+        """Holds the list still, or goes on."""
+        self._paused = list(reversed(self.boards.events)) if self._paused is None else None
+        self._paused_at = self.boards.events_seen
+        self.refresh_rows(at_once=True)
+
+    def action_clear(self) -> None:
+        """Forgets what was seen."""
+        self.boards.events.clear()
+        self._paused = [] if self._paused is not None else None
+        self.refresh_rows(at_once=True)

@@ -1,0 +1,111 @@
+"""A pending request in full: what is asked, why, and what became of it."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from rich.text import Text
+
+from hubbub_client import content
+from hubbub_client.forms import Field, fields, shown
+from hubbub_client.records import PendingRequest
+from hubbub_client.tui import text
+from hubbub_client.tui.text import Page
+
+# What a list of fields, and of choices, shows of them.
+MAX_FIELDS = 60
+MAX_CHOICES = 8
+
+CAUSES = {"wire": "as the server says", "inferred": "the only call it can be"}
+WORDS = {
+    "elicitation_form": "asks you to fill in a form",
+    "elicitation_url": "asks you to visit a page",
+    "sampling": "asks for a text as a model would write it",
+    "roots": "asks which directories it may use",
+}
+
+
+def headline(request: PendingRequest) -> Text:
+    """Who asks for what."""
+    return Text.assemble((text.line(request.server), "bold"), f" {WORDS.get(request.kind, request.kind)}")
+
+
+def asked(request: PendingRequest) -> Text:
+    """The request, its cause and its end."""
+    page = Page().paragraph(headline(request))
+    _end(page, request)
+    if request.state == "open" and request.claim:
+        page.fact("answered by", f"{request.claim.by}, at this moment", "magenta")
+    page.text.append("\n")
+    question(page, request)
+    page.heading("Why")
+    cause(page, request)
+    return page.text
+
+
+def cause(page: Page, request: PendingRequest) -> None:
+    """What led to it."""
+    source = CAUSES.get(request.cause_source or "", "")
+    page.fact("call", request.call_id and f"{request.call_id}{f' ({source})' if source else ''}")
+    page.fact("task", request.task_id)
+    page.fact("came", text.moment(request.created_at))
+    page.fact("id", request.id)
+
+
+def question(page: Page, request: PendingRequest) -> None:
+    """What is asked."""
+    params = cast("dict[str, Any]", request.request or {})
+    match request.kind:
+        case "elicitation_form":
+            page.paragraph(params.get("message"))
+            form(page, fields(params.get("requestedSchema")))
+        case "elicitation_url":
+            page.paragraph(params.get("message")).paragraph(text.location(str(params.get("url", ""))))
+        case "sampling":
+            sampling(page, params)
+        case _:
+            page.paragraph("It asks for the directories that it may use.")
+
+
+def form(page: Page, questions: Sequence[Field]) -> None:
+    """The fields of a form, a line each."""
+    page.heading("Form")
+    for each in questions[:MAX_FIELDS]:
+        words = Text.assemble("• ", text.line(each.title, 100), ("*" if each.required else "", "red"))
+        titles = " / ".join(text.line(title, 40) for _, title in each.choices[:MAX_CHOICES])
+        left = len(each.choices) - MAX_CHOICES
+        for part in (titles, f"and {left} more" if left > 0 else "", each.hint):
+            words.append(f"  {part}" if part else "", style="dim")
+        if each.default is not None:
+            words.append(f"  default: {text.line(shown(each.default), 60)}", style="dim")
+        page.paragraph(words)
+    if len(questions) > MAX_FIELDS:
+        page.paragraph(f"and {len(questions) - MAX_FIELDS} fields more", "dim")
+
+
+def sampling(page: Page, params: dict[str, Any]) -> None:
+    """The conversation that is to go on, and what the server would like."""
+    page.fact("system", params.get("systemPrompt"))
+    messages = cast("object", params.get("messages"))
+    for message in cast("list[Any]", messages) if isinstance(messages, list) else []:
+        if isinstance(message, dict):
+            said = cast("dict[str, Any]", message)
+            page.fact(str(said.get("role", "-"))[:10], content.content(said))
+    preferences = cast("dict[str, Any]", params.get("modelPreferences") or {})
+    hints = cast("list[dict[str, Any]]", preferences.get("hints") or [])
+    page.fact("models", ", ".join(str(each.get("name")) for each in hints))
+    wishes = {name.removesuffix("Priority"): value for name, value in preferences.items() if name != "hints"}
+    page.fact("wishes", ", ".join(f"{name} {value}" for name, value in wishes.items()))
+    page.fact("at most", params.get("maxTokens") and f"{params['maxTokens']} tokens")
+    tools = cast("list[dict[str, Any]]", params.get("tools") or [])
+    page.fact("tools", ", ".join(str(tool.get("name")) for tool in tools))
+
+
+def _end(page: Page, request: PendingRequest) -> None:
+    if request.state == "open":
+        return
+    by = f" by {text.line(request.answered_by)}" if request.answered_by else ""
+    page.fact("state", Text.assemble(text.state(request.state), by))
+    page.fact("reason", request.reason)
+    page.fact("delivery", text.state(request.delivery))
+    if request.answer is not None:
+        page.heading("Answer").json(request.answer)

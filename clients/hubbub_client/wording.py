@@ -1,0 +1,108 @@
+"""What people read, in words: the same on the command line and on a screen."""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from hubbub_client.records import Call, PendingRequest, Progress, QueueCounts
+
+# What servers write must not steer the terminal: neither control characters, nor those that turn the direction of
+# what follows (Unicode Bidirectional Algorithm, explicit formatting characters), nor line breaks that are none.
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+SPANS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+
+
+def clean(text: str) -> str:
+    """The text without control characters, which a terminal would obey."""
+    return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def is_clean(text: str) -> bool:
+    """Whether nothing would be taken out of a text."""
+    return CONTROL.search(text) is None
+
+
+def relative(moment: datetime | None) -> str:
+    """How long ago, or in how long: `12s ago`, `in 4m`."""
+    if moment is None:
+        return "-"
+    seconds = (moment - datetime.now(UTC)).total_seconds()
+    size, unit = next((each for each in SPANS if abs(seconds) >= each[0]), SPANS[-1])
+    amount = f"{int(abs(seconds) // size)}{unit}"
+    return f"in {amount}" if seconds > 0 else f"{amount} ago"
+
+
+def page(url: str) -> str:
+    """A page to visit: its whole url, then its host by itself, with a warning of one that may imitate another.
+
+    MCP client/elicitation, url mode: show the full URL, make the domain plain, warn of Punycode.
+    """
+    host = host_of(url)
+    if host is None:
+        return f"{url} (not a url)"
+    return f"{url} (on {host}{'; ' + IMITATES if imitates(url) else ''})"
+
+
+IMITATES = "beware: its letters may only look like those of a name you know"
+
+
+def host_of(url: str) -> str | None:
+    """The host of a page, empty where it has none; None of what is not a url."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return None
+
+
+def imitates(url: str) -> bool:
+    """Whether a page may pass for another: its host has letters of other scripts, plainly or in Punycode."""
+    host = host_of(url) or ""
+    return not host.isascii() or any(label.startswith("xn--") for label in host.split("."))
+
+
+def question(request: PendingRequest) -> str:
+    """What is asked, in one line."""
+    params = cast("dict[str, Any]", request.request or {})
+    match request.kind:
+        case "sampling":
+            messages = cast("list[dict[str, Any]]", params.get("messages") or [])
+            contents = [message.get("content") for message in messages]
+            return "; ".join(_spoken(content) for content in contents)
+        case "roots":
+            return "which directories may it use?"
+        case "elicitation_url":
+            return f"{params.get('message', '')} {page(str(params.get('url', '')))}".strip()
+        case _:
+            return str(params.get("message", ""))
+
+
+def _spoken(content: object) -> str:
+    if isinstance(content, list):
+        return " ".join(_spoken(part) for part in cast("list[object]", content))
+    if isinstance(content, Mapping):
+        part = cast("Mapping[str, object]", content)
+        return str(part.get("text") or f"[{part.get('type')}]")
+    return ""
+
+
+def what(call: Call) -> str:
+    """What is called: the method, and of which tool or prompt."""
+    params = cast("object", call.params)
+    tool = cast("Mapping[str, object]", params).get("name") if isinstance(params, Mapping) else None
+    return f"{call.method} {tool}" if tool else call.method
+
+
+def in_queue(counts: QueueCounts | None) -> str:
+    """What a server has to do, in words."""
+    if counts is None:
+        return "-"
+    parts = ((counts.queued, "queued"), (counts.in_progress, "in progress"), (counts.waiting_input, "waiting"))
+    return ", ".join(f"{count} {name}" for count, name in parts if count) or "idle"
+
+
+def describe(progress: Progress) -> str:
+    """Progress in words: `3/10 copying`."""
+    share = f"{progress.progress:g}" + (f"/{progress.total:g}" if progress.total is not None else "")
+    return f"{share} {progress.message or ''}".strip()

@@ -1,0 +1,101 @@
+"""The terminal UI on a screen without a terminal, against a real hub and real servers."""
+
+import html
+import os
+import re
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from textual import events
+from textual.pilot import Pilot
+
+import hubbub_client
+from hubbub_client.tui.app import HubbubApp
+
+from ..clients.conftest import ScriptedHub
+from ..e2e.conftest import RunningHub, start_hub, start_shared_hub
+
+__all__ = ["RunningHub", "start_hub", "start_shared_hub"]
+
+LIMIT_S = 30
+POLL_S = 0.1
+ROOT = Path(__file__).parents[2]
+CELL = re.compile(
+    r'<text class="[^"]*" x="([\d.]+)" y="[\d.]+" textLength="[\d.]+" clip-path="[^"]*line-(\d+)\)">([^<]*)'
+)
+# The width that an exported screen gives to a character.
+CELL_WIDTH = 12.2
+
+
+class Person:
+    """Somebody at the terminal: presses keys, and looks."""
+
+    def __init__(self, app: HubbubApp, pilot: Pilot[None]) -> None:
+        self.app = app
+        self.pilot = pilot
+
+    @property
+    def screen(self) -> str:
+        """What the screen shows, as text."""
+        lines: dict[int, str] = {}
+        for x, number, text in CELL.findall(self.app.export_screenshot()):
+            at = round(float(x) / CELL_WIDTH)
+            lines[int(number)] = lines.get(int(number), "").ljust(at) + html.unescape(text).replace("\xa0", " ")
+        return "\n".join(lines.get(number, "").rstrip() for number in range(max(lines, default=0) + 1))
+
+    async def press(self, *keys: str) -> None:
+        """Presses keys."""
+        await self.pilot.press(*keys)
+
+    async def types(self, text: str) -> None:
+        """Gives a text in place of what is there, at one go as from a clipboard."""
+        await self.pilot.press("home", "shift+end", "delete")
+        self.app.post_message(events.Paste(text))
+        await self.pilot.pause()
+
+    async def sees(self, *texts: str) -> str:
+        """Waits until the screen shows all of these; the screen."""
+        return await self._until(lambda shown: all(text in shown for text in texts), f"never saw {texts}")
+
+    async def no_longer_sees(self, text: str) -> str:
+        """Waits until the screen does not show this; the screen."""
+        return await self._until(lambda shown: text not in shown, f"still saw {text!r}")
+
+    async def _until(self, wanted: Callable[[str], bool], problem: str) -> str:
+        shown = ""
+        try:
+            with anyio.fail_after(LIMIT_S):
+                while not wanted(shown := self.screen):
+                    await self.pilot.pause(POLL_S)
+        except TimeoutError:
+            pytest.fail(f"{problem}:\n{shown}", pytrace=False)
+        return shown
+
+
+@asynccontextmanager
+async def at_terminal(
+    hub: RunningHub | ScriptedHub, who: str = "ann", size: tuple[int, int] = (80, 24), keep: int = 1000
+) -> AsyncIterator[Person]:
+    """Runs the terminal UI; what it still claims at the end is given back."""
+    async with hubbub_client.connect(data_dir=hub.data_dir, name=who, connect_timeout_s=1) as client:
+        app = HubbubApp(client, who, keep)
+        app.animation_level = "none"
+        async with app.run_test(size=size) as pilot:
+            yield Person(app, pilot)
+        await app.release_all()
+
+
+def demo() -> dict[str, Any]:
+    """The demo's server, configured."""
+    peers = Path(os.environ.get("HUBBUB_PEERS") or ROOT / ".peers")
+    return {"command": str(peers / "mcp1/bin/python"), "args": [str(ROOT / "docs/demo/server.py")]}
+
+
+def peer(name: str, *arguments: str) -> dict[str, Any]:
+    """A server that the tests bring along, configured."""
+    return {"command": sys.executable, "args": [str(ROOT / "tests/peers" / name), *arguments]}

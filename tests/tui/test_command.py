@@ -1,0 +1,71 @@
+"""`hubbub tui` on a real terminal; and what does without it."""
+
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from .conftest import LIMIT_S, demo
+
+HUBBUB = str(Path(sys.executable).with_name("hubbub"))
+
+
+async def test_the_command_fills_the_terminal_and_leaves_it_as_it_was(start_hub: Callable[..., Any]) -> None:
+    hub = await start_hub({"demo": demo()})
+    screen, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    before = termios.tcgetattr(terminal)
+    command = [HUBBUB, "--data-dir", str(hub.data_dir), "--as", "ann", "tui"]
+    shown = b""
+    try:
+        with anyio.fail_after(LIMIT_S):
+            environ = os.environ | {"TERM": "xterm-256color"}
+            pipes = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
+            async with await anyio.open_process(command, env=environ, **pipes) as process:
+                while b"Nothing waits" not in shown or b"as ann" not in shown:
+                    await anyio.wait_readable(screen)
+                    shown += os.read(screen, 65536)
+                os.write(screen, b"q")
+                while process.returncode is None:
+                    with anyio.move_on_after(0.1):
+                        await anyio.wait_readable(screen)
+                        os.read(screen, 65536)
+                assert process.returncode == 0
+        assert termios.tcgetattr(terminal)[3] == before[3]
+    finally:
+        os.close(screen)
+        os.close(terminal)
+
+
+async def test_without_a_terminal_it_says_that_it_needs_one(start_hub: Callable[..., Any]) -> None:
+    hub = await start_hub()
+    ran = await hub.hubbub("tui")
+    assert (ran.status, ran.error["message"]) == (2, "the terminal UI needs a terminal")
+
+
+def test_neither_the_library_nor_the_command_line_imports_what_only_the_screen_needs() -> None:
+    code = "import sys, hubbub_client, hubbub_client.cli.app; print('textual' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_where_the_extra_is_missing_the_command_says_how_to_get_it() -> None:
+    code = """
+import sys
+from importlib.machinery import PathFinder
+found = PathFinder.find_spec
+PathFinder.find_spec = lambda name, *rest: None if name == "textual" else found(name, *rest)
+sys.argv = ["hubbub", "tui"]
+from hubbub_client.cli import main
+main()
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 2
+    assert "pip install 'hubbub[tui]'" in ran.stderr

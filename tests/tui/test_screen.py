@@ -1,0 +1,209 @@
+"""What the panes show, and what can be done there besides answering."""
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from .conftest import LIMIT_S, POLL_S, RunningHub, at_terminal, demo
+
+StartHub = Callable[..., Any]
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+# Whatever differs from run to run, and what stands in its place, as wide.
+MASKS = (
+    (re.compile(r"127\.0\.0\.1:\d+"), "ADDRESS"),
+    (re.compile(r"\b(call|req)_[0-9a-f]{16}\b"), "ID"),
+    (re.compile(r"\b[0-9a-f]{32}\b"), "ID"),
+    (re.compile(r"\d+[smh] ago *"), "SOME ago"),
+    (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"), "DATE TIME"),
+    (re.compile(r"\b\d?\d:\d\d\b *"), "M:SS"),
+    (re.compile(r"(?<=process       )\d+ *"), "PID"),
+)
+
+
+def masked(screen: str) -> str:
+    for pattern, mask in MASKS:
+        screen = pattern.sub(lambda found, mask=mask: mask.ljust(len(found[0])), screen)
+    return "".join(f"{line.rstrip()}\n" for line in screen.strip("\n").split("\n"))
+
+
+def is_as_before(name: str, screen: str) -> None:
+    """Compares with the stored screen; UPDATE_SNAPSHOTS=1 stores it."""
+    stored = SNAPSHOTS / f"{name}.txt"
+    if os.environ.get("UPDATE_SNAPSHOTS"):
+        stored.parent.mkdir(exist_ok=True)
+        stored.write_text(masked(screen), encoding="utf-8")
+    assert masked(screen) == stored.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+async def hub(start_shared_hub: StartHub) -> RunningHub:
+    """A hub with one ended call, and one of each kind of question."""
+    gone = {"command": "no-such-command", "retries": 0}
+    hub = await start_shared_hub({"cafe": demo(), "demo": demo(), "gone": gone})
+    await hub.connected("demo", "cafe")
+    await hub.client.call_tool("demo", "long_walk", {"steps": 1, "step_s": 0})
+    for count, tool in enumerate(("order_lunch", "write_haiku", "sign_up", "plan_trip"), 1):
+        await hub.client.start("demo", "tools/call", {"name": tool})
+        await hub.asked(count)
+    return hub
+
+
+@pytest.mark.parametrize("size", [(80, 24), (130, 32)], ids=["small", "large"])
+async def test_each_pane_looks_as_it_did(hub: RunningHub, size: tuple[int, int]) -> None:
+    width = f"{size[0]}"
+    async with at_terminal(hub, size=size) as ann:
+        await ann.sees("Where shall we go?", "Dish", "2 forms, 1 page, 1 sampling")
+        is_as_before(f"inbox-{width}", ann.screen)
+        await ann.press("2")
+        await ann.sees("2 of 3 connected", "3 in progress, 1 waiting", "transport")
+        is_as_before(f"servers-{width}", ann.screen)
+        await ann.press("3")
+        await ann.sees("5 calls · 4 not ended", "what  ")
+        is_as_before(f"calls-{width}", ann.screen)
+        await ann.press("4")
+        await ann.sees("1 task", "receiver: held by the hub")
+        is_as_before(f"tasks-{width}", ann.screen)
+        await ann.press("5")
+        await ann.sees("10 entries of 2 servers", "order_lunch", "Open a branch")
+        is_as_before(f"catalog-{width}", ann.screen)
+        await ann.press("6")
+        await ann.sees("No events yet")
+        is_as_before(f"events-{width}", ann.screen)
+
+
+async def test_the_forms_and_the_help_look_as_they_did(hub: RunningHub) -> None:
+    async with at_terminal(hub) as ann:
+        await ann.sees("Where shall we go?")
+        for words, seen in (("lunch", "Note for"), ("haiku", "Written by"), ("page", "I have read"), ("go?", "Nights")):
+            await ann.press("slash")
+            await ann.types(words)
+            await ann.press("enter", "enter")
+            await ann.sees(seen, "Leave open")
+            is_as_before(f"answer-{words.strip('?')}", ann.screen)
+            await ann.press("escape")
+            await ann.no_longer_sees("Leave open")
+            await ann.press("escape")
+        await ann.press("question_mark")
+        await ann.sees("Everywhere")
+        is_as_before("help", ann.screen)
+
+
+async def test_what_failed_says_why_and_what_helps(hub: RunningHub) -> None:
+    async with at_terminal(hub, size=(130, 32)) as ann:
+        await ann.press("2")
+        await ann.sees("COMMAND_NOT_FOUND")
+        await ann.press("down", "down")
+        await ann.sees("docs/errors.md#command_not_found", "Trouble")
+
+
+async def test_a_tool_is_called_from_the_catalog_with_a_question_in_between(hub: RunningHub) -> None:
+    async with at_terminal(hub) as ann:
+        await ann.press("5")
+        await ann.sees("order_lunch")
+        await ann.press("down", "down", "enter")
+        await ann.sees("It takes no arguments.")
+        await ann.press("ctrl+s")
+        await ann.sees("Questions", "press a to answer it")
+        await ann.press("a")
+        await ann.sees("Portions")
+        await ann.press("ctrl+s")
+        await ann.sees("Result", "Ordered: 1 x curry", "answered by ann")
+        await ann.press("escape", "escape", "down", "down", "down", "down", "enter")
+        await ann.sees("Steps", "Step S")
+        await ann.types("3")
+        await ann.press("enter")
+        await ann.types("0.01")
+        await ann.press("ctrl+s")
+        await ann.sees("Walked 3 steps")
+
+
+async def test_a_running_call_is_aborted_once_that_is_confirmed(hub: RunningHub) -> None:
+    call = await hub.client.start("demo", "tools/call", {"name": "long_walk", "arguments": {"steps": 1000}})
+    async with at_terminal(hub) as ann:
+        await ann.press("3")
+        await ann.sees("long_walk", "in progress", "/1000 step")
+        await ann.press("x")
+        await ann.sees("Abort tools/call long_walk on demo?")
+        await ann.press("n")
+        await ann.no_longer_sees("Abort")
+        assert (await hub.client.calls.get(call.id)).state == "in_progress"
+        await ann.press("x", "y")
+        await ann.sees("CALL_CANCELLED")
+    assert (await hub.call(call.id)).state == "cancelled"
+
+
+async def test_a_task_is_cancelled_and_its_question_leaves_the_inbox(hub: RunningHub) -> None:
+    await hub.client.start("demo", "tools/call", {"name": "plan_trip"})
+    async with at_terminal(hub) as ann:
+        await ann.press("4")
+        await ann.sees("2 tasks · 2 not ended")
+        await ann.press("x")
+        await ann.sees("Cancel the task")
+        await ann.press("y")
+        await ann.sees("2 tasks · 1 not ended", "cancelled")
+    assert [task.status for task in await hub.client.tasks.list()] == ["cancelled", "working"]
+    assert len(await hub.client.inbox.list(states=["open"], kinds=["elicitation_form"])) == 2
+
+
+async def test_events_are_live_filtered_and_paused(hub: RunningHub) -> None:
+    walk = {"name": "long_walk", "arguments": {"steps": 2, "step_s": 0.01}}
+    async with at_terminal(hub) as ann:
+        await ann.press("6")
+        await ann.sees("No events yet")
+        with anyio.fail_after(LIMIT_S):
+            while not ann.app.boards.events:
+                await hub.client.call("demo", "tools/call", walk)
+                await anyio.sleep(POLL_S)
+        await ann.sees("step 2 of 2", "progress", "notifications/progress")
+        await ann.press("p")
+        await ann.sees("PAUSED, 0 more since")
+        await hub.client.call("demo", "tools/call", walk)
+        await ann.sees("PAUSED, 2 more since")
+        await ann.press("p", "slash")
+        await ann.types("stderr")
+        await ann.sees("0 with stderr")
+        await ann.press("escape", "c")
+        await ann.sees("No events yet")
+
+
+async def test_the_screen_survives_a_hub_that_is_killed(start_hub: StartHub, free_port: int) -> None:
+    listen = f"127.0.0.1:{free_port}"
+    hub = await start_hub({"demo": demo()}, listen=listen)
+    await hub.connected("demo")
+    await hub.client.start("demo", "tools/call", {"name": "plan_trip"})
+    (request,) = await hub.asked()
+    async with at_terminal(hub) as ann:
+        await ann.sees("Where shall we go?", "1 form")
+        await ann.press("enter")
+        await ann.sees("City *")
+        await ann.types("Graz")
+        await hub.kill()
+        await ann.sees("lost, reconnecting")
+        await ann.press("ctrl+s")
+        await ann.sees("what you wrote is kept here")
+        hub = await start_hub({"demo": demo()}, listen=listen)
+        await ann.no_longer_sees("lost, reconnecting")
+        await ann.press("ctrl+s")
+        await ann.sees("Nothing waits for you")
+        await hub.connected("demo")
+        await hub.client.start("demo", "tools/call", {"name": "order_lunch"})
+        await ann.sees("What would you like for lunch?")
+    answered = await hub.client.inbox.get(request.id)
+    assert (answered.answered_by, answered.answer["content"]) == ("ann", {"city": "Graz", "nights": 3})
+
+
+async def test_where_it_is_not_known_which_call_asks_all_that_may_be_it_is_offered(hub: RunningHub) -> None:
+    call = await hub.client.start("demo", "tools/call", {"name": "order_lunch"})
+    async with at_terminal(hub, size=(130, 32)) as ann:
+        await ann.press("3")
+        await ann.sees("perhaps for this call")
+        await ann.press("a")
+        await ann.sees("demo asks", "Leave open")
+        await ann.press("escape")
+        await ann.sees("3 Calls")
+    await hub.client.calls.cancel(call.id, abort=True)
