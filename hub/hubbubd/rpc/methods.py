@@ -2,10 +2,11 @@
 
 A servicer has one method for each RPC of its service, in snake case. It takes the request message; it returns the
 response message, or for a watch an async iterator of responses that are serialised already (many watchers share one).
+Where both sides stream it takes an iterator of requests and a function that writes a serialised response.
 """
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -14,13 +15,15 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from hubbubd.errors import InvalidArgument, ResourceExhausted
+from hubbubd.errors import InvalidArgument, ResourceExhausted, first_cause
 from hubbubd.rpc import status
 from hubbubd.rpc.status import Context
 
 Parse = Callable[[bytes], Any]
 Unary = Callable[[Any], Awaitable[Message]]
 Stream = Callable[[Any], AsyncGenerator[bytes, None]]
+Write = Callable[[bytes], Awaitable[None]]
+Dialogue = Callable[[AsyncIterator[Any], Write], Awaitable[None]]
 
 
 def generic_handler(service: ServiceDescriptor, servicer: object, max_message_bytes: int) -> grpc.GenericRpcHandler:
@@ -32,6 +35,8 @@ def generic_handler(service: ServiceDescriptor, servicer: object, max_message_by
 def _handler(method: MethodDescriptor, servicer: object, max_bytes: int) -> "grpc.RpcMethodHandler[bytes, bytes]":
     serve = getattr(servicer, re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower())
     parse = _parser(method, max_bytes)
+    if method.client_streaming:
+        return grpc.stream_stream_rpc_method_handler(_dialogue(parse, serve))
     if method.server_streaming:
         return grpc.unary_stream_rpc_method_handler(_stream(parse, serve))
     return grpc.unary_unary_rpc_method_handler(_unary(parse, serve))
@@ -77,5 +82,21 @@ def _stream(parse: Parse, serve: Stream) -> Callable[[bytes, Context], Awaitable
             return  # the caller went away while a response was on its way
         except Exception as exc:  # noqa: BLE001
             await status.abort(context, exc)
+
+    return call
+
+
+def _dialogue(parse: Parse, serve: Dialogue) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
+    async def call(raw: AsyncIterator[bytes], context: Context) -> None:
+        async def parsed() -> AsyncIterator[Any]:
+            async for each in raw:
+                yield parse(each)
+
+        try:
+            await serve(parsed(), context.write)
+        except Exception as exc:  # noqa: BLE001
+            cause = first_cause(exc)
+            if not isinstance(cause, grpc.aio.InternalError):  # else the caller has gone away
+                await status.abort(context, cause)
 
     return call

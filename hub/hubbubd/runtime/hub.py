@@ -33,6 +33,7 @@ from hubbubd.runtime.servers import Rooms, Servers
 from hubbubd.runtime.subscriptions import Subscriptions
 from hubbubd.runtime.task_support import TaskSupport
 from hubbubd.runtime.tasks import Tasks
+from hubbubd.runtime.work import Work
 from hubbubd.store import Store, StoreUnavailable
 from hubbubd.upstream.ports import Connector
 
@@ -67,6 +68,7 @@ class Hub:
         clock: Clock,
         servers: Servers,
         inbox: Inbox,
+        work: Work,
         calls: Calls,
         tasks: Tasks,
         events: EventFeed,
@@ -75,6 +77,7 @@ class Hub:
     ) -> None:
         self.servers = servers
         self.inbox = inbox
+        self.work = work
         self.calls = calls
         self.tasks = tasks
         self.events = events
@@ -186,7 +189,8 @@ class Hub:
             authorizations=Authorizations(inbox),
         )
         servers = Servers(rooms, tables.servers, settings)
-        return cls(ledger, clock, servers, inbox, calls, tasks, rooms.events, rooms.subscriptions, catalog)
+        work = Work(inbox, tables.requests, clock, alarms, background, ledger.door)
+        return cls(ledger, clock, servers, inbox, work, calls, tasks, rooms.events, rooms.subscriptions, catalog)
 
     @property
     def healthy(self) -> bool:
@@ -202,6 +206,7 @@ class Hub:
         self._ledger.close_feeds()
         self.events.close()
         self.subscriptions.close()
+        self.work.close()
 
     async def _start(self, configured: Mapping[str, ServerConfig], background: Background) -> None:
         """Goes on from what the store remembers."""
