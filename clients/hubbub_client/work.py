@@ -48,8 +48,10 @@ class Worker:
                 match step.WhichOneof("event"):
                     case "assigned":
                         tasks.start_soon(self._answer, say, self._read(step.assigned))
-                    case "over" if step.over.id in self._busy:
-                        self._busy[step.over.id].cancel()
+                    # Who holds the claim has answered it: its own answer must not be cut off by the news of it.
+                    case "over" if step.over.state != inbox_pb2.REQUEST_STATE_ANSWERED:
+                        if (scope := self._busy.get(step.over.id)) is not None:
+                            scope.cancel()
                     case _:
                         pass
 
