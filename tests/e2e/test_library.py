@@ -18,10 +18,16 @@ from .conftest import LIMIT_S, RunningHub
 
 
 @pytest.fixture
-async def hub(start_hub: Any, peer_scripts: Path) -> RunningHub:
-    """A hub with a server that asks for a name."""
-    server = {"command": sys.executable, "args": ["-I", "-S", str(peer_scripts / "questions_server.py")]}
-    hub = await start_hub({"asking": {**server, "max_in_flight": 8}})
+def servers(peer_scripts: Path) -> dict[str, Any]:
+    """A server that asks for a name."""
+    script = str(peer_scripts / "questions_server.py")
+    return {"asking": {"command": sys.executable, "args": ["-I", "-S", script], "max_in_flight": 8}}
+
+
+@pytest.fixture
+async def hub(start_hub: Any, servers: dict[str, Any]) -> RunningHub:
+    """A hub that is connected to it."""
+    hub = await start_hub(servers)
     await hub.connected("asking")
     return hub
 
@@ -102,7 +108,9 @@ async def test_a_worker_stops_what_it_does_for_a_request_that_is_withdrawn(hub: 
     await stopped.wait()
 
 
-async def test_a_worker_goes_on_over_a_restart_of_the_hub(hub: RunningHub, start_hub: Any, tasks: Any) -> None:
+async def test_a_worker_goes_on_over_a_restart_of_the_hub(
+    hub: RunningHub, start_hub: Any, servers: dict[str, Any], tasks: Any
+) -> None:
     done: list[str] = []
 
     async def accept(request: hubbub_client.PendingRequest) -> None:
@@ -113,7 +121,7 @@ async def test_a_worker_goes_on_over_a_restart_of_the_hub(hub: RunningHub, start
     await answers(hub, await start(hub))
     assert len(done) == 2
     await hub.kill()
-    hub = await start_hub(None)
+    hub = await start_hub(servers)
     await hub.connected("asking")
     await answers(hub, await start(hub))
     assert len(done) == 4
