@@ -13,7 +13,7 @@ import structlog
 
 from hubbubd import __version__, payload
 from hubbubd.config import HubSettings, Settings, load_settings
-from hubbubd.errors import ConfigError, first_cause
+from hubbubd.errors import ConfigError, Unavailable, first_cause
 from hubbubd.rpc import client_file
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
@@ -45,7 +45,7 @@ def run(argv: Sequence[str]) -> int:
         first = first_cause(exc)
         if isinstance(first, ConfigError):
             return _complain(str(first), USAGE)
-        if isinstance(first, (StoreError, OSError)):
+        if isinstance(first, (StoreError, OSError, Unavailable)):
             return _complain(str(first), FAILED)
         raise
     return DONE

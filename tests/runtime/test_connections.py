@@ -194,6 +194,16 @@ async def test_disconnecting_at_once_after_connecting_leaves_it_disconnected(wor
         assert hub.servers.get("one").connection.state is State.DISCONNECTED
 
 
+async def test_connecting_after_disconnecting_twice_connects(world: World) -> None:
+    async with world.hub(server()) as hub:
+        await until(lambda: world.peer.links)
+        for _ in range(2):
+            await hub.servers.disconnect("one")
+            await settle()
+        await hub.servers.connect("one")
+        await until(lambda: hub.servers.get("one").connection.state is State.CONNECTED)
+
+
 async def test_connecting_after_the_hub_gave_up_starts_anew(world: World) -> None:
     world.peer.always = UpstreamError(REFUSED)
     async with world.hub(server(retries=0)) as hub:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from hubbub_client.cli import calls, catalog, events, inbox, resources, servers, status, tasks
+from hubbub_client.cli import calls, catalog, events, inbox, resources, servers, status, store, tasks
 from hubbub_client.cli.session import Settings
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ app.command("log-level")(resources.log_level)
 app.add_typer(events.app, name="events")
 app.command("logs")(events.logs)
 app.command("status")(status.status)
+app.add_typer(store.app, name="store")
 
 
 @app.callback()

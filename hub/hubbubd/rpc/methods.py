@@ -5,11 +5,13 @@ response message, or for a watch an async iterator of responses that are seriali
 Where both sides stream it takes an iterator of requests and a function that writes a serialised response.
 """
 
+import math
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
 
+import anyio
 import grpc
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
@@ -18,6 +20,9 @@ from google.protobuf.message_factory import GetMessageClass
 from hubbubd.errors import InvalidArgument, ResourceExhausted, first_cause
 from hubbubd.rpc import status
 from hubbubd.rpc.status import Context
+
+STALL_S = 30.0
+"""How long a caller may take to make room for the next response of a watch."""
 
 Parse = Callable[[bytes], Any]
 Unary = Callable[[Any], Awaitable[Message]]
@@ -38,7 +43,7 @@ def _handler(method: MethodDescriptor, servicer: object, max_bytes: int) -> "grp
     if method.client_streaming:
         return grpc.stream_stream_rpc_method_handler(_dialogue(parse, serve))
     if method.server_streaming:
-        return grpc.unary_stream_rpc_method_handler(_stream(parse, serve))
+        return grpc.unary_stream_rpc_method_handler(_stream(parse, serve, GetMessageClass(method.output_type)))
     return grpc.unary_unary_rpc_method_handler(_unary(parse, serve))
 
 
@@ -71,13 +76,20 @@ def _unary(parse: Parse, serve: Unary) -> Callable[[bytes, Context], Awaitable[b
     return call
 
 
-def _stream(parse: Parse, serve: Stream) -> Callable[[bytes, Context], Awaitable[None]]:
+def _stream(parse: Parse, serve: Stream, response_type: type[Message]) -> Callable[[bytes, Context], Awaitable[None]]:
     async def call(raw: bytes, context: Context) -> None:
+        last = b""
         try:
             # Closed at once, not when collected: a watch that ended must not count against the limit of watches.
-            async with aclosing(serve(parse(raw))) as responses:
-                async for response in responses:
-                    await context.write(response)
+            with anyio.CancelScope() as scope:
+                async with aclosing(serve(parse(raw))) as responses:
+                    async for response in responses:
+                        last = response
+                        scope.deadline = anyio.current_time() + STALL_S
+                        await context.write(response)
+                        scope.deadline = math.inf
+                return
+            raise _stalled(response_type.FromString(last))
         except grpc.aio.InternalError:
             return  # the caller went away while a response was on its way
         except Exception as exc:  # noqa: BLE001
@@ -92,11 +104,27 @@ def _dialogue(parse: Parse, serve: Dialogue) -> Callable[[AsyncIterator[bytes], 
             async for each in raw:
                 yield parse(each)
 
+        async def write(response: bytes) -> None:
+            with anyio.move_on_after(STALL_S) as scope:
+                await context.write(response)
+            if scope.cancelled_caught:
+                raise _stalled()
+
         try:
-            await serve(parsed(), context.write)
+            await serve(parsed(), write)
         except Exception as exc:  # noqa: BLE001
             cause = first_cause(exc)
             if not isinstance(cause, grpc.aio.InternalError):  # else the caller has gone away
                 await status.abort(context, cause)
 
     return call
+
+
+def _stalled(last: Message | None = None) -> ResourceExhausted:
+    """Why a watch is closed whose caller reads nothing. The last response is on its way; whoever reads on gets it."""
+    token: str = getattr(last, "resume_token", "")
+    return ResourceExhausted(
+        f"this watcher read nothing for {STALL_S:g} s" + ("; resume with its last token" if token else ""),
+        reason="WATCHER_TOO_SLOW",
+        metadata={"resume_token": token} if token else {},
+    )

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from hubbubd.config import ServerConfig
 from hubbubd.errors import Fault, UpstreamError
 from hubbubd.upstream import faults
-from hubbubd.upstream.body import Body, End
+from hubbubd.upstream.body import Body, End, Misdirected
 from hubbubd.upstream.exchange import EXCHANGE, Exchange
 from hubbubd.upstream.oauth import authorization_lost
 from hubbubd.upstream.streams import Lose, Pipe
@@ -31,6 +31,9 @@ CLOSE_LIMIT_S: Final = 2.0
 
 ACKNOWLEDGE_LIMIT_S: Final = 30.0
 """Longest wait for a server to accept an answer or a notification; the SDK sends nothing else meanwhile."""
+
+AGAIN_AFTER_S: Final = (0.1, 0.5)
+"""When an answer or a notification is sent again whose way to the server broke."""
 
 ERROR_BODY_BYTES: Final = 64 * 1024
 """How much of an error response is read."""
@@ -144,6 +147,7 @@ class Client(httpx2.AsyncClient):
         )
         self._lose = lose
         self._get_stream = get_stream
+        self._greeted = False
         self._max_bytes = config.max_message_bytes
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:  # pyright: ignore[reportIncompatibleMethodOverride] - the same options, passed through
@@ -158,7 +162,7 @@ class Client(httpx2.AsyncClient):
             timeouts = request.extensions.get("timeout", {})
             request.extensions = {**request.extensions, "timeout": {**timeouts, "read": ACKNOWLEDGE_LIMIT_S}}
         try:
-            response = await super().send(request, **options)
+            response = await self._send(request, exchange, **options)
         except httpx2.TransportError as exc:
             if exc.request.url != request.url:
                 return self._failed(request, authorization_lost(exc), exchange, lost=False)
@@ -174,12 +178,26 @@ class Client(httpx2.AsyncClient):
             raise
         return await self._judge(request, response, exchange)
 
+    async def _send(self, request: httpx2.Request, exchange: Exchange | None, **options: Any) -> httpx2.Response:
+        """Sends it; what awaits no result does no harm when it comes twice, and goes out again when its way broke."""
+        for pause_s in () if exchange is not None and exchange.awaits_result else AGAIN_AFTER_S:
+            try:
+                response = await super().send(request, **options)
+            except (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError):
+                pass
+            else:
+                if response.status_code not in (502, 503, 504):
+                    return response
+                await response.aclose()
+            await anyio.sleep(pause_s)
+        return await super().send(request, **options)
+
     def _failed(
         self, request: httpx2.Request, fault: Fault, exchange: Exchange | None, *, lost: bool
     ) -> httpx2.Response:
         _note(exchange, fault)
-        # The SSE transport writes no more after one POST that failed.
-        if lost or self._get_stream is None:
+        # The SSE transport writes no more after one POST that failed, and a server may wait for the first notification.
+        if lost or self._get_stream is None or (exchange is None and not self._greeted):
             self._lose(fault)
         return httpx2.Response(503, request=request)
 
@@ -197,6 +215,7 @@ class Client(httpx2.AsyncClient):
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
             return self._failed(request, faults.fault("INVALID_RESPONSE", "it is compressed"), exchange, lost=False)
+        self._greeted = self._greeted or exchange is None
         if exchange is None or not exchange.awaits_result or self._get_stream is None:
             _note(exchange, None)
             return response
@@ -222,7 +241,8 @@ class Client(httpx2.AsyncClient):
                 if end is not End.CLOSED:
                     exchange.fault = fault or faults.fault("CONNECTION_LOST", "the stream ended without the response")
 
-            response.stream = Body(response.stream, streamed)
+            misdirected = Misdirected(exchange.request_id or 0, self._max_bytes)
+            response.stream = Body(response.stream, streamed, check=misdirected.check)
         else:
             exchange.fault = faults.fault("INVALID_RESPONSE", f"its content type is {content_type[:100]!r}")
 
