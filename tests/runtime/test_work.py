@@ -1,56 +1,20 @@
 """Workers: each request goes to exactly one that is ready."""
 
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 
 import anyio
 import pytest
 from anyio.abc import TaskGroup
 
-from hubbubd.core.forms import Accept
-from hubbubd.core.inbox import PendingRequest, RequestKind, RequestState
-from hubbubd.errors import FailedPrecondition, ResourceExhausted, Unavailable
+from hubbubd.core.inbox import RequestKind, RequestState
+from hubbubd.errors import FailedPrecondition, ResourceExhausted
 from hubbubd.runtime.filters import RequestFilter
 from hubbubd.runtime.hub import Hub
-from hubbubd.runtime.work import Assigned, Over, Worker
 
+from .agents import YES, Agent
 from .conftest import FORM, SAMPLING, World, open_requests, server, settle, until
 
-YES = Accept({"name": "x"})
 ANY = RequestFilter()
-
-
-@dataclass
-class Agent:
-    """A worker's stream, and what it has heard."""
-
-    name: str
-    worker: Worker | None = None
-    mine: dict[str, PendingRequest] = field(default_factory=dict)
-    given: list[str] = field(default_factory=list)
-    over: list[tuple[str, RequestState]] = field(default_factory=list)
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    ended: BaseException | None = None
-
-    async def run(self, hub: Hub, chosen: RequestFilter, capacity: int) -> None:
-        try:
-            with self.scope, hub.work.join(self.name, chosen, capacity) as self.worker:
-                async for step in hub.work.steps(self.worker):
-                    match step:
-                        case Assigned(request):
-                            self.mine[request.id] = request
-                            self.given.append(request.id)
-                        case Over(id=request_id, state=state):
-                            del self.mine[request_id]
-                            self.over.append((request_id, state))
-                        case None:
-                            pass
-        except Unavailable as exc:
-            self.ended = exc
-
-    async def answer(self, hub: Hub, request_id: str) -> PendingRequest:
-        claim = self.mine[request_id].claim
-        return await hub.inbox.answer(request_id, YES, self.name, answer_id=None, claim_id=claim and claim.id)
 
 
 async def join(tasks: TaskGroup, hub: Hub, name: str, capacity: int = 1, chosen: RequestFilter = ANY) -> Agent:
@@ -248,3 +212,39 @@ async def test_workers_count_as_watchers_and_end_with_the_hub(world: World, task
         hub.end_watches()
         await until(lambda: all(agent.ended for agent in agents))
         assert hub.watchers() == 0
+
+
+async def test_a_request_that_is_about_to_expire_while_nothing_can_be_written_is_not_tried_without_end(
+    world: World, tasks: TaskGroup
+) -> None:
+    async with world.hub(server(answer_timeout_s=10)) as hub:
+        await until(lambda: world.peer.links)
+        await ask(world, hub)
+        (request,) = open_requests(hub)
+        world.store.failures = 10**9
+        await anyio.sleep(20)
+        agent = await join(tasks, hub, "a")
+        await anyio.sleep(20)
+        world.store.failures = 0
+        await until(lambda: hub.inbox.get(request.id).state is RequestState.EXPIRED)
+        await ask(world, hub)
+        await until(lambda: agent.mine)
+
+
+async def test_a_worker_whose_claim_could_not_be_renewed_in_time_gets_the_request_again(
+    world: World, tasks: TaskGroup
+) -> None:
+    async with world.hub(server(auto_reject_on_timeout=False, call_max_s=10**7, ping_interval_s=0)) as hub:
+        await until(lambda: world.peer.links)
+        agent = await join(tasks, hub, "a")
+        await ask(world, hub)
+        await until(lambda: agent.mine)
+        (request_id,) = agent.mine
+        await anyio.sleep(3500)
+        world.store.failures = 10**9
+        await anyio.sleep(200)
+        world.store.failures = 0
+        await until(lambda: agent.over)
+        await until(lambda: agent.mine)
+        assert agent.given == [request_id, request_id]
+        await agent.answer(hub, request_id)

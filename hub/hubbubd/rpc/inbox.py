@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from dataclasses import replace
 
 import anyio
 
@@ -72,7 +73,8 @@ class InboxService:
         first = await anext(steps, None)
         if first is None or first.WhichOneof("step") != "ready":
             raise InvalidArgument.field("ready", "the first message must say who is ready for what")
-        chosen, capacity = requests.request_filter(first.ready.filter), requests.capacity(first.ready.capacity)
+        chosen = replace(requests.request_filter(first.ready.filter), states=frozenset())
+        capacity = requests.capacity(first.ready.capacity)
         with self._work.join(principal.get(), chosen, capacity) as worker:
             async with anyio.create_task_group() as both, aclosing(self._work.steps(worker)) as told:
                 both.start_soon(self._skips, steps, worker)

@@ -144,11 +144,14 @@ class Work:
     def skip(self, worker: Worker, request_id: str) -> None:
         """Leaves a request to others; one that is not this worker's stays as it is."""
         if (claim := worker.held.get(request_id)) is not None:
+            worker.skipped.add(request_id)
             self._release(request_id, claim)
 
     # Giving
 
     def _offer(self, request: PendingRequest) -> None:
+        if self._closed:
+            return
         able = [worker for worker in self._workers if worker.may_have(request)]
         for worker in able:
             worker.candidates[request.id] = None
@@ -157,7 +160,7 @@ class Work:
             self._give(min(ready, key=lambda worker: len(worker.held)), request.id)
 
     def _hand_out(self, worker: Worker) -> None:
-        while worker in self._workers and worker.room and worker.candidates:
+        while not self._closed and worker in self._workers and worker.room and worker.candidates:
             self._give(worker, next(iter(worker.candidates)))
 
     def _give(self, worker: Worker, request_id: str) -> None:
@@ -170,14 +173,8 @@ class Work:
     async def _assign(self, worker: Worker, request_id: str) -> None:
         try:
             request = await self._inbox.claim(request_id, worker.principal, MAX_CLAIM_S, worker=True)
-        except HubError as exc:
-            self._forget(request_id)
-            if not isinstance(exc, (FailedPrecondition, NotFound)):
-                await anyio.sleep(RETRY_S)
-            again = self._table.record(request_id)
-            if again is not None and _is_free(again) and request_id not in self._holders:
-                self._offer(again)
-            self._hand_out(worker)
+        except HubError:
+            await self._not_assigned(worker, request_id)
             return
         assert request.claim is not None, "it was claimed"
         if self._holders.get(request_id) is not worker:  # it closed before the claim was told
@@ -190,15 +187,27 @@ class Work:
         self._renew_before(request)
         worker.tell(Assigned(request))
 
+    async def _not_assigned(self, worker: Worker, request_id: str) -> None:
+        # One that is still free could not be written, or is about to expire: neither is tried again at once, and
+        # meanwhile it keeps the worker's place, so that a store that fails is not asked for each candidate.
+        if self._free(request_id) is not None:
+            await anyio.sleep(RETRY_S)
+        if self._holders.get(request_id) is worker:
+            self._forget(request_id)
+            if (request := self._free(request_id)) is not None:
+                self._offer(request)
+            self._hand_out(worker)
+
     def _renew_before(self, request: PendingRequest) -> None:
         claim = request.claim
         if claim is not None and (request.deadline is None or claim.expires_at < request.deadline):
             self._alarms.set(f"work/{request.id}", claim.expires_at - RENEW_S, lambda: self._renew(request.id, claim))
 
     async def _renew(self, request_id: str, claim: Claim) -> None:
-        if request_id in self._holders:
-            with suppress(FailedPrecondition, NotFound):
-                self._renew_before(await self._inbox.renew(request_id, claim.id, MAX_CLAIM_S))
+        with suppress(FailedPrecondition, NotFound):
+            request = await self._inbox.renew(request_id, claim.id, MAX_CLAIM_S)
+            if self._is_held(request_id, claim):  # else another's alarm has this name, or nobody's
+                self._renew_before(request)
 
     # Taking back
 
@@ -218,7 +227,8 @@ class Work:
             if holder is not None and held is None:
                 return  # about to be claimed for that worker
             if holder is not None:
-                holder.skipped.add(request.id)
+                if _given_back(before, self._clock.now()):
+                    holder.skipped.add(request.id)
                 self._over(holder, request)
             self._offer(after)
         else:
@@ -248,6 +258,15 @@ class Work:
 
         self._alarms.set(f"work/{request_id}", self._clock.now(), release)
 
+    def _free(self, request_id: str) -> PendingRequest | None:
+        request = self._table.record(request_id)
+        return request if request is not None and _is_free(request) else None
+
+    def _is_held(self, request_id: str, claim: Claim) -> bool:
+        holder = self._holders.get(request_id)
+        held = holder.held.get(request_id) if holder is not None else None
+        return held is not None and held.id == claim.id
+
     def _no_candidate(self, request_id: str) -> None:
         for worker in self._workers:
             worker.candidates.pop(request_id, None)
@@ -261,3 +280,8 @@ class Work:
 
 def _is_free(request: PendingRequest) -> bool:
     return request.state is RequestState.OPEN and request.claim is None
+
+
+def _given_back(before: PendingRequest | None, now: float) -> bool:
+    """Whether somebody let go of a claim; one that lapsed says nothing about whether its worker can answer."""
+    return before is not None and before.claim is not None and now < before.claim.expires_at
