@@ -1,5 +1,6 @@
 """The channel to the hub: opened, followed when the hub moves, and used for every RPC."""
 
+import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -171,6 +172,8 @@ class Link:
                 await stream.write(message)
             except aio.AioRpcError as failure:
                 raise from_rpc(failure) from None
+            except asyncio.InvalidStateError:  # gRPC's word for a stream that has ended
+                raise Unavailable("the stream to the hub has ended", reason="STREAM_ENDED") from None
 
         async with contextlib.aclosing(self._responses(stream)) as responses:
             yield say, responses
