@@ -167,9 +167,12 @@ class Link:
         stubs = await self.ready()
         stream = method(stubs)(metadata=self._metadata())
 
+        one_at_a_time = anyio.Lock()  # two writes at once would break the stream, and the hub would not hear of it
+
         async def say(message: Q) -> None:
             try:
-                await stream.write(message)
+                async with one_at_a_time:
+                    await stream.write(message)
             except aio.AioRpcError as failure:
                 raise from_rpc(failure) from None
             except asyncio.InvalidStateError:  # gRPC's word for a stream that has ended
