@@ -4,6 +4,7 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from json import JSONDecodeError
 from subprocess import PIPE
 
 import anyio
@@ -46,6 +47,8 @@ async def run(
         raise AnswerProblem(f"{command[0]} printed more than {MAX_OUTPUT_BYTES} bytes")
     try:
         return answer_of(payload.loads(output) or {})
+    except JSONDecodeError as error:
+        raise AnswerProblem(f"{command[0]} printed no JSON: {error}") from None
     except (ValueError, RecursionError) as error:
         raise AnswerProblem(f"{command[0]}: {error}") from None
 
