@@ -1,6 +1,6 @@
 """The hub, as a client sees it."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -8,6 +8,7 @@ from typing import Any, Literal
 from hubbub.v1 import admin_pb2
 from hubbub_client.calls import Calls, OnPending, OnProgress
 from hubbub_client.catalog import Catalog
+from hubbub_client.handlers import ELICITATION, H, Handlers
 from hubbub_client.inbox import Inbox
 from hubbub_client.link import Link
 from hubbub_client.notices import Events
@@ -15,6 +16,7 @@ from hubbub_client.records import Call, HubStatus, ResourceUpdate, read
 from hubbub_client.servers import Servers
 from hubbub_client.store import Store
 from hubbub_client.tasks import Tasks
+from hubbub_client.work import OnError
 
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
@@ -44,6 +46,7 @@ class Hub:
         self.events = Events(link)
         self.store = Store(link)
         self.admin = Admin(link)
+        self._handlers = Handlers(self.inbox)
 
     @property
     def address(self) -> str:
@@ -166,6 +169,42 @@ class Hub:
     ) -> Call:
         """Queues a detached call and returns at once. As `calls.start`."""
         return await self.calls.start(server, method, params, timeout_s=timeout_s, call_id=call_id, as_task=as_task)
+
+    # Handlers
+
+    def on_elicitation(self, *, server: str | None = None) -> Callable[[H], H]:
+        """Has the decorated function answer elicitations, of one server or of all, while `serve` runs.
+
+        It gets the claimed request. It returns the content of the form (a mapping), True for the form's defaults or
+        the consent to visit a page, False to decline; None when it has answered through the record, or leaves the
+        request to others.
+
+        >>> import asyncio, hubbub_client
+        >>> async def main():
+        ...     async with hubbub_client.connect(name="robot") as hub:
+        ...         @hub.on_elicitation(server="shop")
+        ...         async def confirm(request):
+        ...             return {"confirm": True} if "receipt" in request.request["message"] else None
+        ...         await hub.serve()  # until cancelled
+        """
+        return self._handlers.on(ELICITATION, server)
+
+    def on_sampling(self, *, server: str | None = None) -> Callable[[H], H]:
+        """As `on_elicitation`, for samplings: it returns the assistant's text, or the whole MCP result (a mapping)."""
+        return self._handlers.on(("sampling",), server)
+
+    def on_roots(self, *, server: str | None = None) -> Callable[[H], H]:
+        """As `on_elicitation`, for roots: it returns the MCP result, `{"roots": [...]}`."""
+        return self._handlers.on(("roots",), server)
+
+    async def serve(self, *, capacity: int = 1, on_error: OnError | None = None) -> None:
+        """Answers requests by the registered handlers, until cancelled.
+
+        Each handler is one of the hub's workers: a request goes to exactly one of all that may have it, here and in
+        other programs, up to `capacity` at once. What a handler raises goes to `on_error`, else to the log, and the
+        request to others. Raises ValueError when no handler is registered, HubbubError as `inbox.watch`.
+        """
+        await self._handlers.serve(capacity=capacity, on_error=on_error)
 
 
 @asynccontextmanager

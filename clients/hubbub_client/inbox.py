@@ -1,6 +1,6 @@
 """`hub.inbox`: everything that servers ask, and the answers."""
 
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +10,7 @@ from hubbub_client.events import Upsert, WatchEvent
 from hubbub_client.link import Link, pages
 from hubbub_client.records import PendingRequest, RequestKind, RequestState, enum_numbers
 from hubbub_client.watch import follow
+from hubbub_client.work import OnError, Worker
 
 
 class Inbox:
@@ -118,6 +119,23 @@ class Inbox:
             self._event,
             resume_token,
         )
+
+    async def work(
+        self,
+        handle: Callable[[PendingRequest], Awaitable[object]],
+        *,
+        server: str | None = None,
+        kinds: Collection[RequestKind] = (),
+        capacity: int = 1,
+        on_error: OnError | None = None,
+    ) -> None:
+        """Answers requests as one of the hub's workers, until cancelled: each goes to exactly one of them.
+
+        `handle` gets a request that is claimed for this worker, up to `capacity` at once (at most 100), and answers
+        it through its record. One that it leaves unanswered goes to others; it is cancelled when the request is no
+        longer this worker's. What it raises goes to `on_error`, else to the log. Raises HubbubError as `watch` does.
+        """
+        await Worker(self._link, self._read, handle, _filter(server, kinds, (), None), capacity, on_error).run()
 
     def _event(self, step: inbox_pb2.WatchInboxResponse) -> WatchEvent[PendingRequest] | None:
         event = events.read(PendingRequest, step)

@@ -1,10 +1,11 @@
 """The channel to the hub: opened, followed when the hub moves, and used for every RPC."""
 
+import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 import anyio
 from grpc import ChannelConnectivity, aio
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 Q = TypeVar("Q")
 A = TypeVar("A")
+A_co = TypeVar("A_co", covariant=True)
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 PAGE_SIZE = 200
@@ -54,6 +56,18 @@ OPTIONS: Sequence[tuple[str, int]] = (
     # A proxy for the web must not swallow a loopback address.
     ("grpc.enable_http_proxy", 0),
 )
+
+
+class Readable(Protocol[A_co]):
+    """What RPCs that answer with a stream have in common."""
+
+    def read(self) -> Awaitable[A_co | object]:
+        """The next response, or EOF."""
+        ...
+
+    def cancel(self) -> object:
+        """Ends the RPC."""
+        ...
 
 
 class Stubs:
@@ -151,7 +165,34 @@ class Link:
         then, even if the system holds it open: whatever comes next looks for the hub anew.
         """
         stubs = await self.ready()
-        stream = method(stubs)(request, metadata=self._metadata())
+        async with contextlib.aclosing(
+            self._responses(stubs, method(stubs)(request, metadata=self._metadata()))
+        ) as responses:
+            async for response in responses:
+                yield response
+
+    @contextlib.asynccontextmanager
+    async def dialogue(
+        self, method: Callable[[Stubs], aio.StreamStreamMultiCallable[Q, A]]
+    ) -> AsyncGenerator[tuple[Callable[[Q], Awaitable[None]], AsyncGenerator[A, None]], None]:
+        """An RPC in which both sides stream: how to say something, and what the hub says, as `stream` does."""
+        stubs = await self.ready()
+        stream = method(stubs)(metadata=self._metadata())
+        one_at_a_time = anyio.Lock()  # two writes at once would break the stream, and the hub would not hear of it
+
+        async def say(message: Q) -> None:
+            try:
+                async with one_at_a_time:
+                    await stream.write(message)
+            except aio.AioRpcError as failure:
+                raise from_rpc(failure) from None
+            except asyncio.InvalidStateError:  # gRPC's word for a stream that has ended
+                raise Unavailable("the stream to the hub has ended", reason="STREAM_ENDED") from None
+
+        async with contextlib.aclosing(self._responses(stubs, stream)) as responses:
+            yield say, responses
+
+    async def _responses(self, stubs: Stubs, stream: "Readable[A]") -> AsyncGenerator[A, None]:
         try:
             while True:
                 with anyio.fail_after(self._silence_s):

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from functools import partial
 
 from hubbub.v1 import event_pb2
 from hubbub_client.link import Link
@@ -32,12 +33,12 @@ class Events:
         request = event_pb2.WatchEventsRequest(server=server or "", kinds=numbers)
         dropped, begun = 0, False
 
-        def again() -> event_pb2.WatchEventsRequest:
+        def again() -> AsyncGenerator[event_pb2.WatchEventsResponse, None]:
             nonlocal dropped, begun
             dropped, begun = 0, False
-            return request
+            return self._link.stream(lambda hub: hub.events.WatchEvents, request)
 
-        async with contextlib.aclosing(listen(self._link, lambda hub: hub.events.WatchEvents, again)) as steps:
+        async with contextlib.aclosing(listen(self._link, again)) as steps:
             async for step in steps:
                 if not begun and on_listening is not None:
                     on_listening()
@@ -59,12 +60,12 @@ class Events:
         request = event_pb2.TailLogsRequest(server=server, lines=lines, follow=True)
         last = seen = EPOCH
 
-        def again() -> event_pb2.TailLogsRequest:
+        def again() -> AsyncGenerator[event_pb2.TailLogsResponse, None]:
             nonlocal seen
             seen = last
-            return request
+            return self._link.stream(lambda hub: hub.events.TailLogs, request)
 
-        async with contextlib.aclosing(listen(self._link, lambda hub: hub.events.TailLogs, again)) as steps:
+        async with contextlib.aclosing(listen(self._link, again)) as steps:
             async for step in steps:
                 line = read(ServerEvent, step.event) if step.HasField("event") else None
                 if line is not None and line.at > seen:
@@ -74,9 +75,8 @@ class Events:
     async def resource(self, server: str, uri: str) -> AsyncGenerator[ResourceUpdate, None]:
         """The contents of a resource, and again after each change. The hub is subscribed until this is closed."""
         request = event_pb2.WatchResourceRequest(server=server, uri=uri)
-        async with contextlib.aclosing(
-            listen(self._link, lambda hub: hub.events.WatchResource, lambda: request)
-        ) as steps:
+        again = partial(self._link.stream, lambda hub: hub.events.WatchResource, request)
+        async with contextlib.aclosing(listen(self._link, again)) as steps:
             async for step in steps:
                 if step.HasField("update"):
                     yield read(ResourceUpdate, step.update)

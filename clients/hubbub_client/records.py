@@ -115,7 +115,8 @@ class Claim(Record):
 
 
 class How(TypedDict, total=False):
-    """What goes with any answer: the claim it is made under, and an id that makes it safe to repeat."""
+    """What goes with any answer: the claim it is made under (else the record's own, where it has one), and an id
+    that makes it safe to repeat."""
 
     claim_id: str
     answer_id: str
@@ -146,31 +147,39 @@ class PendingRequest(Record):
 
     async def accept(self, content: Mapping[str, Any] | None = None, **how: Unpack[How]) -> PendingRequest:
         """Agrees to an elicitation with the form's `content`; without it, with the form's defaults."""
-        return await self._source.answer(self.id, accept=True if content is None else content, **how)
+        return await self._source.answer(self.id, accept=True if content is None else content, **self._how(how))
 
     async def decline(self, **how: Unpack[How]) -> PendingRequest:
         """Says no to an elicitation."""
-        return await self._source.answer(self.id, decline=True, **how)
+        return await self._source.answer(self.id, decline=True, **self._how(how))
 
     async def cancel(self, **how: Unpack[How]) -> PendingRequest:
         """Dismisses an elicitation without a choice."""
-        return await self._source.answer(self.id, cancel=True, **how)
+        return await self._source.answer(self.id, cancel=True, **self._how(how))
 
     async def reply_text(self, text: str, **how: Unpack[How]) -> PendingRequest:
         """Answers a sampling with an assistant message."""
-        return await self._source.answer(self.id, text=text, **how)
+        return await self._source.answer(self.id, text=text, **self._how(how))
 
     async def reply(self, result: Mapping[str, Any], **how: Unpack[How]) -> PendingRequest:
         """Answers any kind with the whole MCP result."""
-        return await self._source.answer(self.id, result=result, **how)
+        return await self._source.answer(self.id, result=result, **self._how(how))
 
     async def reject(self, message: str, **how: Unpack[How]) -> PendingRequest:
         """Refuses a sampling or a roots request."""
-        return await self._source.answer(self.id, reject=message, **how)
+        return await self._source.answer(self.id, reject=message, **self._how(how))
 
     async def take(self, ttl_s: float = 60) -> PendingRequest:
         """Claims it for `ttl_s` seconds; the record that comes back has the claim's id."""
         return await self._source.claim(self.id, ttl_s)
+
+    async def give_back(self) -> PendingRequest:
+        """Releases the claim that this record has."""
+        return await self._source.release(self.id, (self.claim and self.claim.id) or "")
+
+    def _how(self, how: How) -> How:
+        own = self.claim.id if self.claim is not None else None
+        return how if own is None or "claim_id" in how else {**how, "claim_id": own}
 
     @property
     def _source(self) -> Inbox:

@@ -51,7 +51,7 @@ async def follow(
     `request` makes the RPC's request for a token. Raises HubbubError only where asking again cannot help.
     """
     token = resume_token or ""
-    async with contextlib.aclosing(listen(link, method, lambda: request(token))) as steps:
+    async with contextlib.aclosing(listen(link, lambda: link.stream(method, request(token)))) as steps:
         async for step in steps:
             token = step.resume_token or token
             seen = event(step)
@@ -59,14 +59,12 @@ async def follow(
                 yield seen
 
 
-async def listen(
-    link: Link, method: Callable[[Stubs], aio.UnaryStreamMultiCallable[Q, L]], request: Callable[[], Q]
-) -> AsyncGenerator[L, None]:
+async def listen(link: Link, stream: Callable[[], AsyncGenerator[L, None]]) -> AsyncGenerator[L, None]:
     """The responses of a stream, for ever: after a break it is opened again. Raises as `follow` does."""
     pause_s = FIRST_PAUSE_S
     while True:
         try:
-            async with contextlib.aclosing(link.stream(method, request())) as steps:
+            async with contextlib.aclosing(stream()) as steps:
                 async for step in steps:
                     pause_s = FIRST_PAUSE_S
                     yield step

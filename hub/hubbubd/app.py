@@ -7,14 +7,13 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import cast
 
 import anyio
 import structlog
 
 from hubbubd import __version__, payload
 from hubbubd.config import HubSettings, Settings, load_settings
-from hubbubd.errors import ConfigError, Unavailable
+from hubbubd.errors import ConfigError, Unavailable, first_cause
 from hubbubd.rpc import client_file
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
@@ -43,7 +42,7 @@ def run(argv: Sequence[str]) -> int:
     try:
         anyio.run(_serve, settings, backend="asyncio", backend_options={"use_uvloop": True})
     except Exception as exc:
-        first = _first(exc)
+        first = first_cause(exc)
         if isinstance(first, ConfigError):
             return _complain(str(first), USAGE)
         if isinstance(first, (StoreError, OSError, Unavailable)):
@@ -121,13 +120,6 @@ def _log_to_stderr(level: str) -> None:
     bridge = logging.StreamHandler(sys.stderr)
     bridge.setFormatter(structlog.stdlib.ProcessorFormatter(processor=last, foreign_pre_chain=steps))
     logging.basicConfig(level=logging.WARNING, handlers=[bridge], force=True)
-
-
-def _first(exc: BaseException) -> BaseException:
-    """What went wrong first, out of the groups that task groups make of it."""
-    while isinstance(exc, BaseExceptionGroup):
-        exc = cast("BaseExceptionGroup[BaseException]", exc).exceptions[0]
-    return exc
 
 
 def _complain(problem: str, status: int) -> int:

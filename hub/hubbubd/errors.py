@@ -18,7 +18,7 @@ PeerError                a JSON-RPC error, as it came from a server or goes to o
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, Self, cast
 
 HELP_ROOT = "docs/errors.md#"
 """Where each reason has its section, as a path in this repository."""
@@ -38,6 +38,13 @@ class Category(StrEnum):
 def help_url(reason: str) -> str:
     """Where a reason is explained."""
     return f"{HELP_ROOT}{reason.lower()}"
+
+
+def first_cause(exc: Exception) -> Exception:
+    """What went wrong first, out of the groups that task groups make of it."""
+    while isinstance(exc, ExceptionGroup):
+        exc = cast("ExceptionGroup[Exception]", exc).exceptions[0]
+    return exc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -167,6 +167,10 @@ def calls(**more: Any) -> call_pb2.CallFilter:
 
 # RPC, request, the one violation (or the reason where there is none)
 WRONG: list[tuple[str, Message, str]] = [
+    ("Work", inbox_pb2.WorkRequest(), "ready"),
+    ("Work", inbox_pb2.WorkRequest(skip=inbox_pb2.Skip(id="x")), "ready"),
+    ("Work", inbox_pb2.WorkRequest(ready=inbox_pb2.Ready(capacity=101)), "ready.capacity"),
+    ("Work", inbox_pb2.WorkRequest(ready=inbox_pb2.Ready(filter=inbox_pb2.RequestFilter(kinds=[9]))), "filter.kinds"),
     ("AddServer", server_pb2.AddServerRequest(), "spec.name"),
     ("AddServer", server_pb2.AddServerRequest(spec=spec(name="no spaces")), "spec.name"),
     ("AddServer", server_pb2.AddServerRequest(spec=spec(url="")), "spec"),

@@ -69,11 +69,12 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A lease. Only its holder knows `id`."""
+    """A lease. Only its holder knows `id`. A worker's lasts as long as its stream, and never longer than the hub."""
 
     id: str
     by: str
     expires_at: float
+    worker: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +118,9 @@ class PendingRequest:
         return self.claim if self.claim is not None and now < self.claim.expires_at else None
 
 
-def claim(request: PendingRequest, claim_id: str, by: str, ttl_s: float, now: float) -> PendingRequest:
+def claim(
+    request: PendingRequest, claim_id: str, by: str, ttl_s: float, now: float, *, worker: bool = False
+) -> PendingRequest:
     """Leased to `by`, at most until the deadline. Raises FailedPrecondition."""
     _must_be_open(request, now)
     holder = request.holder(now)
@@ -125,7 +128,8 @@ def claim(request: PendingRequest, claim_id: str, by: str, ttl_s: float, now: fl
         raise FailedPrecondition(
             f"{holder.by} has claimed this request", reason="ALREADY_CLAIMED", metadata={"claimed_by": holder.by}
         )
-    return replace(request, claim=Claim(id=claim_id, by=by, expires_at=_lease_end(request, ttl_s, now)))
+    lease = Claim(id=claim_id, by=by, expires_at=_lease_end(request, ttl_s, now), worker=worker)
+    return replace(request, claim=lease)
 
 
 def renew(request: PendingRequest, claim_id: str, ttl_s: float, now: float) -> PendingRequest:
@@ -213,6 +217,11 @@ def not_delivered(request: PendingRequest, reason: str) -> PendingRequest:
 def lapse(request: PendingRequest, now: float) -> PendingRequest:
     """Without a claim that has lapsed."""
     return replace(request, claim=None) if request.claim is not None and request.holder(now) is None else request
+
+
+def without_worker(request: PendingRequest) -> PendingRequest:
+    """Without a claim of a worker: its stream ended with the hub that gave it."""
+    return replace(request, claim=None) if request.claim is not None and request.claim.worker else request
 
 
 def due_at(request: PendingRequest) -> float | None:

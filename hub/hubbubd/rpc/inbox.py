@@ -1,18 +1,27 @@
 """InboxService."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from dataclasses import replace
 
+import anyio
+
+from hubbub.v1 import common_pb2
 from hubbub.v1 import inbox_pb2 as pb
+from hubbubd.errors import InvalidArgument
 from hubbubd.rpc import convert, pages, requests, watch
 from hubbubd.rpc.auth import principal
+from hubbubd.rpc.methods import Write
 from hubbubd.runtime.inbox import Inbox
+from hubbubd.runtime.work import Assigned, Over, Step, Work, Worker
 
 
 class InboxService:
     """Everything that servers ask."""
 
-    def __init__(self, inbox: Inbox) -> None:
+    def __init__(self, inbox: Inbox, work: Work) -> None:
         self._inbox = inbox
+        self._work = work
 
     def watch_inbox(self, request: pb.WatchInboxRequest) -> AsyncGenerator[bytes, None]:
         """Snapshot and changes."""
@@ -58,3 +67,32 @@ class InboxService:
             claim_id=requests.optional(request.claim_id, "claim_id"),
         )
         return pb.AnswerRequestResponse(request=convert.request(record))
+
+    async def work(self, steps: AsyncIterator[pb.WorkRequest], write: Write) -> None:
+        """Hands requests to a worker, for as long as it listens."""
+        first = await anext(steps, None)
+        if first is None or first.WhichOneof("step") != "ready":
+            raise InvalidArgument.field("ready", "the first message must say who is ready for what")
+        chosen = replace(requests.request_filter(first.ready.filter), states=frozenset())
+        capacity = requests.capacity(first.ready.capacity)
+        with self._work.join(principal.get(), chosen, capacity) as worker:
+            async with anyio.create_task_group() as both, aclosing(self._work.steps(worker)) as told:
+                both.start_soon(self._skips, steps, worker)
+                async for step in told:
+                    await write(_work_response(step).SerializeToString())
+
+    async def _skips(self, steps: AsyncIterator[pb.WorkRequest], worker: Worker) -> None:
+        async for step in steps:
+            if step.WhichOneof("step") != "skip":
+                raise InvalidArgument.field("step", "after the first message only `skip` is taken")
+            self._work.skip(worker, requests.identifier(step.skip.id, "skip.id"))
+
+
+def _work_response(step: Step) -> pb.WorkResponse:
+    match step:
+        case Assigned(request):
+            return pb.WorkResponse(assigned=convert.request(request, with_claim_id=True))
+        case Over(id=request_id, state=state):
+            return pb.WorkResponse(over=pb.Over(id=request_id, state=convert.REQUEST_STATES[state]))
+        case None:
+            return pb.WorkResponse(bookmark=common_pb2.Bookmark())

@@ -2,11 +2,12 @@
 
 A servicer has one method for each RPC of its service, in snake case. It takes the request message; it returns the
 response message, or for a watch an async iterator of responses that are serialised already (many watchers share one).
+Where both sides stream it takes an iterator of requests and a function that writes a serialised response.
 """
 
 import math
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -16,7 +17,7 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from hubbubd.errors import InvalidArgument, ResourceExhausted
+from hubbubd.errors import InvalidArgument, ResourceExhausted, first_cause
 from hubbubd.rpc import status
 from hubbubd.rpc.status import Context
 
@@ -26,6 +27,8 @@ STALL_S = 30.0
 Parse = Callable[[bytes], Any]
 Unary = Callable[[Any], Awaitable[Message]]
 Stream = Callable[[Any], AsyncGenerator[bytes, None]]
+Write = Callable[[bytes], Awaitable[None]]
+Dialogue = Callable[[AsyncIterator[Any], Write], Awaitable[None]]
 
 
 def generic_handler(service: ServiceDescriptor, servicer: object, max_message_bytes: int) -> grpc.GenericRpcHandler:
@@ -37,6 +40,8 @@ def generic_handler(service: ServiceDescriptor, servicer: object, max_message_by
 def _handler(method: MethodDescriptor, servicer: object, max_bytes: int) -> "grpc.RpcMethodHandler[bytes, bytes]":
     serve = getattr(servicer, re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower())
     parse = _parser(method, max_bytes)
+    if method.client_streaming:
+        return grpc.stream_stream_rpc_method_handler(_dialogue(parse, serve))
     if method.server_streaming:
         return grpc.unary_stream_rpc_method_handler(_stream(parse, serve, GetMessageClass(method.output_type)))
     return grpc.unary_unary_rpc_method_handler(_unary(parse, serve))
@@ -93,7 +98,29 @@ def _stream(parse: Parse, serve: Stream, response_type: type[Message]) -> Callab
     return call
 
 
-def _stalled(last: Message) -> ResourceExhausted:
+def _dialogue(parse: Parse, serve: Dialogue) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
+    async def call(raw: AsyncIterator[bytes], context: Context) -> None:
+        async def parsed() -> AsyncIterator[Any]:
+            async for each in raw:
+                yield parse(each)
+
+        async def write(response: bytes) -> None:
+            with anyio.move_on_after(STALL_S) as scope:
+                await context.write(response)
+            if scope.cancelled_caught:
+                raise _stalled()
+
+        try:
+            await serve(parsed(), write)
+        except Exception as exc:  # noqa: BLE001
+            cause = first_cause(exc)
+            if not isinstance(cause, grpc.aio.InternalError):  # else the caller has gone away
+                await status.abort(context, cause)
+
+    return call
+
+
+def _stalled(last: Message | None = None) -> ResourceExhausted:
     """Why a watch is closed whose caller reads nothing. The last response is on its way; whoever reads on gets it."""
     token: str = getattr(last, "resume_token", "")
     return ResourceExhausted(

@@ -19,6 +19,7 @@ from hubbubd.rpc import convert
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.events import LOG_LINES, EventFilter
 from hubbubd.runtime.filters import CallFilter, CatalogFilter, RequestFilter, ServerFilter, TaskFilter
+from hubbubd.runtime.work import MAX_CAPACITY
 
 R = TypeVar("R")
 
@@ -51,6 +52,13 @@ def lease_s(value: float) -> float:
     if not 0 <= value < math.inf:
         raise InvalidArgument.field("ttl_s", "must be a finite number of seconds, or 0")
     return value
+
+
+def capacity(value: int) -> int:
+    """How many requests a worker takes at once."""
+    if value > MAX_CAPACITY:
+        raise InvalidArgument.field("ready.capacity", f"must be at most {MAX_CAPACITY}")
+    return value or 1
 
 
 def server_config(spec: server_pb2.ServerSpec) -> ServerConfig:

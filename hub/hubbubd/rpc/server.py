@@ -63,7 +63,7 @@ async def serve(
         "CallService": CallService(hub.calls),
         "CatalogService": CatalogService(hub.catalog),
         "EventService": EventService(hub.events, hub.subscriptions),
-        "InboxService": InboxService(hub.inbox),
+        "InboxService": InboxService(hub.inbox, hub.work),
         "ServerService": ServerService(hub.servers),
         "TaskService": TaskService(hub.tasks),
     }

@@ -36,6 +36,7 @@ from hubbubd.runtime.servers import Rooms, Servers
 from hubbubd.runtime.subscriptions import Subscriptions
 from hubbubd.runtime.task_support import TaskSupport
 from hubbubd.runtime.tasks import Tasks
+from hubbubd.runtime.work import Work
 from hubbubd.store import Store
 from hubbubd.upstream.ports import Connector
 
@@ -71,6 +72,7 @@ class Hub:
         clock: Clock,
         servers: Servers,
         inbox: Inbox,
+        work: Work,
         calls: Calls,
         tasks: Tasks,
         events: EventFeed,
@@ -80,6 +82,7 @@ class Hub:
     ) -> None:
         self.servers = servers
         self.inbox = inbox
+        self.work = work
         self.calls = calls
         self.tasks = tasks
         self.events = events
@@ -182,6 +185,7 @@ class Hub:
             authorizations=Authorizations(inbox),
         )
         servers = Servers(rooms, tables.servers, settings)
+        work = Work(inbox, tables.requests, clock, alarms, background, ledger.door)
         retention = Retention(
             ledger,
             clock,
@@ -192,7 +196,8 @@ class Hub:
             tasks=tables.tasks,
             upkeep=tables.upkeep,
         )
-        return cls(ledger, clock, servers, inbox, calls, tasks, rooms.events, rooms.subscriptions, catalog, retention)
+        events, subscriptions = rooms.events, rooms.subscriptions
+        return cls(ledger, clock, servers, inbox, work, calls, tasks, events, subscriptions, catalog, retention)
 
     def watchers(self) -> int:
         """How many watches are open."""
@@ -204,6 +209,7 @@ class Hub:
         self._ledger.close_feeds()
         self.events.close()
         self.subscriptions.close()
+        self.work.close()
 
     async def _start(self, configured: Mapping[str, ServerConfig], background: Background) -> None:
         """Goes on from what the store remembers."""

@@ -67,8 +67,10 @@ class Inbox:
 
     def start(self) -> None:
         """Takes up the open requests that the store remembers."""
-        for request in self._table:
+        for request in list(self._table):
             self._follow(None, request)
+            if (free := core.without_worker(request)) is not request:
+                self._ledger.later(Change(self._table, request.id, free))
 
     def register(self, origin: Origin, settler: Settler, keep_back: KeepBack | None = None) -> None:
         """Says who acts on the settlement of an origin's requests, and keeps back secrets of their answers."""
@@ -94,10 +96,14 @@ class Inbox:
 
     # What people do
 
-    async def claim(self, request_id: str, by: str, ttl_s: float) -> PendingRequest:
+    async def claim(self, request_id: str, by: str, ttl_s: float, *, worker: bool = False) -> PendingRequest:
         """Leases a request. Raises NotFound and FailedPrecondition."""
         claim_id = f"claim_{secrets.token_hex(12)}"
-        return await self._change(request_id, lambda r: core.claim(r, claim_id, by, ttl_s, self._clock.now()))
+
+        def lease(request: PendingRequest) -> PendingRequest:
+            return core.claim(request, claim_id, by, ttl_s, self._clock.now(), worker=worker)
+
+        return await self._change(request_id, lease)
 
     async def renew(self, request_id: str, claim_id: str, ttl_s: float) -> PendingRequest:
         """Prolongs a claim. Raises NotFound and FailedPrecondition."""

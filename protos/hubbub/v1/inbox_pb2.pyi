@@ -817,3 +817,149 @@ class AnswerRequestResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AnswerRequestResponse: _TypeAlias = AnswerRequestResponse  # noqa: Y015
+
+@_typing.final
+class WorkRequest(_message.Message):
+    """What a worker tells the hub."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    READY_FIELD_NUMBER: _builtins.int
+    SKIP_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def ready(self) -> Global___Ready:
+        """The first message, and only that."""
+
+    @_builtins.property
+    def skip(self) -> Global___Skip:
+        """An assigned request that this worker leaves to others; it is not given to it again."""
+
+    def __init__(
+        self,
+        *,
+        ready: Global___Ready | None = ...,
+        skip: Global___Skip | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ready", b"ready", "skip", b"skip", "step", b"step"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ready", b"ready", "skip", b"skip", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["ready", "skip"]  # noqa: Y015
+    _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
+
+Global___WorkRequest: _TypeAlias = WorkRequest  # noqa: Y015
+
+@_typing.final
+class Ready(_message.Message):
+    """A worker that is ready."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILTER_FIELD_NUMBER: _builtins.int
+    CAPACITY_FIELD_NUMBER: _builtins.int
+    capacity: _builtins.int
+    """How many it takes at once, 1 to 100; 0 means 1."""
+    @_builtins.property
+    def filter(self) -> Global___RequestFilter:
+        """Which requests it can answer; their states mean nothing here."""
+
+    def __init__(
+        self,
+        *,
+        filter: Global___RequestFilter | None = ...,
+        capacity: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "filter", b"filter"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Ready: _TypeAlias = Ready  # noqa: Y015
+
+@_typing.final
+class Skip(_message.Message):
+    """A request to leave to others."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Its id."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Skip: _TypeAlias = Skip  # noqa: Y015
+
+@_typing.final
+class WorkResponse(_message.Message):
+    """What the hub tells a worker."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ASSIGNED_FIELD_NUMBER: _builtins.int
+    OVER_FIELD_NUMBER: _builtins.int
+    BOOKMARK_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def assigned(self) -> Global___PendingRequest:
+        """For this worker; the record's claim has the id that the answer needs."""
+
+    @_builtins.property
+    def over(self) -> Global___Over:
+        """No longer this worker's: answered, skipped, withdrawn, expired, or its claim is gone. Frees its place."""
+
+    @_builtins.property
+    def bookmark(self) -> _common_pb2.Bookmark:
+        """Still alive; the first one says that the worker counts."""
+
+    def __init__(
+        self,
+        *,
+        assigned: Global___PendingRequest | None = ...,
+        over: Global___Over | None = ...,
+        bookmark: _common_pb2.Bookmark | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assigned", b"assigned", "bookmark", b"bookmark", "event", b"event", "over", b"over"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assigned", b"assigned", "bookmark", b"bookmark", "event", b"event", "over", b"over"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["assigned", "over", "bookmark"]  # noqa: Y015
+    _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
+
+Global___WorkResponse: _TypeAlias = WorkResponse  # noqa: Y015
+
+@_typing.final
+class Over(_message.Message):
+    """A request that a worker need not care about any more."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Its id."""
+    state: Global___RequestState.ValueType
+    """Where it stands now."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        state: Global___RequestState.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Over: _TypeAlias = Over  # noqa: Y015

@@ -70,6 +70,11 @@ class InboxServiceStub:
                 request_serializer=hubbub_dot_v1_dot_inbox__pb2.AnswerRequestRequest.SerializeToString,
                 response_deserializer=hubbub_dot_v1_dot_inbox__pb2.AnswerRequestResponse.FromString,
                 _registered_method=True)
+        self.Work = channel.stream_stream(
+                '/hubbub.v1.InboxService/Work',
+                request_serializer=hubbub_dot_v1_dot_inbox__pb2.WorkRequest.SerializeToString,
+                response_deserializer=hubbub_dot_v1_dot_inbox__pb2.WorkResponse.FromString,
+                _registered_method=True)
 
 
 class InboxServiceServicer:
@@ -129,6 +134,16 @@ class InboxServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Work(self, request_iterator, context):
+        """Work for agents: each matching open request goes to exactly one ready worker, claimed in its name for as long
+        as the stream lives; when the stream ends, whatever it had goes to the others. The first message says who is
+        ready for what. Answers go through AnswerRequest with the claim's id. INVALID_ARGUMENT;
+        RESOURCE_EXHAUSTED: TOO_MANY_WATCHERS; UNAVAILABLE: SHUTTING_DOWN.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_InboxServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -166,6 +181,11 @@ def add_InboxServiceServicer_to_server(servicer, server):
                     servicer.AnswerRequest,
                     request_deserializer=hubbub_dot_v1_dot_inbox__pb2.AnswerRequestRequest.FromString,
                     response_serializer=hubbub_dot_v1_dot_inbox__pb2.AnswerRequestResponse.SerializeToString,
+            ),
+            'Work': grpc.stream_stream_rpc_method_handler(
+                    servicer.Work,
+                    request_deserializer=hubbub_dot_v1_dot_inbox__pb2.WorkRequest.FromString,
+                    response_serializer=hubbub_dot_v1_dot_inbox__pb2.WorkResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -358,6 +378,33 @@ class InboxService:
             '/hubbub.v1.InboxService/AnswerRequest',
             hubbub_dot_v1_dot_inbox__pb2.AnswerRequestRequest.SerializeToString,
             hubbub_dot_v1_dot_inbox__pb2.AnswerRequestResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Work(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/hubbub.v1.InboxService/Work',
+            hubbub_dot_v1_dot_inbox__pb2.WorkRequest.SerializeToString,
+            hubbub_dot_v1_dot_inbox__pb2.WorkResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -53,6 +53,12 @@ class InboxServiceStub:
     ALREADY_ANSWERED (metadata: answered_by, answered_at), ALREADY_CLAIMED, CLAIM_LOST,
     REQUEST_WITHDRAWN, REQUEST_EXPIRED. The same `answer_id` again gives the same OK.
     """
+    Work: _grpc.StreamStreamMultiCallable[_inbox_pb2.WorkRequest, _inbox_pb2.WorkResponse]
+    """Work for agents: each matching open request goes to exactly one ready worker, claimed in its name for as long
+    as the stream lives; when the stream ends, whatever it had goes to the others. The first message says who is
+    ready for what. Answers go through AnswerRequest with the claim's id. INVALID_ARGUMENT;
+    RESOURCE_EXHAUSTED: TOO_MANY_WATCHERS; UNAVAILABLE: SHUTTING_DOWN.
+    """
 
 @_typing.type_check_only
 class InboxServiceAsyncStub(InboxServiceStub):
@@ -78,6 +84,12 @@ class InboxServiceAsyncStub(InboxServiceStub):
     INVALID_ARGUMENT with field violations (the request stays open); FAILED_PRECONDITION:
     ALREADY_ANSWERED (metadata: answered_by, answered_at), ALREADY_CLAIMED, CLAIM_LOST,
     REQUEST_WITHDRAWN, REQUEST_EXPIRED. The same `answer_id` again gives the same OK.
+    """
+    Work: _aio.StreamStreamMultiCallable[_inbox_pb2.WorkRequest, _inbox_pb2.WorkResponse]  # type: ignore[assignment]
+    """Work for agents: each matching open request goes to exactly one ready worker, claimed in its name for as long
+    as the stream lives; when the stream ends, whatever it had goes to the others. The first message says who is
+    ready for what. Answers go through AnswerRequest with the claim's id. INVALID_ARGUMENT;
+    RESOURCE_EXHAUSTED: TOO_MANY_WATCHERS; UNAVAILABLE: SHUTTING_DOWN.
     """
 
 class InboxServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -143,6 +155,18 @@ class InboxServiceServicer(metaclass=_abc_1.ABCMeta):
         INVALID_ARGUMENT with field violations (the request stays open); FAILED_PRECONDITION:
         ALREADY_ANSWERED (metadata: answered_by, answered_at), ALREADY_CLAIMED, CLAIM_LOST,
         REQUEST_WITHDRAWN, REQUEST_EXPIRED. The same `answer_id` again gives the same OK.
+        """
+
+    @_abc_1.abstractmethod
+    def Work(
+        self,
+        request_iterator: _MaybeAsyncIterator[_inbox_pb2.WorkRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_inbox_pb2.WorkResponse], _abc.AsyncIterator[_inbox_pb2.WorkResponse]]:
+        """Work for agents: each matching open request goes to exactly one ready worker, claimed in its name for as long
+        as the stream lives; when the stream ends, whatever it had goes to the others. The first message says who is
+        ready for what. Answers go through AnswerRequest with the claim's id. INVALID_ARGUMENT;
+        RESOURCE_EXHAUSTED: TOO_MANY_WATCHERS; UNAVAILABLE: SHUTTING_DOWN.
         """
 
 def add_InboxServiceServicer_to_server(servicer: InboxServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

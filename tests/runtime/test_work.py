@@ -1,0 +1,250 @@
+"""Workers: each request goes to exactly one that is ready."""
+
+from contextlib import AsyncExitStack
+
+import anyio
+import pytest
+from anyio.abc import TaskGroup
+
+from hubbubd.core.inbox import RequestKind, RequestState
+from hubbubd.errors import FailedPrecondition, ResourceExhausted
+from hubbubd.runtime.filters import RequestFilter
+from hubbubd.runtime.hub import Hub
+
+from .agents import YES, Agent
+from .conftest import FORM, SAMPLING, World, open_requests, server, settle, until
+
+ANY = RequestFilter()
+
+
+async def join(tasks: TaskGroup, hub: Hub, name: str, capacity: int = 1, chosen: RequestFilter = ANY) -> Agent:
+    agent = Agent(name)
+    tasks.start_soon(agent.run, hub, chosen, capacity)
+    await until(lambda: agent.worker is not None)
+    return agent
+
+
+@pytest.fixture
+async def tasks():
+    async with anyio.create_task_group() as group:
+        yield group
+        group.cancel_scope.cancel()
+
+
+async def ask(world: World, hub: Hub, count: int = 1, *, params: dict = FORM, method: str = "elicitation/create"):
+    before = len(open_requests(hub))
+    for _ in range(count):
+        world.peer.link.ask(method, params)
+    await until(lambda: len(open_requests(hub)) == before + count)
+
+
+@pytest.fixture
+async def hub(world: World):
+    async with world.hub(server()) as hub:
+        await until(lambda: world.peer.links)
+        yield hub
+
+
+async def test_requests_are_spread_over_workers_and_each_goes_to_one(world: World, hub: Hub, tasks: TaskGroup) -> None:
+    agents = [await join(tasks, hub, name, 4) for name in "abc"]
+    await ask(world, hub, 9)
+    await until(lambda: sum(len(agent.mine) for agent in agents) == 9)
+    assert [len(agent.mine) for agent in agents] == [3, 3, 3]
+    assert len({request_id for agent in agents for request_id in agent.mine}) == 9
+    for agent in agents:
+        for request_id, request in agent.mine.items():
+            held = hub.inbox.get(request_id).claim
+            assert held is not None
+            assert held == request.claim
+            assert held.by == agent.name
+
+
+async def test_what_is_open_already_goes_to_a_worker_that_comes_oldest_first(
+    world: World, hub: Hub, tasks: TaskGroup
+) -> None:
+    for _ in range(3):
+        await ask(world, hub)
+        await anyio.sleep(1)
+    oldest = [request.id for request in sorted(open_requests(hub), key=lambda r: r.created_at)]
+    agent = await join(tasks, hub, "a", 2)
+    await until(lambda: len(agent.mine) == 2)
+    await settle()
+    assert agent.given == oldest[:2]
+    await agent.answer(hub, oldest[0])
+    await until(lambda: len(agent.given) == 3)
+    assert agent.over == [(oldest[0], RequestState.ANSWERED)]
+    assert agent.given == oldest
+
+
+async def test_a_worker_gets_only_what_its_filter_lets_through(world: World, hub: Hub, tasks: TaskGroup) -> None:
+    agent = await join(tasks, hub, "a", 9, RequestFilter(kinds=frozenset({RequestKind.SAMPLING})))
+    await ask(world, hub)
+    await ask(world, hub, params=SAMPLING, method="sampling/createMessage")
+    await until(lambda: agent.mine)
+    await settle()
+    assert [request.kind for request in agent.mine.values()] == [RequestKind.SAMPLING]
+
+
+async def test_what_a_worker_had_goes_to_another_when_its_stream_ends(world: World, hub: Hub, tasks: TaskGroup) -> None:
+    one = await join(tasks, hub, "one", 9)
+    await ask(world, hub, 3)
+    await until(lambda: len(one.mine) == 3)
+    other = await join(tasks, hub, "other", 9)
+    one.scope.cancel()
+    await until(lambda: len(other.mine) == 3)
+    assert set(other.mine) == set(one.mine)
+    for request in one.mine.values():
+        with pytest.raises(FailedPrecondition):
+            await one.answer(hub, request.id)
+    for request_id in list(other.mine):
+        await other.answer(hub, request_id)
+    assert not open_requests(hub)
+
+
+async def test_what_a_worker_skips_goes_to_another_and_never_back(world: World, hub: Hub, tasks: TaskGroup) -> None:
+    one = await join(tasks, hub, "one")
+    await ask(world, hub)
+    await until(lambda: one.mine)
+    (request_id,) = one.mine
+    hub.work.skip(one.worker, request_id)
+    await until(lambda: one.over)
+    await settle(5)
+    assert one.given == [request_id]
+    assert hub.inbox.get(request_id).claim is None
+    other = await join(tasks, hub, "other")
+    await until(lambda: other.mine)
+    hub.work.skip(one.worker, request_id)
+    hub.work.skip(other.worker, "req_of_nobody")
+    await settle(5)
+    assert list(other.mine) == [request_id]
+
+
+async def test_people_and_workers_do_not_take_from_each_other(world: World, hub: Hub, tasks: TaskGroup) -> None:
+    await ask(world, hub)
+    (request,) = open_requests(hub)
+    claimed = await hub.inbox.claim(request.id, "person", 30)
+    agent = await join(tasks, hub, "a")
+    await settle(5)
+    assert not agent.mine
+    await hub.inbox.release(request.id, claimed.claim.id)
+    await until(lambda: agent.mine)
+    with pytest.raises(FailedPrecondition) as refused:
+        await hub.inbox.answer(request.id, YES, "person", answer_id=None, claim_id=None)
+    assert refused.value.reason == "ALREADY_CLAIMED"
+
+
+async def test_a_worker_is_told_when_the_server_wants_no_answer_any_more(
+    world: World, hub: Hub, tasks: TaskGroup
+) -> None:
+    agent = await join(tasks, hub, "a")
+    await ask(world, hub)
+    await until(lambda: agent.mine)
+    (request_id,) = agent.mine
+    await hub.servers.disconnect("one")
+    await until(lambda: agent.over)
+    assert agent.over == [(request_id, RequestState.WITHDRAWN)]
+
+
+async def test_a_worker_keeps_what_it_has_for_as_long_as_it_lives(world: World, tasks: TaskGroup) -> None:
+    async with world.hub(server(auto_reject_on_timeout=False, call_max_s=10**7)) as hub:
+        await until(lambda: world.peer.links)
+        agent = await join(tasks, hub, "a")
+        await ask(world, hub)
+        await until(lambda: agent.mine)
+        (request_id,) = agent.mine
+        await anyio.sleep(3 * 3600)
+        assert not agent.over
+        await agent.answer(hub, request_id)
+        agent.scope.cancel()
+        await settle()
+
+
+async def test_a_hub_that_starts_again_drops_the_claims_of_workers_and_of_nobody_else(world: World) -> None:
+    async with world.hub(server()) as hub, anyio.create_task_group() as group:
+        await until(lambda: world.peer.links)
+        for _ in range(2):
+            await world.peer.link.asked("elicitation/create", {**FORM, "task": {"ttl": 600_000}})
+        await until(lambda: len(open_requests(hub)) == 2)
+        persons, agents = open_requests(hub)
+        await hub.inbox.claim(persons.id, "person", 500)
+        agent = await join(group, hub, "a", 2)
+        await until(lambda: agent.mine)
+        assert list(agent.mine) == [agents.id]
+        world.store.failures = 10**9
+        group.cancel_scope.cancel()
+    world.store.failures = 0
+    async with world.hub(server()) as hub:
+        assert hub.inbox.get(agents.id).claim is None
+        assert hub.inbox.get(persons.id).claim.by == "person"
+
+
+async def test_a_store_that_fails_for_a_while_only_delays_the_assignment(
+    world: World, hub: Hub, tasks: TaskGroup
+) -> None:
+    await ask(world, hub, 3)
+    world.store.failures = 4
+    agent = await join(tasks, hub, "a", 3)
+    await until(lambda: len(agent.mine) == 3)
+    assert len(agent.given) == 3
+
+
+async def test_a_worker_that_does_not_listen_gets_no_more_than_it_asked_for(world: World, hub: Hub) -> None:
+    with hub.work.join("deaf", ANY, 4) as worker:
+        for links in range(2, 12):
+            await ask(world, hub, 4)
+            await settle()
+            await hub.servers.disconnect("one")
+            await hub.servers.connect("one")
+            await until(lambda links=links: len(world.peer.links) == links)
+        assert len(worker.unheard) <= 8
+    await settle()
+    assert all(request.claim is None for request in open_requests(hub))
+
+
+async def test_workers_count_as_watchers_and_end_with_the_hub(world: World, tasks: TaskGroup) -> None:
+    world.settings["max_watchers"] = 2
+    async with world.hub(server()) as hub, AsyncExitStack():
+        await until(lambda: world.peer.links)
+        agents = [await join(tasks, hub, name) for name in "ab"]
+        with pytest.raises(ResourceExhausted), hub.work.join("c", ANY, 1):
+            pass
+        assert hub.watchers() == 2
+        hub.end_watches()
+        await until(lambda: all(agent.ended for agent in agents))
+        assert hub.watchers() == 0
+
+
+async def test_a_request_that_is_about_to_expire_while_nothing_can_be_written_is_not_tried_without_end(
+    world: World, tasks: TaskGroup
+) -> None:
+    async with world.hub(server(answer_timeout_s=10)) as hub:
+        await until(lambda: world.peer.links)
+        await ask(world, hub)
+        (request,) = open_requests(hub)
+        world.store.failures = 10**9
+        await anyio.sleep(20)
+        agent = await join(tasks, hub, "a")
+        await anyio.sleep(20)
+        world.store.failures = 0
+        await until(lambda: hub.inbox.get(request.id).state is RequestState.EXPIRED)
+        await ask(world, hub)
+        await until(lambda: agent.mine)
+
+
+async def test_a_worker_whose_claim_could_not_be_renewed_in_time_gets_the_request_again(
+    world: World, tasks: TaskGroup
+) -> None:
+    async with world.hub(server(auto_reject_on_timeout=False, call_max_s=10**7, ping_interval_s=0)) as hub:
+        await until(lambda: world.peer.links)
+        agent = await join(tasks, hub, "a")
+        await ask(world, hub)
+        await until(lambda: agent.mine)
+        (request_id,) = agent.mine
+        await anyio.sleep(3500)
+        world.store.failures = 10**9
+        await anyio.sleep(200)
+        world.store.failures = 0
+        await until(lambda: agent.over)
+        await until(lambda: agent.mine)
+        assert agent.given == [request_id, request_id]
+        await agent.answer(hub, request_id)

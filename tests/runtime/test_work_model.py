@@ -1,0 +1,213 @@
+"""Any story that workers, people, servers, time, the store and the hub's own ends make of work."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, precondition, rule
+
+from hubbubd.config import ServerConfig
+from hubbubd.core.forms import Accept, Text
+from hubbubd.core.inbox import PendingRequest, RequestKind
+from hubbubd.errors import HubError
+from hubbubd.runtime.filters import RequestFilter
+from hubbubd.runtime.work import RETRY_S
+
+from .agents import Agent
+from .conftest import FORM, SAMPLING, open_requests, server
+from .model import HubModel, bounded
+from .peer import Question
+
+ANSWERS = {RequestKind.ELICITATION_FORM: Accept({"name": "x"}), RequestKind.SAMPLING: Text("x")}
+LONG_MS = 10**9
+QUIET_S = 3 * RETRY_S
+"""By then everything that follows from a change has happened, over a failed attempt or two."""
+
+which = st.integers(0, 30)
+names = st.sampled_from(["one", "two"])
+
+
+@dataclass(eq=False)
+class Member:
+    """A worker, as whoever runs it knows it."""
+
+    agent: Agent
+    chosen: RequestFilter
+    capacity: int
+    stream: asyncio.Task[None]
+    skipped: set[str]
+
+
+class WorkModel(HubModel):
+    """Requests with deadlines (`two`) and without, and workers that come and go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.members: list[Member] = []
+        self.number = 0
+        self.questions: list[Question] = []
+        self.persons: dict[str, str] = {}
+
+    def servers(self) -> list[ServerConfig]:
+        patient = {"auto_reject_on_timeout": False, "call_max_s": 10**7, "ping_interval_s": 0}
+        return [server(**patient), server("two", answer_timeout_s=200, ping_interval_s=0)]
+
+    @initialize()
+    def begin(self) -> None:
+        self.start()
+
+    def open(self) -> list[PendingRequest]:
+        return self.do(open_requests, self.hub)
+
+    # What happens
+
+    @rule(name=names, sampling=st.booleans(), task=st.booleans(), count=st.integers(1, 4))
+    def ask(self, name: str, sampling: bool, task: bool, count: int) -> None:
+        method, params = ("sampling/createMessage", SAMPLING) if sampling else ("elicitation/create", FORM)
+        more: dict[str, Any] = {"task": {"ttl": LONG_MS}} if task else {}
+        link = self.world.peers[name].link
+        for _ in range(count):
+            self.questions.append(self.do(lambda: link.ask(method, {**params, **more})))
+        self.rest()
+
+    @rule(index=which)
+    @precondition(lambda self: self.questions)
+    def take_back(self, index: int) -> None:
+        self.do(self.questions.pop(index % len(self.questions)).withdraw)
+        self.rest()
+
+    @rule(capacity=st.integers(1, 3), only=st.sampled_from(["", "one"]), forms=st.booleans())
+    @precondition(lambda self: len(self.members) < 4)
+    def join(self, capacity: int, only: str, forms: bool) -> None:
+        kinds = frozenset({RequestKind.ELICITATION_FORM}) if forms else frozenset[RequestKind]()
+        chosen = RequestFilter(server=only, kinds=kinds)
+        self.number += 1
+        agent = self.do(Agent, f"agent {self.number}")
+        stream = self.do(lambda: asyncio.create_task(agent.run(self.hub, chosen, capacity)))
+        self.members.append(Member(agent, chosen, capacity, stream, set()))
+        self.rest()
+
+    @rule(index=which, at_once=st.booleans())
+    @precondition(lambda self: self.members)
+    def leave(self, index: int, at_once: bool) -> None:
+        member = self.members.pop(index % len(self.members))
+        self.do(member.agent.scope.cancel)
+        self.rest(0.0 if at_once else 0.25)
+
+    @rule(index=which, request=which)
+    @precondition(lambda self: self.held())
+    def skip(self, index: int, request: int) -> None:
+        member, request_id = self.held()[index % len(self.held())]
+        assert member.agent.worker is not None
+        member.skipped.add(request_id)
+        self.do(self.hub.work.skip, member.agent.worker, request_id)
+        self.rest()
+
+    @rule(index=which)
+    @precondition(lambda self: self.held() and not self.blocked)
+    def worker_answers(self, index: int) -> None:
+        member, request_id = self.held()[index % len(self.held())]
+        request = member.agent.mine[request_id]
+        assert request.claim is not None
+        answered = self.hub.inbox.answer(
+            request_id, ANSWERS[request.kind], member.agent.name, answer_id=None, claim_id=request.claim.id
+        )
+        self.run(answered)
+        self.rest()
+
+    @rule(index=which, ttl_s=st.integers(1, 5000))
+    @precondition(lambda self: self.open() and not self.blocked)
+    def person_claims(self, index: int, ttl_s: int) -> None:
+        request = self.open()[index % len(self.open())]
+        try:
+            claim = self.run(self.hub.inbox.claim(request.id, "ann", ttl_s)).claim
+        except HubError:
+            assert request.claim is not None
+            return
+        assert request.claim is None
+        assert claim is not None
+        self.persons[request.id] = claim.id
+        self.rest()
+
+    @rule(answers=st.booleans())
+    @precondition(lambda self: self.persons and not self.blocked)
+    def person_ends(self, answers: bool) -> None:
+        request_id, claim_id = self.persons.popitem()
+        request = self.hub.inbox.get(request_id)
+        try:
+            if answers:
+                given = ANSWERS[request.kind]
+                self.run(self.hub.inbox.answer(request_id, given, "ann", answer_id=None, claim_id=claim_id))
+            else:
+                self.run(self.hub.inbox.release(request_id, claim_id))
+        except HubError:
+            assert request.claim is None or request.claim.id != claim_id
+        self.rest()
+
+    @rule(seconds=st.sampled_from([1, 150, 250, 3550, 8000]))
+    def time_passes(self, seconds: int) -> None:
+        self.rest(seconds)
+
+    @rule(failures=st.sampled_from([1, 3, 10**9]))
+    def store_fails(self, failures: int) -> None:
+        self.world.store.failures = failures
+
+    @rule()
+    @precondition(lambda self: self.blocked)
+    def store_is_back(self) -> None:
+        self.world.store.failures = 0
+        self.rest(QUIET_S)
+
+    @rule(killed=st.booleans())
+    def restart(self, killed: bool) -> None:
+        if self.blocked:
+            self.store_is_back()
+        self.stop(killed=killed)
+        assert all(member.stream.done() for member in self.members)
+        assert all(member.stream.exception() is None for member in self.members)
+        self.members.clear()
+        self.questions.clear()
+        self.start()
+        self.rest(QUIET_S)
+
+    # What holds
+
+    def held(self) -> list[tuple[Member, str]]:
+        return [(member, request_id) for member in self.members for request_id in member.agent.mine]
+
+    @rule()
+    @precondition(lambda self: not self.blocked)
+    def each_open_request_is_with_one_worker_or_with_none_that_could_have_it(self) -> None:
+        self.rest(QUIET_S)
+        held = dict[str, Member]()
+        for member, request_id in self.held():
+            assert request_id not in held, "two holders"
+            held[request_id] = member
+            assert len(member.agent.mine) <= member.capacity
+            ours, claim = member.agent.mine[request_id].claim, self.hub.inbox.get(request_id).claim
+            assert ours is not None
+            assert claim is not None, "a worker believes to have what is free"
+            assert (claim.id, claim.by, claim.worker) == (ours.id, member.agent.name, True)
+        for request in self.open():
+            if request.claim is not None and request.claim.worker:
+                assert request.id in held, "nobody knows of this claim"
+            elif request.claim is None:
+                able = [m.agent.name for m in self.members if self.could_have(m, request)]
+                assert not able, "it waits, and could be given"
+
+    @staticmethod
+    def could_have(member: Member, request: PendingRequest) -> bool:
+        room = len(member.agent.mine) < member.capacity
+        return room and member.chosen.matches(request) and request.id not in member.skipped
+
+    def teardown(self) -> None:
+        if self.life is not None:
+            self.world.store.failures = 0
+            self.rest(QUIET_S)
+            self.each_open_request_is_with_one_worker_or_with_none_that_could_have_it()
+        super().teardown()
+
+
+TestWorkModel = WorkModel.TestCase
+TestWorkModel.settings = bounded(0.3, 40)
