@@ -4,7 +4,7 @@
 #   make test    every check and every test             make fmt    format and fix
 #   make check   linters, types, imports, API           make bench  what the hub costs
 #   make peers   what demo and tests run against        make clean  remove what was installed
-#   make faults  more faults between hub and servers
+#   make faults  more faults between hub and servers    make models the stateful models, for an hour
 #   make crash   kill the hub KILLS=200 times           make soak   MINUTES=10 at load, does anything grow
 
 PYTHON ?= python3
@@ -28,7 +28,7 @@ ARGS ?=
 OUT ?= protos
 PROTOS := $(wildcard protos/hubbub/v1/*.proto)
 
-.PHONY: run test bench crash soak check check-code check-api check-gen gen fmt peers mcp1 constraints clean
+.PHONY: run test models bench crash soak check check-code check-api check-gen gen fmt peers mcp1 constraints clean
 
 run: $(VENV)/run.stamp mcp1
 	@$(BIN)/python docs/demo/run.py $(ARGS)
@@ -39,6 +39,11 @@ test: check peers
 # Faults at random between hub and servers, for longer than a test run has time for.
 faults: $(VENV)/dev.stamp
 	HUBBUB_FAULT_SESSIONS=$(SESSIONS) $(BIN)/pytest tests/upstream/test_faults_random.py $(ARGS)
+
+# Inbox, queue, tasks and store beside their models, in a hundred times as many stories as a test run tells.
+models: $(VENV)/dev.stamp
+	HYPOTHESIS_PROFILE=nightly $(BIN)/pytest -n $(WORKERS) tests/core tests/store/test_model.py \
+	  $(wildcard tests/runtime/test_*_model.py) $(ARGS)
 
 bench: $(VENV)/dev.stamp peers
 	$(BIN)/python benchmarks/run.py $(ARGS)

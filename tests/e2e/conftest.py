@@ -199,7 +199,8 @@ async def starter(directory: Path, *, apart: bool) -> AsyncIterator[Callable[...
         ) -> RunningHub:
             number = next(numbers)
             config = directory / f"hub-{number}.toml"
-            config.write_text(toml({"hub": hub or {}, "servers": servers or {}}))
+            # What a test leaves under way is not worth the time that it usually gets.
+            config.write_text(toml({"hub": {"shutdown_grace_s": 1, **(hub or {})}, "servers": servers or {}}))
             arguments = [
                 "--config",
                 str(config),

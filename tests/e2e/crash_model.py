@@ -171,7 +171,7 @@ def _judge_servers(memory: Memory, held: dict[str, Any], journal: Path) -> None:
             memory.wrong(f"{noted['server']} received {value!r}, which was not accepted: {request}")
     for request in held.values():
         # A plain answer is delivered when the transport has it; one of these only when the server has replied.
-        replied = request.delivery == "delivered" and request.server in LASTING
+        replied = request.delivery == "delivered" and request.state == "answered" and request.server in LASTING
         if replied and value_of(request.answer) not in received:
             memory.wrong(f"{request.id}: is said to be delivered and was not received")
     memory.counts["answers received by servers"] = sum(received.values())

@@ -99,6 +99,17 @@ class Person:
                 if isinstance(event, Upsert):
                     self.consider(event.record, answers)
 
+    async def look_again_forever(self) -> None:
+        """Answers questions that nobody wanted at first."""
+        async with anyio.create_task_group() as answers:
+            while True:
+                await anyio.sleep(self.random.uniform(0, 20 * PAUSE_S))
+                await self._quietly(lambda: self._look_again(answers))
+
+    async def _look_again(self, answers: TaskGroup) -> None:
+        for request in await self.client.inbox.list(states=["open"]):
+            self.consider(request, answers)
+
     def consider(self, request: Any, answers: TaskGroup) -> None:
         """Answers a question, perhaps, unless it is at it."""
         if request.id not in self._answering and (self.hasty or self.random.random() < 0.7):

@@ -102,6 +102,12 @@ class HubModel(RuleBasedStateMachine):
         """Lets so much time pass."""
         self.run(anyio.sleep(seconds))
 
+    def catch_up_with(self, view: View[T], records: Callable[[], dict[str, T]]) -> None:
+        """Gives a watcher the moment that it is behind those who read."""
+        for _ in range(4):
+            if view.records != records():
+                self.rest()
+
     def now(self) -> float:
         """Seconds since the epoch, as the hub counts them."""
         return self.hub.clock.now()

@@ -151,9 +151,13 @@ class ClientTasksModel(HubModel):
     def at_work(self) -> list[Remote]:
         return [remote for remote in self.going_on() if not remote.done]
 
+    def records(self) -> dict[str, Task]:
+        return {task.id: task for task in self.hub.tasks.select(EVERYTHING)}
+
     def follow_up(self, seconds: float = POLLED_S) -> None:
         """Time passes; what the server did has come to its calls, if there is a connection."""
         self.rest(seconds)
+        self.catch_up_with(self.seen, self.records)
         for asked in self.asked:
             record = self.hub.inbox.get(asked.id)
             if asked.open and asked.answer is None and record.state is RequestState.EXPIRED:
@@ -326,7 +330,7 @@ class ClientTasksModel(HubModel):
         for remote in self.remotes.values():
             call = self.hub.calls.get(remote.call_id)
             assert remote.ended in (None, (call, self.hub.tasks.get(call.task_id or "")))
-        assert self.seen.records == {task.id: task for task in self.hub.tasks.select(EVERYTHING)}
+        assert self.seen.records == self.records()
         calls = self.hub.calls
         assert len(calls._client_tasks._followed) <= len(self.going_on()), "a task is followed after its end"
         assert calls._lanes["one"].lives.keys() == {remote.call_id for remote in self.going_on()}

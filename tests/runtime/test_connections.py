@@ -275,6 +275,23 @@ async def test_after_a_server_died_of_the_probe_the_next_attempt_is_a_handshake(
         assert world.peer.hints == [None, Era.HANDSHAKE]
 
 
+async def test_a_server_of_the_newer_family_that_is_cut_off_while_it_is_probed_is_probed_once_more(
+    world: World,
+) -> None:
+    world.peer.era = Era.STATELESS
+    died = UpstreamError(fault("CONNECTION_LOST", during="probe"))
+    async with world.hub(server(stable_after_s=0)) as hub:
+        await until(lambda: hub.servers.get("one").connection.state is State.CONNECTED)
+        world.peer.plan.append(died)
+        world.peer.link.lose()
+        await until(lambda: len(world.peer.links) == 2)
+        assert world.peer.hints == [None, Era.STATELESS, None]
+        world.peer.plan.extend([died, died])
+        world.peer.link.lose()
+        await until(lambda: len(world.peer.links) == 3)
+        assert world.peer.hints[3:] == [Era.STATELESS, None, Era.HANDSHAKE]
+
+
 @pytest.mark.parametrize("mistake", [RuntimeError("a bug"), ExceptionGroup("two", [ValueError(), KeyError()])])
 async def test_an_exception_that_nobody_expects_of_a_connector_is_one_more_failed_attempt(
     world: World, mistake: Exception

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import strategies as st
@@ -18,7 +17,8 @@ from hubbubd.upstream.ports import Era
 
 from .conftest import FORM, server, spec
 from .model import HubModel, View, bounded
-from .peer import LOST, REFUSED, SESSION_LOST, Outcome, Question, Sent, fault
+from .peer import LOST, REFUSED, SESSION_LOST, Outcome, Sent, fault
+from .queue_model import Asked, Made, Sending, length
 
 TIMEOUT_S = 30.0
 MAX_S = 80.0
@@ -29,59 +29,6 @@ FINAL = fault("AUTHENTICATION_FAILED", retryable=False)
 EVERYTHING = CallFilter()
 
 which = st.integers(0, 30)
-
-
-@dataclass(eq=False)
-class Sending:
-    """A call on the wire, as the server sees it."""
-
-    sent: Sent
-    outcome: asyncio.Future[Outcome]
-    over: bool = False
-
-
-@dataclass(eq=False)
-class Asked:
-    """A question, and the calls whose time stands while it is open."""
-
-    id: str
-    holds: list["Made"]
-    since: float
-    until: float | None = None
-    question: Question | None = None
-
-
-@dataclass(eq=False)
-class Made:
-    """What the model knows of a call. Its clocks run from `since`, the one without progress from `mark`."""
-
-    name: str
-    id: str
-    detached: bool
-    since: float
-    mark: float
-    callers: list[asyncio.Task[Call]] = field(default_factory=list[asyncio.Task[Call]])
-    sendings: list[Sending] = field(default_factory=list[Sending])
-    rounds: list[Asked] = field(default_factory=list[Asked])
-    met_lost_session: bool = False
-    ended: Call | None = None
-
-    @property
-    def wire(self) -> Sending | None:
-        return self.sendings[-1] if self.sendings and not self.sendings[-1].over else None
-
-    @property
-    def in_rounds(self) -> bool:
-        return any(asked.until is None for asked in self.rounds)
-
-
-def length(intervals: list[tuple[float, float]]) -> float:
-    """How much time the intervals cover."""
-    total, reached = 0.0, float("-inf")
-    for begin, end in sorted(intervals):
-        total += max(end - max(begin, reached), 0.0)
-        reached = max(reached, end)
-    return total
 
 
 class QueueModel(HubModel):
@@ -141,6 +88,9 @@ class QueueModel(HubModel):
     def on_the_wire(self) -> list[Made]:
         return [made for made in self.live if made.wire]
 
+    def records(self) -> dict[str, Call]:
+        return {call.id: call for call in self.hub.calls.select(EVERYTHING)}
+
     def state(self, made: Made) -> CallState:
         return self.hub.calls.get(made.id).state
 
@@ -161,6 +111,7 @@ class QueueModel(HubModel):
     def follow_up(self, seconds: float = 0.25, **reasons: str) -> list[Made]:
         """Time passes; which calls have ended in it, each for a reason that it had: those given, or the clocks."""
         self.rest(seconds)
+        self.catch_up_with(self.seen, self.records)
         for asked in self.questions:
             record = self.hub.inbox.get(asked.id)
             if asked.until is None and record.state is not RequestState.OPEN:
@@ -208,8 +159,13 @@ class QueueModel(HubModel):
         assert not self.follow_up()
 
     def wait_for(self, made: Made) -> None:
-        work = self.hub.calls.call(spec(made.name, call_id=made.id), "me")
-        made.callers.append(self.do(lambda: asyncio.create_task(work)))
+        async def caller() -> Call | HubError:
+            try:
+                return await self.hub.calls.call(spec(made.name, call_id=made.id), "me")
+            except HubError as exc:
+                return exc
+
+        made.callers.append(self.do(lambda: asyncio.create_task(caller())))
 
     @precondition(lambda self: self.calls)
     @rule(number=which, how=st.sampled_from(["start", "call", "other"]))
@@ -423,17 +379,12 @@ class QueueModel(HubModel):
             asked.holds = [made for made in asked.holds if asked in made.rounds]
         ended = self.follow_up(**{made.name: code for made in ending})
         assert set(ending) <= set(ended)
-        if not killed:
-            self.callers_of_the_old_hub(waited_for)
-
-    def callers_of_the_old_hub(self, waited_for: dict[Made, list[asyncio.Task[Call]]]) -> None:
         for made, callers in waited_for.items():
             for caller in callers:
-                assert caller.done()
                 if made.rounds:
-                    assert isinstance(caller.exception(), Unavailable)
+                    assert isinstance(caller.result(), Unavailable)
                 else:
-                    assert caller.result() == made.ended
+                    assert killed or caller.result() == made.ended
 
     # What must hold
 
@@ -456,7 +407,7 @@ class QueueModel(HubModel):
             assert self.total_s(made, now) < MAX_S + 0.1
             if made.wire:
                 assert call.state in (CallState.IN_PROGRESS, CallState.WAITING_INPUT)
-        assert self.seen.records == {call.id: call for call in self.hub.calls.select(EVERYTHING)}
+        assert self.seen.records == self.records()
 
     @invariant()
     def slots_are_used_and_not_exceeded(self) -> None:

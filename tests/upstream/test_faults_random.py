@@ -17,7 +17,7 @@ from .conftest import LIMIT_S
 from .faulty import ENDLESS, Fault, proxy
 from .session import Session, ended, session, text
 
-SESSIONS = int(os.environ.get("HUBBUB_FAULT_SESSIONS", "12"))
+SESSIONS = int(os.environ.get("HUBBUB_FAULT_SESSIONS", "10"))
 """How many schedules are tried."""
 
 CALLS = 3

@@ -32,7 +32,7 @@ MAX_RPCS = 10_000
 """RPCs that may be open at once, watches included; more are refused with RESOURCE_EXHAUSTED."""
 
 LAST_WORDS_S = 2.0
-"""How long after the grace callers may take to hear that their calls have ended."""
+"""How long after that callers may take to hear that their calls have ended, and other RPCs to end."""
 
 PING_INTERVAL_MS = 5_000
 """How often a client may ask whether the hub is there while nothing else is sent; one that asks more is cut off."""
@@ -40,12 +40,19 @@ PING_INTERVAL_MS = 5_000
 
 @asynccontextmanager
 async def serve(
-    hub: Hub, *, listen: str, token: str, max_message_bytes: int = 16 * 1024 * 1024, grace_s: float = 10
+    hub: Hub,
+    *,
+    listen: str,
+    token: str,
+    max_message_bytes: int = 16 * 1024 * 1024,
+    grace_s: float = 10,
+    hurry: anyio.Event | None = None,
 ) -> AsyncGenerator[str, None]:
     """Serves a hub and yields the address to connect to: HOST:PORT or unix:PATH.
 
-    On leaving, watches end with their tokens, and what else is open has `grace_s` seconds to finish; a call that
-    takes longer is ended, and its caller told. Raises ConfigError for an address off loopback and OSError for one
+    On leaving, watches end with their tokens, new calls are refused, and those under way have `grace_s` seconds to
+    finish, or until somebody is in a `hurry`; whatever they still need, an answer for example, can be given. A call
+    that takes longer is ended, and its caller told. Raises ConfigError for an address off loopback and OSError for one
     that cannot be had.
     """
     server = grpc.aio.server(
@@ -76,15 +83,19 @@ async def serve(
     finally:
         with anyio.CancelScope(shield=True):
             hub.end_watches()
-            async with anyio.create_task_group() as last_words:
-                last_words.start_soon(_end_calls, hub, grace_s)
-                await server.stop(grace_s + LAST_WORDS_S)
-                last_words.cancel_scope.cancel()
+            async with anyio.create_task_group() as draining:
+                if hurry is not None:
+                    draining.start_soon(_cut_short, hurry, draining.cancel_scope)
+                with anyio.move_on_after(grace_s):
+                    await hub.calls.drain()
+                draining.cancel_scope.cancel()
+            hub.calls.shut_down()
+            await server.stop(LAST_WORDS_S)
 
 
-async def _end_calls(hub: Hub, grace_s: float) -> None:
-    await anyio.sleep(grace_s)
-    hub.calls.shut_down()
+async def _cut_short(hurry: anyio.Event, waiting: anyio.CancelScope) -> None:
+    await hurry.wait()
+    waiting.cancel()
 
 
 def _options(max_message_bytes: int) -> list[tuple[str, int]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import anyio
 import structlog
 
 from hubbubd import payload
@@ -40,6 +41,9 @@ from hubbubd.runtime.rounds import Rounds
 from hubbubd.runtime.task_support import TaskSupport, with_task
 from hubbubd.store import Conflict
 from hubbubd.upstream.ports import Era, Link, ProgressUpdate
+
+DRAIN_S = 0.02
+"""How often a hub that stops looks whether its calls have ended."""
 
 log = structlog.get_logger(__name__)
 
@@ -110,6 +114,7 @@ class Calls:
         self._support = support
         self._orphans = orphans
         self._lanes: dict[str, Lane] = {}
+        self._draining = False
 
     # Lanes
 
@@ -145,7 +150,7 @@ class Calls:
             if lane.closed:  # the hub has ended in the middle of a disconnect
                 lane.stop_all(cancelled(f"{server} was disconnected", "SERVER_DISCONNECTED"))
         await self._rounds.start_up(live.call for lane in self._lanes.values() for live in lane.lives.values())
-        self._client_tasks.start_up()
+        await self._client_tasks.start_up()
 
     # Reading
 
@@ -173,7 +178,7 @@ class Calls:
         """Sends a request and returns the ended call, whatever became of it.
 
         Cancelling this ends the call, unless it is detached or another caller waits for it too.
-        Raises NotFound, InvalidArgument, AlreadyExists, FailedPrecondition, ResourceExhausted.
+        Raises NotFound, InvalidArgument, AlreadyExists, FailedPrecondition, ResourceExhausted, Unavailable.
         """
         call, live = await self._begin(spec, principal, detached=detached)
         if live is None:
@@ -226,12 +231,20 @@ class Calls:
         if self._table.feed.watched and (call := self._table.record(call_id)) is not None:
             self._table.feed.publish_live(call_id, call, object(), LogEvent(call_id, payload.dumps(params)))
 
+    async def drain(self) -> None:
+        """Refuses new calls from now on; returns when none is left that somebody waits for, or that would be lost."""
+        self._draining = True
+        # There are too many ways for a call to end, or to be left to the next hub, to be told of each.
+        while any(self._needs_time(lane, live) for lane in self._lanes.values() for live in lane.lives.values()):  # noqa: ASYNC110
+            await anyio.sleep(DRAIN_S)
+
+    def _needs_time(self, lane: Lane, live: Live) -> bool:
+        return live.waiters > 0 or self._resumption.obstacle(live.call, lane.config) is not None
+
     def shut_down(self) -> None:
-        """Ends the calls whose callers wait for them, because the hub stops; the callers are told so."""
+        """Ends all calls, because the hub stops; who waits for one is told so. The next hub goes on with some."""
         for lane in self._lanes.values():
-            for live in list(lane.lives.values()):
-                if not live.call.detached:
-                    live.stop(cancelled("the hub is shutting down", "SHUTTING_DOWN"))
+            lane.stop_all(cancelled("the hub is shutting down", "SHUTTING_DOWN"))
 
     # The way of a call
 
@@ -254,6 +267,8 @@ class Calls:
             if not known.same_request(call):
                 raise _reused(call)
             live = self._live(known)
+        elif self._draining:
+            raise Unavailable("the hub is shutting down and takes no new calls", reason="SHUTTING_DOWN")
         else:
             live = self._enter(lane, call)
         if live is not None and (detached or known is not None):

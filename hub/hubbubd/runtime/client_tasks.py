@@ -98,15 +98,12 @@ class ClientTasks:
 
     async def start_up(self) -> None:
         """Ends the tasks, and closes the questions of tasks, that no call waits for any more."""
-        for task in [task for task in self._table if task.role is TaskRole.CLIENT and not task.status.ended]:
-            call = self._calls.record(task.call_id or "")
-            if call is None or call.state.ended:
+        waiting = {call.task_id for call in self._calls if not call.state.ended}
+        own = [task for task in self._table if task.role is TaskRole.CLIENT]
+        for task in own:
+            if task.id not in waiting and not task.status.ended:
                 self._put(core.move(task, TaskStatus.CANCELLED, self._clock.now(), "its call has ended"))
-                for request_id in task.pending_ids:
-                    self._inbox.abandon(request_id, "its task has ended")
-        under_way = [call for call in self._calls if call.task_id is not None and not call.state.ended]
-        tasks = filter(None, (self._table.record(call.task_id or "") for call in under_way))
-        wanted = {request_id for task in tasks for request_id in task.pending_ids}
+        wanted = {request_id for task in own if task.id in waiting for request_id in task.pending_ids}
         await self._inbox.abandon_all({Origin.TASK_INPUT}, "the hub was restarted, and its task has ended", but=wanted)
 
     # Following
@@ -375,9 +372,8 @@ class ClientTasks:
 
     def _take_back_questions(self, followed: _Followed) -> None:
         task = self._table.record(followed.task_id)
-        if task is not None and not self.outlives(followed.live):
-            for request_id in task.pending_ids:
-                self._inbox.abandon(request_id, "its task has ended")
+        for request_id in task.pending_ids if task is not None and not self.outlives(followed.live) else ():
+            self._inbox.abandon(request_id, "its task has ended")
 
     async def _answer(self, followed: _Followed, key: str, request_id: str) -> None:
         """Waits for the answer to a question, and hands it over; without a request it is the configured one."""

@@ -27,6 +27,7 @@ from hubbubd.runtime.events import EventFeed
 from hubbubd.runtime.inbound import PlainRequests
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.ledger import Ledger, Table
+from hubbubd.runtime.log_levels import LogLevels
 from hubbubd.runtime.orphans import Orphans
 from hubbubd.runtime.resumption import Resumption
 from hubbubd.runtime.retention import Retention, Upkeep
@@ -179,6 +180,7 @@ class Hub:
             client_tasks=client_tasks,
             events=EventFeed(clock, ledger.door),
             subscriptions=Subscriptions(calls, clock, background, ledger.door),
+            log_levels=LogLevels(tables.calls, background),
             catalog=catalog,
             authorizations=Authorizations(inbox),
         )

@@ -108,7 +108,8 @@ class Shelf(Generic[T]):
         return taken
 
     def _goes(self, count: int, oldest_at: float, limits: Limits, now: float) -> bool:
-        return now - oldest_at > limits.age_s or (count > limits.count and now - oldest_at >= GRACE_S)
+        age_s = now - oldest_at
+        return age_s >= GRACE_S and (age_s > limits.age_s or count > limits.count)
 
     @property
     def too_full(self) -> bool:

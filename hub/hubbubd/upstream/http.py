@@ -35,6 +35,9 @@ ACKNOWLEDGE_LIMIT_S: Final = 30.0
 AGAIN_AFTER_S: Final = (0.1, 0.5)
 """When an answer or a notification is sent again whose way to the server broke."""
 
+GATEWAYS: Final = (502, 503, 504)
+"""Statuses with which something on the way, and not the server, may have answered."""
+
 ERROR_BODY_BYTES: Final = 64 * 1024
 """How much of an error response is read."""
 
@@ -186,7 +189,7 @@ class Client(httpx2.AsyncClient):
             except (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError):
                 pass
             else:
-                if response.status_code not in (502, 503, 504):
+                if response.status_code not in GATEWAYS:
                     return response
                 await response.aclose()
             await anyio.sleep(pause_s)
@@ -196,10 +199,14 @@ class Client(httpx2.AsyncClient):
         self, request: httpx2.Request, fault: Fault, exchange: Exchange | None, *, lost: bool
     ) -> httpx2.Response:
         _note(exchange, fault)
-        # The SSE transport writes no more after one POST that failed, and a server may wait for the first notification.
-        if lost or self._get_stream is None or (exchange is None and not self._greeted):
+        if lost or self._is_vital(exchange):
             self._lose(fault)
         return httpx2.Response(503, request=request)
+
+    def _is_vital(self, exchange: Exchange | None) -> bool:
+        """Whether there is no connection without this POST: a server may wait for the first notification, and the SSE
+        transport writes no more after one that failed."""
+        return self._get_stream is None or (exchange is None and not self._greeted)
 
     async def _judge(
         self, request: httpx2.Request, response: httpx2.Response, exchange: Exchange | None
@@ -257,7 +264,8 @@ class Client(httpx2.AsyncClient):
         _note(exchange, fault)
         if exchange is not None and exchange.awaits_result and spoken:
             exchange.fault = None
-        if fault.code == "SESSION_LOST" or self._get_stream is None:
+        unheard = self._is_vital(exchange) and (self._get_stream is None or response.status_code in GATEWAYS)
+        if fault.code == "SESSION_LOST" or unheard:
             self._lose(fault)
         headers = {name: value for name, value in response.headers.items() if name in ("content-type", "retry-after")}
         return httpx2.Response(response.status_code, headers=headers, content=body, request=request)
