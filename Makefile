@@ -103,7 +103,7 @@ $(VENV)/node22.stamp: | $(BIN)/python
 	  $(BIN)/python -m pip install --quiet '$(NODE_WHEEL)'
 	@touch $@
 
-peers: mcp1 $(HUBBUB_PEERS)/node/stamp
+peers: mcp1 $(HUBBUB_PEERS)/node/stamp $(HUBBUB_PEERS)/typescript/stamp
 
 mcp1: $(HUBBUB_PEERS)/mcp1/stamp
 
@@ -117,6 +117,16 @@ $(HUBBUB_PEERS)/node/stamp: tests/peers/node/package-lock.json tests/peers/node/
 	@mkdir -p $(@D)
 	cp tests/peers/node/package.json tests/peers/node/package-lock.json tests/peers/node/.npmrc $(@D)
 	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
+	ln -sf "$$(node -p process.execPath)" $(@D)/node
+	@touch $@
+
+# What the TypeScript example needs: its packages, and the code that is generated from the protos.
+TYPESCRIPT := $(addprefix clients/typescript/,package-lock.json package.json buf.gen.yaml .npmrc)
+$(HUBBUB_PEERS)/typescript/stamp: $(TYPESCRIPT) $(PROTOS) $(VENV)/node22.stamp
+	@mkdir -p $(@D)
+	cp $(TYPESCRIPT) $(@D)
+	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
+	PROTOS=$(CURDIR)/protos npm run --silent --prefix $(@D) generate
 	ln -sf "$$(node -p process.execPath)" $(@D)/node
 	@touch $@
 
