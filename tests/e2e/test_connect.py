@@ -1,6 +1,7 @@
 """`hubbubd` with Connect, met by the TypeScript example and by hand."""
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -45,14 +46,33 @@ async def node(place: Path, *words: str, lines: str = "", data_dir: Path | None 
     return done.returncode, done.stdout.decode()
 
 
-async def test_the_ready_line_and_client_json_say_where_connect_is(start_hub: Callable[..., Any]) -> None:
-    hub = await start_hub(hub=ON)
+@pytest.fixture(scope="module")
+async def hub(start_shared_hub: Callable[..., Any], mcp1_python: str) -> Any:
+    """A hub with Connect and the demo's own server."""
+    demo = {"command": mcp1_python, "args": [str(REPOSITORY / "docs" / "demo" / "server.py")]}
+    hub = await start_shared_hub({"demo": demo}, hub=ON)
+    await hub.connected("demo")
+    return hub
+
+
+async def test_the_ready_line_and_client_json_say_where_connect_is(hub: Any) -> None:
     found = json.loads((hub.data_dir / "client.json").read_text())
     assert found["connect"] == hub.ready["connect"]
     async with httpx2.AsyncClient(base_url=found["connect"], trust_env=False) as http:
         headers = {"authorization": f"Bearer {found['token']}"}
         status = await http.post("/hubbub.v1.AdminService/GetStatus", json={}, headers=headers)
         assert int(status.json()["pid"]) == hub.process.pid
+
+
+async def test_the_document_shows_what_curl_gets(hub: Any) -> None:
+    document = (REPOSITORY / "docs" / "connect.md").read_text()
+    [shown] = [block for block in re.findall(r"```sh\n(.+?)```", document, re.DOTALL) if "curl" in block]
+    commands = shown.replace("~/.local/share/hubbub", str(hub.data_dir)).replace(
+        "http://127.0.0.1:7879", hub.ready["connect"]
+    )
+    with anyio.fail_after(LIMIT_S):
+        done = await anyio.run_process(["bash", "-ec", commands], env=environment() | {"no_proxy": "127.0.0.1"})
+    assert json.loads(done.stdout)["servers"][0]["name"] == "demo"
 
 
 async def test_a_watch_ends_with_the_hub(start_hub: Callable[..., Any]) -> None:
@@ -92,11 +112,8 @@ async def test_a_hub_without_the_extra_starts_and_refuses_only_connect(tmp_path:
 
 @pytest.mark.parametrize("protocol", [[], ["--grpc-web"]], ids=["connect", "grpc-web"])
 async def test_the_typescript_example_calls_a_tool_and_answers_its_form(
-    start_hub: Callable[..., Any], mcp1_python: str, example: Path, protocol: list[str]
+    hub: Any, example: Path, protocol: list[str]
 ) -> None:
-    demo = {"command": mcp1_python, "args": [str(REPOSITORY / "docs" / "demo" / "server.py")]}
-    hub = await start_hub({"demo": demo}, hub=ON)
-    await hub.connected("demo")
     too_many, right = ["soup", "99", "", ""], ["", "2", "true", "no onions"]
     status, said = await node(
         example,
@@ -112,12 +129,9 @@ async def test_the_typescript_example_calls_a_tool_and_answers_its_form(
     assert "portions" in said
     assert "Ordered: 2 x spicy curry (no onions)" in said
     assert said.count("What would you like for lunch?") == 2
-    [call] = await hub.watched(hub.client.calls.watch(), lambda call: call.ended)
-    assert call.state == "completed"
 
 
-async def test_the_typescript_example_says_why_it_is_refused(start_hub: Callable[..., Any], example: Path) -> None:
-    hub = await start_hub(hub=ON)
+async def test_the_typescript_example_says_why_it_is_refused(hub: Any, example: Path) -> None:
     status, said = await node(example, "src/call.ts", "nobody", "tool", data_dir=hub.data_dir)
     assert status == 1
     assert "not_found" in said
