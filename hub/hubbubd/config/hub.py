@@ -145,4 +145,4 @@ class HubSettings(BaseSettings):
     """Open tasks that the hub holds for one server, and a tenth of all it holds for it; it gets an error for more."""
 
     shutdown_grace_s: Seconds = 10
-    """How long calls of the API may take to end after SIGTERM or SIGINT."""
+    """How long calls that are under way may take to end after SIGTERM or SIGINT; a second signal ends the wait."""
