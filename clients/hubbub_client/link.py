@@ -1,5 +1,6 @@
 """The channel to the hub: opened, followed when the hub moves, and used for every RPC."""
 
+import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -154,7 +155,9 @@ class Link:
         then, even if the system holds it open: whatever comes next looks for the hub anew.
         """
         stubs = await self.ready()
-        async with contextlib.aclosing(self._responses(method(stubs)(request, metadata=self._metadata()))) as responses:
+        async with contextlib.aclosing(
+            self._responses(stubs, method(stubs)(request, metadata=self._metadata()))
+        ) as responses:
             async for response in responses:
                 yield response
 
@@ -165,17 +168,21 @@ class Link:
         """An RPC in which both sides stream: how to say something, and what the hub says, as `stream` does."""
         stubs = await self.ready()
         stream = method(stubs)(metadata=self._metadata())
+        one_at_a_time = anyio.Lock()  # two writes at once would break the stream, and the hub would not hear of it
 
         async def say(message: Q) -> None:
             try:
-                await stream.write(message)
+                async with one_at_a_time:
+                    await stream.write(message)
             except aio.AioRpcError as failure:
                 raise from_rpc(failure) from None
+            except asyncio.InvalidStateError:  # gRPC's word for a stream that has ended
+                raise Unavailable("the stream to the hub has ended", reason="STREAM_ENDED") from None
 
-        async with contextlib.aclosing(self._responses(stream)) as responses:
+        async with contextlib.aclosing(self._responses(stubs, stream)) as responses:
             yield say, responses
 
-    async def _responses(self, stream: "Readable[A]") -> AsyncGenerator[A, None]:
+    async def _responses(self, stubs: Stubs, stream: "Readable[A]") -> AsyncGenerator[A, None]:
         try:
             while True:
                 with anyio.fail_after(self._silence_s):

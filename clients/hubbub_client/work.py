@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import anyio
+from anyio.abc import TaskGroup
 
 from hubbub.v1 import inbox_pb2
 from hubbub_client.errors import HubbubError
@@ -41,9 +42,15 @@ class Worker:
         self._busy: dict[str, anyio.CancelScope] = {}
 
     async def run(self) -> None:
-        """Works until cancelled."""
-        steps = listen(self._link, self._steps)
-        async with anyio.create_task_group() as tasks, contextlib.aclosing(steps):
+        """Works until cancelled. Raises HubbubError."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                await self._listen(tasks)
+        except ExceptionGroup as group:  # answers raise nothing, so it has just the one of listening
+            raise group.exceptions[0] from None
+
+    async def _listen(self, tasks: TaskGroup) -> None:
+        async with contextlib.aclosing(listen(self._link, self._steps)) as steps:
             async for say, step in steps:
                 match step.WhichOneof("event"):
                     case "assigned":

@@ -87,7 +87,7 @@ async def _serve(settings: Settings) -> None:
 
 
 @asynccontextmanager
-async def _connect(hub: Hub, settings: HubSettings, token: str) -> AsyncGenerator[str | None]:
+async def _connect(hub: Hub, settings: HubSettings, token: str) -> AsyncGenerator[str | None, None]:
     """The base URL of Connect and gRPC-Web, where they are wanted."""
     if settings.connect_listen is None:
         yield None

@@ -156,9 +156,14 @@ async def test_a_script_without_async_calls_watches_and_answers(hub: RunningHub)
         assert await anyio.to_thread.run_sync(script) == ["completed", True]
 
 
-@pytest.mark.parametrize("module", ["hubbub_client.sync", "hubbub_client.hub", "hubbub_client"])
+LIBRARY = Path(__file__).parents[2] / "docs" / "library.md"
+
+
+@pytest.mark.parametrize(
+    "source", ["hubbub_client.sync", "hubbub_client.hub", LIBRARY], ids=["sync", "hub", "document"]
+)
 async def test_the_examples_in_the_documentation_run(
-    module: str, start_hub: Any, mcp1_python: str, monkeypatch: pytest.MonkeyPatch
+    source: str | Path, start_hub: Any, mcp1_python: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     time = {"command": mcp1_python, "args": ["-m", "mcp_server_time", "--local-timezone", "UTC"]}
     hub = await start_hub({"time": time})
@@ -166,7 +171,10 @@ async def test_the_examples_in_the_documentation_run(
     monkeypatch.setenv("HUBBUB_DATA_DIR", str(hub.data_dir))
 
     def run() -> doctest.TestResults:
-        return doctest.testmod(importlib.import_module(module), optionflags=doctest.NORMALIZE_WHITESPACE)
+        if isinstance(source, Path):
+            return doctest.testfile(str(source), module_relative=False)
+        return doctest.testmod(importlib.import_module(source), optionflags=doctest.NORMALIZE_WHITESPACE)
 
     outcome = await anyio.to_thread.run_sync(run)
+    assert outcome.attempted > 0
     assert outcome.failed == 0

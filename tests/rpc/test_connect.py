@@ -54,7 +54,7 @@ class Web:
         error = response.json()
         return response.status_code, error["code"], error["details"][0]["debug"]["reason"], error
 
-    async def stream(self, path: str, body: Any, kind: str = "connect+json") -> AsyncGenerator[tuple[int, bytes]]:
+    async def stream(self, path: str, body: Any, kind: str = "connect+json") -> AsyncGenerator[tuple[int, bytes], None]:
         """The messages of a stream with their flags."""
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         request = self.http.build_request(
@@ -250,7 +250,7 @@ class Endless:
     def __getattr__(self, name: str) -> object:
         return None  # no other RPC is called
 
-    async def watch_servers(self, _request: object) -> AsyncGenerator[bytes]:
+    async def watch_servers(self, _request: object) -> AsyncGenerator[bytes, None]:
         try:
             for number in itertools.count():
                 yield server_pb2.WatchServersResponse(resume_token=f"{number:<10000}").SerializeToString()

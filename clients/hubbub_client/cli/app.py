@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from hubbub_client.cli import calls, catalog, events, inbox, resources, servers, status, store, tasks
+from hubbub_client.cli import agent, calls, catalog, events, inbox, resources, servers, status, store, tasks
 from hubbub_client.cli.session import Settings
 
 app = typer.Typer(
@@ -14,6 +14,7 @@ app = typer.Typer(
 )
 app.add_typer(servers.app, name="servers")
 app.add_typer(inbox.app, name="inbox")
+app.command("agent")(agent.agent)
 app.command("call")(calls.call)
 app.command("send")(calls.send)
 app.add_typer(calls.app, name="calls")

@@ -24,9 +24,22 @@ if (!server || !tool) {
   process.exit(2);
 }
 
-const share = process.env.XDG_DATA_HOME || join(homedir(), ".local", "share");
-const directory = process.env.HUBBUB_DATA_DIR || join(share, "hubbub");
-const hub: { connect: string; token: string } = JSON.parse(readFileSync(join(directory, "client.json"), "utf8"));
+type ClientFile = { connect?: string; token: string };
+
+function found(): { connect: string; token: string } {
+  const share = process.env.XDG_DATA_HOME || join(homedir(), ".local", "share");
+  const file = join(process.env.HUBBUB_DATA_DIR || join(share, "hubbub"), "client.json");
+  try {
+    const { connect, token }: ClientFile = JSON.parse(readFileSync(file, "utf8"));
+    if (connect) return { connect, token };
+    console.error(`the hub of ${file} does not serve Connect: set connect_listen`);
+  } catch (error) {
+    console.error(`no hub found: ${error}`);
+  }
+  process.exit(1);
+}
+
+const hub = found();
 
 const authorize: Interceptor = (next) => (request) => {
   request.header.set("authorization", `Bearer ${hub.token}`);
@@ -120,6 +133,6 @@ try {
   console.log(outcome.error ? clean(outcome.error.message) : JSON.stringify(parsed(outcome.result)));
   process.exit(outcome.error ? 1 : 0);
 } catch (error) {
-  console.error(clean(error instanceof ConnectError ? `${error.code} ${error.message}` : error));
+  console.error(clean(error instanceof ConnectError ? error.message : error));
   process.exit(1);
 }

@@ -66,7 +66,7 @@ _DETAILS = {
 @asynccontextmanager
 async def serve_connect(
     hub: Hub, *, listen: str, token: str, origins: Sequence[str] = (), max_message_bytes: int = 16 * 1024 * 1024
-) -> AsyncGenerator[str]:
+) -> AsyncGenerator[str, None]:
     """Serves a hub over HTTP/1.1 and yields the base URL. Pages of the `origins` may use it from a browser.
 
     On leaving, what is still open has `LAST_WORDS_S` seconds: whoever stops a hub ends watches and calls before.
@@ -239,7 +239,7 @@ def _unary(rpc: Rpc) -> Any:
 
 
 def _stream(rpc: Rpc) -> Any:
-    async def call(raw: bytes, _context: object) -> AsyncGenerator[_Encoded]:
+    async def call(raw: bytes, _context: object) -> AsyncGenerator[_Encoded, None]:
         try:
             async with aclosing(rpc.serve(rpc.parse(raw))) as responses:
                 async for response in responses:

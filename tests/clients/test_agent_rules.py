@@ -1,0 +1,294 @@
+"""What an agent's rules allow: tables, no hub."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hubbub_client.agent import chat
+from hubbub_client.agent.limits import DAY_S, Limits, Meter
+from hubbub_client.agent.rules import AnswerProblem, Chat, ConfigProblem, answer_of, load, rulebook
+from hubbub_client.records import PendingRequest, RequestKind
+
+SCHEMA = {
+    "type": "object",
+    "title": "Receipt",
+    "properties": {"email": {"type": "string", "title": "E-mail"}, "keep": {"type": "boolean"}},
+}
+
+
+def request(kind: RequestKind = "elicitation_form", **params: Any) -> PendingRequest:
+    if kind == "elicitation_form":
+        params = {"message": "Where to?", "requestedSchema": SCHEMA, **params}
+    return PendingRequest(
+        id="req_1",
+        server="shop-1",
+        kind=kind,
+        state="open",
+        delivery="none",
+        request=params,
+        call_id=None,
+        cause_source=None,
+        task_id=None,
+        created_at=datetime(2026, 1, 1, tzinfo=UTC),
+        deadline=None,
+        claim=None,
+        answer=None,
+        answered_by=None,
+        reason=None,
+    )
+
+
+SPOKEN = request(
+    "sampling", messages=[{"role": "user", "content": {"type": "text", "text": "Say hi"}}], systemPrompt="Be kind"
+)
+PAGE = request("elicitation_url", message="Sign in", url="https://login.example.org/x")
+
+
+@pytest.mark.parametrize(
+    ("rule", "asked", "fits"),
+    [
+        ({"accept": True}, request(), True),
+        ({"accept": True}, SPOKEN, False),
+        ({"accept": True}, PAGE, False),
+        ({"accept": True, "kind": "elicitation_url", "host": "*.example.org"}, PAGE, True),
+        ({"accept": True, "kind": "elicitation_url", "host": "example.org"}, PAGE, False),
+        ({"accept": True, "kind": "elicitation_url", "host": "*"}, replace(PAGE, request={"url": "https://["}), True),
+        ({"decline": True}, PAGE, True),
+        ({"text": "hi"}, SPOKEN, True),
+        ({"text": "hi"}, request(), False),
+        ({"reject": "no"}, request("roots"), True),
+        ({"leave": True}, request("roots"), True),
+        ({"accept": True, "server": "shop*"}, request(), True),
+        ({"accept": True, "server": "shop"}, request(), False),
+        ({"accept": True, "says": "(?i)WHERE"}, request(), True),
+        ({"accept": True, "says": "^to"}, request(), False),
+        ({"text": "hi", "says": "Say hi$"}, SPOKEN, True),
+        ({"text": "hi", "says": "^Be kind"}, SPOKEN, True),
+        ({"accept": True, "title": "^Receipt$"}, request(), True),
+        ({"accept": True, "title": "^E-mail$"}, request(), True),
+        ({"accept": True, "title": "Invoice"}, request(), False),
+        ({"accept": True, "fields": {"email": "string"}}, request(), True),
+        ({"accept": True, "fields": {"email": "any"}}, request(), True),
+        ({"accept": True, "fields": {"email": "integer"}}, request(), False),
+        ({"accept": True, "fields": {"name": "string"}}, request(), False),
+        ({"accept": True, "fields": {"email": "string"}, "other_fields": False}, request(), False),
+        ({"accept": True, "fields": {"email": "string", "keep": "boolean"}, "other_fields": False}, request(), True),
+        ({"accept": True, "fields": {"email": "any"}}, request(requestedSchema={"properties": [1]}), False),
+        ({"accept": True, "says": "x"}, replace(request(), request=None), False),
+        ({"text": "hi", "says": "x"}, request("sampling", messages=[7, {"content": [None, {"text": 3}]}]), False),
+    ],
+)
+def test_a_rule_fits_what_meets_all_its_conditions(rule: dict[str, Any], asked: PendingRequest, fits: bool) -> None:
+    found = rulebook({"rule": [rule, {"accept": True, "server": "nobody"}]}).find(asked)
+    assert (found is not None) == fits
+
+
+def test_the_first_rule_that_fits_decides() -> None:
+    book = rulebook(
+        {
+            "rule": [
+                {"name": "not secrets", "says": "secret", "leave": True},
+                {"accept": {"email": "a@example.org"}, "title": "Receipt"},
+                {"decline": True},
+            ]
+        }
+    )
+    for message, name, answer in (
+        ("the secret?", "not secrets", None),
+        ("where?", "rule 2", {"accept": {"email": "a@example.org"}}),
+    ):
+        found = book.find(request(message=message))
+        assert found is not None
+        assert (found[0], found[1].answer) == (name, answer)
+    assert book.kinds == ["elicitation_form", "elicitation_url"]
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        ({}, "rule: Field required"),
+        ({"rule": []}, "rule: "),
+        ({"rule": [{"accept": True, "colour": 1}]}, "rule.0.colour: Extra inputs"),
+        ({"rule": [{"server": "x"}]}, "rule.0: exactly one of accept"),
+        ({"rule": [{"accept": True, "decline": True}]}, "not accept, decline"),
+        ({"rule": [{"accept": True, "kind": "song"}]}, "rule.0.kind.0: "),
+        ({"rule": [{"accept": True, "kind": "sampling"}]}, "rule.0: accept is no answer to sampling"),
+        ({"rule": [{"accept": True, "kind": "elicitation_url"}]}, "names their host"),
+        ({"rule": [{"accept": True, "says": "("}]}, "rule.0.says: not a regular expression"),
+        ({"rule": [{"command": []}]}, "rule.0.command: "),
+        ({"rule": [{"command": ["x"], "on_error": "reject"}]}, "on_error"),
+        ({"rule": [{"chat": "gone"}]}, "rule.0.chat: there is no [chat.gone]"),
+        ({"rule": [{"leave": True}]}, "none of them answers anything"),
+        ({"capacity": 0, "rule": [{"accept": True}]}, "capacity: "),
+        ({"limits": {"answers_per_minute": 0}, "rule": [{"accept": True}]}, "limits.answers_per_minute: "),
+        (
+            {"chat": {"c": {"base_url": "ftp://x", "model": "m"}}, "rule": [{"chat": "c"}]},
+            "chat.c.base_url: ",
+        ),
+        (
+            {"chat": {"c": {"base_url": "http://x", "model": "m", "api_key_env": "NO_SUCH"}}, "rule": [{"chat": "c"}]},
+            "chat.c.api_key_env: the environment has no NO_SUCH",
+        ),
+        (
+            {"chat": {"c": {"base_url": "http://x", "model": "m", "api_key": "k"}}, "rule": [{"chat": "c"}]},
+            "chat.c.api_key: ",
+        ),
+    ],
+)
+def test_rules_that_cannot_be_used_are_refused_by_their_key(document: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigProblem) as caught:
+        rulebook(document)
+    assert says in str(caught.value)
+
+
+def test_a_file_that_is_no_toml_is_refused_by_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "rules.toml"
+    file.write_text("[[rule")
+    for each in (file, tmp_path / "missing"):
+        with pytest.raises(ConfigProblem, match=str(each)):
+            load(each)
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        ({}, None),
+        ({"leave": True}, None),
+        ({"accept": {"a": 1}}, {"accept": {"a": 1}}),
+        ({"accept": True}, {"accept": True}),
+        ({"decline": True}, {"decline": True}),
+        ({"text": "x"}, {"text": "x"}),
+        ({"result": {"roots": []}}, {"result": {"roots": []}}),
+        ({"reject": "no"}, {"reject": "no"}),
+    ],
+)
+def test_what_a_program_prints_is_one_answer_or_none(said: Any, answer: Any) -> None:
+    assert answer_of(said) == answer
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [],
+        7,
+        {"accept": False},
+        {"accept": 1},
+        {"decline": False},
+        {"decline": "yes"},
+        {"text": 1},
+        {"result": []},
+        {"a": 1},
+        {"accept": {}, "decline": True},
+        {"command": ["x"]},
+    ],
+)
+def test_what_is_not_an_answer_is_refused(said: Any) -> None:
+    with pytest.raises(ValueError):
+        answer_of(said)
+
+
+def test_a_limit_that_is_reached_is_named_until_its_time_is_over() -> None:
+    meter = Meter(Limits(answers_per_minute=2, tokens_per_hour=100, cost_per_day=1.0))
+    meter.answering(0)
+    assert meter.over(1) is None
+    meter.answering(30)
+    assert meter.over(59) == "answers_per_minute"
+    assert meter.over(60) is None
+    meter.spend(100, 0.5, 60)
+    assert meter.over(61) == "tokens_per_hour"
+    assert meter.over(3660) is None
+    meter.spend(1, 0.5, 4000)
+    assert meter.over(8000) == "cost_per_day"
+    assert meter.over(60 + DAY_S) is None
+
+
+CHAT = Chat(base_url="http://x/v1", model="small", models={"claude-*": "big"}, system="House rules", max_tokens=50)
+
+
+def test_a_sampling_becomes_a_chat_completion() -> None:
+    use = {"type": "tool_use", "id": "u1", "name": "add", "input": {"a": 1}}
+    result = {"type": "tool_result", "toolUseId": "u1", "content": [{"type": "text", "text": "2"}]}
+    body = chat.completion(
+        CHAT,
+        {
+            "systemPrompt": "Be kind",
+            "maxTokens": 900,
+            "temperature": 0.2,
+            "stopSequences": ["a", "b", "c", "d", "e"],
+            "modelPreferences": {"hints": [{"name": "gpt"}, {"name": "claude-x"}]},
+            "tools": [{"name": "add", "description": "Adds", "inputSchema": {"type": "object"}}],
+            "toolChoice": {"mode": "required"},
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "text", "text": "Look"},
+                        {"type": "image", "mimeType": "image/png", "data": "aa"},
+                        {"type": "audio", "mimeType": "audio/wav", "data": "bb"},
+                    ],
+                },
+                {"role": "assistant", "content": use},
+                {"role": "user", "content": [result, {"type": "text", "text": "And?"}]},
+            ],
+        },
+    )
+    function = {"name": "add", "parameters": {"type": "object"}, "description": "Adds"}
+    assert body == {
+        "model": "big",
+        "max_tokens": 50,
+        "temperature": 0.2,
+        "stop": ["a", "b", "c", "d"],
+        "tools": [{"type": "function", "function": function}],
+        "tool_choice": "required",
+        "messages": [
+            {"role": "system", "content": "House rules"},
+            {"role": "system", "content": "Be kind"},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "Look"},
+                    {"type": "image_url", "image_url": {"url": "data:image/png;base64,aa"}},
+                    {"type": "input_audio", "input_audio": {"data": "bb", "format": "wav"}},
+                ],
+            },
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [
+                    {"id": "u1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}},
+                ],
+            },
+            {"role": "tool", "tool_call_id": "u1", "content": "2"},
+            {"role": "user", "content": "And?"},
+        ],
+    }
+
+
+def test_what_a_model_cannot_be_shown_is_said() -> None:
+    strange = {"role": "user", "content": {"type": "audio", "mimeType": "audio/strange", "data": ""}}
+    with pytest.raises(AnswerProblem, match="audio/strange"):
+        chat.completion(CHAT, {"messages": [strange]})
+
+
+@pytest.mark.parametrize(
+    ("message", "why", "content", "stop"),
+    [
+        ({"content": "hi"}, "stop", {"type": "text", "text": "hi"}, "endTurn"),
+        ({"content": "h"}, "length", {"type": "text", "text": "h"}, "maxTokens"),
+        (
+            {"content": None, "tool_calls": [{"id": "c", "function": {"name": "add", "arguments": '{"a":1}'}}]},
+            "tool_calls",
+            [{"type": "tool_use", "id": "c", "name": "add", "input": {"a": 1}}],
+            "toolUse",
+        ),
+    ],
+)
+def test_a_completion_becomes_the_answer(message: dict[str, Any], why: str, content: Any, stop: str) -> None:
+    said = {"choices": [{"message": message, "finish_reason": why}], "usage": {"prompt_tokens": 3}, "model": "m"}
+    reply = chat.reply(said, "asked", with_tools=True)
+    assert reply.answer == {"result": {"role": "assistant", "content": content, "model": "m", "stopReason": stop}}
+    assert (reply.input_tokens, reply.output_tokens) == (3, 0)
+    assert reply.cost(CHAT.model_copy(update={"input_price": 2.0})) == 6e-6
