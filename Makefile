@@ -104,7 +104,7 @@ $(VENV)/node22.stamp: | $(BIN)/python
 	  $(BIN)/python -m pip install --quiet '$(NODE_WHEEL)'
 	@touch $@
 
-peers: mcp1 $(HUBBUB_PEERS)/node/stamp
+peers: mcp1 $(HUBBUB_PEERS)/node/stamp $(HUBBUB_PEERS)/typescript/stamp
 
 mcp1: $(HUBBUB_PEERS)/mcp1/stamp
 
@@ -130,6 +130,16 @@ chromium:
 # Those of the documents, taken from the demo.
 pictures: $(VENV)/dev.stamp mcp1 chromium
 	$(BIN)/python docs/pictures/make.py
+
+# What the TypeScript example needs: its packages, and the code that is generated from the protos.
+TYPESCRIPT := $(addprefix clients/typescript/,package-lock.json package.json buf.gen.yaml .npmrc)
+$(HUBBUB_PEERS)/typescript/stamp: $(TYPESCRIPT) $(PROTOS) $(VENV)/node22.stamp
+	@mkdir -p $(@D)
+	cp $(TYPESCRIPT) $(@D)
+	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
+	PROTOS=$(CURDIR)/protos npm run --silent --prefix $(@D) generate
+	ln -sf "$$(node -p process.execPath)" $(@D)/node
+	@touch $@
 
 constraints: $(VENV)/dev.stamp
 	$(BIN)/python -m pip freeze --all --exclude pip --exclude-editable > constraints.txt

@@ -41,6 +41,12 @@ def mcp1_python() -> str:
 
 
 @pytest.fixture(scope="session")
+def installed_typescript() -> Path:
+    """Where the TypeScript example's packages, its generated code and a node for them are."""
+    return _installed("typescript/node").parent
+
+
+@pytest.fixture(scope="session")
 def everything_command() -> list[str]:
     """How to start the reference server; add `stdio` or `streamableHttp` (which reads PORT)."""
     script = "node/node_modules/@modelcontextprotocol/server-everything/dist/index.js"

@@ -5,7 +5,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -65,21 +66,42 @@ async def _serve(settings: Settings) -> None:
                 anyio.create_task_group() as listening,
             ):
                 token = client_file.token(hub_settings.data_dir)
-                async with serve(
-                    hub,
-                    listen=hub_settings.listen,
-                    token=token,
-                    max_message_bytes=hub_settings.max_message_bytes,
-                    grace_s=hub_settings.shutdown_grace_s,
-                    hurry=hurry,
-                ) as address:
-                    path = client_file.write(hub_settings.data_dir, address=address, token=token)
-                    _say_ready(address, hub_settings, path)
+                async with (
+                    _connect(hub, hub_settings, token) as connect,  # serves to the end of what `serve` waits for
+                    serve(
+                        hub,
+                        listen=hub_settings.listen,
+                        token=token,
+                        max_message_bytes=hub_settings.max_message_bytes,
+                        grace_s=hub_settings.shutdown_grace_s,
+                        hurry=hurry,
+                    ) as address,
+                ):
+                    path = client_file.write(hub_settings.data_dir, address=address, token=token, connect=connect)
+                    _say_ready(address, connect, hub_settings, path)
                     await anext(signals)
                     listening.start_soon(_hear, signals, hurry)
                 listening.cancel_scope.cancel()
         finally:
             await store.close()
+
+
+@asynccontextmanager
+async def _connect(hub: Hub, settings: HubSettings, token: str) -> AsyncGenerator[str | None, None]:
+    """The base URL of Connect and gRPC-Web, where they are wanted."""
+    if settings.connect_listen is None:
+        yield None
+        return
+    from hubbubd.rpc.connect import serve_connect  # an extra, which need not be installed
+
+    async with serve_connect(
+        hub,
+        listen=settings.connect_listen,
+        token=token,
+        origins=settings.connect_origins,
+        max_message_bytes=settings.max_message_bytes,
+    ) as url:
+        yield url
 
 
 async def _hear(signals: AsyncIterator[signal.Signals], hurry: anyio.Event) -> None:
@@ -88,10 +110,11 @@ async def _hear(signals: AsyncIterator[signal.Signals], hurry: anyio.Event) -> N
     hurry.set()
 
 
-def _say_ready(address: str, settings: HubSettings, client: Path) -> None:
+def _say_ready(address: str, connect: str | None, settings: HubSettings, client: Path) -> None:
     line = {
         "event": "ready",
         "grpc": address,
+        **({"connect": connect} if connect else {}),
         "pid": os.getpid(),
         "version": __version__,
         "data_dir": str(settings.data_dir),

@@ -71,7 +71,8 @@ def test_a_list_of_dependencies_has_only_names_and_versions(name: str) -> None:
     assert [line for _, line in lines(REPOSITORY / name) if not pinned.fullmatch(line)] == []
 
 
-def test_the_lock_file_of_the_node_peers_has_versions_and_digests_but_no_addresses() -> None:
-    lock = (REPOSITORY / "tests/peers/node/package-lock.json").read_text()
+@pytest.mark.parametrize("place", ["tests/peers/node", "clients/typescript"])
+def test_a_lock_file_has_versions_and_digests_but_no_addresses(place: str) -> None:
+    lock = (REPOSITORY / place / "package-lock.json").read_text()
     assert '"integrity"' in lock
     assert '"resolved"' not in lock

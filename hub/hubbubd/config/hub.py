@@ -2,7 +2,9 @@
 
 import ipaddress
 import os
+import re
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,6 +17,9 @@ ENV_PREFIX = "HUBBUBD_"
 
 # sockaddr_un holds 108 bytes, the last of them zero.
 _UNIX_PATH_MAX = 107
+
+# https://www.rfc-editor.org/rfc/rfc6454#section-6.2, of the web.
+_ORIGIN = re.compile(r"https?://(\[[0-9a-f:]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?")
 
 
 def default_data_dir(environ: Mapping[str, str]) -> Path:
@@ -40,6 +45,22 @@ def _check_listen(text: str) -> str:
         raise ValueError(f"{port!r} is not a port (0 to 65535; 0 picks a free one)")
     if not _is_loopback(bare):
         raise ValueError(f"{bare} is not a loopback address; the network needs TLS, which this version does not offer")
+    return text
+
+
+def _check_connect_listen(text: str | None) -> str | None:
+    if text is None:
+        return None
+    if text.startswith("unix:"):
+        raise ValueError("must be HOST:PORT or [IPV6]:PORT")
+    if any(find_spec(name) is None for name in ("connectrpc", "starlette", "uvicorn")):
+        raise ValueError("needs packages that are not installed: pip install 'hubbub[connect]'")
+    return _check_listen(text)
+
+
+def _check_origin(text: str) -> str:
+    if not _ORIGIN.fullmatch(text):
+        raise ValueError(f"{text!r} is not an origin as browsers send it, for example http://localhost:5173")
     return text
 
 
@@ -71,6 +92,12 @@ class HubSettings(BaseSettings):
 
     listen: Annotated[str, AfterValidator(_check_listen)] = "127.0.0.1:7878"
     """Where the API is served: HOST:PORT on loopback (port 0 picks a free one), or unix:PATH."""
+
+    connect_listen: Annotated[str | None, AfterValidator(_check_connect_listen)] = None
+    """Where the API is also served as Connect and gRPC-Web: HOST:PORT on loopback (port 0 picks a free one)."""
+
+    connect_origins: tuple[Annotated[str, AfterValidator(_check_origin)], ...] = ()
+    """Origins whose pages may use Connect and gRPC-Web (CORS), such as http://localhost:5173; none by default."""
 
     data_dir: Annotated[Path, AfterValidator(Path.expanduser)]
     """Directory of the store, the token and `client.json`; made when missing."""

@@ -17,7 +17,8 @@ MAX_NAME = 64
 Q = TypeVar("Q")
 A = TypeVar("A")
 
-_OPEN_TO_ALL = "/grpc.health.v1.Health/"
+OPEN_TO_ALL = "/grpc.health.v1.Health/"
+"""Where the paths begin of what needs no credential."""
 
 principal: ContextVar[str] = ContextVar("principal", default=LOCAL)
 """The caller of the RPC that is being served."""
@@ -27,7 +28,7 @@ class Authentication(grpc.aio.ServerInterceptor):
     """Lets an RPC in when it brings the token, and notes its principal for the servicers."""
 
     def __init__(self, token: str) -> None:
-        self._token = token.encode()
+        self._token = token
 
     async def intercept_service(
         self,
@@ -35,22 +36,28 @@ class Authentication(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> "grpc.RpcMethodHandler[Q, A] | None":
         """The RPC's own handler, or one that refuses it with UNAUTHENTICATED."""
-        if not handler_call_details.method.startswith(_OPEN_TO_ALL):
-            metadata = handler_call_details.invocation_metadata
+        if not handler_call_details.method.startswith(OPEN_TO_ALL):
             try:
-                self._check_token(_values(metadata, "authorization"))
-                principal.set(_name(_values(metadata, NAME_METADATA)))
+                admit(handler_call_details.invocation_metadata, self._token)
             except HubError as exc:
                 return _refusal(exc)
         return await continuation(handler_call_details)
 
-    def _check_token(self, credentials: list[str]) -> None:
-        if not credentials:
-            raise Unauthenticated("a bearer token is needed; the hub's client.json has it", reason="TOKEN_MISSING")
-        scheme, _, token = credentials[0].strip().partition(" ")
-        known = hmac.compare_digest(token.strip().encode(), self._token)
-        if len(credentials) > 1 or scheme.lower() != "bearer" or not known:
-            raise Unauthenticated("this is not the hub's bearer token", reason="TOKEN_INVALID")
+
+def admit(metadata: Iterable[tuple[str, str | bytes]], token: str) -> None:
+    """Notes who calls. Raises Unauthenticated without the token, and InvalidArgument for a name that is none."""
+    given = list(metadata)
+    _check_token(_values(given, "authorization"), token)
+    principal.set(_name(_values(given, NAME_METADATA)))
+
+
+def _check_token(credentials: list[str], token: str) -> None:
+    if not credentials:
+        raise Unauthenticated("a bearer token is needed; the hub's client.json has it", reason="TOKEN_MISSING")
+    scheme, _, given = credentials[0].strip().partition(" ")
+    known = hmac.compare_digest(given.strip().encode(), token.encode())
+    if len(credentials) > 1 or scheme.lower() != "bearer" or not known:
+        raise Unauthenticated("this is not the hub's bearer token", reason="TOKEN_INVALID")
 
 
 def _name(names: list[str]) -> str:

@@ -20,13 +20,14 @@ def token(data_dir: Path) -> str:
     return known if isinstance(known, str) and known and not others_may_read else secrets.token_urlsafe(32)
 
 
-def write(data_dir: Path, *, address: str, token: str) -> Path:
+def write(data_dir: Path, *, address: str, token: str, connect: str | None = None) -> Path:
     """Puts the file in place, readable by its owner only; returns its path. Raises OSError.
 
     One that says the same already is left alone, so that a hub can start again on a full disk.
     """
     path = data_dir / NAME
-    content = payload.dumps({"address": address, "token": token}) + b"\n"
+    found = {"address": address, "token": token} | ({"connect": connect} if connect else {})
+    content = payload.dumps(found) + b"\n"
     if not (path.is_file() and path.read_bytes() == content and not path.stat().st_mode & 0o077):
         files.put(path, content)
     return path

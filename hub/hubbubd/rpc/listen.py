@@ -24,7 +24,18 @@ def bind(server: grpc.aio.Server, listen: str) -> str:
     return _bind_loopback(server, host, int(port))
 
 
-def _bind_loopback(server: grpc.aio.Server, host: str, port: int) -> str:
+def bound_socket(listen: str) -> tuple[socket.socket, str]:
+    """A socket that listens on HOST:PORT (0 picks a free one), and the address to connect to. Raises as `bind`."""
+    host, _, port = listen.rpartition(":")
+    name, shown, family = _loopback(host)
+    try:
+        listener = socket.create_server((name, int(port)), family=family)
+    except OSError as exc:
+        raise OSError(f"cannot listen on {shown}:{port}: {exc.strerror}") from None
+    return listener, f"{shown}:{listener.getsockname()[1]}"
+
+
+def _loopback(host: str) -> tuple[str, str, socket.AddressFamily]:
     # localhost may mean two addresses, and a free port on one of them need not be free on the other.
     name = "127.0.0.1" if host == "localhost" else host.strip("[]")
     try:
@@ -33,8 +44,11 @@ def _bind_loopback(server: grpc.aio.Server, host: str, port: int) -> str:
         raise ConfigError("listen", f"{host} is not an address") from None
     if not address.is_loopback:
         raise ConfigError("listen", f"{host} is not a loopback address, and the network needs TLS")
-    shown = f"[{name}]" if address.version == 6 else name
-    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+    return (name, f"[{name}]", socket.AF_INET6) if address.version == 6 else (name, name, socket.AF_INET)
+
+
+def _bind_loopback(server: grpc.aio.Server, host: str, port: int) -> str:
+    name, shown, family = _loopback(host)
     with socket.socket(family, socket.SOCK_STREAM) as trial:  # it knows why a port cannot be had, gRPC does not say
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -3,12 +3,15 @@
 A servicer has one method for each RPC of its service, in snake case. It takes the request message; it returns the
 response message, or for a watch an async iterator of responses that are serialised already (many watchers share one).
 Where both sides stream it takes an iterator of requests and a function that writes a serialised response.
+
+`rpcs` is what all protocols have in common; the rest is gRPC's.
 """
 
 import math
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -31,20 +34,49 @@ Write = Callable[[bytes], Awaitable[None]]
 Dialogue = Callable[[AsyncIterator[Any], Write], Awaitable[None]]
 
 
+@dataclass(frozen=True, slots=True)
+class Rpc:
+    """A method of the API, what makes requests of bytes, and the servicer's own method."""
+
+    method: MethodDescriptor
+    parse: Parse
+    serve: Callable[..., Any]
+
+    @property
+    def path(self) -> str:
+        """As it stands in URLs."""
+        return f"/{self.method.containing_service.full_name}/{self.method.name}"
+
+    @property
+    def response_type(self) -> type[Message]:
+        """What it responds with."""
+        return GetMessageClass(self.method.output_type)
+
+
+def rpcs(service: ServiceDescriptor, servicer: object, max_message_bytes: int) -> list[Rpc]:
+    """All RPCs of a service. Raises AttributeError when the servicer lacks one."""
+    return [
+        Rpc(method, _parser(method, max_message_bytes), getattr(servicer, _snake_case(method.name)))
+        for method in service.methods
+    ]
+
+
 def generic_handler(service: ServiceDescriptor, servicer: object, max_message_bytes: int) -> grpc.GenericRpcHandler:
     """The handlers of all RPCs of a service. Raises AttributeError when the servicer lacks one."""
-    table = {method.name: _handler(method, servicer, max_message_bytes) for method in service.methods}
+    table = {rpc.method.name: _handler(rpc) for rpc in rpcs(service, servicer, max_message_bytes)}
     return grpc.method_handlers_generic_handler(service.full_name, table)
 
 
-def _handler(method: MethodDescriptor, servicer: object, max_bytes: int) -> "grpc.RpcMethodHandler[bytes, bytes]":
-    serve = getattr(servicer, re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower())
-    parse = _parser(method, max_bytes)
-    if method.client_streaming:
-        return grpc.stream_stream_rpc_method_handler(_dialogue(parse, serve))
-    if method.server_streaming:
-        return grpc.unary_stream_rpc_method_handler(_stream(parse, serve, GetMessageClass(method.output_type)))
-    return grpc.unary_unary_rpc_method_handler(_unary(parse, serve))
+def _handler(rpc: Rpc) -> "grpc.RpcMethodHandler[bytes, bytes]":
+    if rpc.method.client_streaming:
+        return grpc.stream_stream_rpc_method_handler(_dialogue(rpc.parse, rpc.serve))
+    if rpc.method.server_streaming:
+        return grpc.unary_stream_rpc_method_handler(_stream(rpc.parse, rpc.serve, rpc.response_type))
+    return grpc.unary_unary_rpc_method_handler(_unary(rpc.parse, rpc.serve))
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
 def _parser(method: MethodDescriptor, max_bytes: int) -> Parse:

@@ -58,23 +58,11 @@ async def serve(
     server = grpc.aio.server(
         interceptors=[Authentication(token)], options=_options(max_message_bytes), maximum_concurrent_rpcs=MAX_RPCS
     )
-    servicers = {
-        "AdminService": AdminService(hub),
-        "CallService": CallService(hub.calls),
-        "CatalogService": CatalogService(hub.catalog),
-        "EventService": EventService(hub.events, hub.subscriptions),
-        "InboxService": InboxService(hub.inbox, hub.work),
-        "ServerService": ServerService(hub.servers),
-        "TaskService": TaskService(hub.tasks),
-    }
+    served = servicers(hub)
     server.add_generic_rpc_handlers(
-        [generic_handler(SERVICES[name], servicer, max_message_bytes) for name, servicer in servicers.items()]
+        [generic_handler(service, servicer, max_message_bytes) for service, servicer in served]
     )
-    names = [service.full_name for service in SERVICES.values()]
-    server.add_generic_rpc_handlers(
-        [generic_handler(health.SERVICE, HealthService(hub.health, names), max_message_bytes)]
-    )
-    reflection.enable_server_reflection([*names, health.SERVICE.full_name, reflection.SERVICE_NAME], server)
+    reflection.enable_server_reflection([*(s.full_name for s, _ in served), reflection.SERVICE_NAME], server)
 
     address = listening.bind(server, listen)
     await server.start()
@@ -91,6 +79,24 @@ async def serve(
                 draining.cancel_scope.cancel()
             hub.calls.shut_down()
             await server.stop(LAST_WORDS_S)
+
+
+def servicers(hub: Hub) -> list[tuple[ServiceDescriptor, object]]:
+    """All services, health included, each with what serves it."""
+    served = {
+        "AdminService": AdminService(hub),
+        "CallService": CallService(hub.calls),
+        "CatalogService": CatalogService(hub.catalog),
+        "EventService": EventService(hub.events, hub.subscriptions),
+        "InboxService": InboxService(hub.inbox, hub.work),
+        "ServerService": ServerService(hub.servers),
+        "TaskService": TaskService(hub.tasks),
+    }
+    names = [service.full_name for service in SERVICES.values()]
+    return [
+        *((SERVICES[name], servicer) for name, servicer in served.items()),
+        (health.SERVICE, HealthService(hub.health, names)),
+    ]
 
 
 async def _cut_short(hurry: anyio.Event, waiting: anyio.CancelScope) -> None:

@@ -1,0 +1,271 @@
+"""The API over Connect and gRPC-Web, for browsers and for languages where gRPC is heavy (docs/connect.md).
+
+A request becomes the bytes that gRPC would have brought, and goes the same way from there: same credential, same
+servicers, same statuses. Streams whose requests stream too need gRPC.
+
+Connect: https://connectrpc.com/docs/protocol. gRPC-Web: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-WEB.md.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import grpc
+import structlog
+import uvicorn
+from connectrpc.code import Code
+from connectrpc.codec import Codec
+from connectrpc.errors import ConnectError, ErrorDetail
+from connectrpc.interceptor import MetadataInterceptor
+from connectrpc.method import IdempotencyLevel, MethodInfo, StreamType
+from connectrpc.request import RequestContext
+from connectrpc.server import ConnectASGIApplication, Endpoint
+from google.protobuf import json_format
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+from google.rpc import error_details_pb2 as details_pb2
+from protobuf.wkt import Any as ConnectAny
+from protobuf.wkt import Struct
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Message as Event
+
+from hubbubd import payload
+from hubbubd.errors import HubError, InvalidArgument
+from hubbubd.rpc import auth, status
+from hubbubd.rpc import listen as listening
+from hubbubd.rpc.methods import STALL_S, Rpc, rpcs
+from hubbubd.rpc.server import LAST_WORDS_S, MAX_RPCS, servicers
+from hubbubd.runtime.hub import Hub
+
+log = structlog.get_logger(__name__)
+
+# What clients of the two protocols send and read beyond what browsers let any page (https://connectrpc.com/docs/cors).
+_REQUEST_HEADERS = (
+    "authorization",
+    auth.NAME_METADATA,
+    "content-type",
+    "connect-protocol-version",
+    "connect-timeout-ms",
+    "grpc-timeout",
+    "x-grpc-web",
+    "x-user-agent",
+)
+_RESPONSE_HEADERS = ("grpc-status", "grpc-message", "grpc-status-details-bin")
+_PREFLIGHT_S = 7200
+
+_DETAILS = {
+    kind.DESCRIPTOR.full_name: kind
+    for kind in (details_pb2.ErrorInfo, details_pb2.RetryInfo, details_pb2.BadRequest, details_pb2.Help)
+}
+
+
+@asynccontextmanager
+async def serve_connect(
+    hub: Hub, *, listen: str, token: str, origins: Sequence[str] = (), max_message_bytes: int = 16 * 1024 * 1024
+) -> AsyncGenerator[str, None]:
+    """Serves a hub over HTTP/1.1 and yields the base URL. Pages of the `origins` may use it from a browser.
+
+    On leaving, what is still open has `LAST_WORDS_S` seconds: whoever stops a hub ends watches and calls before.
+    Raises ConfigError for an address off loopback and OSError for one that cannot be had.
+    """
+    config = uvicorn.Config(
+        application(hub, token=token, origins=origins, max_message_bytes=max_message_bytes),
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=MAX_RPCS,
+        timeout_graceful_shutdown=round(LAST_WORDS_S),
+    )
+    server = _Server(config)
+    listener, address = listening.bound_socket(listen)
+    with listener:
+        async with anyio.create_task_group() as serving:
+            serving.start_soon(server.serve, [listener])
+            try:
+                yield f"http://{address}"
+            finally:
+                server.should_exit = True
+
+
+class _Server(uvicorn.Server):
+    """A server whose signals are the hub's."""
+
+    def capture_signals(self) -> nullcontext[None]:  # pyright: ignore[reportIncompatibleMethodOverride] - any context
+        return nullcontext()
+
+
+def application(hub: Hub, *, token: str, origins: Sequence[str], max_message_bytes: int) -> ASGIApp:
+    """All services of a hub as one ASGI application."""
+
+    def endpoints(served: Sequence[Rpc]) -> dict[str, Any]:
+        return {rpc.path: _endpoint(rpc) for rpc in served if not rpc.method.client_streaming}
+
+    app = _Services(
+        service=[rpc for each in servicers(hub) for rpc in rpcs(*each, max_message_bytes)],
+        endpoints=endpoints,
+        interceptors=[_Access(token)],
+        # Room above our own limit, as in gRPC; JSON is longer than what is counted.
+        read_max_bytes=2 * max_message_bytes,
+        compressions=(),  # nothing leaves the machine
+        codecs=[_Binary(), _Json()],
+    )
+    guarded = _unstalled(app)
+    if not origins:
+        return guarded
+    return CORSMiddleware(
+        guarded,
+        allow_origins=origins,
+        allow_methods=["POST"],
+        allow_headers=_REQUEST_HEADERS,
+        allow_private_network=True,
+        expose_headers=_RESPONSE_HEADERS,
+        max_age=_PREFLIGHT_S,
+    )
+
+
+class _Services(ConnectASGIApplication[Sequence[Rpc]]):
+    """All services at once; each RPC has its path."""
+
+    @property
+    def path(self) -> str:
+        """Where to mount it."""
+        return ""
+
+
+def _unstalled(app: Callable[..., Any]) -> ASGIApp:
+    """Lets go of a caller who makes no room for the next response; it may come back with its last token."""
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_in_time(event: Event) -> None:
+            with anyio.fail_after(STALL_S):
+                await send(event)
+
+        try:
+            await app(scope, receive, send_in_time)
+        except TimeoutError:
+            log.warning("caller read nothing", path=scope["path"], seconds=STALL_S)
+
+    return call
+
+
+class _Access(MetadataInterceptor[None]):
+    """Lets an RPC in when it brings the token, before its request is read."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    async def on_start(self, ctx: RequestContext[Any, Any]) -> None:
+        """Raises ConnectError."""
+        if not f"/{ctx.method.service_name}/".startswith(auth.OPEN_TO_ALL):
+            try:
+                auth.admit(ctx.request_headers.allitems(), self._token)
+            except HubError as exc:
+                raise _refusal(exc) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Encoded:
+    """A response as gRPC would send it; the type is for those who want it as JSON."""
+
+    kind: type[Message]
+    raw: bytes
+
+
+class _Binary(Codec[_Encoded, Any]):
+    """Protocol buffers, as they came and as they go."""
+
+    def name(self) -> str:
+        """Part of the content type."""
+        return "proto"
+
+    def encode(self, message: _Encoded) -> bytes:
+        """A response on the wire."""
+        return message.raw
+
+    def decode(self, data: bytes | bytearray, message_class: type[Message]) -> bytes:
+        """The request, to be parsed like any other."""
+        return bytes(data)
+
+
+class _Json(Codec[_Encoded, Any]):
+    """The JSON of protocol buffers (https://protobuf.dev/programming-guides/json)."""
+
+    def name(self) -> str:
+        """Part of the content type."""
+        return "json"
+
+    def encode(self, message: _Encoded) -> bytes:
+        """A response as JSON."""
+        return payload.dumps(json_format.MessageToDict(message.kind.FromString(message.raw)))
+
+    def decode(self, data: bytes | bytearray, message_class: type[Message]) -> bytes:
+        """The request as gRPC would have brought it. Raises ConnectError. What newer clients add is passed over."""
+        try:
+            text = data.decode() or "{}"
+            return json_format.Parse(text, message_class(), ignore_unknown_fields=True).SerializeToString()
+        except (json_format.ParseError, UnicodeDecodeError, RecursionError) as exc:
+            problem = f"the request is not a {message_class.DESCRIPTOR.full_name} as JSON: {exc}"
+            raise _refusal(InvalidArgument(problem, reason="MALFORMED_REQUEST")) from None
+
+
+def _endpoint(rpc: Rpc) -> Any:
+    streams = rpc.method.server_streaming
+    about = MethodInfo(
+        name=rpc.method.name,
+        service_name=rpc.method.containing_service.full_name,
+        input=GetMessageClass(rpc.method.input_type),
+        output=rpc.response_type,
+        idempotency_level=IdempotencyLevel.UNKNOWN,
+        stream_type=StreamType.SERVER_STREAM if streams else StreamType.UNARY,
+    )
+    return Endpoint.server_stream(about, _stream(rpc)) if streams else Endpoint.unary(about, _unary(rpc))
+
+
+def _unary(rpc: Rpc) -> Any:
+    async def call(raw: bytes, _context: object) -> _Encoded:
+        try:
+            return _Encoded(rpc.response_type, (await rpc.serve(rpc.parse(raw))).SerializeToString())
+        except Exception as exc:  # noqa: BLE001 - every error gets a status; cancellation is not an Exception
+            raise _refusal(exc) from None
+
+    return call
+
+
+def _stream(rpc: Rpc) -> Any:
+    async def call(raw: bytes, _context: object) -> AsyncGenerator[_Encoded, None]:
+        try:
+            async with aclosing(rpc.serve(rpc.parse(raw))) as responses:
+                async for response in responses:
+                    yield _Encoded(rpc.response_type, response)
+        except Exception as exc:  # noqa: BLE001
+            raise _refusal(exc) from None
+
+    return call
+
+
+def _refusal(exc: Exception) -> ConnectError:
+    """The status of an error, with the details that gRPC callers get."""
+    told = status.status_of(exc)
+    code = status.code_of(exc)
+    named = Code.CANCELED if code is grpc.StatusCode.CANCELLED else Code[code.name]  # Connect has it with one L
+    return ConnectError(named, told.message, [_Detail(detail) for detail in told.details])
+
+
+class _Detail(ErrorDetail):
+    """A detail that also says in plain JSON what it says in bytes, for people and for scripts."""
+
+    def __init__(self, packed: AnyMessage) -> None:
+        super().__init__(ConnectAny(type_url=packed.type_url, value=packed.value))
+        plain = json_format.MessageToDict(_DETAILS[packed.TypeName()].FromString(packed.value))
+        self._plain = Struct.from_json(payload.dumps(plain))
+
+    def value(self, *_known: object) -> Any:
+        """What stands as `debug` in the error of a response."""
+        return self._plain

@@ -1,0 +1,142 @@
+"""`hubbubd` with Connect, met by the TypeScript example and by hand."""
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import PIPE, STDOUT
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+
+from .conftest import LIMIT_S, child, environment
+
+REPOSITORY = Path(__file__).parents[2]
+EXAMPLE = REPOSITORY / "clients" / "typescript"
+ON = {"connect_listen": "127.0.0.1:0"}
+
+
+@pytest.fixture
+def example(installed_typescript: Path, tmp_path: Path) -> Path:
+    """The example as it is in the repository, beside what was installed and generated for it."""
+    place = tmp_path / "typescript"
+    shutil.copytree(EXAMPLE / "src", place / "src")
+    for name in ("package.json", "tsconfig.json"):
+        shutil.copy(EXAMPLE / name, place)
+    for name in ("node_modules", "gen", "node"):
+        (place / name).symlink_to(installed_typescript / name)
+    return place
+
+
+async def node(place: Path, *words: str, lines: str = "", data_dir: Path | None = None) -> tuple[int, str]:
+    """A run of node there to its end: exit status and all that it wrote."""
+    with anyio.fail_after(LIMIT_S):
+        done = await anyio.run_process(
+            [str(place / "node"), *words],
+            input=lines.encode(),
+            stderr=STDOUT,
+            check=False,
+            cwd=place,
+            env=environment() | {"HUBBUB_DATA_DIR": str(data_dir)},
+        )
+    return done.returncode, done.stdout.decode()
+
+
+@pytest.fixture(scope="module")
+async def hub(start_shared_hub: Callable[..., Any], mcp1_python: str) -> Any:
+    """A hub with Connect and the demo's own server."""
+    demo = {"command": mcp1_python, "args": [str(REPOSITORY / "docs" / "demo" / "server.py")]}
+    hub = await start_shared_hub({"demo": demo}, hub=ON)
+    await hub.connected("demo")
+    return hub
+
+
+async def test_the_ready_line_and_client_json_say_where_connect_is(hub: Any) -> None:
+    found = json.loads((hub.data_dir / "client.json").read_text())
+    assert found["connect"] == hub.ready["connect"]
+    async with httpx2.AsyncClient(base_url=found["connect"], trust_env=False) as http:
+        headers = {"authorization": f"Bearer {found['token']}"}
+        status = await http.post("/hubbub.v1.AdminService/GetStatus", json={}, headers=headers)
+        assert int(status.json()["pid"]) == hub.process.pid
+
+
+async def test_the_document_shows_what_curl_gets(hub: Any) -> None:
+    document = (REPOSITORY / "docs" / "connect.md").read_text()
+    [shown] = [block for block in re.findall(r"```sh\n(.+?)```", document, re.DOTALL) if "curl" in block]
+    commands = shown.replace("~/.local/share/hubbub", str(hub.data_dir)).replace(
+        "http://127.0.0.1:7879", hub.ready["connect"]
+    )
+    with anyio.fail_after(LIMIT_S):
+        done = await anyio.run_process(["bash", "-ec", commands], env=environment() | {"no_proxy": "127.0.0.1"})
+    assert json.loads(done.stdout)["servers"][0]["name"] == "demo"
+
+
+async def test_a_watch_ends_with_the_hub(start_hub: Callable[..., Any]) -> None:
+    hub = await start_hub(hub=ON)
+    found = json.loads((hub.data_dir / "client.json").read_text())
+    headers = {"authorization": f"Bearer {found['token']}", "content-type": "application/connect+json"}
+    async with (
+        httpx2.AsyncClient(base_url=found["connect"], trust_env=False, timeout=LIMIT_S) as http,
+        http.stream("POST", "/hubbub.v1.InboxService/WatchInbox", content=b"\0\0\0\0\x02{}", headers=headers) as steps,
+    ):
+        chunks = steps.aiter_raw()
+        assert b"synced" in await anext(chunks)
+        await hub.terminate()
+        rest = b"".join([chunk async for chunk in chunks])
+    assert b"SHUTTING_DOWN" in rest
+
+
+WITHOUT = "import sys; sys.modules['connectrpc'] = None; from hubbubd.__main__ import main; main()"
+
+
+async def test_a_hub_without_the_extra_starts_and_refuses_only_connect(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WITHOUT, "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0"]
+    with anyio.fail_after(LIMIT_S):
+        wants = environment() | {"HUBBUBD_CONNECT_LISTEN": "127.0.0.1:0"}
+        refused = await anyio.run_process(command, check=False, env=wants)
+        assert refused.returncode == 2
+        [line] = refused.stderr.decode().splitlines()
+        assert "HUBBUBD_CONNECT_LISTEN" in line
+        assert "hubbub[connect]" in line
+        async with child(command, stdout=PIPE) as started:
+            assert started.stdout is not None
+            ready = json.loads(await started.stdout.receive())
+            assert "connect" not in ready
+            started.terminate()
+            assert await started.wait() == 0
+
+
+@pytest.mark.parametrize("protocol", [[], ["--grpc-web"]], ids=["connect", "grpc-web"])
+async def test_the_typescript_example_calls_a_tool_and_answers_its_form(
+    hub: Any, example: Path, protocol: list[str]
+) -> None:
+    too_many, right = ["soup", "99", "", ""], ["", "2", "true", "no onions"]
+    status, said = await node(
+        example,
+        "src/call.ts",
+        *protocol,
+        "demo",
+        "order_lunch",
+        lines="\n".join([*too_many, *right, ""]),
+        data_dir=hub.data_dir,
+    )
+    assert status == 0, said
+    assert "Dish (soup, curry, pasta) [curry]: " in said
+    assert "portions" in said
+    assert "Ordered: 2 x spicy curry (no onions)" in said
+    assert said.count("What would you like for lunch?") == 2
+
+
+async def test_the_typescript_example_says_why_it_is_refused(hub: Any, example: Path) -> None:
+    status, said = await node(example, "src/call.ts", "nobody", "tool", data_dir=hub.data_dir)
+    assert status == 1
+    assert "not_found" in said
+
+
+async def test_the_typescript_example_fits_the_types_that_are_generated(example: Path) -> None:
+    status, said = await node(example, "node_modules/typescript/lib/tsc.js")
+    assert (status, said) == (0, "")

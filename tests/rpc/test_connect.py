@@ -1,0 +1,295 @@
+"""The API over Connect and gRPC-Web: the same answers, refusals and streams as over gRPC."""
+
+import base64
+import itertools
+import json
+import struct
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from google.protobuf import json_format
+from google.rpc.status_pb2 import Status
+
+from hubbub.v1 import server_pb2
+from hubbubd.rpc import connect
+from hubbubd.rpc.server import SERVICES
+from hubbubd.runtime.hub import Hub
+
+from .conftest import LIMIT_S, TOKEN, Caller, Until
+
+MAX_BYTES = 1024 * 1024
+RIGHT = {"authorization": f"Bearer {TOKEN}"}
+SERVER_SERVICE = SERVICES["ServerService"]
+GET_SERVER = "/hubbub.v1.ServerService/GetServer"
+WATCH_SERVERS = "/hubbub.v1.ServerService/WatchServers"
+ORIGIN = "http://localhost:5173"
+PREFLIGHT = {
+    "origin": ORIGIN,
+    "access-control-request-method": "POST",
+    "access-control-request-headers": "authorization",
+}
+END, END_WEB = 0b10, 0b10000000
+"""Flags of the last message of a stream: of Connect, of gRPC-Web."""
+
+
+class Web:
+    """A caller over HTTP, with the right token unless told otherwise."""
+
+    def __init__(self, base: str) -> None:
+        self.http = httpx2.AsyncClient(base_url=base, trust_env=False, timeout=LIMIT_S)
+
+    async def post(self, path: str, body: Any, kind: str = "json", **headers: str) -> httpx2.Response:
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return await self.http.post(
+            path, content=content, headers=RIGHT | {"content-type": f"application/{kind}"} | headers
+        )
+
+    async def refused(self, path: str, body: Any, kind: str = "json", **headers: str) -> tuple[int, str, str, Any]:
+        """HTTP status, code, reason, and the whole error."""
+        response = await self.post(path, body, kind, **headers)
+        error = response.json()
+        return response.status_code, error["code"], error["details"][0]["debug"]["reason"], error
+
+    async def stream(self, path: str, body: Any, kind: str = "connect+json") -> AsyncGenerator[tuple[int, bytes], None]:
+        """The messages of a stream with their flags."""
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        request = self.http.build_request(
+            "POST", path, content=envelope(content), headers=RIGHT | {"content-type": f"application/{kind}"}
+        )
+        response = await self.http.send(request, stream=True)
+        buffer = b""
+        try:
+            async for chunk in response.aiter_raw():
+                buffer += chunk
+                while len(buffer) >= 5 and len(buffer) >= 5 + (length := struct.unpack(">I", buffer[1:5])[0]):
+                    yield buffer[0], buffer[5 : 5 + length]
+                    buffer = buffer[5 + length :]
+        finally:
+            await response.aclose()
+
+    async def up_to(self, wanted: Callable[[Any], bool], body: Any) -> list[Any]:
+        """The steps of a watch of servers, up to the first that is wanted."""
+        seen: list[Any] = []
+        async with aclosing(self.stream(WATCH_SERVERS, body)) as steps:
+            async for flags, message in steps:
+                assert not flags, message
+                seen.append(json.loads(message))
+                if wanted(seen[-1]):
+                    break
+        return seen
+
+
+def envelope(message: bytes) -> bytes:
+    return struct.pack(">BI", 0, len(message)) + message
+
+
+def trailers(text: bytes) -> dict[str, str]:
+    return dict(line.split(": ", 1) for line in text.decode().splitlines() if line)
+
+
+@pytest.fixture
+def origins() -> Sequence[str]:
+    """Whose pages may call."""
+    return ()
+
+
+@pytest.fixture
+async def web(hub: Hub, origins: Sequence[str]) -> AsyncIterator[Web]:
+    """A caller of that hub over HTTP."""
+    served = connect.serve_connect(hub, listen="127.0.0.1:0", token=TOKEN, origins=origins, max_message_bytes=MAX_BYTES)
+    with anyio.fail_after(3 * LIMIT_S):
+        async with served as base:
+            caller = Web(base)
+            async with caller.http:
+                yield caller
+
+
+async def test_a_request_gets_the_answer_that_grpc_gives(web: Web, api: Caller) -> None:
+    request = server_pb2.GetServerRequest(name="away")
+    expected = await api(SERVER_SERVICE.methods_by_name["GetServer"], request)
+    in_json = await web.post(GET_SERVER, {"name": "away"})
+    assert in_json.json() == json_format.MessageToDict(expected)
+    binary = await web.post(GET_SERVER, request.SerializeToString(), "proto")
+    assert server_pb2.GetServerResponse.FromString(binary.content) == expected
+    in_web = (await web.post(GET_SERVER, envelope(request.SerializeToString()), "grpc-web+proto")).content
+    length = struct.unpack(">I", in_web[1:5])[0]
+    assert server_pb2.GetServerResponse.FromString(in_web[5 : 5 + length]) == expected
+    assert in_web[5 + length] == END_WEB
+    assert trailers(in_web[10 + length :]) == {"grpc-status": "0"}
+
+
+async def test_every_rpc_is_there_but_those_whose_requests_stream_and_none_without_the_token(web: Web) -> None:
+    for method in (method for service in SERVICES.values() for method in service.methods):
+        path = f"/{method.containing_service.full_name}/{method.name}"
+        kind = "grpc-web+proto" if method.server_streaming else "json"
+        response = await web.post(path, b"", kind, authorization="")
+        if method.client_streaming:
+            assert response.status_code == 404
+        elif method.server_streaming:
+            assert trailers(response.content[5:])["grpc-status"] == "16"
+        else:
+            assert (response.status_code, response.json()["code"]) == (401, "unauthenticated")
+
+
+@pytest.mark.parametrize("credential", ["Bearer wrong", f"Basic {TOKEN}", TOKEN, "Bearer"])
+async def test_another_credential_is_refused_before_the_request_is_read(web: Web, credential: str) -> None:
+    status, code, reason, _ = await web.refused(GET_SERVER, b"not json", authorization=credential)
+    assert (status, code, reason) == (401, "unauthenticated", "TOKEN_INVALID")
+
+
+async def test_whether_the_hub_is_well_may_be_asked_without_a_token(web: Web) -> None:
+    response = await web.post("/grpc.health.v1.Health/Check", {}, authorization="")
+    assert response.json() == {"status": "SERVING"}
+
+
+async def test_a_caller_may_say_its_name_as_over_grpc(web: Web) -> None:
+    status, code, _, error = await web.refused(GET_SERVER, {"name": "away"}, **{"hubbub-as": "x" * 65})
+    assert (status, code) == (400, "invalid_argument")
+    assert error["message"].startswith("metadata.hubbub-as")
+    assert (await web.post(GET_SERVER, {"name": "away"}, **{"hubbub-as": "ada"})).status_code == 200
+
+
+async def test_an_error_has_the_details_that_grpc_gives(web: Web, api: Caller) -> None:
+    request = server_pb2.GetServerRequest(name="nobody")
+    expected = await api.refused(SERVER_SERVICE.methods_by_name["GetServer"], request)
+    status, code, reason, error = await web.refused(GET_SERVER, {"name": "nobody"})
+    assert (status, code, reason) == (404, "not_found", expected.reason)
+    assert error["message"] == expected.message
+    details = list(expected.details.values())
+    assert [detail["type"] for detail in error["details"]] == [type(detail).DESCRIPTOR.full_name for detail in details]
+    for told, detail in zip(error["details"], details, strict=True):
+        assert base64.b64decode(told["value"] + "==") == detail.SerializeToString()
+        assert told["debug"] == json_format.MessageToDict(detail)
+
+    refused = await web.post(GET_SERVER, envelope(request.SerializeToString()), "grpc-web+proto")
+    about = trailers(refused.content[5:])
+    assert about["grpc-status"] == "5"
+    told = Status.FromString(base64.b64decode(about["grpc-status-details-bin"] + "=="))
+    assert (told.code, told.message) == (5, expected.message)
+    assert [detail.value for detail in told.details] == [detail.SerializeToString() for detail in details]
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("json", b'{"name": '),
+        ("json", b'{"name": 3}'),
+        ("json", b"[" * 200_000),
+        ("json", b'"\xff"'),
+        ("proto", b"\xff\xff\xff"),
+    ],
+)
+async def test_a_request_that_is_none_is_refused(web: Web, kind: str, body: bytes) -> None:
+    assert (await web.refused(GET_SERVER, body, kind))[:3] == (400, "invalid_argument", "MALFORMED_REQUEST")
+
+
+async def test_a_request_that_is_too_long_is_refused(web: Web) -> None:
+    told = await web.refused(GET_SERVER, {"name": "x" * MAX_BYTES})
+    assert told[:3] == (429, "resource_exhausted", "MESSAGE_TOO_LARGE")
+    assert (await web.post(GET_SERVER, {"name": "x" * 3 * MAX_BYTES})).json()["code"] == "resource_exhausted"
+
+
+async def test_other_verbs_types_and_compressions_are_refused(web: Web) -> None:
+    assert (await web.http.get(GET_SERVER, headers=RIGHT)).status_code == 405
+    assert (await web.post(GET_SERVER, b"", "x-www-form-urlencoded")).status_code == 415
+    assert (await web.post(GET_SERVER, b"\x1f\x8b", **{"content-encoding": "gzip"})).json()["code"] == "unimplemented"
+
+
+async def test_what_newer_clients_add_is_passed_over(web: Web) -> None:
+    assert (await web.post(GET_SERVER, {"name": "away", "in_a_later_version": 1})).status_code == 200
+
+
+async def test_a_watch_goes_on_from_its_token(web: Web) -> None:
+    away, synced = await web.up_to(lambda step: "synced" in step, {})
+    assert away["upsert"]["name"] == "away"
+    await web.post("/hubbub.v1.ServerService/AddServer", {"spec": {"name": "later", "url": "http://127.0.0.1:9/mcp"}})
+    token = {"resumeToken": synced["resumeToken"]}
+    missed = await web.up_to(lambda step: step.get("upsert", {}).get("name") == "later", token)
+    assert away["upsert"] not in [step.get("upsert") for step in missed]
+    assert await web.up_to(lambda step: "reset" in step, {"resumeToken": "of another hub"})
+
+
+async def test_a_stream_that_is_refused_says_so_in_its_last_message(web: Web) -> None:
+    body = {"filter": {"states": [77]}}
+    [(flags, message)] = [step async for step in web.stream("/hubbub.v1.InboxService/WatchInbox", body)]
+    error = json.loads(message)["error"]
+    assert (flags, error["code"]) == (END, "invalid_argument")
+    assert error["details"][1]["debug"]["fieldViolations"][0]["field"].startswith("filter.states")
+
+
+async def test_a_caller_that_hangs_up_is_no_watcher_any_more(hub: Hub, web: Web, until: Until) -> None:
+    async with aclosing(web.stream(WATCH_SERVERS, {})) as steps:
+        await anext(steps)
+        assert hub.watchers() == 1
+    await until(lambda: hub.watchers() == 0)
+
+
+async def test_a_hub_that_stops_ends_its_streams_with_a_token_that_works(hub: Hub, web: Web) -> None:
+    last = (0, b"")
+    async with aclosing(web.stream(WATCH_SERVERS, {})) as steps:
+        await anext(steps)
+        hub.end_watches()
+        async for step in steps:
+            last = step
+    assert last[0] == END
+    error = json.loads(last[1])["error"]
+    assert (error["code"], error["details"][0]["debug"]["reason"]) == ("unavailable", "SHUTTING_DOWN")
+    assert error["details"][0]["debug"]["metadata"]["resume_token"]
+
+
+class Endless:
+    """A servicer whose watch always has more to say."""
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    def __getattr__(self, name: str) -> object:
+        return None  # no other RPC is called
+
+    async def watch_servers(self, _request: object) -> AsyncGenerator[bytes, None]:
+        try:
+            for number in itertools.count():
+                yield server_pb2.WatchServersResponse(resume_token=f"{number:<10000}").SerializeToString()
+        finally:
+            self.closed = True
+
+
+async def test_a_watcher_that_reads_nothing_is_let_go(hub: Hub, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+    servicer = Endless()
+    monkeypatch.setattr(connect, "servicers", lambda _hub: [(SERVER_SERVICE, servicer)])
+    monkeypatch.setattr(connect, "STALL_S", 0.2)
+    async with connect.serve_connect(hub, listen="127.0.0.1:0", token=TOKEN) as base:
+        caller = Web(base)
+        async with caller.http, aclosing(caller.stream(WATCH_SERVERS, {})) as steps:
+            await anext(steps)
+            await until(lambda: servicer.closed)
+
+
+async def test_no_page_of_another_origin_may_call_by_default(web: Web) -> None:
+    refused = await web.http.options(GET_SERVER, headers=PREFLIGHT)
+    assert not refused.is_success
+    answered = await web.post(GET_SERVER, {"name": "away"}, origin=ORIGIN)
+    assert not [name for name in (*refused.headers, *answered.headers) if name.startswith("access-control-")]
+
+
+@pytest.mark.parametrize("origins", [[ORIGIN]])
+async def test_pages_of_the_listed_origins_may_call(web: Web) -> None:
+    allowed = await web.http.options(GET_SERVER, headers=PREFLIGHT)
+    assert (allowed.status_code, allowed.headers["access-control-allow-origin"]) == (200, ORIGIN)
+    assert "authorization" in allowed.headers["access-control-allow-headers"]
+    answered = await web.post(GET_SERVER, {"name": "away"}, origin=ORIGIN)
+    assert answered.headers["access-control-allow-origin"] == ORIGIN
+    assert "grpc-status" in answered.headers["access-control-expose-headers"]
+    other = await web.http.options(GET_SERVER, headers=PREFLIGHT | {"origin": f"{ORIGIN}1"})
+    assert "access-control-allow-origin" not in other.headers
+
+
+async def test_a_port_that_is_taken_is_named(hub: Hub, web: Web) -> None:
+    taken = f"127.0.0.1:{web.http.base_url.port}"
+    with pytest.raises(OSError, match=f"cannot listen on {taken}"):
+        async with connect.serve_connect(hub, listen=taken, token=TOKEN):
+            pass
