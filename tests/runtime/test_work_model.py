@@ -210,4 +210,4 @@ class WorkModel(HubModel):
 
 
 TestWorkModel = WorkModel.TestCase
-TestWorkModel.settings = bounded(0.3, 40)
+TestWorkModel.settings = bounded(0.2, 30)
