@@ -7,12 +7,14 @@ from typing import Any
 
 import typer
 
+from hubbub_client.discovery import discover
 from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub, connect
 from hubbub_client.records import CatalogKind
 
-# Who presses Tab waits this long, seconds.
-LIMIT_S = 1.5
+# Who presses Tab waits this long in all, and this long for a hub that does not answer; seconds.
+LIMIT_S = 2.0
+CONNECT_S = 1.0
 MOST = 200
 # Shells put a suggestion into the command line as it stands, and one of them evaluates it first: what servers name is
 # offered only where no character of it means anything to a shell.
@@ -98,15 +100,15 @@ def _of_catalog(context: typer.Context, incomplete: str, kind: CatalogKind) -> l
 
 def _of_hub(context: typer.Context, incomplete: str, work: Callable[[Hub], Awaitable[Iterable[str]]]) -> list[str]:
     given: dict[str, Any] = context.find_root().params
+    where = (given.get("address"), given.get("token"), given.get("data_dir"))
 
     async def session() -> Iterable[str]:
-        async with (
-            asyncio.timeout(LIMIT_S),
-            connect(given.get("address"), given.get("token"), given.get("data_dir"), connect_timeout_s=LIMIT_S) as hub,
-        ):
+        async with asyncio.timeout(LIMIT_S), connect(*where, connect_timeout_s=CONNECT_S) as hub:
             return await work(hub)
 
     try:
+        # Where no hub has ever been there is nothing to wait for.
+        discover(*where)
         found = asyncio.run(session())
     except (HubbubError, TimeoutError, OSError):
         return []
