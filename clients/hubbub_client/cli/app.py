@@ -8,6 +8,7 @@ from hubbub_client.cli import (
     agent,
     calls,
     catalog,
+    doctor,
     events,
     inbox,
     resources,
@@ -18,34 +19,38 @@ from hubbub_client.cli import (
     tui,
     web,
 )
+from hubbub_client.cli.params import example
 from hubbub_client.cli.session import Settings
 
 app = typer.Typer(
     help="Watch and answer what MCP servers ask, and call them, through one hub.",
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.add_typer(servers.app, name="servers")
 app.add_typer(inbox.app, name="inbox")
-app.command("agent")(agent.agent)
-app.command("call")(calls.call)
-app.command("send")(calls.send)
+app.command("agent", epilog=example("agent --kind sampling --chat http://127.0.0.1:11434/v1 --model llama3.2"))(
+    agent.agent
+)
+app.command("call", epilog=example('call time get_current_time \'{"timezone": "UTC"}\''))(calls.call)
+app.command("send", epilog=example("send time tools/list"))(calls.send)
+app.command("open", epilog=example("open REQUEST"))(inbox.open_)
 app.add_typer(calls.app, name="calls")
-app.command("queue")(calls.queue)
+app.command("queue", epilog=example("queue demo --clear"))(calls.queue)
 app.add_typer(tasks.app, name="tasks")
 app.add_typer(catalog.app, name="catalog")
-app.command("read")(resources.read)
-app.command("prompt")(resources.prompt)
-app.command("complete")(resources.complete)
-app.command("subscribe")(resources.subscribe)
-app.command("roots")(resources.roots)
-app.command("log-level")(resources.log_level)
+app.command("read", epilog=example("read everything demo://resource/static/document/features.md"))(resources.read)
+app.command("prompt", epilog=example("prompt everything simple-prompt"))(resources.prompt)
+app.command("complete", epilog=example("complete everything city Be --prompt args-prompt"))(resources.complete)
+app.command("subscribe", epilog=example("subscribe everything demo://resource/dynamic/text/1"))(resources.subscribe)
+app.command("roots", epilog=example('roots demo set \'[{"uri": "file:///srv/project"}]\''))(resources.roots)
+app.command("log-level", epilog=example("log-level demo debug"))(resources.log_level)
 app.add_typer(events.app, name="events")
-app.command("logs")(events.logs)
-app.command("status")(status.status)
+app.command("logs", epilog=example("logs demo --follow"))(events.logs)
+app.command("status", epilog=example("status"))(status.status)
+app.command("doctor", epilog=example("doctor"))(doctor.doctor)
+app.command("tui", epilog=example("tui"))(tui.tui)
 app.add_typer(store.app, name="store")
-app.command("tui")(tui.tui)
-app.command("web")(web.web)
+app.command("web", epilog=example("web"))(web.web)
 
 
 @app.callback()

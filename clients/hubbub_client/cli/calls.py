@@ -2,26 +2,38 @@
 
 import contextlib
 from collections.abc import Mapping
-from typing import Annotated, Any, cast, get_args
+from typing import Annotated, Any, TypedDict, Unpack, cast
 
 import typer
 
+from hubbub_client.cli import suggest
 from hubbub_client.cli.live import LiveCall
 from hubbub_client.cli.output import print_counts, print_event, print_json, print_record, print_records, print_result
-from hubbub_client.cli.session import json_object, known, run, settings_of
+from hubbub_client.cli.params import (
+    CALL_STATES,
+    CallId,
+    CallStates,
+    Limit,
+    OfServer,
+    Resume,
+    Server,
+    Timeout,
+    example,
+    known,
+)
+from hubbub_client.cli.session import Usage, json_object, run, settings_of
 from hubbub_client.errors import NotFound
 from hubbub_client.events import Removed, Reset, Synced, Upsert
 from hubbub_client.hub import Hub
-from hubbub_client.records import Call, CallState
+from hubbub_client.records import Call
 
 app = typer.Typer(help="Requests to servers, and what became of them.")
 
-STATES: tuple[str, ...] = get_args(CallState)
-Server = Annotated[str, typer.Argument(metavar="SERVER", help="The server.")]
-Id = Annotated[str, typer.Argument(metavar="ID", help="The call.")]
-Timeout = Annotated[float | None, typer.Option(min=0, metavar="S", help="Seconds without progress; else the server's.")]
+Longest = Annotated[
+    float | None, typer.Option("--max", min=0, metavar="S", help="Seconds in all, without those of people.")
+]
 Detach = Annotated[bool, typer.Option("--detach", help="Print the call and leave; the hub goes on with it.")]
-CallId = Annotated[
+NewId = Annotated[
     str | None, typer.Option("--call-id", metavar="ID", help="Makes it safe to repeat this command, and to find it.")
 ]
 
@@ -29,16 +41,19 @@ CallId = Annotated[
 def call(
     context: typer.Context,
     server: Server,
-    tool: Annotated[str, typer.Argument(metavar="TOOL", help="The tool.")],
+    tool: Annotated[str, typer.Argument(metavar="TOOL", help="The tool.", autocompletion=suggest.tools)],
     arguments: Annotated[str | None, typer.Argument(metavar="[JSON]", help="Its arguments, a JSON object.")] = None,
     timeout: Timeout = None,
+    max_: Longest = None,
     detach: Detach = False,
-    call_id: CallId = None,
+    call_id: NewId = None,
     as_task: Annotated[bool, typer.Option("--as-task", help="Have the server carry it out as a task.")] = False,
 ) -> None:
     """Call a tool and print its result; progress goes to stderr. Interrupting it aborts the call."""
     params = {"name": tool, "arguments": json_object(arguments, "JSON") or {}}
-    _send(context, server, "tools/call", params, timeout, detach, call_id, as_task=as_task)
+    _send(
+        context, server, "tools/call", params, detach, timeout_s=timeout, max_s=max_, call_id=call_id, as_task=as_task
+    )
 
 
 def send(
@@ -47,11 +62,22 @@ def send(
     method: Annotated[str, typer.Argument(metavar="METHOD", help="The MCP method, such as tools/list.")],
     params: Annotated[str | None, typer.Argument(metavar="[JSON]", help="Its params, a JSON object.")] = None,
     timeout: Timeout = None,
+    max_: Longest = None,
     detach: Detach = False,
-    call_id: CallId = None,
+    call_id: NewId = None,
 ) -> None:
     """Send any MCP request and print its result; progress goes to stderr."""
-    _send(context, server, method, json_object(params, "JSON"), timeout, detach, call_id)
+    given = json_object(params, "JSON")
+    _send(context, server, method, given, detach, timeout_s=timeout, max_s=max_, call_id=call_id)
+
+
+class How(TypedDict, total=False):
+    """How a call is made."""
+
+    timeout_s: float | None
+    max_s: float | None
+    call_id: str | None
+    as_task: bool
 
 
 def _send(
@@ -59,38 +85,31 @@ def _send(
     server: str,
     method: str,
     params: dict[str, Any] | None,
-    timeout_s: float | None,
     detach: bool,
-    call_id: str | None,
-    *,
-    as_task: bool = False,
+    **how: Unpack[How],
 ) -> None:
     settings = settings_of(context)
 
     async def work(hub: Hub) -> bool:
         if detach:
-            started = await hub.calls.start(
-                server, method, params, timeout_s=timeout_s, call_id=call_id, as_task=as_task
-            )
-            print_record(started, settings.json)
+            print_record(await hub.calls.start(server, method, params, **how), settings.json)
             return True
-        live = LiveCall(hub, settings)
-        result = (await live.run(server, method, params, timeout_s, call_id, as_task=as_task)).result
+        result = (await LiveCall(hub, settings).run(server, method, params, **how)).result
         print_result(result, settings.json)
         return not (isinstance(result, Mapping) and cast("Mapping[str, object]", result).get("isError"))
 
     run(context, work)
 
 
-@app.command("list")
+@app.command("list", epilog=example("calls list --server demo --state failed"))
 def list_(
     context: typer.Context,
-    server: Annotated[str | None, typer.Option(help="Only of this server.")] = None,
-    state: Annotated[list[str] | None, typer.Option(help=f"Only {' or '.join(STATES)}; repeatable.")] = None,
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="So many at most.")] = 100,
+    server: OfServer = None,
+    state: CallStates = None,
+    limit: Limit = 100,
 ) -> None:
     """Calls, newest first."""
-    states = known(state, "--state", STATES)
+    states = known(state, "--state", CALL_STATES)
 
     async def work(hub: Hub) -> None:
         found = await hub.calls.list(server=server, states=states, limit=limit)
@@ -99,8 +118,8 @@ def list_(
     run(context, work)
 
 
-@app.command()
-def get(context: typer.Context, id_: Id) -> None:
+@app.command(epilog=example("calls get lunch"))
+def get(context: typer.Context, id_: CallId) -> None:
     """One call."""
 
     async def work(hub: Hub) -> None:
@@ -109,16 +128,32 @@ def get(context: typer.Context, id_: Id) -> None:
     run(context, work)
 
 
-@app.command()
+@app.command(epilog=example("calls watch lunch"))
 def watch(
     context: typer.Context,
-    id_: Id,
-    resume: Annotated[str | None, typer.Option(metavar="TOKEN", help="Go on from here.")] = None,
+    id_: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="The call; without it all.", autocompletion=suggest.calls)
+    ] = None,
+    server: OfServer = None,
+    state: CallStates = None,
+    resume: Resume = None,
 ) -> None:
-    """One call until it ends: exit 0 when it is completed, else 1."""
+    """One call until it ends: exit 0 when it is completed, else 1. Without ID all calls, until interrupted."""
     as_json = settings_of(context).json
+    states = known(state, "--state", CALL_STATES)
+    if id_ is not None and (server or states):
+        raise Usage("--server and --state are for a watch without ID")
 
     async def work(hub: Hub) -> bool:
+        return await (_watch_all(hub) if id_ is None else _watch_one(hub, id_))
+
+    async def _watch_all(hub: Hub) -> bool:
+        async with contextlib.aclosing(hub.calls.watch(server=server, states=states, resume_token=resume)) as events:
+            async for event in events:
+                print_event(event, as_json)
+        return True
+
+    async def _watch_one(hub: Hub, id_: str) -> bool:
         last = await hub.calls.get(id_)
         if resume and last.ended:
             print_event(Upsert(resume, last), as_json)
@@ -145,10 +180,10 @@ def watch(
     run(context, work, endless=True)
 
 
-@app.command()
+@app.command(epilog=example("calls cancel lunch --abort"))
 def cancel(
     context: typer.Context,
-    id_: Id,
+    id_: CallId,
     abort: Annotated[bool, typer.Option("--abort", help="Also when it is on the wire.")] = False,
 ) -> None:
     """Cancel a call that is queued or waits for an answer."""

@@ -1,11 +1,12 @@
 """`hubbub catalog`."""
 
+import contextlib
 from collections.abc import Sequence
-from typing import Annotated
 
 import typer
 
-from hubbub_client.cli.output import note, print_json, print_records
+from hubbub_client.cli.output import note, print_event, print_json, print_records
+from hubbub_client.cli.params import CATALOG_KINDS, CatalogKinds, OfServer, Resume, Server, example, known
 from hubbub_client.cli.session import run, settings_of
 from hubbub_client.hub import Hub
 from hubbub_client.records import CatalogEntry, CatalogKind, CatalogList
@@ -13,31 +14,53 @@ from hubbub_client.wording import relative
 
 app = typer.Typer(help="What the servers offer.")
 
-ServerOption = Annotated[str | None, typer.Option(help="Only of this server.")]
 
-
-@app.command()
-def tools(context: typer.Context, server: ServerOption = None) -> None:
+@app.command(epilog=example("catalog tools --server demo"))
+def tools(context: typer.Context, server: OfServer = None) -> None:
     """Tools."""
     _show(context, "tool", server)
 
 
-@app.command()
-def resources(context: typer.Context, server: ServerOption = None) -> None:
+@app.command(epilog=example("catalog resources --server demo"))
+def resources(context: typer.Context, server: OfServer = None) -> None:
     """Resources."""
     _show(context, "resource", server)
 
 
-@app.command()
-def templates(context: typer.Context, server: ServerOption = None) -> None:
+@app.command(epilog=example("catalog templates --server demo"))
+def templates(context: typer.Context, server: OfServer = None) -> None:
     """Resource templates."""
     _show(context, "template", server)
 
 
-@app.command()
-def prompts(context: typer.Context, server: ServerOption = None) -> None:
+@app.command(epilog=example("catalog prompts --server demo"))
+def prompts(context: typer.Context, server: OfServer = None) -> None:
     """Prompts."""
     _show(context, "prompt", server)
+
+
+@app.command(epilog=example("catalog refresh demo"))
+def refresh(context: typer.Context, server: Server) -> None:
+    """Fetch all lists of a server anew."""
+
+    async def work(hub: Hub) -> None:
+        print_records(CatalogList, await hub.catalog.refresh(server), settings_of(context).json)
+
+    run(context, work)
+
+
+@app.command(epilog=example("catalog watch --server demo --kind tool"))
+def watch(context: typer.Context, server: OfServer = None, kind: CatalogKinds = None, resume: Resume = None) -> None:
+    """How fresh each list is, and its changes, until interrupted."""
+    kinds = known(kind, "--kind", CATALOG_KINDS)
+
+    async def work(hub: Hub) -> None:
+        watching = hub.catalog.watch(server=server, kinds=kinds, resume_token=resume)
+        async with contextlib.aclosing(watching) as events:
+            async for event in events:
+                print_event(event, settings_of(context).json)
+
+    run(context, work, endless=True)
 
 
 def _show(context: typer.Context, kind: CatalogKind, server: str | None) -> None:

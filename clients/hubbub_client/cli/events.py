@@ -3,19 +3,18 @@
 import contextlib
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, cast, get_args
+from typing import Annotated, Any, cast
 
 import typer
 
 from hubbub_client.cli.output import note, print_json
-from hubbub_client.cli.session import known, run, settings_of
+from hubbub_client.cli.params import EVENT_KINDS, EventKinds, OfServer, Server, example, known
+from hubbub_client.cli.session import run, settings_of
 from hubbub_client.hub import Hub
-from hubbub_client.records import EventKind, ServerEvent
+from hubbub_client.records import ServerEvent
 from hubbub_client.wording import clean
 
 app = typer.Typer(help="What servers tell, as it happens.")
-
-KINDS: tuple[str, ...] = get_args(EventKind)
 
 
 @app.callback()
@@ -23,14 +22,14 @@ def group() -> None:
     """What servers tell, as it happens."""
 
 
-@app.command()
+@app.command(epilog=example("events watch --kind log --kind stderr"))
 def watch(
     context: typer.Context,
-    server: Annotated[str | None, typer.Option(help="Only of this server.")] = None,
-    kind: Annotated[list[str] | None, typer.Option(help=f"Only {' or '.join(KINDS)}; repeatable.")] = None,
+    server: OfServer = None,
+    kind: EventKinds = None,
 ) -> None:
     """Events from now on, until interrupted."""
-    kinds = known(kind, "--kind", KINDS)
+    kinds = known(kind, "--kind", EVENT_KINDS)
     as_json = settings_of(context).json
 
     async def work(hub: Hub) -> None:
@@ -39,24 +38,14 @@ def watch(
         )
         async with contextlib.aclosing(watched) as events:
             async for event in events:
-                if as_json:
-                    print_json(event.to_json())
-                else:
-                    print(
-                        f"{event.at.astimezone():%H:%M:%S}",
-                        event.server,
-                        event.kind,
-                        _text(event),
-                        sep="  ",
-                        flush=True,
-                    )
+                _show(event, as_json, event.server, event.kind)
 
     run(context, work, endless=True)
 
 
 def logs(
     context: typer.Context,
-    server: Annotated[str, typer.Argument(metavar="SERVER", help="The server.")],
+    server: Server,
     lines: Annotated[int, typer.Option("--lines", "-n", min=1, max=500, metavar="N", help="So many at most.")] = 100,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on with those to come, until interrupted.")

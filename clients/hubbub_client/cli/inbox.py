@@ -1,42 +1,64 @@
-"""`hubbub inbox`."""
+"""`hubbub inbox` and `open`."""
 
 import contextlib
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from hubbub_client.cli.execute import Executor
-from hubbub_client.cli.output import note, print_event, print_record, print_records
-from hubbub_client.cli.session import Usage, json_object, known, run, settings_of
-from hubbub_client.cli.terminal import ask
+from hubbub_client.cli import suggest
+from hubbub_client.cli.command import Command
+from hubbub_client.cli.holding import answer_claimed
+from hubbub_client.cli.notify import Notices
+from hubbub_client.cli.output import note, print_event, print_json, print_record, print_records
+from hubbub_client.cli.params import (
+    REQUEST_KINDS,
+    REQUEST_STATES,
+    ClaimOption,
+    OfCall,
+    OfServer,
+    RequestId,
+    RequestKinds,
+    RequestStates,
+    Resume,
+    Ttl,
+    example,
+    known,
+)
+from hubbub_client.cli.session import Usage, json_object, run, settings_of
+from hubbub_client.cli.terminal import read_line
+from hubbub_client.cli.webhook import webhook as webhook_at
+from hubbub_client.errors import FailedPrecondition
 from hubbub_client.hub import Hub
-from hubbub_client.records import PendingRequest, RequestKind, RequestState
+from hubbub_client.records import PendingRequest
+from hubbub_client.wording import clean, host_of, imitates, question
 
 app = typer.Typer(help="What servers ask, and the answers.")
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="The pending request.")]
-ServerOption = Annotated[str | None, typer.Option(help="Only of this server.")]
-KINDS: tuple[str, ...] = get_args(RequestKind)
-STATES: tuple[str, ...] = get_args(RequestState)
-Kinds = Annotated[list[str] | None, typer.Option("--kind", help=f"Only {' or '.join(KINDS)}; repeatable.")]
-States = Annotated[list[str] | None, typer.Option("--state", help=f"Only {' or '.join(STATES)}; repeatable.")]
+MAX_OFFERED = 20
 
 
-@app.command("list")
-def list_(context: typer.Context, server: ServerOption = None, kind: Kinds = None, state: States = None) -> None:
+@app.command("list", epilog=example("inbox list --state open"))
+def list_(
+    context: typer.Context,
+    server: OfServer = None,
+    kind: RequestKinds = None,
+    state: RequestStates = None,
+    call: OfCall = None,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="So many at most.")] = None,
+) -> None:
     """Pending requests, newest first, in every state unless --state is given."""
-    kinds, states = known(kind, "--kind", KINDS), known(state, "--state", STATES)
+    kinds, states = known(kind, "--kind", REQUEST_KINDS), known(state, "--state", REQUEST_STATES)
 
     async def work(hub: Hub) -> None:
-        found = await hub.inbox.list(server=server, kinds=kinds, states=states)
+        found = await hub.inbox.list(server=server, kinds=kinds, states=states, call_id=call, limit=limit)
         print_records(PendingRequest, found, settings_of(context).json)
 
     run(context, work)
 
 
-@app.command()
-def show(context: typer.Context, id_: Id) -> None:
+@app.command(epilog=example("inbox show REQUEST"))
+def show(context: typer.Context, id_: RequestId) -> None:
     """One pending request, with what is asked."""
 
     async def work(hub: Hub) -> None:
@@ -45,12 +67,13 @@ def show(context: typer.Context, id_: Id) -> None:
     run(context, work)
 
 
-@app.command()
+@app.command(epilog=example("inbox watch --state open --exec 'notify-send \"$HUBBUB_SERVER asks\"'"))
 def watch(
     context: typer.Context,
-    server: ServerOption = None,
-    kind: Kinds = None,
-    state: States = None,
+    server: OfServer = None,
+    kind: RequestKinds = None,
+    state: RequestStates = None,
+    call: OfCall = None,
     command: Annotated[
         str | None,
         typer.Option(
@@ -60,28 +83,38 @@ def watch(
             "HUBBUB_REQUEST_ID, HUBBUB_REQUEST_KIND and HUBBUB_SERVER in the environment.",
         ),
     ] = None,
-    resume: Annotated[str | None, typer.Option(metavar="TOKEN", help="Go on from here.")] = None,
+    webhook: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="POST every request that becomes open to this https url (http on loopback), signed with the secret "
+            "in HUBBUB_WEBHOOK_SECRET.",
+        ),
+    ] = None,
+    resume: Resume = None,
 ) -> None:
     """Pending requests and their changes, until interrupted."""
     settings = settings_of(context)
-    kinds, states = known(kind, "--kind", KINDS), known(state, "--state", STATES)
+    kinds, states = known(kind, "--kind", REQUEST_KINDS), known(state, "--state", REQUEST_STATES)
+    hook = webhook_at(webhook) if webhook is not None else None
 
     async def work(hub: Hub) -> None:
-        watching = hub.inbox.watch(server=server, kinds=kinds, states=states, resume_token=resume)
-        async with Executor(command, settings.environment) as executor, contextlib.aclosing(watching) as events:
+        async with contextlib.AsyncExitStack() as stack:
+            ways = [Command(command, settings.environment).deliver] if command is not None else []
+            if hook is not None:
+                ways.append((await stack.enter_async_context(hook)).deliver)
+            notices = await stack.enter_async_context(Notices(*ways))
+            watching = hub.inbox.watch(server=server, kinds=kinds, states=states, call_id=call, resume_token=resume)
+            events = await stack.enter_async_context(contextlib.aclosing(watching))
             async for event in events:
                 print_event(event, settings.json)
-                await executor.see(event)
+                notices.see(event)
 
     run(context, work, endless=True)
 
 
-@app.command()
-def claim(
-    context: typer.Context,
-    id_: Id,
-    ttl: Annotated[float, typer.Option(min=0, metavar="S", help="Seconds until it lapses.")] = 60.0,
-) -> None:
+@app.command(epilog=example("inbox claim REQUEST --ttl 300"))
+def claim(context: typer.Context, id_: RequestId, ttl: Ttl = 60.0) -> None:
     """Lease an open request, so that others leave it alone; prints the claim's id."""
 
     async def work(hub: Hub) -> None:
@@ -90,10 +123,18 @@ def claim(
     run(context, work)
 
 
-@app.command()
-def release(
-    context: typer.Context, id_: Id, claim: Annotated[str, typer.Option(metavar="C", help="The claim's id.")]
-) -> None:
+@app.command(epilog=example("inbox renew REQUEST --claim CLAIM --ttl 300"))
+def renew(context: typer.Context, id_: RequestId, claim: ClaimOption, ttl: Ttl = 60.0) -> None:
+    """Prolong a claim: to so many seconds from now."""
+
+    async def work(hub: Hub) -> None:
+        print_record(await hub.inbox.renew(id_, claim, ttl), settings_of(context).json)
+
+    run(context, work)
+
+
+@app.command(epilog=example("inbox release REQUEST --claim CLAIM"))
+def release(context: typer.Context, id_: RequestId, claim: ClaimOption) -> None:
     """Give a claim back."""
 
     async def work(hub: Hub) -> None:
@@ -114,10 +155,15 @@ class AnswerCommand(TyperCommand):
         return super().parse_args(ctx, explicit)
 
 
-@app.command(cls=AnswerCommand)
+@app.command(cls=AnswerCommand, epilog=example('inbox answer REQUEST --accept \'{"dish": "soup", "portions": 2}\''))
 def answer(
     context: typer.Context,
-    id_: Id,
+    id_: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[ID]", help="The pending request; a terminal lets you choose.", autocompletion=suggest.requests
+        ),
+    ] = None,
     accept: Annotated[
         str | None, typer.Option(metavar="[JSON]", help="Elicitation: yes, with this content or the defaults.")
     ] = None,
@@ -129,7 +175,7 @@ def answer(
     claim: Annotated[str | None, typer.Option(metavar="C", help="The claim under which you answer.")] = None,
     answer_id: Annotated[str | None, typer.Option(metavar="A", help="Makes it safe to repeat this command.")] = None,
 ) -> None:
-    """Answer a pending request; without an answer, a terminal asks for it."""
+    """Answer a pending request; without an answer, a terminal asks for it, and holds a claim meanwhile."""
     settings = settings_of(context)
     given: dict[str, Any] = {
         "accept": (json_object(accept, "--accept") if accept else True) if accept is not None else False,
@@ -142,16 +188,82 @@ def answer(
     count = sum(value is not None and value is not False for value in given.values())
     if count > 1 or (count == 0 and not settings.interactive):
         raise Usage("give one answer: --accept [JSON], --decline, --cancel, --text, --result JSON or --error MESSAGE")
+    if count and id_ is None:
+        raise Usage("Missing argument 'ID'.")
 
     async def work(hub: Hub) -> bool:
-        if count:
-            answered = await hub.inbox.answer(id_, **given, claim_id=claim, answer_id=answer_id)
+        if count and id_ is not None:
+            print_record(await hub.inbox.answer(id_, **given, claim_id=claim, answer_id=answer_id), settings.json)
+            return True
+        request = await hub.inbox.get(id_) if id_ is not None else await _chosen(hub)
+        return request is not None and await _answered(hub, request, claim)
+
+    run(context, work)
+
+
+async def _chosen(hub: Hub) -> PendingRequest | None:
+    """The only open request, or the one that the person chooses, the oldest by default."""
+    found = [*reversed(await hub.inbox.list(states=["open"]))]
+    if not found:
+        note("nothing is asked")
+        return None
+    if len(found) == 1:
+        return found[0]
+    for number, request in enumerate(found[:MAX_OFFERED], 1):
+        note(
+            f"{number:3}) {request.server}: {' '.join(question(request).split())[:80]}  ({request.kind}, {request.id})"
+        )
+    if len(found) > MAX_OFFERED:
+        note(f"     and {len(found) - MAX_OFFERED} more")
+    while True:
+        try:
+            typed = await read_line("which one [1]: ") or "1"
+        except EOFError:
+            return None
+        if typed.isdecimal() and 1 <= int(typed) <= len(found):
+            return found[int(typed) - 1]
+        note(f"type a number from 1 to {len(found)}")
+
+
+async def _answered(hub: Hub, request: PendingRequest, claim: str | None) -> bool:
+    if request.state != "open":
+        by = f" by {request.answered_by}" if request.answered_by else ""
+        raise FailedPrecondition(f"{request.id} is {request.state}{by}", reason="REQUEST_CLOSED")
+    note(f"{request.server} asks ({request.kind}, {request.id})")
+    answered = await answer_claimed(hub, request, claim)
+    if answered is None:
+        note(f"{request.id} is left open")
+        return False
+    print_record(answered, as_json=False)
+    return True
+
+
+def open_(
+    context: typer.Context,
+    id_: Annotated[str, typer.Argument(metavar="ID", help="A request to visit a page.", autocompletion=suggest.pages)],
+    print_only: Annotated[
+        bool, typer.Option("--print-only", help="Print its address; open and answer nothing.")
+    ] = False,
+) -> None:
+    """Visit the page that a server asks for: shows where it leads, and opens it only when you agree."""
+    settings = settings_of(context)
+    if not print_only and not settings.interactive:
+        raise Usage(
+            "a page is opened only with consent, given at a terminal; `--print-only` prints its address, "
+            f"and `{settings.command('inbox', 'answer', id_, '--accept')}` or --decline answers"
+        )
+
+    async def work(hub: Hub) -> bool:
+        request = await hub.inbox.get(id_)
+        if request.kind != "elicitation_url":
+            raise FailedPrecondition(f"{id_} asks for no page ({request.kind})", reason="NO_PAGE")
+        if not print_only:
+            return await _answered(hub, request, None)
+        url = str(request.request.get("url", ""))
+        if settings.json:
+            print_json({"id": request.id, "url": url, "host": host_of(url), "imitates": imitates(url)})
         else:
-            answered = await ask(await hub.inbox.get(id_))
-        if answered is None:
-            note(f"{id_} is left open")
-            return False
-        print_record(answered, settings.json)
+            print(clean(url))
         return True
 
     run(context, work)

@@ -2,20 +2,22 @@
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 
-from hubbub_client.cli.output import console, note
+from hubbub_client.cli.answering import ask
+from hubbub_client.cli.meter import Meter
+from hubbub_client.cli.output import note
 from hubbub_client.cli.session import Settings
-from hubbub_client.cli.terminal import ask
+from hubbub_client.cli.waiting import settled
 from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
 from hubbub_client.records import Call, PendingRequest, Progress
 from hubbub_client.wording import describe, question
 
-if TYPE_CHECKING:
-    from rich.progress import Progress as Bar
+# A call that is over by then is not worth a line on the terminal.
+SHOWN_AFTER_S = 0.5
 
 # How each kind is answered on the command line.
 ANSWERS = {
@@ -32,7 +34,9 @@ class LiveCall:
     def __init__(self, hub: Hub, settings: Settings) -> None:
         self._hub = hub
         self._settings = settings
-        self._bar: Bar | None = None
+        self._meter = Meter(moving=not settings.json)
+        self._now: tuple[str, float | None, float | None] = ("", None, None)
+        self._waiting: dict[str, str] = {}
         self._asking = anyio.Lock()
         self._group = anyio.create_task_group()
 
@@ -41,20 +45,24 @@ class LiveCall:
         server: str,
         method: str,
         params: dict[str, Any] | None,
-        timeout_s: float | None,
-        call_id: str | None,
         *,
+        timeout_s: float | None = None,
+        call_id: str | None = None,
+        max_s: float | None = None,
         as_task: bool = False,
     ) -> Call:
         """The completed call. Raises HubbubError."""
         outcome: Call | HubbubError | None = None
+        self._now = (f"{server}: {(params or {}).get('name') or method}", None, None)
         async with self._group as group:
+            group.start_soon(self._appear)
             try:
                 outcome = await self._hub.calls.call(
                     server,
                     method,
                     params,
                     timeout_s=timeout_s,
+                    max_s=max_s,
                     call_id=call_id,
                     as_task=as_task,
                     on_progress=self._progress,
@@ -63,34 +71,31 @@ class LiveCall:
             except HubbubError as error:
                 outcome = error
             finally:
-                self._hide()
+                self._meter.hide()
             group.cancel_scope.cancel()
         if isinstance(outcome, Call):
             return outcome
         raise outcome or AssertionError("the group ends with an outcome or raises")
 
+    async def _appear(self) -> None:
+        await anyio.sleep(SHOWN_AFTER_S)
+        self._draw()
+
+    def _draw(self) -> None:
+        """The line on the terminal, which must not be in the way of one who types."""
+        if self._asking.locked():
+            self._meter.hide()
+        elif self._waiting:
+            self._meter.show(f"waiting for a person: {'; '.join(self._waiting.values())}")
+        else:
+            self._meter.show(*self._now)
+
     async def _progress(self, progress: Progress) -> None:
+        self._now = (describe(progress), progress.progress, progress.total)
         if self._settings.json or not sys.stderr.isatty():
             note(f"progress {describe(progress)}")
-        elif not self._asking.locked():
-            self._show(progress)
-
-    def _show(self, progress: Progress) -> None:
-        from rich.progress import BarColumn, TextColumn
-        from rich.progress import Progress as Bar
-
-        if self._bar is None:
-            columns = (BarColumn(), TextColumn("{task.description}", markup=False))
-            self._bar = Bar(*columns, console=console(stderr=True), transient=True)
-            self._bar.add_task("")
-            self._bar.start()
-        task = self._bar.task_ids[0]
-        self._bar.update(task, completed=progress.progress, total=progress.total, description=describe(progress))
-
-    def _hide(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
+        else:
+            self._draw()
 
     async def _pending(self, id_: str) -> None:
         try:
@@ -101,18 +106,36 @@ class LiveCall:
         if request.state != "open":
             return
         command = self._settings.command("inbox", "answer", id_)
-        self._hide()
+        self._meter.hide()
         asks = f"{request.server} asks ({request.kind}, {id_})"
         if self._settings.interactive:
             note(f"{asks}; elsewhere it is answered with: {command}")
-            self._group.start_soon(self._ask, request)
         else:
-            note(f"{asks}: {question(request)}\n  answer it with: {command} {ANSWERS.get(request.kind, '')}")
+            how = ANSWERS.get(request.kind, "")
+            note(f"waiting for a person: {asks}: {question(request)}\n  answer it with: {command} {how}")
+        self._waiting[id_] = asks
+        self._group.start_soon(self._attend, request)
+
+    async def _attend(self, request: PendingRequest) -> None:
+        """Asks here, until there is an answer from wherever."""
+        async with anyio.create_task_group() as group:
+            if self._settings.interactive:
+                group.start_soon(self._ask, request)
+            with contextlib.suppress(HubbubError):
+                over = await settled(self._hub, request)
+                del self._waiting[request.id]
+                if self._asking.locked():
+                    note("")
+                by = f" by {over.answered_by}" if over and over.answered_by else ""
+                note(f"{request.id} is {over.state if over else 'gone'}{by}")
+            group.cancel_scope.cancel()
+        self._draw()
 
     async def _ask(self, request: PendingRequest) -> None:
         async with self._asking:
-            with contextlib.suppress(EOFError):
-                try:
-                    await ask(request)
-                except HubbubError as error:
-                    note(f"error: {error.message} ({error.reason})")
+            self._draw()
+            try:
+                await ask(self._hub, request, {})
+            except HubbubError as error:
+                note(f"error: {error.message} ({error.reason})")
+        self._draw()

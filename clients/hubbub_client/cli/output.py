@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hubbub_client.errors import HubbubError
 from hubbub_client.events import Event, Logged, Progressed, Removed, Reset, Upsert
-from hubbub_client.records import Call, CatalogEntry, PendingRequest, Record, Server, Task
+from hubbub_client.records import Call, CatalogEntry, CatalogList, PendingRequest, Record, Server, Task
 from hubbub_client.wording import clean, describe, in_queue, question, relative, what
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 R = TypeVar("R", bound=Record)
+
+# The columns that have a colour.
+STATES = frozenset(("state", "status", "freshness", "delivery"))
 
 # Wide enough for whole ids where no terminal says how wide it is.
 PIPE_WIDTH = 200
@@ -91,6 +94,14 @@ COLUMNS: dict[type[Record], Columns] = {
         "came": lambda it: relative(it.created_at),
         "message": lambda it: it.status_message,
     },
+    CatalogList: {
+        "server": lambda it: it.server,
+        "kind": lambda it: it.kind,
+        "freshness": lambda it: it.freshness,
+        "count": lambda it: str(it.count),
+        "fetched": lambda it: relative(it.fetched_at),
+        "error": lambda it: it.error and f"{it.error.code}: {it.error.message}",
+    },
     CatalogEntry: {
         "server": lambda it: it.server,
         "name": lambda it: it.name,
@@ -115,7 +126,7 @@ def print_records(kind: type[R], records: Sequence[R], as_json: bool) -> None:
         # Ids are there to be copied: they are never cut.
         table.add_column(name, no_wrap=name in ("id", "name"), overflow="fold")
     for record in records:
-        table.add_row(*(Text(_cell(show(record))) for show in columns.values()))
+        table.add_row(*(Text(cell, style=_style(name, cell)) for name, cell in _cells(record)))
     console().print(table)
 
 
@@ -129,7 +140,11 @@ def print_record(record: Record, as_json: bool) -> None:
     for name, value in shape.items():
         text = json.dumps(value, indent=2, ensure_ascii=False) if isinstance(value, (dict, list)) else _cell(value)
         first, *rest = text.splitlines() or [""]
-        print(f"{name:{width}}  {clean(first)}", *(f"{'':{width}}  {clean(line)}" for line in rest), sep="\n")
+        print(
+            f"{name:{width}}  {_coloured(name, clean(first))}",
+            *(f"{'':{width}}  {clean(line)}" for line in rest),
+            sep="\n",
+        )
 
 
 def print_result(result: object, as_json: bool) -> None:
@@ -147,8 +162,7 @@ def print_event(event: Event, as_json: bool) -> None:
         return
     match event:
         case Upsert(record=record):
-            columns = COLUMNS[type(record)]
-            cells = [_cell(show(record)) for show in columns.values()]
+            cells = [_coloured(name, cell) for name, cell in _cells(record)]
         case Removed(id=name):
             cells = [name]
         case Reset(reason=reason):
@@ -174,6 +188,31 @@ def console(stderr: bool = False) -> "Console":
 
     stream = sys.stderr if stderr else sys.stdout
     return Console(stderr=stderr, width=None if stream.isatty() else PIPE_WIDTH, highlight=False)
+
+
+def _cells(record: Record) -> list[tuple[str, str]]:
+    return [(name, _cell(show(record))) for name, show in COLUMNS[type(record)].items()]
+
+
+def _style(column: str, cell: str) -> str:
+    """The colour of a state; other columns have none."""
+    if column not in STATES:
+        return ""
+    from hubbub_client.tui.text import STYLES
+
+    return STYLES.get(cell, "")
+
+
+def _coloured(column: str, cell: str) -> str:
+    """A cell of a line by itself, in its colour where stdout shows colours."""
+    if not sys.stdout.isatty() or not (style := _style(column, cell)):
+        return cell
+    from rich.text import Text
+
+    target = console()
+    with target.capture() as captured:
+        target.print(Text(cell, style=style), end="")
+    return captured.get()
 
 
 def _cell(value: object) -> str:

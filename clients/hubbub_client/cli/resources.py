@@ -6,8 +6,10 @@ from typing import Annotated, Any, cast, get_args
 import typer
 
 from hubbub_client import payload
+from hubbub_client.cli import suggest
 from hubbub_client.cli.live import LiveCall
 from hubbub_client.cli.output import note, print_json
+from hubbub_client.cli.params import Server, Timeout
 from hubbub_client.cli.session import Usage, json_object, run, settings_of
 from hubbub_client.content import describe_result
 from hubbub_client.hub import Hub, LogLevel
@@ -15,9 +17,7 @@ from hubbub_client.servers import Roots
 from hubbub_client.wording import clean
 
 LEVELS: tuple[str, ...] = get_args(LogLevel)
-Server = Annotated[str, typer.Argument(metavar="SERVER", help="The server.")]
-Uri = Annotated[str, typer.Argument(metavar="URI", help="The resource.")]
-Timeout = Annotated[float | None, typer.Option(min=0, metavar="S", help="Seconds without progress; else the server's.")]
+Uri = Annotated[str, typer.Argument(metavar="URI", help="The resource.", autocompletion=suggest.resources)]
 
 
 def read(context: typer.Context, server: Server, uri: Uri, timeout: Timeout = None) -> None:
@@ -28,7 +28,7 @@ def read(context: typer.Context, server: Server, uri: Uri, timeout: Timeout = No
 def prompt(
     context: typer.Context,
     server: Server,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The prompt.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The prompt.", autocompletion=suggest.prompts)],
     arguments: Annotated[str | None, typer.Argument(metavar="[JSON]", help="Its arguments, a JSON object.")] = None,
     timeout: Timeout = None,
 ) -> None:
@@ -41,7 +41,10 @@ def complete(
     server: Server,
     argument: Annotated[str, typer.Argument(metavar="ARGUMENT", help="The argument's name.")],
     value: Annotated[str, typer.Argument(metavar="[VALUE]", help="What is typed so far.")] = "",
-    prompt: Annotated[str | None, typer.Option(metavar="NAME", help="The argument is one of this prompt.")] = None,
+    prompt: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The argument is one of this prompt.", autocompletion=suggest.prompts),
+    ] = None,
     template: Annotated[str | None, typer.Option(metavar="URI", help="It is one of this resource template.")] = None,
     known: Annotated[str | None, typer.Option("--context", metavar="JSON", help="The arguments known already.")] = None,
 ) -> None:
@@ -59,7 +62,7 @@ def _ask(context: typer.Context, server: str, method: str, params: dict[str, Any
     settings = settings_of(context)
 
     async def work(hub: Hub) -> None:
-        result = (await LiveCall(hub, settings).run(server, method, params, timeout_s, None)).result
+        result = (await LiveCall(hub, settings).run(server, method, params, timeout_s=timeout_s)).result
         if settings.json:
             print_json(result)
         else:
@@ -89,7 +92,9 @@ def subscribe(context: typer.Context, server: Server, uri: Uri) -> None:
 def log_level(
     context: typer.Context,
     server: Server,
-    level: Annotated[str, typer.Argument(metavar="LEVEL", help=f"{', '.join(LEVELS)}.")],
+    level: Annotated[
+        str, typer.Argument(metavar="LEVEL", help=f"{', '.join(LEVELS)}.", autocompletion=suggest.among(LEVELS))
+    ],
 ) -> None:
     """Set the level of the log messages that a server sends (to revision 2025-11-25)."""
     if level not in LEVELS:
@@ -104,7 +109,12 @@ def log_level(
 def roots(
     context: typer.Context,
     server: Server,
-    what: Annotated[str, typer.Argument(metavar="[list|set]", help="Show them, or set them.")] = "list",
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="[list|set]", help="Show them, or set them.", autocompletion=suggest.among(("list", "set"))
+        ),
+    ] = "list",
     value: Annotated[
         str | None, typer.Argument(metavar="[JSON]", help="An array of roots, `ask`, or `configured` to go back.")
     ] = None,

@@ -9,7 +9,9 @@ import typer
 from google.protobuf import json_format
 
 from hubbub.v1 import server_pb2
+from hubbub_client.cli import suggest
 from hubbub_client.cli.output import note, print_event, print_record, print_records
+from hubbub_client.cli.params import Resume, ServerName, example
 from hubbub_client.cli.session import Usage, run, settings_of
 from hubbub_client.errors import DeadlineExceeded
 from hubbub_client.events import Removed, Reset, Synced, Upsert
@@ -18,10 +20,20 @@ from hubbub_client.records import Server, Transport
 
 app = typer.Typer(help="The configured MCP servers and their connections.")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The server.")]
+NewName = Annotated[str, typer.Argument(metavar="NAME", help="What it is to be called.")]
+CommandLine = Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND ARGS...", help="A stdio server.")]
+Url = Annotated[str | None, typer.Option(help="A server over HTTP.")]
+TransportOption = Annotated[Transport | None, typer.Option(help="Where the url alone does not say it.")]
+Headers = Annotated[list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="HTTP header; repeatable.")]
+Env = Annotated[list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="For the process; repeatable.")]
+Cwd = Annotated[str | None, typer.Option(help="Where the process starts.")]
+Options = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="OPTION=VALUE", help="A server option, such as call_timeout_s=120; repeatable."),
+]
 
 
-@app.command("list")
+@app.command("list", epilog=example("servers list --wait connected --timeout 60"))
 def list_(
     context: typer.Context,
     wait: Annotated[
@@ -70,8 +82,8 @@ async def _missing(hub: Hub, timeout_s: float) -> list[str]:
     return sorted(missing) or ["(the hub did not say)"]
 
 
-@app.command()
-def get(context: typer.Context, name: Name) -> None:
+@app.command(epilog=example("servers get demo"))
+def get(context: typer.Context, name: ServerName) -> None:
     """One server."""
 
     async def work(hub: Hub) -> None:
@@ -80,22 +92,58 @@ def get(context: typer.Context, name: Name) -> None:
     run(context, work)
 
 
-@app.command()
+@app.command(epilog=example("servers add search --url https://mcp.example.com/mcp"))
 def add(
     context: typer.Context,
-    name: Name,
-    command: Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND ARGS...", help="A stdio server.")] = None,
-    url: Annotated[str | None, typer.Option(help="A server over HTTP.")] = None,
-    transport: Annotated[Transport | None, typer.Option(help="Where the url alone does not say it.")] = None,
-    header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="HTTP header; repeatable.")] = None,
-    env: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="For the process; repeatable.")] = None,
-    cwd: Annotated[str | None, typer.Option(help="Where the process starts.")] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="OPTION=VALUE", help="A server option, such as call_timeout_s=120; repeatable."),
-    ] = None,
+    name: NewName,
+    command: CommandLine = None,
+    url: Url = None,
+    transport: TransportOption = None,
+    header: Headers = None,
+    env: Env = None,
+    cwd: Cwd = None,
+    option: Options = None,
 ) -> None:
     """Add a server: NAME --url URL, or NAME -- COMMAND ARGS..."""
+    spec = _spec(name, command, url, transport, header, env, cwd, option)
+
+    async def work(hub: Hub) -> None:
+        print_record(await hub.servers.add(spec), settings_of(context).json)
+
+    run(context, work)
+
+
+@app.command(epilog=example("servers update search --url https://mcp.example.com/mcp --set call_timeout_s=120"))
+def update(
+    context: typer.Context,
+    name: ServerName,
+    command: CommandLine = None,
+    url: Url = None,
+    transport: TransportOption = None,
+    header: Headers = None,
+    env: Env = None,
+    cwd: Cwd = None,
+    option: Options = None,
+) -> None:
+    """Replace all that was given when a server was added over the API, and reconnect."""
+    spec = _spec(name, command, url, transport, header, env, cwd, option)
+
+    async def work(hub: Hub) -> None:
+        print_record(await hub.servers.update(spec), settings_of(context).json)
+
+    run(context, work)
+
+
+def _spec(
+    name: str,
+    command: list[str] | None,
+    url: str | None,
+    transport: Transport | None,
+    header: list[str] | None,
+    env: list[str] | None,
+    cwd: str | None,
+    option: list[str] | None,
+) -> server_pb2.ServerSpec:
     if bool(command) == bool(url):
         raise Usage("give either --url URL or -- COMMAND ARGS...")
     spec = _options(option or [])
@@ -107,11 +155,7 @@ def add(
         spec.transport = server_pb2.Transport.Value(f"TRANSPORT_{transport.upper()}")
     spec.headers.update(_pair(each) for each in header or [])
     spec.env.update(_pair(each) for each in env or [])
-
-    async def work(hub: Hub) -> None:
-        print_record(await hub.servers.add(spec), settings_of(context).json)
-
-    run(context, work)
+    return spec
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -137,8 +181,8 @@ def _options(pairs: list[str]) -> server_pb2.ServerSpec:
         raise Usage(f"--set: {error}") from None
 
 
-@app.command()
-def remove(context: typer.Context, name: Name) -> None:
+@app.command(epilog=example("servers remove search"))
+def remove(context: typer.Context, name: ServerName) -> None:
     """Disconnect and forget a server that was added over the API."""
 
     async def work(hub: Hub) -> None:
@@ -148,8 +192,8 @@ def remove(context: typer.Context, name: Name) -> None:
     run(context, work)
 
 
-@app.command()
-def connect(context: typer.Context, name: Name) -> None:
+@app.command(epilog=example("servers connect demo"))
+def connect(context: typer.Context, name: ServerName) -> None:
     """Keep a server connected, also after a restart of the hub."""
 
     async def work(hub: Hub) -> None:
@@ -158,8 +202,8 @@ def connect(context: typer.Context, name: Name) -> None:
     run(context, work)
 
 
-@app.command()
-def disconnect(context: typer.Context, name: Name) -> None:
+@app.command(epilog=example("servers disconnect demo"))
+def disconnect(context: typer.Context, name: ServerName) -> None:
     """Disconnect a server; its calls fail and its tasks end."""
 
     async def work(hub: Hub) -> None:
@@ -168,11 +212,14 @@ def disconnect(context: typer.Context, name: Name) -> None:
     run(context, work)
 
 
-@app.command()
+@app.command(epilog=example("servers watch demo"))
 def watch(
     context: typer.Context,
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these.")] = None,
-    resume: Annotated[str | None, typer.Option(metavar="TOKEN", help="Go on from here.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Only these.", autocompletion=suggest.servers),
+    ] = None,
+    resume: Resume = None,
 ) -> None:
     """Servers and their changes, until interrupted."""
 

@@ -96,11 +96,3 @@ def json_object(text: str | None, name: str) -> dict[str, Any] | None:
     if not isinstance(value, Mapping):
         raise Usage(f"{name} must be a JSON object")
     return cast("dict[str, Any]", value)
-
-
-def known(values: list[str] | None, option: str, names: tuple[str, ...]) -> list[Any]:
-    """The values of a repeatable option. Raises Usage for one that is not among the names."""
-    for value in values or ():
-        if value not in names:
-            raise Usage(f"{option}: {value!r} is not one of {', '.join(names)}")
-    return values or []

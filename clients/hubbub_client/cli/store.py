@@ -4,7 +4,9 @@ from typing import Annotated
 
 import typer
 
-from hubbub_client.cli.output import note, print_counts, print_json, print_record
+from hubbub_client.cli.meter import Meter
+from hubbub_client.cli.output import print_counts, print_json, print_record
+from hubbub_client.cli.params import example
 from hubbub_client.cli.session import run, settings_of
 from hubbub_client.errors import FailedPrecondition
 from hubbub_client.hub import Hub
@@ -15,7 +17,7 @@ app = typer.Typer(help="What the hub remembers on its disk.")
 UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
-@app.command()
+@app.command(epilog=example("store stats"))
 def stats(context: typer.Context) -> None:
     """The store in numbers."""
 
@@ -29,7 +31,7 @@ def stats(context: typer.Context) -> None:
     run(context, work)
 
 
-@app.command()
+@app.command(epilog=example("store compact"))
 def compact(context: typer.Context) -> None:
     """Delete now what is too old or too much, and give the space back."""
 
@@ -47,28 +49,35 @@ def compact(context: typer.Context) -> None:
     run(context, work)
 
 
-@app.command()
+@app.command(epilog=example("store backup hub-copy.db"))
 def backup(
     context: typer.Context,
     file: Annotated[str, typer.Argument(metavar="FILE", help="Where to; for its owner only.")],
     force: Annotated[bool, typer.Option("--force", help="Replace FILE if it exists.")] = False,
 ) -> None:
     """Write a copy of the store into a file here, while the hub goes on."""
+    settings = settings_of(context)
+    meter = Meter(moving=not settings.json)
     told = 0
 
     async def show(here: int, whole: int) -> None:
         nonlocal told
         percent = 100 * here // whole if whole else 0
+        words = f"{_size(here)} of {_size(whole)}, {percent} %" if whole else "the hub makes the copy"
         if not whole or percent >= told + 10 or here == whole:
             told = percent
-            note(f"{_size(here)} of {_size(whole)}, {percent} %" if whole else "the hub makes the copy")
+            meter.tell(words, here, whole or None)
+        else:
+            meter.show(words, here, whole)
 
     async def work(hub: Hub) -> None:
         try:
             written = await hub.store.backup(file, replace=force, on_copied=show)
         except OSError as exc:
             raise FailedPrecondition(f"{exc.filename or file}: {exc.strerror}", reason="FILE_NOT_WRITTEN") from None
-        print_record(written, settings_of(context).json)
+        finally:
+            meter.hide()
+        print_record(written, settings.json)
 
     run(context, work)
 

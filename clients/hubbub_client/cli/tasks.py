@@ -1,34 +1,48 @@
 """`hubbub tasks`."""
 
 import contextlib
-from typing import Annotated
 
 import typer
 
 from hubbub_client.cli.output import print_event, print_record, print_records, print_result
+from hubbub_client.cli.params import (
+    TASK_STATUSES,
+    Limit,
+    OfServer,
+    Resume,
+    Role,
+    TaskId,
+    TaskStatuses,
+    example,
+    known,
+)
 from hubbub_client.cli.session import run, settings_of
 from hubbub_client.hub import Hub
-from hubbub_client.records import Task, TaskRole
+from hubbub_client.records import Task
 
 app = typer.Typer(help="Tasks that the hub holds for servers, or servers for the hub.")
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="The task.")]
-ServerOption = Annotated[str | None, typer.Option(help="Only of this server.")]
-Role = Annotated[TaskRole | None, typer.Option(help="Who holds them: the hub (receiver) or a server (client).")]
 
-
-@app.command("list")
-def list_(context: typer.Context, server: ServerOption = None, role: Role = None) -> None:
+@app.command("list", epilog=example("tasks list --role receiver"))
+def list_(
+    context: typer.Context,
+    server: OfServer = None,
+    role: Role = None,
+    status: TaskStatuses = None,
+    limit: Limit = 100,
+) -> None:
     """Tasks, newest first."""
+    statuses = known(status, "--status", TASK_STATUSES)
 
     async def work(hub: Hub) -> None:
-        print_records(Task, await hub.tasks.list(server=server, role=role), settings_of(context).json)
+        found = await hub.tasks.list(server=server, role=role, statuses=statuses, limit=limit)
+        print_records(Task, found, settings_of(context).json)
 
     run(context, work)
 
 
-@app.command()
-def get(context: typer.Context, id_: Id) -> None:
+@app.command(epilog=example("tasks get TASK"))
+def get(context: typer.Context, id_: TaskId) -> None:
     """One task."""
 
     async def work(hub: Hub) -> None:
@@ -37,8 +51,8 @@ def get(context: typer.Context, id_: Id) -> None:
     run(context, work)
 
 
-@app.command()
-def result(context: typer.Context, id_: Id) -> None:
+@app.command(epilog=example("tasks result TASK"))
+def result(context: typer.Context, id_: TaskId) -> None:
     """The MCP result of a task that has ended."""
 
     async def work(hub: Hub) -> None:
@@ -47,8 +61,8 @@ def result(context: typer.Context, id_: Id) -> None:
     run(context, work)
 
 
-@app.command()
-def cancel(context: typer.Context, id_: Id) -> None:
+@app.command(epilog=example("tasks cancel TASK"))
+def cancel(context: typer.Context, id_: TaskId) -> None:
     """Cancel a task that has not ended."""
 
     async def work(hub: Hub) -> None:
@@ -57,17 +71,19 @@ def cancel(context: typer.Context, id_: Id) -> None:
     run(context, work)
 
 
-@app.command()
+@app.command(epilog=example("tasks watch --role client"))
 def watch(
     context: typer.Context,
-    server: ServerOption = None,
+    server: OfServer = None,
     role: Role = None,
-    resume: Annotated[str | None, typer.Option(metavar="TOKEN", help="Go on from here.")] = None,
+    status: TaskStatuses = None,
+    resume: Resume = None,
 ) -> None:
     """Tasks and their changes, until interrupted."""
+    statuses = known(status, "--status", TASK_STATUSES)
 
     async def work(hub: Hub) -> None:
-        watching = hub.tasks.watch(server=server, role=role, resume_token=resume)
+        watching = hub.tasks.watch(server=server, role=role, statuses=statuses, resume_token=resume)
         async with contextlib.aclosing(watching) as events:
             async for event in events:
                 print_event(event, settings_of(context).json)

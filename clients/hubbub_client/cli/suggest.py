@@ -1,0 +1,115 @@
+"""What the shell offers when Tab is pressed: names and ids that the hub knows; without a hub nothing, and quickly."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+import typer
+
+from hubbub_client.discovery import discover
+from hubbub_client.errors import HubbubError
+from hubbub_client.hub import Hub, connect
+from hubbub_client.records import CatalogKind
+
+# Who presses Tab waits this long in all, and this long for a hub that does not answer; seconds.
+LIMIT_S = 2.0
+CONNECT_S = 1.0
+MOST = 200
+# Shells put a suggestion into the command line as it stands, and one of them evaluates it first: what servers name is
+# offered only where no character of it means anything to a shell.
+PLAIN = re.compile(r"[\w./:@%+,][\w./:@%+,-]*", re.ASCII)
+
+
+def among(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """Offers these words."""
+    words = list(names)
+    return lambda incomplete: [word for word in words if word.startswith(incomplete)]
+
+
+def servers(context: typer.Context, incomplete: str) -> list[str]:
+    """The names of the servers."""
+
+    async def work(hub: Hub) -> Iterable[str]:
+        return [server.name for server in await hub.servers.list(MOST)]
+
+    return _of_hub(context, incomplete, work)
+
+
+def requests(context: typer.Context, incomplete: str) -> list[str]:
+    """The ids of open requests."""
+
+    async def work(hub: Hub) -> Iterable[str]:
+        return [request.id for request in await hub.inbox.list(states=["open"], limit=MOST)]
+
+    return _of_hub(context, incomplete, work)
+
+
+def pages(context: typer.Context, incomplete: str) -> list[str]:
+    """The ids of open requests to visit a page."""
+
+    async def work(hub: Hub) -> Iterable[str]:
+        found = await hub.inbox.list(states=["open"], kinds=["elicitation_url"], limit=MOST)
+        return [request.id for request in found]
+
+    return _of_hub(context, incomplete, work)
+
+
+def calls(context: typer.Context, incomplete: str) -> list[str]:
+    """The ids of the newest calls."""
+
+    async def work(hub: Hub) -> Iterable[str]:
+        return [call.id for call in await hub.calls.list(limit=MOST)]
+
+    return _of_hub(context, incomplete, work)
+
+
+def tasks(context: typer.Context, incomplete: str) -> list[str]:
+    """The ids of the newest tasks."""
+
+    async def work(hub: Hub) -> Iterable[str]:
+        return [task.id for task in await hub.tasks.list(limit=MOST)]
+
+    return _of_hub(context, incomplete, work)
+
+
+def tools(context: typer.Context, incomplete: str) -> list[str]:
+    """The tools of the server that the command names."""
+    return _of_catalog(context, incomplete, "tool")
+
+
+def prompts(context: typer.Context, incomplete: str) -> list[str]:
+    """Its prompts."""
+    return _of_catalog(context, incomplete, "prompt")
+
+
+def resources(context: typer.Context, incomplete: str) -> list[str]:
+    """The addresses of its resources."""
+    return _of_catalog(context, incomplete, "resource")
+
+
+def _of_catalog(context: typer.Context, incomplete: str, kind: CatalogKind) -> list[str]:
+    server: str | None = context.params.get("server")
+
+    async def work(hub: Hub) -> Iterable[str]:
+        entries, _ = await hub.catalog.read(kind, server)
+        return [str((entry.uri if kind == "resource" else None) or entry.name) for entry in entries]
+
+    return _of_hub(context, incomplete, work) if server else []
+
+
+def _of_hub(context: typer.Context, incomplete: str, work: Callable[[Hub], Awaitable[Iterable[str]]]) -> list[str]:
+    given: dict[str, Any] = context.find_root().params
+    where = (given.get("address"), given.get("token"), given.get("data_dir"))
+
+    async def session() -> Iterable[str]:
+        async with asyncio.timeout(LIMIT_S), connect(*where, connect_timeout_s=CONNECT_S) as hub:
+            return await work(hub)
+
+    try:
+        # Where no hub has ever been there is nothing to wait for.
+        discover(*where)
+        found = asyncio.run(session())
+    except (HubbubError, TimeoutError, OSError):
+        return []
+    return [word for word in dict.fromkeys(found) if word.startswith(incomplete) and PLAIN.fullmatch(word)]

@@ -1,0 +1,29 @@
+"""Waiting until a pending request needs no answer any more."""
+
+import contextlib
+
+from hubbub_client.events import Removed, Reset, Synced, Upsert
+from hubbub_client.hub import Hub
+from hubbub_client.records import PendingRequest
+
+
+async def settled(hub: Hub, request: PendingRequest, *, answered: bool = True) -> PendingRequest | None:
+    """Waits until a request is not open any more; None when it is gone. `answered` false: answers are no end."""
+    seen = False
+    watching = hub.inbox.watch(server=request.server, kinds=[request.kind], call_id=request.call_id)
+    async with contextlib.aclosing(watching) as events:
+        async for event in events:
+            match event:
+                case Upsert(record=now) if now.id == request.id:
+                    seen = True
+                    if now.state != "open" and (answered or now.state != "answered"):
+                        return now
+                case Removed(id=request.id):
+                    return None
+                case Reset():
+                    seen = False
+                case Synced() if not seen:
+                    return None
+                case _:
+                    pass
+    return None

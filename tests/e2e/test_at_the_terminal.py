@@ -1,0 +1,270 @@
+"""A person at a terminal, a real hub, a server that really asks."""
+
+import json
+import os
+import pty
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from subprocess import DEVNULL
+from typing import Any
+
+import anyio
+import pytest
+from anyio.abc import Process
+
+HUBBUB = str(Path(sys.executable).with_name("hubbub"))
+LIMIT_S = 60
+URL = "https://example.com/sign-up?plan=demo"
+
+ORDER: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "dish": {
+            "type": "string",
+            "title": "Dish",
+            "oneOf": [{"const": "s", "title": "Soup"}, {"const": "c", "title": "Curry"}],
+            "default": "c",
+        },
+        "sides": {
+            "type": "array",
+            "title": "Sides",
+            "items": {"anyOf": [{"const": "r", "title": "Rice"}, {"const": "b", "title": "Bread"}]},
+        },
+        "portions": {"type": "integer", "title": "Portions", "minimum": 1, "maximum": 8},
+        "when": {"type": "string", "title": "When", "format": "date"},
+        "spicy": {"type": "boolean", "title": "Spicy", "default": True},
+    },
+    "required": ["dish", "portions"],
+}
+FORM = ("elicitation/create", {"message": "What shall it be?", "requestedSchema": ORDER})
+PAGE = ("elicitation/create", {"mode": "url", "message": "Please sign up", "url": URL, "elicitationId": "e1"})
+SAMPLING = (
+    "sampling/createMessage",
+    {"messages": [{"role": "user", "content": {"type": "text", "text": "Write a haiku"}}], "maxTokens": 50},
+)
+
+
+class Terminal:
+    """What a person sees of a command and types into it."""
+
+    def __init__(self, process: Process, screen: int) -> None:
+        self.process = process
+        self._screen = screen
+        self.shown = ""
+        self._read = 0
+
+    async def sees(self, text: str) -> None:
+        """Waits until a text has been shown, after what was waited for before."""
+        with anyio.move_on_after(LIMIT_S):
+            while text not in self.shown[self._read :]:
+                await anyio.wait_readable(self._screen)
+                self.shown += os.read(self._screen, 4096).decode(errors="replace").replace("\r\n", "\n")
+        found = self.shown.find(text, self._read)
+        assert found >= 0, f"{text!r} is not in {self.shown[self._read :]!r}"
+        self._read = found + len(text)
+
+    async def answers(self, prompt: str, typed: str) -> None:
+        """Waits for a prompt, and types a line."""
+        await self.sees(prompt)
+        os.write(self._screen, typed.encode() + b"\n")
+
+    async def ends(self) -> int:
+        """The exit status."""
+        with anyio.fail_after(LIMIT_S):
+            return await self.process.wait()
+
+
+@asynccontextmanager
+async def terminal(hub: Any, *words: str, stdin: bool = True, **environ: str) -> AsyncIterator[Terminal]:
+    """Runs `hubbub --as ann` on a terminal of its own."""
+    screen, own = pty.openpty()
+    env = {name: value for name, value in os.environ.items() if not name.startswith("HUBBUB_")}
+    command = [HUBBUB, "--data-dir", str(hub.data_dir), "--as", "ann", *words]
+    try:
+        async with await anyio.open_process(
+            command,
+            stdin=own if stdin else DEVNULL,
+            stdout=own,
+            stderr=own,
+            env={**env, "TERM": "xterm", "COLUMNS": "100", **environ},
+        ) as process:
+            try:
+                yield Terminal(process, screen)
+            finally:
+                if process.returncode is None:
+                    process.kill()
+    finally:
+        os.close(screen)
+        os.close(own)
+
+
+@pytest.fixture(scope="module")
+async def hub(start_shared_hub: Any, peer_scripts: Path) -> Any:
+    """A hub with a server that asks what it is told to."""
+    server = {"command": sys.executable, "args": ["-I", "-S", str(peer_scripts / "relay_server.py")]}
+    hub = await start_shared_hub({"relay": {**server, "max_in_flight": 4}})
+    await hub.connected("relay")
+    return hub
+
+
+async def ask(hub: Any, asks: tuple[str, Any]) -> tuple[Any, Any]:
+    """A call, and what it asks."""
+    method, params = asks
+    arguments = {"method": method, "params": params}
+    before = {each.id for each in await hub.client.inbox.list()}
+    call = await hub.client.start("relay", "tools/call", {"name": "ask", "arguments": arguments})
+    (asked,) = await hub.watched(hub.client.inbox.watch(states=["open"]), lambda each: each.id not in before)
+    return call, asked
+
+
+async def said(hub: Any, call: Any) -> Any:
+    """What the server was answered."""
+    return json.loads((await hub.call(call.id)).result["content"][0]["text"])
+
+
+def script(path: Path, *lines: str) -> str:
+    path.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+    path.chmod(0o755)
+    return str(path)
+
+
+async def test_a_form_is_filled_in_field_by_field_under_a_claim(hub: Any) -> None:
+    call, asked = await ask(hub, FORM)
+    async with terminal(hub, "inbox", "answer") as person:
+        await person.sees("What shall it be?")
+        await person.answers("[l]ater? ", "a")
+        assert (await hub.client.inbox.get(asked.id)).claim.by == "ann"
+        await person.sees("1) Soup\n  2) Curry\n")
+        await person.answers("Dish [c]: ", "Soup")
+        await person.answers("Sides (numbers, with commas, optional): ", "2, Rice")
+        await person.answers("Portions (integer): ", "many")
+        await person.sees("type a whole number")
+        await person.answers("Portions (integer): ", "9")
+        await person.sees("must be whole number, 1 to 8")
+        await person.answers("Portions (integer): ", "2")
+        await person.answers("When (date, optional): ", "tomorrow")
+        await person.sees("must be date, such as 2026-12-31")
+        await person.answers("When (date, optional): ", "2027-01-31")
+        await person.answers("Spicy (y/n, optional) [true]: ", "-")
+        assert await person.ends() == 0
+    given = {"dish": "s", "sides": ["b", "r"], "portions": 2, "when": "2027-01-31"}
+    answer = await said(hub, call)
+    assert answer["action"] == "accept"
+    assert {name: answer["content"].get(name) for name in given} == given
+    assert (await hub.client.inbox.get(asked.id)).answered_by == "ann"
+
+
+async def test_an_interrupted_form_gives_its_claim_back(hub: Any) -> None:
+    call, asked = await ask(hub, FORM)
+    async with terminal(hub, "inbox", "answer", asked.id) as person:
+        await person.sees("[l]ater? ")
+        await hub.request(asked.id, state="open", claim=(await hub.client.inbox.get(asked.id)).claim)
+        person.process.send_signal(signal.SIGINT)
+        assert await person.ends() == 1
+    assert (await hub.client.inbox.get(asked.id)).claim is None
+    await hub.client.calls.cancel(call.id, abort=True)
+
+
+async def test_a_form_that_nobody_needs_any_more_goes_away(hub: Any) -> None:
+    call, asked = await ask(hub, FORM)
+    async with terminal(hub, "inbox", "answer", asked.id) as person:
+        await person.answers("[l]ater? ", "a")
+        await person.sees("Dish")
+        await hub.client.calls.cancel(call.id, abort=True)
+        await person.sees(f"{asked.id} is withdrawn")
+        assert await person.ends() == 1
+
+
+async def test_one_who_names_no_request_chooses_and_may_leave_it_open(hub: Any) -> None:
+    first, second = [await ask(hub, asks) for asks in (FORM, SAMPLING)]
+    async with terminal(hub, "inbox", "answer") as person:
+        await person.sees("1) relay: What shall it be?")
+        await person.sees("2) relay: Write a haiku")
+        await person.answers("which one [1]: ", "7")
+        await person.sees("from 1 to 2")
+        await person.answers("which one [1]: ", "")
+        await person.sees(first[1].id)
+        await person.answers("[l]ater? ", "l")
+        await person.sees("left open")
+        assert await person.ends() == 1
+    for call, asked in (first, second):
+        assert (await hub.client.inbox.get(asked.id)).claim is None
+        await hub.client.calls.cancel(call.id, abort=True)
+
+
+async def test_a_long_reply_is_written_in_the_editor(hub: Any, tmp_path: Path) -> None:
+    call, asked = await ask(hub, SAMPLING)
+    editor = script(tmp_path / "editor", "printf 'An old silent pond\\nA frog\\n' > \"$1\"")
+    async with terminal(hub, "inbox", "answer", asked.id, VISUAL="", EDITOR=editor) as person:
+        await person.sees("user: Write a haiku")
+        await person.sees("at most 50 tokens")
+        await person.answers("[l]ater? ", "e")
+        await person.sees("A frog")
+        await person.answers("[l]ater? ", "s")
+        assert await person.ends() == 0
+    assert (await said(hub, call))["content"]["text"] == "An old silent pond\nA frog"
+
+
+async def test_a_page_is_shown_whole_and_opened_only_with_consent(hub: Any, tmp_path: Path) -> None:
+    opened = tmp_path / "opened"
+    browser = script(tmp_path / "browser", f'echo "$1" >> {opened}')
+    call, asked = await ask(hub, PAGE)
+    async with terminal(hub, "open", asked.id, BROWSER=f"{browser} %s") as person:
+        await person.sees("Please sign up")
+        await person.answers("[l]ater? ", "d")
+        assert await person.ends() == 0
+    assert URL.partition("//")[2].partition("/")[0] in person.shown
+    assert (await said(hub, call))["action"] == "decline"
+    assert not opened.exists()
+
+    call, asked = await ask(hub, PAGE)
+    printed = await hub.hubbub("open", asked.id, "--print-only")
+    assert printed.record == {"id": asked.id, "url": URL, "host": "example.com", "imitates": False}
+    refused = await hub.hubbub("open", asked.id)
+    assert (refused.status, refused.error["reason"]) == (2, "USAGE")
+    assert f"inbox answer {asked.id} --accept" in refused.error["message"]
+    assert (await hub.client.inbox.get(asked.id)).state == "open"
+
+    async with terminal(hub, "open", asked.id, BROWSER=f"{browser} %s") as person:
+        await person.sees("Please sign up")
+        assert not opened.exists()
+        await person.answers("[l]ater? ", "o")
+        assert await person.ends() == 0
+    assert opened.read_text().splitlines() == [URL]
+    assert (await said(hub, call))["action"] == "accept"
+
+
+async def test_a_page_with_a_host_that_imitates_another_has_a_warning(hub: Any) -> None:
+    method, params = PAGE
+    call, asked = await ask(hub, (method, {**params, "url": "https://xn--pple-43d.com/"}))
+    async with terminal(hub, "open", asked.id) as person:
+        await person.sees("its letters may only look like those")
+        await person.answers("[l]ater? ", "d")
+        assert await person.ends() == 0
+    assert (await said(hub, call))["action"] == "decline"
+
+
+async def test_one_who_waits_for_a_call_sees_that_a_person_is_waited_for(hub: Any) -> None:
+    arguments = json.dumps({"method": FORM[0], "params": FORM[1]})
+    async with terminal(hub, "call", "relay", "ask", arguments, "--call-id", "seen", stdin=False) as person:
+        (asked,) = await hub.asked(call_id="seen")
+        await person.sees("waiting for a person: relay asks")
+        await asked.decline()
+        await person.sees(f"{asked.id} is answered by")
+        await person.sees("decline")
+        assert await person.ends() == 0
+
+
+async def test_a_form_of_a_call_goes_away_when_somebody_else_answers(hub: Any) -> None:
+    arguments = json.dumps({"method": FORM[0], "params": FORM[1]})
+    async with terminal(hub, "call", "relay", "ask", arguments, "--call-id", "elsewhere") as person:
+        await person.answers("[l]ater? ", "a")
+        await person.sees("Dish")
+        (asked,) = await hub.asked(call_id="elsewhere")
+        assert asked.claim is None
+        await asked.cancel()
+        await person.sees(f"{asked.id} is answered by")
+        assert await person.ends() == 0

@@ -1,0 +1,151 @@
+"""Who is told that something waits: commands, webhooks, the shell's completion."""
+
+import hashlib
+import hmac
+import json
+import os
+import re
+import shlex
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio.abc import SocketStream
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+LIMIT_S = 60
+SECRET = "a secret of these two"
+BIN = Path(sys.executable).parent
+
+
+@pytest.fixture(scope="module")
+async def hub(start_shared_hub: Any, peer_scripts: Path) -> Any:
+    """A hub with a server that asks what it is told to."""
+    server = {"command": sys.executable, "args": ["-I", "-S", str(peer_scripts / "relay_server.py")]}
+    hub = await start_shared_hub(
+        {"relay": server, "other": {"url": "http://127.0.0.1:9/mcp", "retries": 0}},
+        hub={"allow_commands": [sys.executable]},
+    )
+    await hub.connected("relay")
+    return hub
+
+
+async def ask(hub: Any, message: str) -> Any:
+    """Something that is asked."""
+    params = {"message": message, "requestedSchema": {"type": "object", "properties": {}}}
+    arguments = {"method": "elicitation/create", "params": params}
+    await hub.client.start("relay", "tools/call", {"name": "ask", "arguments": arguments})
+    opened = hub.client.inbox.watch(states=["open"])
+    (asked,) = await hub.watched(opened, lambda each: each.request["message"] == message)
+    return asked
+
+
+@asynccontextmanager
+async def listener(statuses: list[int]) -> AsyncIterator[tuple[str, list[tuple[dict[str, str], bytes]]]]:
+    """A webhook that answers with these statuses, and with 204 from then on; its url, and what came."""
+    came: list[tuple[dict[str, str], bytes]] = []
+
+    async def serve(stream: SocketStream) -> None:
+        async with stream:
+            reader = BufferedByteReceiveStream(stream)
+            head = (await reader.receive_until(b"\r\n\r\n", 1 << 16)).decode().split("\r\n")
+            headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:])}
+            came.append((headers, await reader.receive_exactly(int(headers["content-length"]))))
+            status = statuses.pop(0) if statuses else 204
+            await stream.send(f"HTTP/1.1 {status} -\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
+
+    server = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    async with server, anyio.create_task_group() as group:
+        group.start_soon(server.serve, serve)
+        yield f"http://127.0.0.1:{server.extra(anyio.abc.SocketAttribute.local_port)}/hook?for=us", came
+        group.cancel_scope.cancel()
+
+
+async def test_a_webhook_gets_each_question_once_signed_and_again_when_it_was_busy(
+    hub: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = await ask(hub, "for the webhook")
+    token = json.loads((hub.data_dir / "client.json").read_text())["token"]
+    async with listener([503]) as (url, came):
+        monkeypatch.setattr("os.environ", {**os.environ, "HUBBUB_WEBHOOK_SECRET": SECRET})
+        command = [str(BIN / "hubbub"), "--data-dir", str(hub.data_dir), "inbox", "watch", "--webhook", url]
+        async with await anyio.open_process(command, env=dict(os.environ), stdout=None, stderr=None) as watching:
+            with anyio.fail_after(LIMIT_S):
+                while len(came) < 2:
+                    await anyio.sleep(0.02)
+            await asked.accept({})
+            next_one = await ask(hub, "the next")
+            with anyio.fail_after(LIMIT_S):
+                while len(came) < 3:
+                    await anyio.sleep(0.02)
+            watching.terminate()
+        await next_one.decline()
+    assert [json.loads(body)["id"] for _, body in came] == [asked.id, asked.id, next_one.id]
+    for headers, body in came:
+        moment, digest = re.fullmatch(r"t=(\d+),v1=([0-9a-f]{64})", headers["hubbub-signature"]).groups()  # type: ignore[union-attr]
+        assert digest == hmac.new(SECRET.encode(), f"{moment}.".encode() + body, hashlib.sha256).hexdigest()
+        assert headers["hubbub-request-id"] == json.loads(body)["id"]
+        assert token not in body.decode() + str(headers)
+
+
+@pytest.mark.parametrize("url", ["http://example.com/hook", "ftp://127.0.0.1/", "https://", "nonsense"])
+async def test_a_webhook_where_others_could_listen_is_refused(hub: Any, url: str) -> None:
+    ran = await hub.hubbub("inbox", "watch", "--webhook", url)
+    assert (ran.status, ran.error["reason"]) == (2, "USAGE")
+    assert "https" in ran.error["message"]
+
+
+async def test_a_command_that_fails_does_not_stop_the_watch(hub: Any, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    command = f'echo "$HUBBUB_REQUEST_ID" >> {shlex.quote(str(told))}; cat > {tmp_path}/$HUBBUB_REQUEST_ID; exit 3'
+    watching = await hub.start_hubbub("inbox", "watch", "--state", "open", "--exec", command)
+    await watching.until(lambda line: line["type"] == "synced")
+    asked = [await ask(hub, f"number {number}") for number in range(3)]
+    with anyio.fail_after(LIMIT_S):
+        while not told.exists() or len(told.read_text().split()) < 3:
+            await anyio.sleep(0.02)
+    assert sorted(told.read_text().split()) == sorted(each.id for each in asked)
+    for each in asked:
+        await each.decline()
+        await watching.until(lambda line, id_=each.id: line["type"] == "removed" and line["record"]["id"] == id_)
+    assert await watching.interrupt() == 0
+
+
+async def completed(hub: Any, *words: str, data_dir: Path | None = None) -> list[str]:
+    """What bash offers for the last of these words, by the script that `--install-completion` installs."""
+    line = ["hubbub", "--data-dir", str(data_dir or hub.data_dir), *words]
+    program = (
+        f'eval "$(_HUBBUB_COMPLETE=source_bash hubbub)"\nCOMP_WORDS=({shlex.join(line)})\n'
+        f"COMP_CWORD={len(line) - 1}\n_hubbub_completion hubbub\nprintf '%s\\n' \"${{COMPREPLY[@]}}\"\n"
+    )
+    env = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    with anyio.fail_after(LIMIT_S):
+        done = await anyio.run_process(["bash", "--norc", "-c", program], env=env)
+    assert done.stderr == b""
+    return done.stdout.decode().split()
+
+
+async def test_the_shell_completes_commands_servers_tools_and_ids(hub: Any) -> None:
+    asked = await ask(hub, "to be completed")
+    assert "--state" in await completed(hub, "inbox", "list", "--st")
+    assert await completed(hub, "servers", "get", "") == ["other", "relay"]
+    assert await completed(hub, "servers", "get", "r") == ["relay"]
+    assert asked.id in await completed(hub, "inbox", "answer", "")
+    assert asked.call_id in await completed(hub, "calls", "watch", str(asked.call_id)[:4])
+    assert await completed(hub, "inbox", "list", "--state", "exp") == ["expired"]
+    await asked.decline()
+
+
+async def test_a_name_that_a_shell_would_evaluate_is_not_offered(hub: Any) -> None:
+    assert {entry.name for entry in await hub.client.catalog.tools("relay")} == {"ask", "$(echo hostile)"}
+    assert await completed(hub, "call", "relay", "") == ["ask"]
+
+
+async def test_without_a_hub_nothing_is_offered_and_nothing_said(hub: Any, tmp_path: Path) -> None:
+    (tmp_path / "client.json").write_text('{"address": "127.0.0.1:9", "token": "t"}')
+    assert await completed(hub, "servers", "get", "", data_dir=tmp_path) == []
+    assert await completed(hub, "servers", "get", "", data_dir=tmp_path / "none") == []
