@@ -102,7 +102,9 @@ class Person:
     async def open(self, text: str) -> Locator:
         """Opens the question with this text from the inbox; what is on its page."""
         await self.go("inbox")
-        await self.page.locator("a.card").filter(has_text=text).click()
+        card = self.page.locator("a.card").filter(has_text=text)
+        await expect(card).to_be_visible()
+        await card.click()
         main = self.page.locator("main")
         await expect(main.get_by_role("heading", level=1)).to_contain_text("asks")
         return main

@@ -25,12 +25,14 @@ let page = null;
 let title = "Hubbub";
 let visits = 0;
 let name = null;
-let known = null;
+// Whether everything has been heard once; before that nothing is new.
+let begun = false;
+let known = new Set();
 
 /** Goes where the address says. */
 async function visit() {
   if (location.hash.startsWith("#login=")) return enter();
-  if (state.link === "out" || state.link === "loading") return undefined;
+  if (state.link === "out" || !begun) return undefined;
   const [route, ...rest] = location.hash.replace(/^#\//, "").split("/");
   const [make, called, under] = ROUTES[route] ?? ROUTES.inbox;
   const mine = ++visits;
@@ -90,7 +92,7 @@ function drawAround() {
 function announce() {
   const open = openRequests();
   const ids = new Set(open.map((request) => request.id));
-  const arrived = known ? open.filter((request) => !known.has(request.id)) : [];
+  const arrived = open.filter((request) => !known.has(request.id));
   known = ids;
   if (!arrived.length) return;
   const text = arrived.length === 1 ? `${arrived[0].server} asks: ${arrived[0].question}` : `${arrived.length} new questions`;
@@ -100,12 +102,13 @@ function announce() {
 
 function changed() {
   if (state.link === "out") return leave("You are logged out: the bridge was started anew, or you left.");
-  if (state.link === "live" && known === null) {
+  if (state.link === "live" && !begun) {
+    begun = true;
     known = new Set(openRequests().map((request) => request.id));
     visit();
   }
   drawAround();
-  announce();
+  if (begun) announce();
   page?.update();
   return undefined;
 }
@@ -145,7 +148,7 @@ async function begin() {
   drawNav();
   if (!name) openDialog(dialog, null, named, leave);
   state.link = "loading";
-  known = null;
+  begun = false;
   return run();
 }
 
