@@ -86,9 +86,9 @@ def check(field: Field, value: Any) -> None:
         return
     size = value if isinstance(value, (int, float)) else len(value)
     if (field.least is not None and size < field.least) or (field.most is not None and size > field.most):
-        raise ValueError(f"must be {field.hint}" if field.kind in ("integer", "number") else f"give {field.hint}")
+        raise ValueError(f"must be a {field.hint}" if field.kind in ("integer", "number") else f"give {field.hint}")
     if isinstance(value, str) and field.format in EXAMPLES and not _has_format(field.format, value):
-        raise ValueError(f"must be {field.format}, such as {EXAMPLES[field.format]}")
+        raise ValueError(f"must look like {EXAMPLES[field.format]}")
 
 
 def shown(value: Any) -> str:

@@ -56,7 +56,7 @@ class HubbubApp(App[None]):
         ),
         Binding("question_mark", "help", "Keys", key_display="?"),
         Binding("t", "light_or_dark", "Light/Dark", show=False),
-        Binding("q", "quit", "Leave"),
+        Binding("q", "quit", "Quit"),
     ]
 
     def __init__(self, hub: Hub, who: str | None = None, keep: int = MAX_ROWS) -> None:
