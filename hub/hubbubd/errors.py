@@ -101,7 +101,7 @@ class InvalidArgument(HubError):
 
 
 class NotFound(HubError):
-    """No such thing. `noun` is server, call, request or task."""
+    """No such thing. `noun` is server, call, request, task or service."""
 
     reason = "NOT_FOUND"
 
@@ -176,3 +176,9 @@ class PeerError(Exception):
         self.code = code
         self.message = message
         self.data = data
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """The error as the details of a fault."""
+        details: dict[str, Any] = {"jsonrpc_code": self.code, "jsonrpc_message": self.message}
+        return details if self.data is None else {**details, "jsonrpc_data": self.data}

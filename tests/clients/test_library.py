@@ -378,6 +378,18 @@ async def test_a_caller_who_gives_up_hangs_up(hub: Any) -> None:
         await hung_up.wait()
 
 
+async def test_a_caller_whose_patience_is_over_goes_on_without_the_answer(hub: Any) -> None:
+    async def reply(_: Any) -> Any:
+        await anyio.sleep_forever()
+
+    hub.replies["CallMethod"] = reply
+    with anyio.fail_after(LIMIT_S):
+        async with connect(data_dir=hub.data_dir) as client:
+            with anyio.move_on_after(0.1) as patience:
+                await client.call_tool("s", "t")
+            assert patience.cancelled_caught
+
+
 def test_importing_the_library_loads_neither_the_daemon_nor_what_only_a_terminal_needs() -> None:
     heavy = ("mcp", "hubbubd", "typer", "rich", "pydantic", "google.rpc")
     program = f"import sys, hubbub_client; print([name for name in {heavy} if name in sys.modules])"

@@ -26,6 +26,7 @@ MESSAGES: dict[str, Any] = {
     "ResourceUpdate": event_pb2.ResourceUpdate,
     "StateCount": admin_pb2.StateCount,
     "StoreStatus": admin_pb2.StoreStatus,
+    "Compaction": admin_pb2.Compaction,
     "GetStatusResponse": admin_pb2.GetStatusResponse,
 }
 

@@ -1,12 +1,26 @@
 """A call's states, and the clocks that end it."""
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbubd.core.calls import ENDED, TRANSITIONS, Call, CallClock, CallState, complete, fail, move
+from hubbubd.core.calls import (
+    ENDED,
+    TRANSITIONS,
+    Call,
+    CallClock,
+    CallState,
+    Rounds,
+    complete,
+    fail,
+    move,
+    obstacle,
+    taken_up,
+)
 from hubbubd.core.connection import IllegalTransition
 from hubbubd.errors import Category, Fault
 
@@ -90,6 +104,48 @@ def test_a_repeated_call_is_the_same_only_if_it_asks_the_same_of_the_same_server
     assert not a_call().same_request(a_call(server="two"))
     assert not a_call().same_request(a_call(method="prompts/get"))
     assert not a_call().same_request(a_call(params=b'{"a":1}'))
+
+
+ROUNDS = Rounds(count=1, fingerprint="mine")
+
+
+@pytest.mark.parametrize("state", [QUEUED, IN_PROGRESS, WAITING])
+@pytest.mark.parametrize(
+    ("rounds", "task_id", "known", "why"),
+    [
+        (ROUNDS, None, {}, None),
+        (ROUNDS, None, {"server": None}, "not configured"),
+        (ROUNDS, None, {"server": "other"}, "another one"),
+        (ROUNDS, None, {"resume": False}, "resume = false"),
+        (ROUNDS, None, {"answers_kept": False}, "deleted"),
+        (Rounds(count=1), None, {}, "another one"),
+        (None, None, {}, "carried it out"),
+        (None, None, {"server": None}, "not configured"),
+        (None, "t", {"task_of": "mine"}, None),
+        (None, "t", {"task_of": "mine", "resume": False}, None),
+        (ROUNDS, "t", {"task_of": "mine", "resume": False, "answers_kept": False}, None),
+        (None, "t", {"task_of": "other"}, "another one"),
+        (ROUNDS, "t", {"task_of": "other"}, "another one"),
+        (None, "t", {}, "task is not known"),
+        (ROUNDS, "t", {}, "task is not known"),
+        (None, "t", {"server": None, "task_of": "mine"}, "not configured"),
+    ],
+)
+def test_the_next_hub_goes_on_with_a_call_whose_server_knows_how_far_it_is(
+    state: CallState, rounds: Rounds | None, task_id: str | None, known: dict[str, Any], why: str | None
+) -> None:
+    call = replace(a_call(state), rounds=rounds, task_id=task_id)
+    found = obstacle(call, **{"server": "mine", "resume": True, **known})
+    assert (found is None) == (why is None)
+    assert (why or "") in (found or "")
+
+
+@pytest.mark.parametrize("state", [QUEUED, IN_PROGRESS, WAITING])
+def test_a_call_that_is_taken_up_has_nobody_who_waits_and_is_parked_unless_it_is_a_task(state: CallState) -> None:
+    call = taken_up(replace(a_call(state), rounds=ROUNDS))
+    assert (call.detached, call.state) == (True, WAITING)
+    call = taken_up(replace(a_call(state), task_id="t"))
+    assert (call.detached, call.state) == (True, state)
 
 
 def test_a_clock_ends_at_the_timeout_when_there_is_no_progress() -> None:

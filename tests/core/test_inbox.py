@@ -26,8 +26,8 @@ CLAIMED = replace(OPEN, claim=Claim(id="k1", by="ann", expires_at=NOW + 60))
 LAPSED = replace(OPEN, claim=Claim(id="k1", by="ann", expires_at=NOW))
 OVERDUE = replace(CLAIMED, deadline=NOW)
 ANSWERED = inbox.answer(OPEN, YES, "ann", NOW - 1, answer_id="a1", claim_id=None)
-WITHDRAWN = inbox.withdraw(OPEN, "the server cancelled it")
-EXPIRED = inbox.expire(OPEN, CANCEL, "nobody answered")
+WITHDRAWN = inbox.withdraw(OPEN, "the server cancelled it", NOW)
+EXPIRED = inbox.expire(OPEN, CANCEL, "nobody answered", NOW)
 RECORDS = {
     "open": OPEN,
     "claimed": CLAIMED,
@@ -94,6 +94,7 @@ def test_an_answer_is_kept_with_who_gave_it_and_is_on_its_way() -> None:
         answer=YES,
         answered_by="ann",
         answered_at=NOW + 5,
+        closed_at=NOW + 5,
         answer_id="a1",
     )
 
@@ -133,8 +134,8 @@ def test_answers_without_an_answer_id_are_never_taken_for_each_other() -> None:
 def test_answering_or_releasing_takes_the_claim_away() -> None:
     assert answer(CLAIMED, claim_id="k1").claim is None
     assert inbox.release(CLAIMED, "k1", NOW).claim is None
-    assert inbox.withdraw(CLAIMED, "gone").claim is None
-    assert inbox.expire(CLAIMED, CANCEL, "late").claim is None
+    assert inbox.withdraw(CLAIMED, "gone", NOW).claim is None
+    assert inbox.expire(CLAIMED, CANCEL, "late", NOW).claim is None
 
 
 @pytest.mark.parametrize(
@@ -172,8 +173,8 @@ def test_a_lapsed_claim_holds_nobody_off_and_can_be_swept() -> None:
 
 @pytest.mark.parametrize("record", [ANSWERED, WITHDRAWN, EXPIRED])
 def test_what_has_ended_neither_expires_nor_is_withdrawn(record: PendingRequest) -> None:
-    assert inbox.expire(record, CANCEL, "late") is record
-    assert inbox.withdraw(record, "gone") is record
+    assert inbox.expire(record, CANCEL, "late", NOW) is record
+    assert inbox.withdraw(record, "gone", NOW) is record
 
 
 def test_an_expired_request_is_answered_on_the_users_behalf_and_a_withdrawn_one_is_not() -> None:

@@ -113,7 +113,7 @@ class OneRequest(RuleBasedStateMachine):
         self.now = max(self.now, int(due))
         if inbox.overdue(self.record, self.now):
             assert self.late
-            self.record = inbox.expire(self.record, ON_BEHALF, "late")
+            self.record = inbox.expire(self.record, ON_BEHALF, "late", self.now)
             self.ended, self.held = "REQUEST_EXPIRED", None
         else:
             self.record = inbox.lapse(self.record, self.now)
@@ -122,7 +122,7 @@ class OneRequest(RuleBasedStateMachine):
 
     @rule()
     def withdraw(self) -> None:
-        self.record = inbox.withdraw(self.record, "gone")
+        self.record = inbox.withdraw(self.record, "gone", self.now)
         self.ended = self.ended or "REQUEST_WITHDRAWN"
 
     @rule(arrives=st.booleans())

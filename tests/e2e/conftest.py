@@ -199,7 +199,8 @@ async def starter(directory: Path, *, apart: bool) -> AsyncIterator[Callable[...
         ) -> RunningHub:
             number = next(numbers)
             config = directory / f"hub-{number}.toml"
-            config.write_text(toml({"hub": hub or {}, "servers": servers or {}}))
+            # What a test leaves under way is not worth the time that it usually gets.
+            config.write_text(toml({"hub": {"shutdown_grace_s": 1, **(hub or {})}, "servers": servers or {}}))
             arguments = [
                 "--config",
                 str(config),
@@ -213,11 +214,13 @@ async def starter(directory: Path, *, apart: bool) -> AsyncIterator[Callable[...
 
 
 @asynccontextmanager
-async def running(arguments: Sequence[str]) -> AsyncIterator[RunningHub]:
+async def running(
+    arguments: Sequence[str], program: Sequence[str] = ("-m", "hubbubd"), **pipes: Any
+) -> AsyncIterator[RunningHub]:
     """A hub with these arguments that has said it is ready."""
-    command = [sys.executable, "-m", "hubbubd", *arguments]
+    command = [sys.executable, *program, *arguments]
     async with AsyncExitStack() as stack:
-        process = await stack.enter_async_context(child(command, stdout=PIPE))
+        process = await stack.enter_async_context(child(command, stdout=PIPE, **pipes))
         assert process.stdout is not None
         with anyio.fail_after(LIMIT_S):
             ready = json.loads(await BufferedByteReceiveStream(process.stdout).receive_until(b"\n", 1 << 16))

@@ -57,6 +57,15 @@ async def test_two_questions_under_one_id_are_two_in_the_inbox(hub: RunningHub) 
     assert sorted(names) == ["Ada", "Bea"]
 
 
+async def test_a_question_that_comes_twice_is_asked_and_answered_once(hub: RunningHub) -> None:
+    call_id = await start(hub, "echoed")
+    (asked,) = await hub.asked()
+    await asked.accept({"name": "Ada"})
+    (answer,) = await reported(hub, call_id)
+    assert answer["result"]["content"] == {"name": "Ada"}
+    assert (await hub.client.calls.get(call_id)).pending_ids == (asked.id,)
+
+
 async def test_a_question_and_a_ping_during_a_blocked_result_are_answered_past_it(hub: RunningHub) -> None:
     call_id = await start(hub, "blocked")
     asked = await by_message(hub, 2)

@@ -7,6 +7,7 @@ import os
 import sys
 
 import anyio
+from journal import note
 from mcp.server.mcpserver import Context, MCPServer
 from pydantic import BaseModel
 
@@ -22,6 +23,7 @@ class Person(BaseModel):
 async def ask(ctx: Context, message: str = "Who are you?") -> str:
     """Asks one question and says what came back."""
     answer = await ctx.elicit(message, Person)
+    note("asking", answer.model_dump(mode="json"))
     return f"{answer.action} {answer.data.name}" if answer.action == "accept" else answer.action
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from journal import note
 from mcp.server.extension import Extension, MethodBinding
 from mcp.server.mcpserver import MCPServer
 from mcp.shared.exceptions import MCPError
@@ -103,6 +104,8 @@ class Tasks(Extension):
         task = self.find(params)
         task.updates.update(params.input_responses.keys())
         task.answers.update(params.input_responses)
+        for answer in params.input_responses.values():
+            note("ext", answer)
         return {}
 
     async def cancel(self, ctx: Any, params: TaskParams) -> Any:

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 
+from journal import note
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.request_state import RequestStateSecurity
 from mcp_types import (
@@ -34,8 +35,13 @@ def form(message: str, name: str, kind: str = "string") -> ElicitRequest:
 
 
 def answers(ctx: Context) -> dict[str, object]:
-    given = ctx.input_responses or {}
-    return {key: answer.model_dump(mode="json", by_alias=True, exclude_none=True) for key, answer in given.items()}
+    given = {
+        key: answer.model_dump(mode="json", by_alias=True, exclude_none=True)
+        for key, answer in (ctx.input_responses or {}).items()
+    }
+    for answer in given.values():
+        note("mrtr", answer)
+    return given
 
 
 @mcp.tool()

@@ -3,6 +3,7 @@
 Each tool asks and returns what came back, as JSON: `{id: response}`.
 
     two          two questions at once            twins      two at once under the same id
+    echoed       one that comes twice
     blocked      a plain question and a ping while tasks/result waits for the answer to one that was asked as a task
     keep         asks as a task, and then takes back only the request that made it; returns the task
     take_back    asks, and waits                  cancel     takes that question back, and waits for a ping
@@ -43,11 +44,22 @@ def two(call_id: Any) -> Iterator[None]:
 
 
 def twins(call_id: Any) -> Iterator[None]:
-    ask("twin")
-    ask("twin")
+    ask("twin", message="first twin")
+    ask("twin", message="second twin")
     while len([response for response in responses if response["id"] == "twin"]) < 2:
         yield
     finish(call_id, [response for response in responses if response["id"] == "twin"])
+
+
+def echoed(call_id: Any) -> Iterator[None]:
+    ask("echo")
+    ask("echo")
+    while come("echo") is None:
+        yield
+    send({"id": "seen", "method": "ping"})
+    while come("seen") is None:
+        yield
+    finish(call_id, [response for response in responses if response["id"] == "echo"])
 
 
 def blocked(call_id: Any) -> Iterator[None]:
@@ -95,7 +107,7 @@ def report(call_id: Any) -> Iterator[None]:
     yield
 
 
-TOOLS = {tool.__name__: tool for tool in (two, twins, blocked, take_back, cancel, keep, report)}
+TOOLS = {tool.__name__: tool for tool in (two, twins, echoed, blocked, take_back, cancel, keep, report)}
 
 
 def finish(call_id: Any, what: Any) -> None:

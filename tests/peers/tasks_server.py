@@ -14,6 +14,7 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
+from journal import note
 from mcp import types
 from mcp.server.fastmcp import Context, FastMCP
 from mcp.shared.exceptions import McpError
@@ -163,6 +164,7 @@ async def fetch(ctx: Context, task_id: str) -> str:
     report = {"get": await get(ctx, task_id)}
     if report["get"].get("status") in ("completed", "failed", "cancelled"):
         report["result"] = await result(ctx, task_id)
+        note("tasks", report["result"])
     return json.dumps(report)
 
 

@@ -1,6 +1,7 @@
 """How local clients find the hub and its token."""
 
 import json
+import resource
 import stat
 from pathlib import Path
 
@@ -43,3 +44,25 @@ def test_a_token_that_others_could_read_is_replaced(tmp_path: Path) -> None:
     assert client_file.token(tmp_path) != "known to all"
     client_file.write(tmp_path, address="127.0.0.1:1", token="new")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_file_that_says_the_same_is_not_written_again(tmp_path: Path) -> None:
+    path = client_file.write(tmp_path, address="127.0.0.1:1", token="secret")
+    before = path.stat().st_ino
+    client_file.write(tmp_path, address="127.0.0.1:1", token="secret")
+    assert path.stat().st_ino == before
+    client_file.write(tmp_path, address="127.0.0.1:2", token="secret")
+    assert path.stat().st_ino != before
+
+
+def test_on_a_full_disk_the_file_is_named_and_the_one_before_stays_alone(tmp_path: Path) -> None:
+    path = client_file.write(tmp_path, address="127.0.0.1:1", token="secret")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))  # the kernel refuses to write more, as a full disk would
+    try:
+        with pytest.raises(OSError, match=r"client\.json cannot be written: File too large"):
+            client_file.write(tmp_path, address="127.0.0.1:2", token="secret")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert json.loads(path.read_bytes())["address"] == "127.0.0.1:1"
+    assert list(tmp_path.iterdir()) == [path]

@@ -2,12 +2,13 @@
 
 import inspect
 import math
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import grpc
 import pytest
 import structlog.testing
+from google.protobuf.message import Message
 from google.rpc import error_details_pb2 as details_pb2
 
 from hubbub.v1 import admin_pb2
@@ -24,13 +25,16 @@ HEADER_LIMIT = 8 * 1024
 
 
 class Failing:
-    """A servicer whose only RPC raises."""
+    """A servicer all of whose RPCs raise."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
 
-    async def get_status(self, _request: admin_pb2.GetStatusRequest) -> admin_pb2.GetStatusResponse:
-        raise self.error
+    def __getattr__(self, _rpc: str) -> Callable[[Message], Awaitable[Message]]:
+        async def fail(_request: Message) -> Message:
+            raise self.error
+
+        return fail
 
 
 async def told(error: Exception) -> Refusal:

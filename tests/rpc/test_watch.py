@@ -1,18 +1,20 @@
 """Watches over the wire."""
 
+import itertools
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import anyio
 import grpc
+import pytest
 
 from hubbub.v1 import server_pb2
-from hubbubd.rpc import convert, watch
+from hubbubd.rpc import convert, methods, watch
 from hubbubd.runtime.filters import ServerFilter
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.servers import ServerRecord
 
-from .conftest import LIMIT_S, Caller, Until, explain
+from .conftest import LIMIT_S, Caller, Until, explain, settled
 
 Response = server_pb2.WatchServersResponse
 
@@ -31,6 +33,13 @@ async def next_of(call: grpc.aio.UnaryStreamCall[bytes, Response], *kinds: str) 
         while (response := await call.read()).WhichOneof("event") not in kinds:
             pass
     return response
+
+
+async def read_all(call: grpc.aio.UnaryStreamCall[bytes, Response], seen: list[Response]) -> None:
+    """Reads to the end of a watch. Raises AioRpcError with the reason of it."""
+    with anyio.fail_after(LIMIT_S):
+        while (response := await call.read()) is not grpc.aio.EOF:
+            seen.append(response)
 
 
 async def test_a_watch_shows_what_there_is_then_says_so_then_tells_changes(hub: Hub, api: Caller) -> None:
@@ -65,6 +74,48 @@ async def test_a_caller_that_hangs_up_is_no_watcher_any_more(hub: Hub, api: Call
     assert hub.watchers() == 1
     call.cancel()
     await until(lambda: hub.watchers() == 0)
+
+
+class Endless:
+    """A servicer whose watch always has more to say."""
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    def __getattr__(self, name: str) -> object:
+        return None  # no other RPC is called
+
+    async def watch_servers(self, request: server_pb2.WatchServersRequest) -> AsyncGenerator[bytes, None]:
+        try:
+            for number in itertools.count():
+                upsert = server_pb2.Server(name="x" * 1000)
+                yield Response(resume_token=str(number), upsert=upsert).SerializeToString()
+        finally:
+            self.closed = True
+
+
+async def test_a_watcher_that_reads_nothing_is_closed_and_told_its_token_when_it_reads_again(
+    until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(methods, "STALL_S", 0.2)
+    servicer, server = Endless(), grpc.aio.server()
+    service = server_pb2.DESCRIPTOR.services_by_name["ServerService"]
+    server.add_generic_rpc_handlers([methods.generic_handler(service, servicer, 1024)])
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    # Without probing, a stream's window stays at 64 KiB, however fast the way is.
+    async with settled(), grpc.aio.insecure_channel(f"127.0.0.1:{port}", [("grpc.http2.bdp_probe", 0)]) as channel:
+        call = open_watch(Caller(channel))
+        await next_of(call, "upsert")
+        await until(lambda: servicer.closed)
+        seen: list[Response] = []
+        with pytest.raises(grpc.aio.AioRpcError) as closed:
+            await read_all(call, seen)
+        await server.stop(0)
+    refusal = explain(closed.value)
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "WATCHER_TOO_SLOW")
+    assert refusal.metadata["resume_token"] == seen[-1].resume_token
+    assert [response.resume_token for response in seen] == [str(number) for number in range(1, len(seen) + 1)]
 
 
 async def test_a_hub_that_ends_its_watches_gives_each_a_token_that_works(hub: Hub, api: Caller) -> None:

@@ -1,14 +1,16 @@
 """A hub in virtual time over a store in memory, with scripted servers."""
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import anyio
 import pytest
 
+from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.core.inbox import PendingRequest, RequestState
 from hubbubd.runtime.broadcast import EventKind, WatchEvent
@@ -26,6 +28,9 @@ FORM = {
     "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
 }
 SAMPLING = {"messages": [{"role": "user", "content": {"type": "text", "text": "Say"}}], "maxTokens": 10}
+EPOCH = 1_800_000_000.0
+"""When a loop's time begins, in seconds since the epoch; it goes on over restarts of the hub."""
+
 PATIENCE_S = 3600.0
 """Bound of every wait, in virtual seconds."""
 
@@ -46,6 +51,10 @@ class FailingStore:
         self.commits: list[Sequence[Write]] = []
 
     @property
+    def name(self) -> str:
+        return self.inner.name
+
+    @property
     def id(self) -> str:
         return self.inner.id
 
@@ -61,6 +70,11 @@ class FailingStore:
         self.commits.append(writes)
         return await self.inner.commit(writes, guards)
 
+    async def probe(self) -> None:
+        if self.failures:
+            raise StoreUnavailable("disk full")
+        await self.inner.probe()
+
     def listen(self, listener: Callable[[Commit], None]) -> Callable[[], None]:
         return self.inner.listen(listener)
 
@@ -72,6 +86,12 @@ class FailingStore:
 
     async def compact(self, revision: int) -> None:
         await self.inner.compact(revision)
+
+    async def reclaim(self) -> None:
+        await self.inner.reclaim()
+
+    async def copy(self) -> BinaryIO:
+        return await self.inner.copy()
 
     async def stats(self) -> StoreStats:
         return await self.inner.stats()
@@ -102,7 +122,9 @@ class World:
     async def hub(self, *servers: ServerConfig) -> AsyncGenerator[Hub]:
         """A hub that runs; leaving ends it."""
         settings = HubSettings(data_dir=Path("unused"), allow_commands=("peer",), **self.settings)
-        async with Hub.open(self.store, self.peers, {config.name: config for config in servers}, settings) as hub:
+        configured = {config.name: config for config in servers}
+        time = asyncio.get_running_loop().time
+        async with Hub.open(self.store, self.peers, configured, settings, Clock(time, EPOCH + time())) as hub:
             yield hub
 
 

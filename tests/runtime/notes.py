@@ -60,6 +60,7 @@ async def opened(store: FailingStore, **options: Any) -> AsyncGenerator[Notes]:
     await notes.ledger.load(notes.table)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(notes.ledger.run)
+        tasks.start_soon(notes.ledger.health.run)
         yield notes
         await notes.ledger.close()
         tasks.cancel_scope.cancel()

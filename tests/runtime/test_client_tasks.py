@@ -9,14 +9,16 @@ import pytest
 from hubbubd.core.calls import CallState
 from hubbubd.core.inbox import CauseSource, Delivery
 from hubbubd.core.tasks import TaskStatus
-from hubbubd.errors import FailedPrecondition, PeerError
+from hubbubd.errors import FailedPrecondition, PeerError, UpstreamError
 from hubbubd.runtime.broadcast import EventKind
 from hubbubd.runtime.filters import TaskFilter
 from hubbubd.upstream.ports import Era
 
-from .conftest import FORM, World, question, server, settle, spec, until
-from .peer import Outcome, Sent, never
+from .conftest import FORM, World, open_requests, question, server, settle, spec, until
+from .peer import REFUSED, Outcome, Sent, never
 from .task_server import ERAS, META, RESULT, TaskServer, answer, ended, started, the_task
+
+ELICIT = {"method": "elicitation/create", "params": FORM}
 
 
 @ERAS
@@ -357,6 +359,24 @@ async def test_the_task_of_a_creation_that_timed_out_is_found_and_cancelled(worl
         assert done.fault is not None
         assert done.fault.code == "CALL_TIMEOUT"
         await until(lambda: tasks.status == "cancelled")
+
+
+@ERAS
+async def test_a_call_that_ends_before_the_next_hub_has_found_its_server_ends_its_task_and_its_questions(
+    world: World, era: Era
+) -> None:
+    tasks = TaskServer(world, era)
+    async with world.hub(server()) as hub:
+        call = await started(hub)
+        if tasks.stateless:
+            tasks.status, tasks.more = "input_required", {"inputRequests": {"k": ELICIT}}
+            await question(hub)
+    world.peer.always = UpstreamError(REFUSED)
+    async with world.hub(server()) as hub:
+        await hub.calls.cancel(call.id, abort=True)
+        await settle()
+        assert the_task(hub).status is TaskStatus.CANCELLED
+        assert not open_requests(hub)
 
 
 async def test_a_task_of_somebody_else_at_a_shared_server_is_left_alone(world: World) -> None:

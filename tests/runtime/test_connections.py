@@ -194,6 +194,16 @@ async def test_disconnecting_at_once_after_connecting_leaves_it_disconnected(wor
         assert hub.servers.get("one").connection.state is State.DISCONNECTED
 
 
+async def test_connecting_after_disconnecting_twice_connects(world: World) -> None:
+    async with world.hub(server()) as hub:
+        await until(lambda: world.peer.links)
+        for _ in range(2):
+            await hub.servers.disconnect("one")
+            await settle()
+        await hub.servers.connect("one")
+        await until(lambda: hub.servers.get("one").connection.state is State.CONNECTED)
+
+
 async def test_connecting_after_the_hub_gave_up_starts_anew(world: World) -> None:
     world.peer.always = UpstreamError(REFUSED)
     async with world.hub(server(retries=0)) as hub:
@@ -263,6 +273,23 @@ async def test_after_a_server_died_of_the_probe_the_next_attempt_is_a_handshake(
     async with world.hub(server()) as hub:
         await until(lambda: hub.servers.get("one").connection.state is State.CONNECTED)
         assert world.peer.hints == [None, Era.HANDSHAKE]
+
+
+async def test_a_server_of_the_newer_family_that_is_cut_off_while_it_is_probed_is_probed_once_more(
+    world: World,
+) -> None:
+    world.peer.era = Era.STATELESS
+    died = UpstreamError(fault("CONNECTION_LOST", during="probe"))
+    async with world.hub(server(stable_after_s=0)) as hub:
+        await until(lambda: hub.servers.get("one").connection.state is State.CONNECTED)
+        world.peer.plan.append(died)
+        world.peer.link.lose()
+        await until(lambda: len(world.peer.links) == 2)
+        assert world.peer.hints == [None, Era.STATELESS, None]
+        world.peer.plan.extend([died, died])
+        world.peer.link.lose()
+        await until(lambda: len(world.peer.links) == 3)
+        assert world.peer.hints[3:] == [Era.STATELESS, None, Era.HANDSHAKE]
 
 
 @pytest.mark.parametrize("mistake", [RuntimeError("a bug"), ExceptionGroup("two", [ValueError(), KeyError()])])

@@ -51,10 +51,10 @@ async def test_what_may_follow_is_written_when_the_store_has_recovered(world: Wo
     world.store.failures = 3
     notes.later(Note("a"))
     await settle(0.5)
-    assert not notes.ledger.healthy
+    assert not notes.ledger.health.well
     assert notes.table.get("a") == Note("a")
     await settle(5)
-    assert notes.ledger.healthy
+    assert notes.ledger.health.well
     assert (await world.store.snapshot("note/a")).entries
 
 
@@ -132,7 +132,7 @@ async def test_text_that_utf8_cannot_hold_does_not_stop_the_ledger(world: World,
     async with opened(world.store) as notes:
         notes.later(Note("a", text="half \ud83d of a pair"))
         await settle()
-        assert notes.ledger.healthy
+        assert notes.ledger.health.well
         assert seen(await after(notes, watching, "")) == ["a"]
     async with opened(world.store) as notes:
         assert notes.table.get("a").text.startswith("half ")

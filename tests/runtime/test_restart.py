@@ -69,6 +69,25 @@ async def test_a_task_that_expired_while_the_hub_was_down_ends_as_it_would_have(
         assert not hub.tasks.select(TaskFilter())
 
 
+async def test_a_task_that_expired_long_before_the_hub_came_back_can_still_be_fetched_for_a_minute(
+    world: World,
+) -> None:
+    async with world.hub(server()) as hub:
+        await until(lambda: world.peer.links)
+        created = await world.peer.link.asked("elicitation/create", {**FORM, "task": {"ttl": 300_000}})
+        request = await question(hub)
+    await anyio.sleep(500)
+    async with world.hub(server()) as hub:
+        await until(lambda: hub.inbox.get(request.id).state is not RequestState.OPEN)
+        assert hub.inbox.get(request.id).state is RequestState.EXPIRED
+        await until(lambda: len(world.peer.links) == 2)
+        result = await world.peer.link.asked("tasks/result", {"taskId": created["task"]["taskId"]})
+        assert result["action"] == "cancel"
+        assert hub.inbox.get(request.id).delivery is Delivery.DELIVERED
+        await anyio.sleep(61)
+        assert not hub.tasks.select(TaskFilter())
+
+
 async def test_tasks_of_a_server_that_became_another_one_are_gone(world: World) -> None:
     async with world.hub(server()) as hub:
         await until(lambda: world.peer.links)
@@ -234,7 +253,7 @@ async def test_an_empty_hub_remembers_nothing(world: World) -> None:
         assert not hub.servers.all()
         assert not open_requests(hub)
         assert not hub.inbox.select(RequestFilter())
-        assert hub.healthy
+        assert hub.health.well
         assert hub.watchers() == 0
 
 

@@ -281,6 +281,17 @@ async def test_an_answer_that_the_server_never_fetches_is_not_delivered(world: W
         assert hub.inbox.get(request_id).delivery is Delivery.FAILED
 
 
+async def test_a_task_and_the_fate_of_its_answer_are_forgotten_in_one_commit(world: World) -> None:
+    async with world.hub(server()) as hub:
+        task_id = await create(world, ttl=300_000)
+        request_id = await reply(hub)
+        await anyio.sleep(301)
+        (last,) = [
+            commit for commit in world.store.commits if f"task/{task_id}" in {w.key for w in commit if not w.value}
+        ]
+        assert f"request/{request_id}" in {write.key for write in last}
+
+
 async def test_a_task_without_its_record_is_never_deleted_under_a_blocked_result(world: World) -> None:
     async with world.hub(server()) as hub:
         task_id = await create(world, ttl=300_000)

@@ -383,6 +383,17 @@ async def test_the_stats_count_keys_that_exist(store: Store):
     assert stats.size_bytes > 0
 
 
+async def test_a_trial_of_a_store_that_is_well_changes_nothing_and_tells_nobody(store: Store):
+    await store.commit([Write("a", b"1")])
+    commits = heard(store)
+    before = await store.snapshot(), await store.stats()
+    await store.probe()
+    await store.probe()
+    assert (await store.snapshot(), await store.stats()) == before
+    assert commits == []
+    assert await store.commit([Write("a", b"2")], [Guard("a", 1)]) == 2
+
+
 async def test_closing_finishes_what_was_begun_and_refuses_what_comes_later(store: Store):
     commits = heard(store)
     async with anyio.create_task_group() as writers:

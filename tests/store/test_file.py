@@ -213,19 +213,6 @@ async def test_a_file_that_is_no_database_is_refused_and_left_as_it_was(tmp_path
     assert path.read_bytes() == before
 
 
-async def test_a_damaged_page_is_reported_not_read(path: Path):
-    store = await SqliteStore.open(path)
-    await store.commit([Write(f"key/{number:04}", b"x" * 500) for number in range(500)])
-    await store.close()
-    with path.open("r+b") as file:
-        file.seek(4096 * 5)
-        file.write(b"\xa5" * 4096 * 60)
-    store = await SqliteStore.open(path)
-    with pytest.raises(StoreUnavailable, match="malformed"):
-        await store.snapshot()
-    await store.close()
-
-
 async def test_a_directory_in_the_place_of_the_file_is_refused(path: Path):
     path.mkdir(parents=True)
     with pytest.raises(StoreUnavailable):

@@ -1,7 +1,9 @@
-"""The store against a dictionary: any sequence of commits, compactions and restarts leaves both the same."""
+"""The store against a dictionary: any sequence of commits, compactions, restarts and failures of the disk leaves both
+the same."""
 
 import asyncio
 import shutil
+import sqlite3
 import tempfile
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -12,14 +14,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from hubbubd.store import Commit, Compacted, Conflict, Entry, Guard, Write
+from hubbubd.store import Commit, Compacted, Conflict, Entry, Guard, StoreUnavailable, Write
 from hubbubd.store.sqlite import SqliteStore
+
+from .faulty import Disk, Fault
 
 KEYS = st.sampled_from(["a/1", "a/2", "a/%", "b/1", "b"])
 PREFIXES = st.sampled_from(["", "a", "a/", "b/", "c"])
 WRITES = st.lists(st.builds(Write, KEYS, st.none() | st.binary(max_size=3)), max_size=4)
 # Most guards name a revision that was right at some time: an offset from what the model holds.
 GUARDS = st.lists(st.tuples(KEYS, st.sampled_from([0, 0, 0, 1, -1])), max_size=2)
+CODES = st.sampled_from([sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR])
+DISK = Disk()
 
 
 class Model:
@@ -79,11 +85,14 @@ class InMemory(RuleBasedStateMachine):
     def guards(self, offsets: Sequence[tuple[str, int]]) -> list[Guard]:
         return [Guard(key, self.model.modified(key) + offset) for key, offset in offsets]
 
-    async def commit(self, writes: Sequence[Write], guards: Sequence[Guard]) -> int | str:
+    async def commit(self, writes: Sequence[Write], guards: Sequence[Guard]) -> int | str | None:
+        """The revision, or the key of the guard that failed, or None when the disk did."""
         try:
             return await self.store.commit(writes, guards)
         except Conflict as conflict:
             return conflict.key
+        except StoreUnavailable:
+            return None
 
     @rule(writes=WRITES, offsets=GUARDS)
     def one_commit(self, writes: list[Write], offsets: list[tuple[str, int]]) -> None:
@@ -94,10 +103,14 @@ class InMemory(RuleBasedStateMachine):
     def commits_at_once(self, group: list[tuple[list[Write], list[tuple[str, int]]]]) -> None:
         commits = [(writes, self.guards(offsets)) for writes, offsets in group]
 
-        async def all_of_them() -> list[int | str]:
+        async def all_of_them() -> list[int | str | None]:
             return await asyncio.gather(*(self.commit(*commit) for commit in commits))
 
         assert self.runner.run(all_of_them()) == [self.model.commit(*commit) for commit in commits]
+
+    @rule()
+    def reclaim(self) -> None:
+        self.runner.run(self.store.reclaim())
 
     @rule(revision=st.integers(0, 20))
     def compact(self, revision: int) -> None:
@@ -142,10 +155,11 @@ class InMemory(RuleBasedStateMachine):
 
 
 class InAFile(InMemory):
-    """The same with restarts."""
+    """The same with restarts, on a disk that fails at times."""
 
     @initialize()
     def create(self) -> None:
+        DISK.install()
         self.directory = Path(tempfile.mkdtemp())
         self.open(self.directory / "store.db")
 
@@ -157,13 +171,39 @@ class InAFile(InMemory):
         self.open(self.directory / "store.db")
         assert (self.store.id, self.store.revision) == (id_, self.model.revision)
 
+    @rule(
+        group=st.lists(st.tuples(WRITES, GUARDS), min_size=1, max_size=4),
+        spared=st.integers(0, 6),
+        code=CODES,
+        half=st.booleans(),
+    )
+    def commits_on_a_failing_disk(
+        self, group: list[tuple[list[Write], list[tuple[str, int]]]], spared: int, code: int, half: bool
+    ) -> None:
+        """What is refused has not happened, whatever else was on its way to the disk with it."""
+        commits = [(writes, self.guards(offsets)) for writes, offsets in group]
+
+        async def all_of_them() -> list[int | str | None]:
+            return await asyncio.gather(*(self.commit(*commit) for commit in commits))
+
+        with DISK.failing(Fault("", code, after=spared, half=half, times=1)):
+            outcomes = self.runner.run(all_of_them())
+        for commit, outcome in zip(commits, outcomes, strict=True):
+            assert outcome is None or outcome == self.model.commit(*commit)
+
     def teardown(self) -> None:
         super().teardown()
+        DISK.uninstall()
         if hasattr(self, "directory"):
             shutil.rmtree(self.directory)
 
 
+def share(of_the_profile: float) -> settings:
+    """As many examples as this share of what the profile asks for."""
+    return settings(max_examples=int(settings().max_examples * of_the_profile), stateful_step_count=25, deadline=None)
+
+
 TestInMemory = InMemory.TestCase
-TestInMemory.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestInMemory.settings = share(0.6)
 TestInAFile = InAFile.TestCase
-TestInAFile.settings = settings(max_examples=20, stateful_step_count=25, deadline=None)
+TestInAFile.settings = share(0.3)

@@ -207,3 +207,44 @@ async def test_what_a_link_brings_that_was_opened_in_the_course_of_a_call_is_not
         await recorder.until(lambda: recorder.requests)
     assert [request.call_id for request in recorder.requests] == ["c"]
     assert {call_id for _, _, call_id in recorder.notifications} == {None}
+
+
+async def test_the_response_to_another_request_is_not_taken_for_this_ones(scripted: Scripted, connect: Connect) -> None:
+    async def misdirected(request: Request) -> Response:
+        message = await request.json()
+        result = {"content": [{"type": "text", "text": "somebody else's"}]}
+        return Response(
+            event({"jsonrpc": "2.0", "id": message["id"] + 1, "result": result}), media_type="text/event-stream"
+        )
+
+    scripted.replaced = {"tools/call": misdirected}
+    async with connect(url=scripted.url) as link:
+        with pytest.raises(UpstreamError, match="a response to request") as caught:
+            await link.request(*CALL)
+        assert caught.value.reason == "INVALID_RESPONSE"
+        await link.probe()
+
+
+async def test_a_connection_whose_first_notification_does_not_arrive_is_lost(
+    scripted: Scripted, connect: Connect
+) -> None:
+    scripted.replaced = {"notifications/initialized": says(503)}
+    async with connect(url=scripted.url) as link:
+        assert (await link.wait_lost()).details["status"] == 503
+    assert scripted.seen.count(("POST", "notifications/initialized")) == 3
+
+
+async def test_an_answer_that_a_gateway_did_not_pass_on_goes_out_again(
+    scripted: Scripted, connect: Connect, recorder: Recorder
+) -> None:
+    refusals = iter([502, 503])
+
+    async def gateway(_: Request) -> Response:
+        return Response(status_code=next(refusals, 202))
+
+    scripted.replaced = {"tools/call": asks_on_the_call, "answer": gateway}
+    async with connect(url=scripted.url) as link:
+        await link.request(*CALL)
+        await recorder.until(lambda: recorder.sent)
+    assert recorder.sent == [None]
+    assert scripted.seen.count(("POST", None)) == 3

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from hubbub_client.cli import calls, catalog, events, inbox, resources, servers, status, tasks, tui
+from hubbub_client.cli import calls, catalog, events, inbox, resources, servers, status, store, tasks, tui
 from hubbub_client.cli.session import Settings
 
 app = typer.Typer(
@@ -30,6 +30,7 @@ app.add_typer(events.app, name="events")
 app.command("logs")(events.logs)
 app.command("status")(status.status)
 app.command("tui")(tui.tui)
+app.add_typer(store.app, name="store")
 
 
 @app.callback()

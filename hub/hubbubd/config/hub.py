@@ -9,14 +9,12 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from hubbubd.config.server import Seconds
+from hubbubd.config.server import Count, Seconds
 
 ENV_PREFIX = "HUBBUBD_"
 
 # sockaddr_un holds 108 bytes, the last of them zero.
 _UNIX_PATH_MAX = 107
-
-Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 
 
 def default_data_dir(environ: Mapping[str, str]) -> Path:
@@ -96,19 +94,28 @@ class HubSettings(BaseSettings):
     """Requests of one server that may be open in the inbox, at most 1024; it gets an error for more."""
 
     call_history_count: Count = 10_000
-    """Ended calls that are kept, over all servers."""
+    """Ended calls that are kept, over all servers; each has a limit of its own, too."""
 
     call_history_age_s: Seconds = 7 * 86_400
     """How long ended calls are kept."""
 
     request_history_count: Count = 10_000
-    """Closed pending requests that are kept, over all servers."""
+    """Closed pending requests that are kept, over all servers; each has a limit of its own, too."""
 
     request_history_age_s: Seconds = 30 * 86_400
     """How long closed pending requests are kept."""
+
+    task_history_count: Count = 10_000
+    """Ended tasks that are kept, over all servers; one whose result its server has yet to fetch does not count."""
+
+    task_history_age_s: Seconds = 7 * 86_400
+    """How long ended tasks are kept, unless their own ttl is over before."""
+
+    deletion_history_age_s: Seconds = 7 * 86_400
+    """How long a watcher may be away and still be told what was deleted; an older resume token gives `reset`."""
 
     receiver_tasks_per_server: Count = 200
     """Open tasks that the hub holds for one server, and a tenth of all it holds for it; it gets an error for more."""
 
     shutdown_grace_s: Seconds = 10
-    """How long calls of the API may take to end after SIGTERM or SIGINT."""
+    """How long calls that are under way may take to end after SIGTERM or SIGINT; a second signal ends the wait."""

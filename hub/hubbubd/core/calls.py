@@ -7,7 +7,8 @@
       └───── waiting_input        parked: no slot, no clock
 
 A parked call returns to in_progress when the server was waiting on the wire, and to the head of the queue when
-the request must be sent again (MRTR). Parked and queued calls can end without having been sent.
+the request must be sent again (MRTR). Parked and queued calls can end without having been sent. What the hub before
+this one left unfinished either ends, as `obstacle` says, or is taken up: a call in rounds is then parked.
 """
 
 import math
@@ -52,15 +53,19 @@ TRANSITIONS: Mapping[CallState, frozenset[CallState]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds:
-    """How far a multi-round request has come (2026-07-28, MRTR).
+    """How far a multi-round request has come: 2026-07-28, MRTR; or 2025-11-25, error -32042.
 
     `state` is the server's requestState, kept to the letter; None when it sent none. `questions` pairs the keys
-    of its inputRequests with the pending requests made of them.
+    of its inputRequests with the pending requests made of them, `configured` has the answers to the others: a JSON
+    object by key. `refusal` is the JSON-RPC error that asked, None in MRTR. `fingerprint` says which server asked.
     """
 
     count: int = 0
     state: str | None = None
     questions: tuple[tuple[str, str], ...] = ()
+    configured: bytes = b"{}"
+    refusal: bytes | None = None
+    fingerprint: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +115,34 @@ def fail(call: Call, fault: Fault, now: float) -> Call:
     """The call with the reason of its end: cancelled when the fault says so, else failed."""
     state = CallState.CANCELLED if fault.category == "cancelled" else CallState.FAILED
     return move(call, state, now, fault=fault)
+
+
+def obstacle(
+    call: Call, server: str | None, *, resume: bool, task_of: str | None = None, answers_kept: bool = True
+) -> str | None:
+    """Why the next hub cannot go on with an unfinished call, as the end of a sentence; None when it can.
+
+    `server` is the fingerprint of the one that has the name now, None when there is none; `task_of` of the one that
+    holds the call as a task; `resume` says whether a call may be sent to it once more.
+    """
+    if server is None:
+        return "its server is not configured any more"
+    if call.task_id is None and call.rounds is None:
+        return "the server may have carried it out already"
+    if call.task_id is not None and task_of is None:
+        return "its task is not known any more"
+    if (task_of if call.rounds is None or call.task_id else call.rounds.fingerprint) != server:
+        return "its server is another one now"
+    if call.task_id is not None:
+        return None
+    if not resume:
+        return "it may not be sent to its server once more (resume = false)"
+    return None if answers_kept else "answers that it needs have been deleted"
+
+
+def taken_up(call: Call) -> Call:
+    """An unfinished call as the next hub goes on with it: nobody waits for it, and one in rounds is parked."""
+    return replace(call, detached=True, state=call.state if call.task_id else CallState.WAITING_INPUT)
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ without a word when its cache time (`ttlMs`, 2026-07-28) is over.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
@@ -21,6 +21,9 @@ from hubbubd.errors import Category, Fault
 MAX_PAGES = 1000
 MAX_ENTRIES = 100_000
 MAX_BYTES = 16 * 1024 * 1024
+
+STEP = 1000
+"""Entries that are taken in one go."""
 """Bounds of one list; a server that exceeds one has no end, or might as well have none."""
 
 TTL_FLOOR_S = 30.0
@@ -206,6 +209,7 @@ class Pages:
     def __init__(self, server: str, kind: Kind) -> None:
         self.entries: list[bytes] = []
         self.ttl_s: float | None = None
+        self.cursor: str | None = None
         self._server = server
         self._source = SOURCES[kind]
         self._size = 0
@@ -214,20 +218,27 @@ class Pages:
 
     def add(self, result: Mapping[str, Any]) -> str | None:
         """Takes a page; the cursor of the next one. Raises ListRefused."""
+        for _ in self.steps(result):
+            pass
+        return self.cursor
+
+    def steps(self, result: Mapping[str, Any]) -> Iterator[None]:
+        """As `add`, with a stop after each STEP, so that a long page holds nobody up; in the end `cursor` is set."""
         self._pages += 1
         entries = result.get(self._source.member)
         if not isinstance(entries, list):
             raise self._refused("INVALID_RESPONSE", f"has no {self._source.member}")
-        for entry in cast("list[object]", entries):
+        for at, entry in enumerate(cast("list[object]", entries)):
+            if at and at % STEP == 0:
+                yield
             self.entries.append(payload.dumps(entry))
             self._size += len(self.entries[-1])
         ttl_ms = result.get("ttlMs")
         if isinstance(ttl_ms, int | float):
             self.ttl_s = min(ttl_ms / 1000, math.inf if self.ttl_s is None else self.ttl_s)
         # An empty cursor is none to most servers that send one.
-        cursor = result.get("nextCursor") or None
-        self._check(cursor)
-        return cursor
+        self.cursor = result.get("nextCursor") or None
+        self._check(self.cursor)
 
     def _check(self, cursor: str | None) -> None:
         if len(self.entries) > MAX_ENTRIES:

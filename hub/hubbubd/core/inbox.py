@@ -108,6 +108,7 @@ class PendingRequest:
     answer: Answer | None = None
     answered_by: str | None = None
     answered_at: float | None = None
+    closed_at: float | None = None
     answer_id: str | None = None
     reason: str | None = None
 
@@ -170,24 +171,31 @@ def answer(
         answer=given,
         answered_by=by,
         answered_at=now,
+        closed_at=now,
         answer_id=answer_id,
     )
 
 
-def expire(request: PendingRequest, given: Answer, reason: str) -> PendingRequest:
+def expire(request: PendingRequest, given: Answer, reason: str, now: float) -> PendingRequest:
     """Past its deadline, with the refusal given on the user's behalf. One that is not open stays as it is."""
     if request.state is not RequestState.OPEN:
         return request
     return replace(
-        request, state=RequestState.EXPIRED, delivery=Delivery.PENDING, claim=None, answer=given, reason=reason
+        request,
+        state=RequestState.EXPIRED,
+        delivery=Delivery.PENDING,
+        claim=None,
+        answer=given,
+        reason=reason,
+        closed_at=now,
     )
 
 
-def withdraw(request: PendingRequest, reason: str) -> PendingRequest:
+def withdraw(request: PendingRequest, reason: str, now: float) -> PendingRequest:
     """No longer wanted. One that is not open stays as it is."""
     if request.state is not RequestState.OPEN:
         return request
-    return replace(request, state=RequestState.WITHDRAWN, claim=None, reason=reason)
+    return replace(request, state=RequestState.WITHDRAWN, claim=None, reason=reason, closed_at=now)
 
 
 def delivered(request: PendingRequest) -> PendingRequest:

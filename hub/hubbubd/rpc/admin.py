@@ -1,14 +1,27 @@
 """AdminService."""
 
+import asyncio
+import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
+from typing import BinaryIO
+
+import anyio
+from anyio import to_thread
 
 from hubbub.v1 import admin_pb2 as pb
+from hubbub.v1 import common_pb2
 from hubbubd import __version__
+from hubbubd.errors import ResourceExhausted
 from hubbubd.rpc import convert
 from hubbubd.runtime.filters import CallFilter, RequestFilter, TaskFilter
 from hubbubd.runtime.hub import Hub
+from hubbubd.store import NoRoom
+
+CHUNK_BYTES = 256 * 1024
+ALIVE_S = 5.0
+"""How often the caller hears that a copy is still being made."""
 
 
 class AdminService:
@@ -30,7 +43,46 @@ class AdminService:
             tasks=_counted(task.status for task in hub.tasks.select(TaskFilter())),
             watchers=hub.watchers(),
             store=convert.store(await hub.store.stats()),
+            loop_tasks=len(asyncio.all_tasks()),
         )
+
+    async def get_store_stats(self, _request: pb.GetStoreStatsRequest) -> pb.GetStoreStatsResponse:
+        """The store in numbers."""
+        return pb.GetStoreStatsResponse(store=convert.store(await self._hub.store.stats()))
+
+    async def compact_store(self, _request: pb.CompactStoreRequest) -> pb.CompactStoreResponse:
+        """Deletes what is too old or too much, and gives the space back."""
+        before, after, deleted = await self._hub.retention.compact()
+        compaction = pb.Compaction(deleted=deleted, before=convert.store(before), after=convert.store(after))
+        return pb.CompactStoreResponse(compaction=compaction)
+
+    async def backup_store(self, _request: pb.BackupStoreRequest) -> AsyncGenerator[bytes, None]:
+        """A copy of the store, in chunks."""
+        copying = asyncio.create_task(self._copy())
+        try:
+            while not copying.done():
+                await asyncio.wait([copying], timeout=ALIVE_S)
+                if not copying.done():
+                    yield pb.BackupStoreResponse(bookmark=common_pb2.Bookmark()).SerializeToString()
+            copy = copying.result()
+            size, digest = os.fstat(copy.fileno()).st_size, hashlib.sha256()
+            while chunk := await to_thread.run_sync(copy.read, CHUNK_BYTES):
+                digest.update(chunk)
+                yield pb.BackupStoreResponse(size_bytes=size, chunk=chunk).SerializeToString()
+            end = pb.BackupEnd(sha256=digest.hexdigest())
+            yield pb.BackupStoreResponse(size_bytes=size, end=end).SerializeToString()
+        finally:
+            copying.cancel()
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait([copying])
+            if not copying.cancelled() and copying.exception() is None:
+                copying.result().close()
+
+    async def _copy(self) -> BinaryIO:
+        try:
+            return await self._hub.store.copy()
+        except NoRoom as exc:
+            raise ResourceExhausted(str(exc), reason="NO_ROOM_FOR_BACKUP") from None
 
 
 def _counted(states: Iterable[str]) -> list[pb.StateCount]:

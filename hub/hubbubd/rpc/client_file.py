@@ -1,11 +1,10 @@
 """`client.json` in the data directory: where local clients find the address and the token."""
 
-import os
 import secrets
 from pathlib import Path
 from typing import Any, cast
 
-from hubbubd import payload
+from hubbubd import files, payload
 
 NAME = "client.json"
 
@@ -22,12 +21,12 @@ def token(data_dir: Path) -> str:
 
 
 def write(data_dir: Path, *, address: str, token: str) -> Path:
-    """Puts the file in place in one step, readable by its owner only; returns its path. Raises OSError."""
+    """Puts the file in place, readable by its owner only; returns its path. Raises OSError.
+
+    One that says the same already is left alone, so that a hub can start again on a full disk.
+    """
     path = data_dir / NAME
-    draft = data_dir / f".{NAME}.{os.getpid()}"
-    draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(payload.dumps({"address": address, "token": token}) + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-    return draft.replace(path)
+    content = payload.dumps({"address": address, "token": token}) + b"\n"
+    if not (path.is_file() and path.read_bytes() == content and not path.stat().st_mode & 0o077):
+        files.put(path, content)
+    return path

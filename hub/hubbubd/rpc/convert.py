@@ -233,4 +233,7 @@ def store(stats: StoreStats) -> admin_pb2.StoreStatus:
         revision=stats.revision,
         compacted_revision=stats.compacted_revision,
         size_bytes=stats.size_bytes,
+        keys=stats.keys,
+        deletions=stats.deletions,
+        free_bytes=stats.free_bytes,
     )

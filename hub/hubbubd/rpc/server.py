@@ -2,21 +2,21 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any, cast
 
 import anyio
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2
+from hubbubd.rpc import health
 from hubbubd.rpc import listen as listening
 from hubbubd.rpc.admin import AdminService
 from hubbubd.rpc.auth import Authentication
 from hubbubd.rpc.calls import CallService
 from hubbubd.rpc.catalog import CatalogService
 from hubbubd.rpc.events import EventService
+from hubbubd.rpc.health import HealthService
 from hubbubd.rpc.inbox import InboxService
 from hubbubd.rpc.methods import generic_handler
 from hubbubd.rpc.servers import ServerService
@@ -32,19 +32,27 @@ MAX_RPCS = 10_000
 """RPCs that may be open at once, watches included; more are refused with RESOURCE_EXHAUSTED."""
 
 LAST_WORDS_S = 2.0
-"""How long after the grace callers may take to hear that their calls have ended."""
+"""How long after that callers may take to hear that their calls have ended, and other RPCs to end."""
 
-_PING_INTERVAL_MS = 5_000
+PING_INTERVAL_MS = 5_000
+"""How often a client may ask whether the hub is there while nothing else is sent; one that asks more is cut off."""
 
 
 @asynccontextmanager
 async def serve(
-    hub: Hub, *, listen: str, token: str, max_message_bytes: int = 16 * 1024 * 1024, grace_s: float = 10
+    hub: Hub,
+    *,
+    listen: str,
+    token: str,
+    max_message_bytes: int = 16 * 1024 * 1024,
+    grace_s: float = 10,
+    hurry: anyio.Event | None = None,
 ) -> AsyncGenerator[str, None]:
     """Serves a hub and yields the address to connect to: HOST:PORT or unix:PATH.
 
-    On leaving, watches end with their tokens, and what else is open has `grace_s` seconds to finish; a call that
-    takes longer is ended, and its caller told. Raises ConfigError for an address off loopback and OSError for one
+    On leaving, watches end with their tokens, new calls are refused, and those under way have `grace_s` seconds to
+    finish, or until somebody is in a `hurry`; whatever they still need, an answer for example, can be given. A call
+    that takes longer is ended, and its caller told. Raises ConfigError for an address off loopback and OSError for one
     that cannot be had.
     """
     server = grpc.aio.server(
@@ -63,29 +71,31 @@ async def serve(
         [generic_handler(SERVICES[name], servicer, max_message_bytes) for name, servicer in servicers.items()]
     )
     names = [service.full_name for service in SERVICES.values()]
-    checks = cast("Any", health).aio.HealthServicer()  # the asyncio half has no types
-    health_pb2_grpc.add_HealthServicer_to_server(checks, server)  # pyright: ignore[reportUnknownMemberType]
-    reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
+    server.add_generic_rpc_handlers(
+        [generic_handler(health.SERVICE, HealthService(hub.health, names), max_message_bytes)]
+    )
+    reflection.enable_server_reflection([*names, health.SERVICE.full_name, reflection.SERVICE_NAME], server)
 
     address = listening.bind(server, listen)
     await server.start()
     try:
-        for name in ("", *names):
-            await checks.set(name, health_pb2.HealthCheckResponse.SERVING)
         yield address
     finally:
         with anyio.CancelScope(shield=True):
-            await checks.enter_graceful_shutdown()
             hub.end_watches()
-            async with anyio.create_task_group() as last_words:
-                last_words.start_soon(_end_calls, hub, grace_s)
-                await server.stop(grace_s + LAST_WORDS_S)
-                last_words.cancel_scope.cancel()
+            async with anyio.create_task_group() as draining:
+                if hurry is not None:
+                    draining.start_soon(_cut_short, hurry, draining.cancel_scope)
+                with anyio.move_on_after(grace_s):
+                    await hub.calls.drain()
+                draining.cancel_scope.cancel()
+            hub.calls.shut_down()
+            await server.stop(LAST_WORDS_S)
 
 
-async def _end_calls(hub: Hub, grace_s: float) -> None:
-    await anyio.sleep(grace_s)
-    hub.calls.shut_down()
+async def _cut_short(hurry: anyio.Event, waiting: anyio.CancelScope) -> None:
+    await hurry.wait()
+    waiting.cancel()
 
 
 def _options(max_message_bytes: int) -> list[tuple[str, int]]:
@@ -96,5 +106,5 @@ def _options(max_message_bytes: int) -> list[tuple[str, int]]:
         # A record holds what was sent and what came back, and each had its own limit.
         ("grpc.max_send_message_length", 4 * max_message_bytes),
         ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", _PING_INTERVAL_MS),
+        ("grpc.http2.min_ping_interval_without_data_ms", PING_INTERVAL_MS),
     ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import anyio
 import structlog
 
 from hubbubd import payload
@@ -33,12 +34,16 @@ from hubbubd.runtime.client_tasks import ClientTasks
 from hubbubd.runtime.consents import Consents
 from hubbubd.runtime.filters import CallFilter
 from hubbubd.runtime.lane import Lane, Live
-from hubbubd.runtime.ledger import Change, History, Ledger, Table
+from hubbubd.runtime.ledger import Change, Ledger, Table
 from hubbubd.runtime.orphans import Orphans
+from hubbubd.runtime.resumption import Resumption, require_rounds, require_state
 from hubbubd.runtime.rounds import Rounds
 from hubbubd.runtime.task_support import TaskSupport, with_task
 from hubbubd.store import Conflict
 from hubbubd.upstream.ports import Era, Link, ProgressUpdate
+
+DRAIN_S = 0.02
+"""How often a hub that stops looks whether its calls have ended."""
 
 log = structlog.get_logger(__name__)
 
@@ -94,10 +99,9 @@ class Calls:
         rounds: Rounds,
         consents: Consents,
         client_tasks: ClientTasks,
+        resumption: Resumption,
         support: TaskSupport,
         orphans: Orphans,
-        *,
-        history: History,
     ) -> None:
         self._ledger = ledger
         self._table = table
@@ -106,22 +110,25 @@ class Calls:
         self._rounds = rounds
         self._consents = consents
         self._client_tasks = client_tasks
+        self._resumption = resumption
         self._support = support
         self._orphans = orphans
-        self._history = history
         self._lanes: dict[str, Lane] = {}
+        self._draining = False
 
     # Lanes
 
     def open_lane(self, config: ServerConfig) -> Lane:
-        """Makes the request queue of a server."""
+        """Makes the request queue of a server, and goes on with the calls that the hub before this one has left."""
         lane = self._lanes[config.name] = Lane(config, self._clock, self._record)
         own = [call for call in self._table if call.server == config.name]
         lane.ended.update(call.state for call in own if call.state.ended)
-        for call in own:
-            if not call.state.ended and self._client_tasks.holds(call, config.fingerprint):
-                live = lane.resume(replace(call, detached=True))
-                self._tasks.start_soon(self._run, lane, live, partial(self._client_tasks.resume, lane, live))
+        left = [call for call in own if not call.state.ended and self._resumption.obstacle(call, config) is None]
+        for call in sorted(left, key=lambda c: c.created_at, reverse=True):  # each goes to the head of the queue
+            live = lane.resume(core.taken_up(call))
+            self._record(live.call)
+            exchange = self._resumption.way_on(lane, live, partial(self._exchange, lane, live))
+            self._tasks.start_soon(self._run, lane, live, exchange)
         return lane
 
     async def close_lane(self, server: str, fault: Fault) -> None:
@@ -130,21 +137,20 @@ class Calls:
         lane.stop_all(fault)
         await lane.wait_idle()
 
-    def start_up(self) -> None:
-        """Ends the calls that a stopped hub left unfinished, but for those that are tasks at their servers: they have
-        been taken up with their lanes."""
-        fault = Fault(
-            code="HUB_RESTARTED",
-            category=Category.CONNECTION,
-            retryable=True,
-            message="the hub was restarted meanwhile",
-        )
+    async def start_up(self) -> None:
+        """Ends the calls that the hub before this one has left and that have not been taken up with their lanes."""
         for call in [call for call in self._table if not call.state.ended and self._live(call) is None]:
-            ended = core.fail(call, fault, self._clock.now())
+            lane = self._lanes.get(call.server)
+            why = self._resumption.obstacle(call, lane.config if lane else None)
+            ended = core.fail(call, _restarted(why), self._clock.now())
             self._record(ended)
-            if (lane := self._lanes.get(call.server)) is not None:
+            if lane is not None:
                 lane.ended[ended.state] += 1
-        self._client_tasks.start_up()
+        for server, lane in self._lanes.items():
+            if lane.closed:  # the hub has ended in the middle of a disconnect
+                lane.stop_all(cancelled(f"{server} was disconnected", "SERVER_DISCONNECTED"))
+        await self._rounds.start_up(live.call for lane in self._lanes.values() for live in lane.lives.values())
+        await self._client_tasks.start_up()
 
     # Reading
 
@@ -172,7 +178,7 @@ class Calls:
         """Sends a request and returns the ended call, whatever became of it.
 
         Cancelling this ends the call, unless it is detached or another caller waits for it too.
-        Raises NotFound, InvalidArgument, AlreadyExists, FailedPrecondition, ResourceExhausted.
+        Raises NotFound, InvalidArgument, AlreadyExists, FailedPrecondition, ResourceExhausted, Unavailable.
         """
         call, live = await self._begin(spec, principal, detached=detached)
         if live is None:
@@ -225,18 +231,20 @@ class Calls:
         if self._table.feed.watched and (call := self._table.record(call_id)) is not None:
             self._table.feed.publish_live(call_id, call, object(), LogEvent(call_id, payload.dumps(params)))
 
-    def shut_down(self) -> None:
-        """Ends the calls whose callers wait for them, because the hub stops; the callers are told so."""
-        for lane in self._lanes.values():
-            for live in list(lane.lives.values()):
-                if not live.call.detached:
-                    live.stop(cancelled("the hub is shutting down", "SHUTTING_DOWN"))
+    async def drain(self) -> None:
+        """Refuses new calls from now on; returns when none is left that somebody waits for, or that would be lost."""
+        self._draining = True
+        # There are too many ways for a call to end, or to be left to the next hub, to be told of each.
+        while any(self._needs_time(lane, live) for lane in self._lanes.values() for live in lane.lives.values()):  # noqa: ASYNC110
+            await anyio.sleep(DRAIN_S)
 
-    def prune(self) -> None:
-        """Deletes the ended calls that are too many or too old."""
-        ended = (call for call in self._table if call.state.ended)
-        for call in self._history.surplus(ended, lambda c: c.created_at, self._clock.now()):
-            self._ledger.later(Change(self._table, call.id, None))
+    def _needs_time(self, lane: Lane, live: Live) -> bool:
+        return live.waiters > 0 or self._resumption.obstacle(live.call, lane.config) is not None
+
+    def shut_down(self) -> None:
+        """Ends all calls, because the hub stops; who waits for one is told so. The next hub goes on with some."""
+        for lane in self._lanes.values():
+            lane.stop_all(cancelled("the hub is shutting down", "SHUTTING_DOWN"))
 
     # The way of a call
 
@@ -259,6 +267,8 @@ class Calls:
             if not known.same_request(call):
                 raise _reused(call)
             live = self._live(known)
+        elif self._draining:
+            raise Unavailable("the hub is shutting down and takes no new calls", reason="SHUTTING_DOWN")
         else:
             live = self._enter(lane, call)
         if live is not None and (detached or known is not None):
@@ -314,7 +324,7 @@ class Calls:
         except Exception as exc:
             log.exception("a call failed in the hub", call=live.call.id)
             fault = Fault(code="INTERNAL", category=Category.SERVER, message=f"the hub failed: {type(exc).__name__}")
-        if result is None and self._client_tasks.outlives(live):
+        if result is None and self._resumption.outlives(lane, live, fault):
             lane.leave(live, live.call)
             live.ended.set()
             return
@@ -326,18 +336,28 @@ class Calls:
         details = {"server": live.call.server, "method": live.call.method, "elapsed_s": round(now - started, 3)}
         await self._end(lane, live, core.fail(live.call, replace(fault, details={**details, **fault.details}), now))
 
-    async def _exchange(self, lane: Lane, live: Live, params: dict[str, Any]) -> dict[str, Any]:
-        """Waits for the turn, sends, and asks for what the server needs, until there is a result."""
-        sending = params
+    async def _exchange(
+        self, lane: Lane, live: Live, params: dict[str, Any], sending: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Waits for the turn, sends, and asks for what the server needs, until there is a result.
+
+        A call that goes on where the hub before this one left it has something else to send first.
+        """
+        resumed, sending = sending is not None, params if sending is None else sending
         while True:
             link = await lane.turn(live)
+            if resumed:
+                require_rounds(link.hello, live.call)
             await self._support.check(link.hello, live.call, sending)
             sending = with_task(link.hello, lane.config, live.call, sending)
             try:
                 result = await self._send(lane, link, live, sending)
             except PeerError as exc:
-                self._rounds.sent(live.call)
+                await self._rounds.replied(live.call)
+                if resumed:
+                    require_state(live.call, exc)
                 await self._consents.ask(lane, live, link.hello, exc)
+                resumed = False
                 continue
             except UpstreamError as exc:
                 if exc.reason != "SESSION_LOST" or live.resent:
@@ -347,7 +367,8 @@ class Calls:
                     lane.attach(None)  # it is of no use to anybody any more; its successor calls them up
                 lane.enter_again(live)
                 continue
-            self._rounds.sent(live.call)
+            await self._rounds.replied(live.call)
+            resumed = False
             task = created(live.call.method, sending, result, stateless=link.hello.era is Era.STATELESS)
             if task is not None:
                 return await self._client_tasks.begin(lane, live, link, task)
@@ -377,8 +398,6 @@ class Calls:
         finally:
             live.ended.set()
         self._rounds.call_ended(call)
-        if self._history.overflows(len(self._table)):
-            self.prune()
 
     def _record(self, call: Call) -> None:
         self._ledger.later(Change(self._table, call.id, call))
@@ -412,11 +431,13 @@ def _reused(call: Call) -> AlreadyExists:
     return AlreadyExists(f"call id {call.id!r} names another request", reason="CALL_ID_REUSED")
 
 
+def _restarted(why: str | None) -> Fault:
+    message = f"the hub was restarted, and the call could not go on: {why}"
+    return Fault(code="HUB_RESTARTED", category=Category.CONNECTION, message=message, retryable=True)
+
+
 def _server_error(exc: PeerError) -> Fault:
-    details: dict[str, Any] = {"jsonrpc_code": exc.code, "jsonrpc_message": exc.message}
-    if exc.data is not None:
-        details["jsonrpc_data"] = exc.data
-    return Fault(code="SERVER_ERROR", category=Category.SERVER, message=exc.message, details=details)
+    return Fault(code="SERVER_ERROR", category=Category.SERVER, message=exc.message, details=exc.details)
 
 
 def _hub_error(exc: HubError) -> Fault:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import structlog
 
 from hubbubd.clock import Clock
@@ -265,13 +266,15 @@ class ServerCatalog:
 
     async def _gather(self, link: Link, kind: Kind, pages: Pages) -> None:
         method, limit_s = core.SOURCES[kind].method, self._config.call_timeout_s
-        cursor: str | None = None
         while True:
+            page: dict[str, Any] = {}
             with self.patience.limit(limit_s) as limit:
-                cursor = pages.add(await link.request(method, {"cursor": cursor} if cursor else None))
+                page = await link.request(method, {"cursor": pages.cursor} if pages.cursor else None)
             if limit.cancelled_caught:
                 raise ListRefused(self._out_of_time(kind, limit_s, "call_timeout_s"))
-            if cursor is None:
+            for _ in pages.steps(page):
+                await anyio.lowlevel.checkpoint()
+            if pages.cursor is None:
                 return
 
     async def _subscribe(self, link: Link, kinds: frozenset[Kind]) -> None:

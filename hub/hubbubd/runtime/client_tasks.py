@@ -47,7 +47,7 @@ class _Followed:
     remote_id: str
     lane: Lane
     live: Live
-    stateless: bool
+    stateless: bool = False
     group: TaskGroup = field(default_factory=anyio.create_task_group)
     wake: anyio.Event = field(default_factory=anyio.Event)
     done: anyio.Event = field(default_factory=anyio.Event)
@@ -96,14 +96,15 @@ class ClientTasks:
     def settled(self, request: PendingRequest) -> None:
         """Whoever waits for it has been woken by the inbox."""
 
-    def start_up(self) -> None:
-        """Ends the tasks that no call waits for any more."""
-        for task in [task for task in self._table if task.role is TaskRole.CLIENT and not task.status.ended]:
-            call = self._calls.record(task.call_id or "")
-            if call is None or call.state.ended:
+    async def start_up(self) -> None:
+        """Ends the tasks, and closes the questions of tasks, that no call waits for any more."""
+        waiting = {call.task_id for call in self._calls if not call.state.ended}
+        own = [task for task in self._table if task.role is TaskRole.CLIENT]
+        for task in own:
+            if task.id not in waiting and not task.status.ended:
                 self._put(core.move(task, TaskStatus.CANCELLED, self._clock.now(), "its call has ended"))
-                for request_id in task.pending_ids:
-                    self._inbox.abandon(request_id, "its task has ended")
+        wanted = {request_id for task in own if task.id in waiting for request_id in task.pending_ids}
+        await self._inbox.abandon_all({Origin.TASK_INPUT}, "the hub was restarted, and its task has ended", but=wanted)
 
     # Following
 
@@ -119,19 +120,19 @@ class ClientTasks:
             lane.set_aside(live)
             return await self._follow(followed)
 
-    def holds(self, call: Call, fingerprint: str) -> bool:
-        """Whether an unfinished call of a hub that has gone can be taken up: it had become a task of this server."""
+    def fingerprint(self, call: Call) -> str | None:
+        """Which server holds a call as a task; None when no task is known."""
         task = self._table.record(call.task_id or "")
-        return task is not None and task.role is TaskRole.CLIENT and task.fingerprint == fingerprint
+        return task.fingerprint if task is not None and task.role is TaskRole.CLIENT else None
 
     async def resume(self, lane: Lane, live: Live) -> dict[str, Any]:
         """Follows the task of a call that an earlier hub made. As `begin`."""
         task = self._table.get(live.call.task_id or "")
         if task.status.ended:
             return _outcome(task)
-        link = await lane.connected()
-        followed = _Followed(task.id, task.remote_id or "", lane, live, link.hello.era is Era.STATELESS)
+        followed = _Followed(task.id, task.remote_id or "", lane, live)
         async with self._held(followed):
+            followed.stateless = (await lane.connected()).hello.era is Era.STATELESS
             return await self._follow(followed)
 
     def _new(self, followed: _Followed, wire: Mapping[str, Any]) -> tuple[tuple[Task, Call], list[Change[Any]]]:
@@ -161,7 +162,10 @@ class ClientTasks:
         self._followed[key] = followed
         live = followed.live
         try:
-            yield
+            try:
+                yield
+            finally:
+                self._take_back_questions(followed)
         except BaseException as exc:
             hub_ends = not isinstance(exc, Exception) and not live.scope.cancel_called
             if not hub_ends and not self.outlives(live):
@@ -194,15 +198,10 @@ class ClientTasks:
             self._put(core.move(task, TaskStatus.CANCELLED, self._clock.now(), why))
 
     async def _follow(self, followed: _Followed) -> dict[str, Any]:
-        try:
-            async with followed.group as group:
-                self._take_up_questions(followed)
-                await self._poll(followed)
-                group.cancel_scope.cancel()
-        finally:
-            for request_id in self._table.get(followed.task_id).pending_ids:
-                if not self.outlives(followed.live):
-                    self._inbox.abandon(request_id, "its task has ended")
+        async with followed.group as group:
+            self._take_up_questions(followed)
+            await self._poll(followed)
+            group.cancel_scope.cancel()
         if followed.failure is not None:
             raise followed.failure
         return _outcome(self._table.get(followed.task_id))
@@ -371,6 +370,11 @@ class ClientTasks:
                 if request is None or request.state is RequestState.OPEN or request.delivery is Delivery.PENDING:
                     followed.group.start_soon(self._answer, followed, key, request_id)
 
+    def _take_back_questions(self, followed: _Followed) -> None:
+        task = self._table.record(followed.task_id)
+        for request_id in task.pending_ids if task is not None and not self.outlives(followed.live) else ():
+            self._inbox.abandon(request_id, "its task has ended")
+
     async def _answer(self, followed: _Followed, key: str, request_id: str) -> None:
         """Waits for the answer to a question, and hands it over; without a request it is the configured one."""
         answer: Any = {"roots": list(followed.lane.config.roots)}
@@ -386,11 +390,13 @@ class ClientTasks:
             link = await followed.lane.connected()
             try:
                 # The task may end by the answer before the server says that it has it.
-                with anyio.CancelScope(shield=True), anyio.move_on_after(TELL_S):
-                    await followed.request(link, "tasks/update", inputResponses={key: answer})
-                    self._inbox.delivered(request_id)
-                    followed.wake.set()
-                    return
+                with anyio.CancelScope(shield=True):
+                    with anyio.move_on_after(TELL_S) as telling:
+                        await followed.request(link, "tasks/update", inputResponses={key: answer})
+                    if not telling.cancelled_caught:
+                        await self._inbox.all_delivered([request_id])  # durable before the end of the call is
+                        followed.wake.set()
+                        return
             except PeerError as exc:
                 self._inbox.not_delivered(request_id, f"the server refused it: {exc.message}")
                 return

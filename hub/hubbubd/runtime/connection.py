@@ -72,7 +72,8 @@ class ConnectionShell:
 
     async def disconnect(self, fault: Fault) -> None:
         """Ends the connection, its attempts and its calls; returns when all is cleaned up."""
-        self._wanted = anyio.Event()
+        if self._wanted.is_set():  # one that is not set may be waited for
+            self._wanted = anyio.Event()
         self._lane.closed = True
         if self.state is State.DISCONNECTED:
             self._lane.stop_all(fault)
@@ -129,7 +130,8 @@ class ConnectionShell:
                 retryable=True,
             )
         if fault.details.get("during") == "probe":
-            self._era = Era.HANDSHAKE
+            # A server that has answered the probe before was cut off by chance, the first time.
+            self._era = None if self._era is Era.STATELESS else Era.HANDSHAKE
         if self.state is State.CONNECTED:
             return Event.CONNECTION_LOST, fault
         return (Event.TIMEOUT if fault.category is Category.TIMEOUT else Event.TRANSPORT_ERROR), fault

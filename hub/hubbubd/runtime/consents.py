@@ -4,6 +4,9 @@ The call is parked while people are asked whether they will go there; once they 
 that asks for a page again to which somebody has agreed already is not done with it: nobody is asked a second time.
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import anyio
@@ -43,11 +46,8 @@ class Consents:
         if not pages:
             raise error
 
-        def agreed(request: PendingRequest) -> None:
-            if request.answer is None or payload.loads(request.answer.payload).get("action") != "accept":
-                raise error
-
-        rounds = next_round(lane, live)
+        refusal = payload.dumps({"code": error.code, "message": error.message, "data": error.data})
+        rounds = replace(next_round(lane, live), refusal=refusal)
         awaited = [page for page in pages if page in live.consents and not live.consents[page].is_set()]
         asked = {
             page: asked_by(lane, live.call, Origin.ROUNDS, RequestKind.ELICITATION_URL, params, self._clock.now())
@@ -56,7 +56,7 @@ class Consents:
         }
         live.consents.update({page: anyio.Event() for page in asked})
         async with self._rounds.asking(lane, live, rounds, asked):
-            await self._rounds.answers(asked, agreed)
+            await self._rounds.answers(asked, partial(_agreed, error))
             with anyio.move_on_after(lane.config.answer_timeout_s) as patience:
                 for page in awaited:
                     await live.consents[page].wait()
@@ -66,6 +66,22 @@ class Consents:
                 for page in asked:
                     await live.consents[page].wait()
         lane.enter_again(live)
+
+    async def resume(self, lane: Lane, live: Live, refusal: bytes, asked: Mapping[str, PendingRequest]) -> None:
+        """As `ask`, for the pages of a call that the hub before this one left. Raises PeerError.
+
+        Its server knows no connection on which it could say that it is done with them.
+        """
+        error = payload.loads(refusal)
+        with lane.parked(live):
+            await self._rounds.answers(asked, partial(_agreed, PeerError(**error)))
+            await anyio.sleep(COMPLETION_S)
+        lane.enter_again(live)
+
+
+def _agreed(error: PeerError, request: PendingRequest) -> None:
+    if request.answer is None or payload.loads(request.answer.payload).get("action") != "accept":
+        raise error
 
 
 def _pages(error: PeerError) -> dict[str, dict[str, Any]]:

@@ -26,24 +26,23 @@ from hubbubd.runtime.consents import Consents
 from hubbubd.runtime.events import EventFeed
 from hubbubd.runtime.inbound import PlainRequests
 from hubbubd.runtime.inbox import Inbox
-from hubbubd.runtime.ledger import History, Ledger, Table
+from hubbubd.runtime.ledger import Ledger, Table
+from hubbubd.runtime.log_levels import LogLevels
 from hubbubd.runtime.orphans import Orphans
+from hubbubd.runtime.resumption import Resumption
+from hubbubd.runtime.retention import Retention, Upkeep
 from hubbubd.runtime.rounds import Rounds
 from hubbubd.runtime.servers import Rooms, Servers
 from hubbubd.runtime.subscriptions import Subscriptions
 from hubbubd.runtime.task_support import TaskSupport
 from hubbubd.runtime.tasks import Tasks
-from hubbubd.store import Store, StoreUnavailable
+from hubbubd.store import Store
 from hubbubd.upstream.ports import Connector
 
 log = structlog.get_logger(__name__)
 
 SHUTDOWN_S = 15.0
 """How long connections may take to close when the hub stops; a stdio server gets about 5 s of it."""
-
-
-PRUNE_S = 600.0
-"""How often what has become too old is deleted."""
 
 
 class Tables:
@@ -56,6 +55,11 @@ class Tables:
         self.tasks = Table("task", Task)
         self.lists = Table("catalog", CatalogList)
         self.entries = Table("catalog_entries", CatalogEntries)
+        self.upkeep = Table("upkeep", Upkeep)
+
+    def all(self) -> list[Table[Any]]:
+        """All of them."""
+        return list(vars(self).values())
 
 
 class Hub:
@@ -72,6 +76,7 @@ class Hub:
         events: EventFeed,
         subscriptions: Subscriptions,
         catalog: Catalog,
+        retention: Retention,
     ) -> None:
         self.servers = servers
         self.inbox = inbox
@@ -80,9 +85,11 @@ class Hub:
         self.events = events
         self.subscriptions = subscriptions
         self.catalog = catalog
+        self.retention = retention
         self.clock = clock
         self.started_at = clock.now()
         self.store = ledger.store
+        self.health = ledger.health
         self._ledger = ledger
 
     @classmethod
@@ -93,13 +100,17 @@ class Hub:
         connector: Connector,
         configured: Mapping[str, ServerConfig],
         settings: HubSettings,
+        clock: Clock | None = None,
     ) -> AsyncGenerator["Hub"]:
-        """A running hub. It reconnects to what was wanted; leaving the block closes all connections, not the store."""
+        """A running hub. It reconnects to what was wanted; leaving the block closes all connections, not the store.
+
+        `clock` is the system's time by default; it must not go back from one hub over a store to the next.
+        """
         ledger = Ledger(store, max_watchers=settings.max_watchers)
         tables = Tables()
-        await ledger.load(tables.servers, tables.requests, tables.calls, tables.tasks, tables.lists, tables.entries)
+        await ledger.load(*tables.all())
         async with Background.open() as background:
-            clock = Clock(asyncio.get_running_loop().time)
+            clock = clock or Clock(asyncio.get_running_loop().time)
             alarms = Alarms(clock, background)
             hub = cls._wire(ledger, tables, clock, alarms, background, connector, settings)
             try:
@@ -138,27 +149,11 @@ class Hub:
             alarms,
             timeout_message,
             max_open_per_server=settings.open_requests_per_server,
-            history=History(settings.request_history_count, settings.request_history_age_s),
         )
         inbox.register(Origin.PLAIN, PlainRequests())
-        call_history = History(settings.call_history_count, settings.call_history_age_s)
-        rounds = Rounds(inbox, tables.calls, clock)
         catalog = Catalog(ledger, tables.lists, tables.entries, clock, background)
         client_tasks = ClientTasks(ledger, tables.tasks, tables.calls, inbox, clock)
-        support = TaskSupport(catalog)
-        orphans = Orphans(tables.tasks, background)
-        calls = Calls(
-            ledger,
-            tables.calls,
-            clock,
-            background,
-            rounds,
-            Consents(rounds, clock),
-            client_tasks,
-            support,
-            orphans,
-            history=call_history,
-        )
+        calls = _calls(ledger, tables, clock, background, inbox, catalog, client_tasks)
         tasks = Tasks(
             ledger,
             tables.tasks,
@@ -182,16 +177,22 @@ class Hub:
             client_tasks=client_tasks,
             events=EventFeed(clock, ledger.door),
             subscriptions=Subscriptions(calls, clock, background, ledger.door),
+            log_levels=LogLevels(tables.calls, background),
             catalog=catalog,
             authorizations=Authorizations(inbox),
         )
         servers = Servers(rooms, tables.servers, settings)
-        return cls(ledger, clock, servers, inbox, calls, tasks, rooms.events, rooms.subscriptions, catalog)
-
-    @property
-    def healthy(self) -> bool:
-        """Whether the store takes what the hub writes."""
-        return self._ledger.healthy
+        retention = Retention(
+            ledger,
+            clock,
+            settings,
+            servers=tables.servers,
+            calls=tables.calls,
+            requests=tables.requests,
+            tasks=tables.tasks,
+            upkeep=tables.upkeep,
+        )
+        return cls(ledger, clock, servers, inbox, calls, tasks, rooms.events, rooms.subscriptions, catalog, retention)
 
     def watchers(self) -> int:
         """How many watches are open."""
@@ -199,32 +200,25 @@ class Hub:
 
     def end_watches(self) -> None:
         """Ends all watches, each with its last token; new ones end at once."""
+        self.health.close()
         self._ledger.close_feeds()
         self.events.close()
         self.subscriptions.close()
 
     async def _start(self, configured: Mapping[str, ServerConfig], background: Background) -> None:
         """Goes on from what the store remembers."""
+        self.retention.start()
         self.tasks.start()
         self.inbox.start()
         await self.inbox.abandon_all(
-            {Origin.PLAIN, Origin.AUTHORIZATION, Origin.ROUNDS},
+            {Origin.PLAIN, Origin.AUTHORIZATION},
             "the hub was restarted, and the connection it came on is gone",
         )
         background.start_soon(self._ledger.run)
-        background.start_soon(self._keep_history_short)
+        background.start_soon(self.health.run)
+        background.start_soon(self.retention.run)
         await self.servers.start(configured)
-        self.calls.start_up()
-
-    async def _keep_history_short(self) -> None:
-        while True:
-            self.calls.prune()
-            self.inbox.prune()
-            try:
-                await self._ledger.compact()
-            except StoreUnavailable as exc:
-                log.warning("the store cannot forget what was deleted", error=str(exc))
-            await anyio.sleep(PRUNE_S)
+        await self.calls.start_up()
 
     async def _wind_down(self, alarms: Alarms) -> None:
         self.end_watches()
@@ -232,3 +226,29 @@ class Hub:
             await self.servers.close()
         alarms.close()
         await self._ledger.close()
+
+
+def _calls(
+    ledger: Ledger,
+    tables: Tables,
+    clock: Clock,
+    background: Background,
+    inbox: Inbox,
+    catalog: Catalog,
+    client_tasks: ClientTasks,
+) -> Calls:
+    """The room of calls, with all that a call may turn into."""
+    rounds = Rounds(inbox, tables.calls, clock)
+    consents = Consents(rounds, clock)
+    return Calls(
+        ledger,
+        tables.calls,
+        clock,
+        background,
+        rounds,
+        consents,
+        client_tasks,
+        Resumption(rounds, consents, client_tasks),
+        TaskSupport(catalog),
+        Orphans(tables.tasks, background),
+    )

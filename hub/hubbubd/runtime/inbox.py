@@ -5,7 +5,8 @@ Whoever opens a request registers, by its origin, what else a settlement changes
 
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import anyio
@@ -15,11 +16,11 @@ from hubbubd.clock import Clock
 from hubbubd.core import forms
 from hubbubd.core import inbox as core
 from hubbubd.core.inbox import Answer, Delivery, Origin, PendingRequest, RequestState
-from hubbubd.errors import ResourceExhausted
+from hubbubd.errors import ResourceExhausted, Unavailable
 from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.broadcast import WatchEvent
 from hubbubd.runtime.filters import RequestFilter
-from hubbubd.runtime.ledger import Change, History, Ledger, Table
+from hubbubd.runtime.ledger import Change, Ledger, Table
 
 
 class Settler(Protocol):
@@ -50,7 +51,6 @@ class Inbox:
         timeout_message: Callable[[str], str],
         *,
         max_open_per_server: int,
-        history: History,
     ) -> None:
         self._ledger = ledger
         self._table = table
@@ -58,7 +58,6 @@ class Inbox:
         self._alarms = alarms
         self._timeout_message = timeout_message
         self._max_open = max_open_per_server
-        self._history = history
         self._settlers: dict[Origin, Settler] = {}
         self._keepers: dict[Origin, KeepBack] = {}
         self._waits: dict[str, set[anyio.Event]] = {}
@@ -181,11 +180,12 @@ class Inbox:
 
         self._alarms.set(f"abandon/{request_id}", self._clock.now(), close)
 
-    async def abandon_all(self, origins: set[Origin], reason: str) -> None:
-        """Does the same for all requests of some origins; returns when it is durable."""
+    async def abandon_all(self, origins: set[Origin], reason: str, but: Collection[str] = ()) -> None:
+        """Does the same for all requests of some origins, `but` for these; returns when it is durable."""
 
         def plan() -> tuple[None, Sequence[Change[Any]]]:
-            return None, self.withdrawals([r.id for r in self._table if r.origin in origins], reason)
+            ids = [r.id for r in self._table if r.origin in origins and r.id not in but]
+            return None, self.withdrawals(ids, reason)
 
         await self._ledger.transact(plan)
 
@@ -193,7 +193,7 @@ class Inbox:
         """The changes that close those of the requests that still matter to somebody."""
         changes: list[Change[Any]] = []
         for before in filter(None, map(self._table.record, request_ids)):
-            after = core.not_delivered(core.withdraw(before, reason), reason)
+            after = core.not_delivered(core.withdraw(before, reason, self._clock.now()), reason)
             if after is not before:
                 changes.append(self._table.change(before.id, after))
         return changes
@@ -202,15 +202,18 @@ class Inbox:
         """Notes that an answer was handed over."""
         self._note(request_id, core.delivered)
 
+    async def all_delivered(self, request_ids: Iterable[str]) -> None:
+        """Notes that answers were handed over; durable on return, or when the store takes it again."""
+        pending = (r for r in map(self._table.record, request_ids) if r is not None and r.delivery is Delivery.PENDING)
+        changes = [Change(self._table, request.id, core.delivered(request)) for request in pending]
+        for change in changes:
+            self._ledger.later(change)
+        with suppress(Unavailable):
+            await self._ledger.commit(changes)
+
     def not_delivered(self, request_id: str, reason: str) -> None:
         """Notes that an answer could not be handed over."""
         self._note(request_id, lambda r: core.not_delivered(r, reason))
-
-    def prune(self) -> None:
-        """Deletes the settled requests that are too many or too old."""
-        settled = (r for r in self._table if r.state is not RequestState.OPEN and r.delivery is not Delivery.PENDING)
-        for request in self._history.surplus(settled, lambda r: r.created_at, self._clock.now()):
-            self._ledger.later(Change(self._table, request.id, None))
 
     def _note(self, request_id: str, step: Callable[[PendingRequest], PendingRequest]) -> None:
         # A settled request changes in nothing but its delivery, so this needs no guard.
@@ -243,8 +246,6 @@ class Inbox:
             for waiting in self._waits.pop(after.id, ()):
                 waiting.set()
             self._settlers[after.origin].settled(after)
-            if self._history.overflows(len(self._table)):
-                self.prune()
 
     def _arm(self, request: PendingRequest) -> None:
         self._alarms.set(request.id, core.due_at(request), lambda: self._on_time(request.id))
@@ -257,6 +258,6 @@ class Inbox:
         if core.overdue(request, now):
             message = self._timeout_message(request.server)
             given = forms.on_behalf(request.kind, message)
-            await self._change(request_id, lambda r: core.expire(r, given, message))
+            await self._change(request_id, lambda r: core.expire(r, given, message, now))
         else:
             await self._change(request_id, lambda r: core.lapse(r, now))

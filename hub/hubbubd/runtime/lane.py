@@ -100,13 +100,17 @@ class Lane:
         return live
 
     def resume(self, call: Call) -> Live:
-        """Takes up a call that had become a task before the hub was restarted."""
+        """Takes up a call that the hub before this one has left: a task goes on without a slot, others are parked.
+
+        It was admitted once, so it fits however many there are.
+        """
         live = Live(call, CallClock(call.timeout_s, call.max_s, self._clock.now()))
         live.admitted.set()
         self.lives[call.id] = live
-        if call.state is CallState.WAITING_INPUT:
-            self.to(live, core.move(call, CallState.IN_PROGRESS, self._clock.now()))
-        self.set_aside(live)
+        if call.task_id is not None:
+            if call.state is CallState.WAITING_INPUT:
+                self.to(live, core.move(call, CallState.IN_PROGRESS, self._clock.now()))
+            self.set_aside(live)
         return live
 
     def set_aside(self, live: Live) -> None:

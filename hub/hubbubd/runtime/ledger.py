@@ -10,19 +10,21 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from typing import Any, Generic, TypeVar, cast
 
 import anyio
 import structlog
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from hubbubd import payload
 from hubbubd.errors import Aborted, NotFound, Unavailable
 from hubbubd.runtime.broadcast import NOTHING, Doorkeeper, Feed
+from hubbubd.runtime.health import RETRY_S, Health
 from hubbubd.store import Commit, Conflict, Guard, Snapshot, Store, StoreUnavailable, Write
+from hubbubd.store.troubles import damaged
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -33,32 +35,16 @@ LATER_S = 0.05
 DELETIONS = 10_000
 """How many deletions a table remembers for watchers that come back."""
 
-RETRY_S = 1.0
-"""How long what may follow waits when the store has refused it."""
-
 ATTEMPTS = 100
 """How often a transaction is planned anew; each time somebody else's went through."""
 
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class History:
-    """How many records that have ended are kept, and for how long."""
-
-    count: int
-    age_s: float
-
-    def overflows(self, total: int) -> bool:
-        """Whether a table has so many records more that deleting the oldest is worth a pass over it."""
-        return total > self.count * 1.1
-
-    def surplus(self, ended: Iterable[T], created_at: Callable[[T], float], now: float) -> list[T]:
-        """Which of the ended records must go: the oldest ones."""
-        ordered = sorted(ended, key=created_at, reverse=True)
-        return [
-            record for at, record in enumerate(ordered) if at >= self.count or now - created_at(record) > self.age_s
-        ]
+@cache
+def _adapter(record_type: type[T]) -> TypeAdapter[T]:
+    """Reads and writes records of a type. Made once, since making it takes milliseconds."""
+    return TypeAdapter(record_type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +69,7 @@ class Table(Generic[T]):
         self.noun = noun
         self.prefix = f"{noun}/"
         self.feed: Feed[T] = cast("Feed[T]", None)  # set by `load`, before anybody can watch
-        self._adapter = TypeAdapter(record_type)
+        self._adapter = _adapter(record_type)
         self._followers: list[Callable[[T | None, T | None], None]] = []
         self._rows: OrderedDict[str, tuple[int, T]] = OrderedDict()
         self._deleted: OrderedDict[str, int] = OrderedDict()
@@ -146,17 +132,22 @@ class Table(Generic[T]):
         except PydanticSerializationError:
             return payload.dumps(_whole_text(self._adapter.dump_python(record, mode="json")))
 
-    def load(self, store_id: str, snapshot: Snapshot, oldest: int, door: Doorkeeper) -> None:
-        """Takes over what the store holds. Raises ValueError for a record that cannot be read."""
+    def load(self, store: Store, snapshot: Snapshot, oldest: int, door: Doorkeeper) -> None:
+        """Takes over what the store holds. Raises StoreDamaged for a record that cannot be read."""
         rows = [
             (e.revision, e.key[len(self.prefix) :], e.value) for e in snapshot.entries if e.key.startswith(self.prefix)
         ]
         for revision, record_id, value in sorted(rows, key=lambda row: row[0]):
-            self._rows[record_id] = (revision, self._adapter.validate_json(value))
+            try:
+                self._rows[record_id] = (revision, self._adapter.validate_json(value))
+            except ValidationError as exc:
+                first = exc.errors(include_url=False, include_input=False)[0]
+                at = ".".join(map(str, first["loc"]))
+                raise damaged(store.name, f"record {self.prefix}{record_id}: {at} {first['msg']}") from None
         for key, revision in snapshot.deleted:
             if key.startswith(self.prefix):
                 self._deleted[key[len(self.prefix) :]] = revision
-        self.feed = Feed(store_id, self, door, snapshot.revision, oldest)
+        self.feed = Feed(store.id, self, door, snapshot.revision, oldest)
         self._forget_deletions()
 
     def apply(self, revision: int, changes: Sequence[Change[T]]) -> list[Callable[[], None]]:
@@ -243,13 +234,8 @@ class Ledger:
         self.door = Doorkeeper(max_watchers)
         self._tables: list[Table[Any]] = []
         self._due = anyio.Event()
-        self._healthy = True
+        self.health = Health(store)
         self._stop_listening: Callable[[], None] | None = None
-
-    @property
-    def healthy(self) -> bool:
-        """Whether the last attempt to write succeeded."""
-        return self._healthy
 
     async def load(self, *tables: Table[Any]) -> None:
         """Fills the tables from the store and follows it from then on."""
@@ -257,7 +243,7 @@ class Ledger:
         snapshot = await self.store.snapshot("")
         oldest = (await self.store.stats()).compacted_revision
         for table in tables:
-            table.load(self.store.id, snapshot, oldest, self.door)
+            table.load(self.store, snapshot, oldest, self.door)
         self._stop_listening = self.store.listen(self._applied)
 
     async def commit(self, changes: Sequence[Change[Any]]) -> None:
@@ -278,10 +264,9 @@ class Ledger:
         try:
             await self.store.commit(writes, guards)
         except StoreUnavailable as exc:
-            self._healthy = False
-            raise Unavailable(f"the store cannot be written: {exc}", reason="STORE_UNAVAILABLE") from exc
+            self.health.failed(exc)
+            raise Unavailable(f"nothing was changed: {exc}", reason="STORE_UNAVAILABLE") from exc
         else:
-            self._healthy = True
             _forget_waiting(changes)
         finally:
             for change in changes:
@@ -325,12 +310,9 @@ class Ledger:
             return True
         try:
             await self.store.commit([self._write(change) for change in waiting])
-        except Exception as exc:
-            if self._healthy:
-                log.exception("the store cannot be written", error=str(exc))
-            self._healthy = False
+        except Exception as exc:  # noqa: BLE001  # whatever it is, what follows must not be given up for it
+            self.health.failed(exc)
             return False
-        self._healthy = True
         _forget_waiting(waiting)
         return True
 
@@ -340,9 +322,12 @@ class Ledger:
         if self._stop_listening is not None:
             self._stop_listening()
 
-    async def compact(self) -> None:
-        """Lets the store forget the deletions that no table remembers any more. Raises StoreUnavailable."""
-        revision = max(table.feed.oldest for table in self._tables)
+    async def compact(self, revision: int = 0) -> None:
+        """Forgets the deletions up to a revision, and lets the store forget those that no table remembers any more.
+
+        Raises StoreUnavailable.
+        """
+        revision = max(revision, *(table.feed.oldest for table in self._tables))
         await self.store.compact(revision)
         for table in self._tables:
             table.compacted(revision)

@@ -1,8 +1,8 @@
 """Multi-round requests (2026-07-28, MRTR): the server answers a call with questions, the call is sent again with
-the answers. The hub's own loop, because the state must outlive more than one function."""
+the answers. The hub's own loop, because the state must outlive more than one function, and the hub itself."""
 
 import secrets
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -15,7 +15,7 @@ from hubbubd.core import calls as core
 from hubbubd.core.calls import Call
 from hubbubd.core.inbox import CauseSource, Origin, PendingRequest, RequestKind, RequestState
 from hubbubd.core.questions import problem
-from hubbubd.errors import Category, Fault, UpstreamError
+from hubbubd.errors import Category, Fault, NotFound, UpstreamError
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.lane import Lane, Live
 from hubbubd.runtime.ledger import Change, Table
@@ -65,24 +65,43 @@ class Rounds:
         state = result.get("requestState")
         rounds = replace(next_round(lane, live), state=state if isinstance(state, str) else None)
         asked = result.get("inputRequests")
-        if not asked:
-            lane.to(live, replace(live.call, rounds=rounds))
-            await anyio.sleep(min(STATE_ONLY_FIRST_S * 2 ** (rounds.count - 1), STATE_ONLY_MOST_S))
-            answers: dict[str, Any] = {}
-        else:
+        answers: dict[str, Any] = {}
+        if asked:
             answers = await self._ask_all(lane, live, rounds, questions_of(asked))
+        else:
+            await self._keep(live, rounds)
+            await anyio.sleep(min(STATE_ONLY_FIRST_S * 2 ** (rounds.count - 1), STATE_ONLY_MOST_S))
         lane.enter_again(live)
-        again = {**params}
-        if answers:
-            again["inputResponses"] = answers
-        if rounds.state is not None:
-            again["requestState"] = rounds.state
-        return again
+        return _again(params, rounds, answers)
 
-    def sent(self, call: Call) -> None:
-        """The answers of the last round arrived: the server replied to the call that carried them."""
-        for request_id in _asked(call):
-            self._inbox.delivered(request_id)
+    async def resume(
+        self, lane: Lane, live: Live, params: dict[str, Any], asked: Mapping[str, PendingRequest]
+    ) -> dict[str, Any]:
+        """As `ask`, for the round in which the hub before this one left the call. Raises UpstreamError."""
+        rounds = live.call.rounds or core.Rounds()
+        with lane.parked(live):
+            answers = {**payload.loads(rounds.configured), **await self.answers(asked, _accepted)}
+        lane.enter_again(live)
+        return _again(params, rounds, answers)
+
+    async def replied(self, call: Call) -> None:
+        """The answers of the last round arrived: the server replied to the call that carried them.
+
+        That is durable before anything that follows from the reply is.
+        """
+        await self._inbox.all_delivered(_asked(call))
+
+    def kept(self, call: Call) -> dict[str, PendingRequest] | None:
+        """The questions of a call's last round, by key; None when one of them has been deleted."""
+        try:
+            return {key: self._inbox.get(request_id) for key, request_id in (call.rounds or core.Rounds()).questions}
+        except NotFound:
+            return None
+
+    async def start_up(self, under_way: Iterable[Call]) -> None:
+        """Closes the questions of an earlier hub's calls, but for those that have been taken up."""
+        wanted = {request_id for call in under_way for request_id in _asked(call)}
+        await self._inbox.abandon_all({Origin.ROUNDS}, "the hub was restarted, and its call has ended", but=wanted)
 
     def call_ended(self, call: Call) -> None:
         """Takes back the questions of a call that ended without them."""
@@ -95,7 +114,7 @@ class Rounds:
             key: {"roots": list(lane.config.roots)} for key, (kind, _) in questions.items() if configured(lane, kind)
         }
         asked = {key: self._request(lane, live, *question) for key, question in questions.items() if key not in known}
-        async with self.asking(lane, live, rounds, asked):
+        async with self.asking(lane, live, replace(rounds, configured=payload.dumps(known)), asked):
             return {**known, **await self.answers(asked, _accepted)}
 
     @asynccontextmanager
@@ -104,16 +123,24 @@ class Rounds:
     ) -> AsyncGenerator[None]:
         """Puts the questions of a round into the inbox; while the block is open, the call is parked."""
         rounds = replace(rounds, questions=tuple((key, request.id) for key, request in asked.items()))
-        live.call = replace(live.call, rounds=rounds)
         with lane.parked(live, *(request.id for request in asked.values())):
-            await self._inbox.open(list(asked.values()), [Change(self._table, live.call.id, live.call)])
+            await self._keep(live, rounds, *asked.values())
             yield
+
+    async def _keep(self, live: Live, rounds: core.Rounds, *asked: PendingRequest) -> None:
+        """Makes a round durable with its questions: both are remembered, or neither is."""
+        call = replace(live.call, rounds=rounds)
+        try:
+            await self._inbox.open(asked, [Change(self._table, call.id, call)])
+        finally:
+            live.call = self._table.get(call.id)  # whoever is cancelled meanwhile does not know otherwise if it held
 
     async def answers(
         self, asked: Mapping[str, PendingRequest], take: Callable[[PendingRequest], Any]
     ) -> dict[str, Any]:
         """What `take` makes of the settled requests, by key, once all are; what it raises ends the wait."""
-        answers: dict[str, Any] = {}
+        # What has been settled before this hub may be deleted as soon as it is delivered.
+        answers = {key: take(request) for key, request in asked.items() if request.state is not RequestState.OPEN}
         while remaining := {request.id: key for key, request in asked.items() if key not in answers}:
             await self._inbox.wait_any(list(remaining))
             for request in map(self._inbox.get, remaining):
@@ -130,7 +157,17 @@ def next_round(lane: Lane, live: Live) -> core.Rounds:
     count = live.call.rounds.count if live.call.rounds else 0
     if count >= MAX_ROUNDS:
         raise input_fault("TOO_MANY_ROUNDS", f"{lane.config.name} asked for input more than {MAX_ROUNDS} times")
-    return core.Rounds(count=count + 1)
+    return core.Rounds(count=count + 1, fingerprint=lane.config.fingerprint)
+
+
+def _again(params: dict[str, Any], rounds: core.Rounds, answers: dict[str, Any]) -> dict[str, Any]:
+    """The params of a call that is sent once more."""
+    again = {**params}
+    if answers:
+        again["inputResponses"] = answers
+    if rounds.state is not None:
+        again["requestState"] = rounds.state
+    return again
 
 
 def _accepted(request: PendingRequest) -> Any:

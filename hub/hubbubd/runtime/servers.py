@@ -30,6 +30,7 @@ from hubbubd.runtime.inbound import ServerInbound
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.lane import Lane
 from hubbubd.runtime.ledger import Change, Ledger, Table
+from hubbubd.runtime.log_levels import LogLevels
 from hubbubd.runtime.subscriptions import Subscriptions
 from hubbubd.runtime.tasks import ReceiverTasks, Tasks
 from hubbubd.upstream.ports import Connector, Era, Link
@@ -75,6 +76,7 @@ class Rooms:
     client_tasks: ClientTasks
     events: EventFeed
     subscriptions: Subscriptions
+    log_levels: LogLevels
     catalog: Catalog
     authorizations: Authorizations
 
@@ -295,6 +297,7 @@ class Servers:
     async def _forget(self, record: ServerRecord) -> None:
         self._rooms.events.forget(record.name)
         self._rooms.subscriptions.forget(record.name)
+        self._rooms.log_levels.forget(record.name)
         await self._forget_peer(record.name)
         await self._rooms.ledger.commit([Change(self._table, record.name, None)])
 
@@ -314,6 +317,7 @@ class Servers:
             return
         kept.catalog.follow(kept.shell.link)
         self._rooms.subscriptions.follow(name, kept.shell.link)
+        self._rooms.log_levels.follow(name, kept.shell.link)
         hello = kept.shell.hello
         kept.record = replace(
             kept.record,

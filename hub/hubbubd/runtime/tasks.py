@@ -177,17 +177,23 @@ class Tasks:
             self._notify(after.server, "notifications/tasks/status", core.on_the_wire(after))
 
     def _arm(self, task: Task) -> None:
-        # A task whose question is open ends by that question's deadline; forgetting it comes after.
         at = core.expires_at(task)
-        grace = core.GRACE_S if not task.status.ended else 0.0
-        if at is not None and task.role is TaskRole.RECEIVER:  # the others live as long as their calls
-            self._alarms.set(task.id, at + grace, lambda: self._forget(task.id))
+        if at is None or task.role is not TaskRole.RECEIVER:  # the others live as long as their calls
+            return
+        if not task.status.ended:
+            # Its question's deadline ends it, and forgetting it comes after, also when the hub was away meanwhile.
+            at = max(at, self._clock.now()) + core.GRACE_S
+        self._alarms.set(task.id, at, lambda: self._forget(task.id))
 
     async def _forget(self, task_id: str) -> None:
-        if (task := self._table.record(task_id)) is not None:
-            for request_id in task.pending_ids:
-                self._inbox.not_delivered(request_id, "the server did not fetch it in time")
-            await self._ledger.commit([Change(self._table, task_id, None)])
+        def plan() -> tuple[None, Sequence[Change[Any]]]:
+            task = self._table.record(task_id)
+            if task is None:
+                return None, ()
+            late = self._inbox.withdrawals(task.pending_ids, "the server did not fetch it in time")
+            return None, [Change(self._table, task_id, None), *late]
+
+        await self._ledger.transact(plan)
 
 
 class ReceiverTasks:

@@ -6,7 +6,7 @@ writes of one commit share it.
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 
 class StoreError(Exception):
@@ -31,6 +31,14 @@ class Compacted(StoreError):
 
 class StoreUnavailable(StoreError):
     """The engine failed (disk full, I/O error, closed); nothing was written."""
+
+
+class StoreDamaged(StoreUnavailable):
+    """What the store holds cannot be read; it takes no more writes."""
+
+
+class NoRoom(StoreError):
+    """The disk cannot hold what was asked for beside the store; the store itself is well."""
 
 
 class StoreLocked(StoreError):
@@ -90,17 +98,24 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class StoreStats:
-    """The store in numbers."""
+    """The store in numbers: its keys, the deletions it still knows, and of its bytes those that are free."""
 
     id: str
     revision: int
     compacted_revision: int
     size_bytes: int
     keys: int
+    deletions: int
+    free_bytes: int
 
 
 class Store(Protocol):
     """What the hub needs of an engine. One contract suite runs over every implementation."""
+
+    @property
+    def name(self) -> str:
+        """Where it is, for people."""
+        ...
 
     @property
     def id(self) -> str:
@@ -143,8 +158,24 @@ class Store(Protocol):
         """Forgets deletions up to `revision`; older positions can no longer be resumed from."""
         ...
 
+    async def reclaim(self) -> None:
+        """Gives unused space back, and leaves nothing of what was deleted or overwritten. Raises StoreUnavailable."""
+        ...
+
+    async def copy(self) -> BinaryIO:
+        """All there is at one moment, as a file from which a store can be opened; it is gone when it is closed.
+
+        The copy has another history from there on, so no resume token of this store is good for it.
+        Commits go on meanwhile; one copy is made at a time. Raises NoRoom and StoreUnavailable.
+        """
+        ...
+
     async def stats(self) -> StoreStats:
         """The store in numbers."""
+        ...
+
+    async def probe(self) -> None:
+        """Does what a commit does, and changes nothing. Raises StoreUnavailable when a commit could not succeed."""
         ...
 
     async def close(self) -> None:

@@ -1,20 +1,14 @@
-"""One SQLite database that blocks: the transactions behind `SqliteStore`, without its waiting.
+"""One SQLite database that blocks: the transactions behind `SqliteStore`, without its waiting."""
 
-Each key has one row. A deletion keeps the row without a value (a tombstone) until it is compacted, so that
-whoever was away can be told of it. The database's own header says what it is (`application_id`) and which
-migrations it has seen (`user_version`).
-"""
-
-import fcntl
 import os
-import secrets
 import sqlite3
+import tempfile
 from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Self
+from typing import BinaryIO, Self
 
 from hubbubd.store import (
     Commit,
@@ -23,14 +17,21 @@ from hubbubd.store import (
     Entry,
     Guard,
     Snapshot,
+    StoreDamaged,
     StoreLocked,
     StoreStats,
-    StoreTooNew,
-    StoreUnavailable,
     Write,
+    opening,
 )
+from hubbubd.store import copy as copying
+from hubbubd.store.schema import MIGRATIONS, Migration, migrate, number, rename
+from hubbubd.store.troubles import PRIMARY, explained
 
-APPLICATION_ID = int.from_bytes(b"Hubb")
+RECLAIMED_PAGES = 256
+"""Free pages that are cut off the file at a time (1 MiB); a commit waits for that long."""
+
+ROOM = 1024 * 1024
+"""Bytes that must be free on the disk before a store that failed is called well again."""
 
 # 0xff never occurs in UTF-8, so a prefix followed by it ends the range of the keys that start with the prefix.
 IN_RANGE = "key >= ? AND key < CAST(? AS TEXT)"
@@ -40,96 +41,87 @@ def _range(prefix: str) -> tuple[str, bytes]:
     return prefix, prefix.encode() + b"\xff"
 
 
-def _first_schema(db: sqlite3.Connection) -> None:
-    # The value comes last: what a guard reads then never lies behind a large one.
-    db.execute("CREATE TABLE entries (key TEXT PRIMARY KEY NOT NULL, revision INTEGER NOT NULL, value BLOB)")
-    db.execute("CREATE INDEX entries_by_revision ON entries (revision)")
-    db.execute("CREATE TABLE meta (id TEXT NOT NULL, revision INTEGER NOT NULL, compacted INTEGER NOT NULL)")
-    db.execute("INSERT INTO meta VALUES (?, 0, 0)", (secrets.token_hex(8),))
-    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-
-
-# The one at index n brings a database from schema version n to n + 1.
-MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_first_schema,)
-
-
-@contextmanager
-def _engine_failures(name: str) -> Generator[None]:
-    try:
-        yield
-    except (sqlite3.Error, OSError) as exc:
-        raise StoreUnavailable(f"the store {name} failed: {exc}") from exc
-
-
-def _claim(path: Path) -> int:
-    """A descriptor that holds the store for this process; the system lets go of it however the process ends."""
-    # A file of its own, because closing any descriptor of the database would drop SQLite's locks on it.
-    lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(lock, 20, 0).decode().strip() or "unknown"
-        os.close(lock)
-        raise StoreLocked(f"the store {path} is in use by another hub (process {holder})") from None
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
-    return lock
-
-
-def _number(db: sqlite3.Connection, question: str) -> int:
-    return db.execute(question).fetchone()[0]
-
-
-def _prepare(db: sqlite3.Connection, name: str) -> None:
-    """Recognises the database before changing anything in it, then brings it to the current schema."""
-    db.execute("PRAGMA locking_mode = EXCLUSIVE")
-    if _number(db, "PRAGMA application_id") != APPLICATION_ID and _number(db, "SELECT count(*) FROM sqlite_master"):
-        raise StoreUnavailable(f"{name} is a database, but not a hub's store")
-    version = _number(db, "PRAGMA user_version")
-    if version > len(MIGRATIONS):
-        raise StoreTooNew(
-            f"the store {name} was written by a newer hub (schema {version}, this hub knows up to {len(MIGRATIONS)})"
-        )
-    db.execute("PRAGMA journal_mode = WAL")
-    db.execute("PRAGMA synchronous = FULL")
-    with db:
-        db.execute("BEGIN IMMEDIATE")
-        for migrate in MIGRATIONS[version:]:
-            migrate(db)
-        db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
-
-
 class Engine:
     """An open database, for one thread at a time. Every method blocks and may raise StoreUnavailable."""
 
-    def __init__(self, name: str, db: sqlite3.Connection, held: ExitStack) -> None:
-        self._name = name
+    def __init__(self, name: str, directory: Path | None, db: sqlite3.Connection, held: ExitStack) -> None:
+        self.name = name
+        self._directory = directory
         self._db = db
         self._held = held
+        self._schema = number(db, "PRAGMA user_version")
+        self._damage: StoreDamaged | None = None
         self.id: str
         self.revision: int
         self.compacted: int
         self.id, self.revision, self.compacted = db.execute("SELECT id, revision, compacted FROM meta").fetchone()
 
     @classmethod
-    def open(cls, path: Path | None) -> Self:
-        """The database at a path, made if missing; in memory without one. Raises StoreLocked, StoreTooNew."""
+    def open(cls, path: Path | None, migrations: Sequence[Migration] = MIGRATIONS) -> Self:
+        """The database at a path, made if missing; in memory without one.
+
+        Raises StoreLocked, StoreTooNew and StoreDamaged; then a file that was there is as it was.
+        """
         name = str(path or ":memory:")
-        with _engine_failures(name), ExitStack() as held:
+        with explained(name), ExitStack() as held:
             if path:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                held.callback(os.close, _claim(path))
-                path.touch(mode=0o600)
-                path.chmod(0o600)  # also one made by other means; the journal gets the mode of the database
-            db = sqlite3.connect(path or ":memory:", timeout=0, isolation_level=None, check_same_thread=False)
-            held.enter_context(closing(db))
+                held.callback(os.close, opening.claim(path))
+                copying.remove(copying.place(path))
+                opening.find_or_make(path, migrations)
             try:
-                _prepare(db, name)
+                db = held.enter_context(opening.connected(name))
+                if opening.identity(db) == "":
+                    # A copy, whose history goes another way from here, each time that it is put in place. It has
+                    # no journal yet, and must not get its id there: by that a journal is known for its own.
+                    rename(db)
+                db.execute("PRAGMA journal_mode = WAL")
+                migrate(db, name, migrations)
+                return cls(name, path and path.parent, db, held.pop_all())
             except sqlite3.OperationalError as exc:
-                if exc.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+                if exc.sqlite_errorcode & PRIMARY == sqlite3.SQLITE_BUSY:
                     raise StoreLocked(f"the store {name} is in use by another program") from exc
                 raise
-            return cls(name, db, held.pop_all())
+
+    @contextmanager
+    def _access(self) -> Generator[None]:
+        try:
+            with explained(self.name):
+                yield
+        except StoreDamaged as exc:
+            self._damage = exc
+            raise
+
+    @contextmanager
+    def _transaction(self) -> Generator[None]:
+        """Changes that are durable at the end of the block, or never happen. A damaged store takes none."""
+        if self._damage:
+            raise StoreDamaged(str(self._damage))
+        with self._access():
+            try:
+                with self._db:
+                    self._db.execute("BEGIN IMMEDIATE")
+                    yield
+            except (sqlite3.Error, OSError):
+                with suppress(sqlite3.Error):
+                    self._write_nothing_new()
+                raise
+
+    def _write_nothing_new(self) -> None:
+        """A commit that changes nothing, and yet goes the whole way to the disk.
+
+        It also takes the place of what a commit wrote whose sync failed. Those frames are complete in the journal,
+        so a process that opened it next would take them for a commit; nothing is retried by syncing alone.
+        """
+        self._db.execute(f"PRAGMA user_version = {self._schema}")
+
+    def probe(self) -> None:
+        """Finds out whether the store can be written, by writing; a disk that is all but full does not count."""
+        if self._directory:
+            with self._access(), tempfile.TemporaryFile(dir=self._directory) as scratch:
+                os.posix_fallocate(scratch.fileno(), 0, ROOM)
+        with self._transaction():
+            self._write_nothing_new()
 
     def apply(self, group: Sequence[tuple[Sequence[Write], Sequence[Guard]]]) -> list[Commit | Conflict]:
         """Commits a group with one sync of the disk; each sees what those before it wrote, and fails alone.
@@ -139,8 +131,7 @@ class Engine:
         """
         outcomes: list[Commit | Conflict] = []
         revision = self.revision
-        with _engine_failures(self._name), self._db:
-            self._db.execute("BEGIN IMMEDIATE")
+        with self._transaction():
             for writes, guards in group:
                 outcome = self._apply_one(revision, writes, guards)
                 outcomes.append(outcome)
@@ -164,7 +155,12 @@ class Engine:
         self._db.executemany(
             "INSERT INTO entries (key, revision, value) VALUES (?, ?, ?)"
             " ON CONFLICT (key) DO UPDATE SET revision = excluded.revision, value = excluded.value",
-            [(write.key, revision, write.value) for write in changes],
+            [(write.key, revision, write.value) for write in changes if write.value is not None],
+        )
+        # A new row in place of the old one: emptied in place, it would keep a page that it had filled.
+        self._db.executemany(
+            "REPLACE INTO entries (key, revision, value) VALUES (?, ?, NULL)",
+            [(write.key, revision) for write in changes if write.value is None],
         )
         return Commit(revision, changes)
 
@@ -177,7 +173,7 @@ class Engine:
         """Everything under a prefix."""
         entries: list[Entry] = []
         deleted: list[tuple[str, int]] = []
-        with _engine_failures(self._name):
+        with self._access():
             for key, value, revision in self._db.execute(
                 f"SELECT key, value, revision FROM entries WHERE {IN_RANGE} ORDER BY key",  # noqa: S608  # constants
                 _range(prefix),
@@ -195,7 +191,7 @@ class Engine:
         """
         if not self.compacted <= after <= self.revision:
             raise Compacted(self.compacted)
-        with _engine_failures(self._name):
+        with self._access():
             rows = self._db.execute(
                 # The plus keeps SQLite on the index by revision: few rows are newer, many may share the prefix.
                 f"SELECT revision, key, value FROM entries WHERE revision > ? AND +{IN_RANGE} ORDER BY revision, key",  # noqa: S608  # constants
@@ -211,20 +207,39 @@ class Engine:
         compacted = min(revision, self.revision)
         if compacted <= self.compacted:
             return
-        with _engine_failures(self._name), self._db:
-            self._db.execute("BEGIN IMMEDIATE")
+        with self._transaction():
             self._db.execute("DELETE FROM entries WHERE value IS NULL AND revision <= ?", (compacted,))
             self._db.execute("UPDATE meta SET compacted = ?", (compacted,))
         self.compacted = compacted
 
+    def reclaim(self) -> bool:
+        """Empties the journal into the file and cuts some free pages off; whether there are more to cut off.
+
+        Afterwards nothing of what was deleted or overwritten is in either.
+        """
+        with self._access():
+            free = number(self._db, "PRAGMA freelist_count")
+            if free:
+                self._db.executescript(f"PRAGMA incremental_vacuum({RECLAIMED_PAGES})")  # `execute` stops after a page
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            return 0 < number(self._db, "PRAGMA freelist_count") < free
+
+    def copy(self, path: Path, given_up: Callable[[], bool]) -> BinaryIO:
+        """A copy of the database, as `copying.copied`. For a thread of its own, while the other one goes on."""
+        with self._access():
+            copying.require_room(self._db, path)
+            return copying.copied(self._db, path, lambda db: rename(db, ""), given_up)
+
     def stats(self) -> StoreStats:
-        """The database in numbers; its size is without the journal."""
-        with _engine_failures(self._name):
-            size = _number(self._db, "PRAGMA page_count") * _number(self._db, "PRAGMA page_size")
-            keys = _number(self._db, "SELECT count(value) FROM entries")
-        return StoreStats(self.id, self.revision, self.compacted, size, keys)
+        """The database in numbers; its sizes are without the journal."""
+        with self._access():
+            page = number(self._db, "PRAGMA page_size")
+            size = number(self._db, "PRAGMA page_count") * page
+            free = number(self._db, "PRAGMA freelist_count") * page
+            keys, rows = self._db.execute("SELECT count(value), count(*) FROM entries").fetchone()
+        return StoreStats(self.id, self.revision, self.compacted, size, keys, rows - keys, free)
 
     def close(self) -> None:
         """Folds the journal into the file and lets go of it."""
-        with _engine_failures(self._name):
+        with self._access():
             self._held.close()

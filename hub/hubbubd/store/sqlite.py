@@ -7,18 +7,23 @@ steps run on the loop, so a test on a virtual clock always sees the same order.
 """
 
 import asyncio
+import secrets
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal, Self, TypeVar
+from tempfile import gettempdir
+from typing import BinaryIO, Literal, Self, TypeVar
 
 import anyio
 
 from hubbubd.store import Commit, Conflict, Guard, Snapshot, StoreStats, StoreUnavailable, Write
+from hubbubd.store.copy import GivenUp, place
 from hubbubd.store.engine import Engine
+from hubbubd.store.schema import MIGRATIONS, Migration
 
 QUEUED_COMMITS = 1024
 UNREAD_COMMITS = 256
@@ -83,9 +88,11 @@ class _Feed:
 class SqliteStore:
     """A `Store` in one SQLite file, or in memory. Belongs to the event loop that opened it."""
 
-    def __init__(self, engine: Engine, thread: ThreadPoolExecutor | None) -> None:
+    def __init__(self, engine: Engine, thread: ThreadPoolExecutor | None, copy_path: Path) -> None:
         self._engine = engine
         self._thread = thread
+        self._copy_path = copy_path
+        self._copying = anyio.Lock()
         self._loop = asyncio.get_running_loop()
         self._revision = engine.revision
         self._space = anyio.Semaphore(QUEUED_COMMITS, fast_acquire=True)
@@ -97,23 +104,28 @@ class SqliteStore:
         self._closing: asyncio.Task[None] | None = None
 
     @classmethod
-    async def open(cls, path: Path | Literal[":memory:"]) -> Self:
+    async def open(cls, path: Path | Literal[":memory:"], migrations: Sequence[Migration] = MIGRATIONS) -> Self:
         """The store at a path, made if missing (mode 0600; a missing directory 0700), or one in memory.
 
-        Raises StoreLocked when another process (or this one) has it open, StoreTooNew, and StoreUnavailable when
-        the file cannot be read or is no store.
+        Raises StoreLocked when another process (or this one) has it open, StoreTooNew, StoreDamaged, and
+        StoreUnavailable when the file cannot be used or is no store; then it is as it was, to the byte.
         """
         if not isinstance(path, Path):
-            return cls(Engine.open(None), None)
+            return cls(Engine.open(None, migrations), None, Path(gettempdir(), f"hubbub-{secrets.token_hex(8)}.copy"))
         thread = ThreadPoolExecutor(1, "store")
-        opening = asyncio.get_running_loop().run_in_executor(thread, Engine.open, path)
+        opening = asyncio.get_running_loop().run_in_executor(thread, Engine.open, path, migrations)
         try:
             with anyio.CancelScope(shield=True):  # a file that got opened must get its owner
                 await opening
         except BaseException:
             thread.shutdown(wait=False)
             raise
-        return cls(opening.result(), thread)
+        return cls(opening.result(), thread, place(path))
+
+    @property
+    def name(self) -> str:
+        """The path of the file."""
+        return self._engine.name
 
     @property
     def id(self) -> str:
@@ -249,9 +261,45 @@ class SqliteStore:
         """Forgets deletions up to `revision`; older positions can no longer be resumed from."""
         await self._ask(partial(self._engine.compact, revision))
 
+    async def reclaim(self) -> None:
+        """Gives unused space back, and leaves nothing of what was deleted or overwritten. Raises StoreUnavailable."""
+        while await self._ask(self._engine.reclaim):
+            pass  # commits that came meanwhile have been let in between
+
+    async def copy(self) -> BinaryIO:
+        """All there is at one moment, in an open file that has no name any more.
+
+        It has no id either: that is made where it is opened, so no resume token of this store is good for it.
+        Commits go on meanwhile; one copy is made at a time. Raises NoRoom and StoreUnavailable.
+        """
+        async with self._copying:
+            if self._closing:
+                raise self._closed()
+            work = partial(self._engine.copy, self._copy_path, lambda: given_up or self._closing is not None)
+            given_up = False
+            if self._thread is None:
+                return work()
+            copying = self._loop.run_in_executor(None, work)
+            try:
+                return await asyncio.shield(copying)
+            except asyncio.CancelledError:
+                given_up = True
+                with anyio.CancelScope(shield=True), suppress(GivenUp, StoreUnavailable):
+                    (await copying).close()
+                raise
+            except GivenUp:
+                raise self._closed() from None
+
     async def stats(self) -> StoreStats:
         """The store in numbers."""
         return await self._ask(self._engine.stats)
+
+    async def probe(self) -> None:
+        """Does what a commit does, and changes nothing. Raises StoreUnavailable when a commit could not succeed.
+
+        After a failure on a disk, it wants 1 MiB to be free there too.
+        """
+        await self._ask(self._engine.probe)
 
     async def close(self) -> None:
         """Finishes what was begun and lets go of the file; commits and reads that come later raise StoreUnavailable.
@@ -265,7 +313,8 @@ class SqliteStore:
     async def _finish(self) -> None:
         await self._idle.wait()
         try:
-            await self._run(self._engine.close)
+            async with self._copying:  # one that is under way sees that the store closes, and gives up
+                await self._run(self._engine.close)
         finally:
             if self._thread:
                 self._thread.shutdown(wait=False)

@@ -1,6 +1,5 @@
 """`tokens.json` in the data directory: the secrets that servers gave to the hub, readable by its owner only."""
 
-import os
 from pathlib import Path
 from typing import Any, Final
 
@@ -8,7 +7,7 @@ import anyio
 from anyio import to_thread
 from pydantic import TypeAdapter, ValidationError
 
-from hubbubd import payload
+from hubbubd import files, payload
 from hubbubd.store import StoreError
 
 NAME = "tokens.json"
@@ -47,15 +46,5 @@ class TokenFile:
             if secrets is not None:
                 kept[server] = secrets
             if kept != self._kept:
-                await to_thread.run_sync(_replace, self._path, payload.dumps(kept) + b"\n")
+                await to_thread.run_sync(files.put, self._path, payload.dumps(kept) + b"\n")
             self._kept = kept
-
-
-def _replace(path: Path, content: bytes) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)

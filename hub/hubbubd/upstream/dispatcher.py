@@ -81,7 +81,7 @@ class Wire:
         unusable: Callable[[Exception, int], None],
     ) -> None:
         self._outlet = _Outlet(write, receipts)
-        self._inlet = _Inlet(read, self._outlet.has_room, self._settle, self._end)
+        self._inlet = _Inlet(read, self._outlet.has_room, self._settle, self._repeats, self._end)
         self._serve = serve
         self._notice = notice
         self._unusable = unusable
@@ -89,6 +89,7 @@ class Wire:
         self._waiting: dict[RequestId, asyncio.Future[dict[str, Any] | ErrorData]] = {}
         self._progress: dict[str, tuple[OnProgress, str | None]] = {}
         self._subscriptions: dict[RequestId, OnAcknowledged] = {}
+        self._serving: dict[tuple[RequestId, str | None], JSONRPCRequest] = {}
         self._ended = False
         self._dispatcher = JSONRPCDispatcher[TransportContext](
             self._inlet, self._outlet, on_stream_exception=self._on_stream_exception
@@ -140,6 +141,8 @@ class Wire:
         fields = {"params": params} if params else {}  # an explicit null is not JSON-RPC
         message = JSONRPCRequest(jsonrpc="2.0", id=request_id, method=method, **fields)
         await anyio.lowlevel.checkpoint_if_cancelled()
+        if (exchange := EXCHANGE.get()) is not None:
+            exchange.request_id = request_id
         response = self._waiting[request_id] = asyncio.get_running_loop().create_future()
         try:
             await self._outlet.send(
@@ -182,10 +185,26 @@ class Wire:
         try:
             return await self._serve(method, params, context.cancel_requested)
         finally:
+            if context.request_id is not None:
+                self._serving.pop((coerce_request_id(context.request_id), CALL.get()), None)
             # The SDK drops the answer to a withdrawn request without writing it.
             answer = EXCHANGE.get()
             if answer is not None and context.cancel_requested.is_set():
                 answer.settle("the server withdrew its request")
+
+    def _repeats(self, request: JSONRPCRequest, call_id: str | None) -> bool:
+        """Whether a request is one that is being served: it was passed on twice, and is to be answered once.
+
+        The same id with other contents is another request, whatever JSON-RPC says of ids.
+        """
+        key = coerce_request_id(request.id), call_id
+        served = self._serving.setdefault(key, request)
+        if served is request:
+            return False
+        if (served.method, served.params) == (request.method, request.params):
+            return True
+        self._serving[key] = request
+        return False
 
     def _on_notification(self, method: str, params: Mapping[str, Any] | None) -> bool:
         received = dict(params or {})
@@ -202,8 +221,7 @@ class Wire:
             return True
         if method == "notifications/cancelled":  # one of the server's own requests: applied by the dispatcher
             self._end_subscription(received)
-        context = self._inlet.last_context
-        self._notice(method, received, context.get(CALL) if context is not None else None)
+        self._notice(method, received, self._inlet.last_call)
         return True
 
     def _acknowledge(self, params: dict[str, Any]) -> None:
@@ -245,7 +263,8 @@ def _number(value: object) -> float | None:
 class _Inlet:
     """A read stream that gives responses to `settle` and the rest to its reader; `end` is told when nothing more comes.
 
-    A response that cannot be used becomes an error for the request it answers. A server that asks and asks without
+    A response that cannot be used becomes an error for the request it answers; a request that `repeats` another is
+    dropped. A server that asks and asks without
     taking the answers is read again when there is room for more of them.
     """
 
@@ -254,11 +273,13 @@ class _Inlet:
         inner: Reading,
         has_room: Callable[[], Awaitable[None]],
         settle: Callable[[JSONRPCResponse | JSONRPCError], None],
+        repeats: Callable[[JSONRPCRequest, str | None], bool],
         end: Callable[[], None],
     ) -> None:
         self._inner = inner
         self._has_room = has_room
         self._settle = settle
+        self._repeats = repeats
         self._end = end
         self.unusable_run = 0
 
@@ -266,6 +287,12 @@ class _Inlet:
     def last_context(self) -> Context | None:
         """The sender's context of the item received last, where the transport keeps it (HTTP)."""
         return getattr(self._inner, "last_context", None)
+
+    @property
+    def last_call(self) -> str | None:
+        """The call on whose stream that item came."""
+        context = self.last_context
+        return context.get(CALL) if context is not None else None
 
     async def receive(self) -> SessionMessage | Exception:
         while True:
@@ -283,7 +310,9 @@ class _Inlet:
                 self._settle(JSONRPCError(jsonrpc="2.0", id=item.request_id, error=problem))
             else:
                 self.unusable_run = self.unusable_run + 1 if isinstance(item, Exception) else 0
-                return item
+                asked = item.message if isinstance(item, SessionMessage) else None
+                if not isinstance(asked, JSONRPCRequest) or not self._repeats(asked, self.last_call):
+                    return item
 
     async def aclose(self) -> None:
         await self._inner.aclose()

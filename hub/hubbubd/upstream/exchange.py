@@ -16,13 +16,13 @@ from hubbubd.errors import Fault
 class Exchange:
     """One outgoing message that somebody waits for: a request, or the answer to a server's request.
 
-    A request that is `patient` may wait for a person to give the hub access. `fault` is why a request's response did
-    not come; `on_settled` is told once about an answer: None when it was
-    handed over, else the reason.
+    A request has a `request_id`; one that is `patient` may wait for a person to give the hub access. `fault` is why its
+    response did not come; `on_settled` is told once about an answer: None when it was handed over, else the reason.
     """
 
     awaits_result: bool
     patient: bool = True
+    request_id: int | None = None
     fault: Fault | None = None
     on_settled: Callable[[str | None], None] | None = None
 

@@ -145,11 +145,18 @@ def of_made_up(made: ErrorData) -> Fault | None:
     return None
 
 
-def problems(exc: ValidationError) -> str:
-    """The first few problems of a document that does not fit, in one line."""
+def problems(exc: ValidationError, skipped: int = 0) -> str:
+    """The first few problems of a document that does not fit, in one line.
+
+    `skipped` says how many entries were left out at the beginning of a list directly in the document.
+    """
     found = exc.errors(include_url=False, include_context=False, include_input=False)
-    lines = [(".".join(str(part) for part in problem["loc"]), problem["msg"]) for problem in found[:3]]
+    lines = [(_place(problem["loc"], skipped), problem["msg"]) for problem in found[:3]]
     return "; ".join(f"{place}: {what}" if place else what for place, what in lines)
+
+
+def _place(steps: tuple[int | str, ...], skipped: int) -> str:
+    return ".".join(str(step + skipped if at == 1 and isinstance(step, int) else step) for at, step in enumerate(steps))
 
 
 def _causes(exc: BaseException) -> Iterator[BaseException]:

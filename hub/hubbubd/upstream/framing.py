@@ -89,7 +89,7 @@ class Lines:
         if size > self._limit:
             head = self._head or self._buffer[: min(EDGE, end)]
             tail = (self._tail + self._buffer[max(end - EDGE, 0) : end])[-EDGE:]
-            line = Oversized(size, _answered(head, tail))
+            line = Oversized(size, answered(head, tail))
         else:
             line = bytes(memoryview(self._buffer)[:end])
         del self._buffer[: end + 1]
@@ -106,8 +106,8 @@ class Lines:
             self._scanned = 0
 
 
-def _answered(head: bytes | bytearray, tail: bytes) -> int | str | None:
-    """The request that a line with these ends answers with a result; None when the ends do not tell."""
+def answered(head: bytes | bytearray, tail: bytes | bytearray) -> int | str | None:
+    """The request that a message with these ends answers with a result; None when the ends do not tell."""
     before = _BEFORE.match(head)
     named = before and (before[1] or ((after := _AFTER.search(tail)) and after[1]))
     return loads(named) if named else None

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from hubbubd.config import ServerConfig
 from hubbubd.errors import Fault, UpstreamError
 from hubbubd.upstream import faults
-from hubbubd.upstream.body import Body, End
+from hubbubd.upstream.body import Body, End, Misdirected
 from hubbubd.upstream.exchange import EXCHANGE, Exchange
 from hubbubd.upstream.oauth import authorization_lost
 from hubbubd.upstream.streams import Lose, Pipe
@@ -31,6 +31,12 @@ CLOSE_LIMIT_S: Final = 2.0
 
 ACKNOWLEDGE_LIMIT_S: Final = 30.0
 """Longest wait for a server to accept an answer or a notification; the SDK sends nothing else meanwhile."""
+
+AGAIN_AFTER_S: Final = (0.1, 0.5)
+"""When an answer or a notification is sent again whose way to the server broke."""
+
+GATEWAYS: Final = (502, 503, 504)
+"""Statuses with which something on the way, and not the server, may have answered."""
 
 ERROR_BODY_BYTES: Final = 64 * 1024
 """How much of an error response is read."""
@@ -144,6 +150,7 @@ class Client(httpx2.AsyncClient):
         )
         self._lose = lose
         self._get_stream = get_stream
+        self._greeted = False
         self._max_bytes = config.max_message_bytes
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:  # pyright: ignore[reportIncompatibleMethodOverride] - the same options, passed through
@@ -158,7 +165,7 @@ class Client(httpx2.AsyncClient):
             timeouts = request.extensions.get("timeout", {})
             request.extensions = {**request.extensions, "timeout": {**timeouts, "read": ACKNOWLEDGE_LIMIT_S}}
         try:
-            response = await super().send(request, **options)
+            response = await self._send(request, exchange, **options)
         except httpx2.TransportError as exc:
             if exc.request.url != request.url:
                 return self._failed(request, authorization_lost(exc), exchange, lost=False)
@@ -174,14 +181,32 @@ class Client(httpx2.AsyncClient):
             raise
         return await self._judge(request, response, exchange)
 
+    async def _send(self, request: httpx2.Request, exchange: Exchange | None, **options: Any) -> httpx2.Response:
+        """Sends it; what awaits no result does no harm when it comes twice, and goes out again when its way broke."""
+        for pause_s in () if exchange is not None and exchange.awaits_result else AGAIN_AFTER_S:
+            try:
+                response = await super().send(request, **options)
+            except (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError):
+                pass
+            else:
+                if response.status_code not in GATEWAYS:
+                    return response
+                await response.aclose()
+            await anyio.sleep(pause_s)
+        return await super().send(request, **options)
+
     def _failed(
         self, request: httpx2.Request, fault: Fault, exchange: Exchange | None, *, lost: bool
     ) -> httpx2.Response:
         _note(exchange, fault)
-        # The SSE transport writes no more after one POST that failed.
-        if lost or self._get_stream is None:
+        if lost or self._is_vital(exchange):
             self._lose(fault)
         return httpx2.Response(503, request=request)
+
+    def _is_vital(self, exchange: Exchange | None) -> bool:
+        """Whether there is no connection without this POST: a server may wait for the first notification, and the SSE
+        transport writes no more after one that failed."""
+        return self._get_stream is None or (exchange is None and not self._greeted)
 
     async def _judge(
         self, request: httpx2.Request, response: httpx2.Response, exchange: Exchange | None
@@ -197,6 +222,7 @@ class Client(httpx2.AsyncClient):
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
             return self._failed(request, faults.fault("INVALID_RESPONSE", "it is compressed"), exchange, lost=False)
+        self._greeted = self._greeted or exchange is None
         if exchange is None or not exchange.awaits_result or self._get_stream is None:
             _note(exchange, None)
             return response
@@ -222,7 +248,8 @@ class Client(httpx2.AsyncClient):
                 if end is not End.CLOSED:
                     exchange.fault = fault or faults.fault("CONNECTION_LOST", "the stream ended without the response")
 
-            response.stream = Body(response.stream, streamed)
+            misdirected = Misdirected(exchange.request_id or 0, self._max_bytes)
+            response.stream = Body(response.stream, streamed, check=misdirected.check)
         else:
             exchange.fault = faults.fault("INVALID_RESPONSE", f"its content type is {content_type[:100]!r}")
 
@@ -237,7 +264,8 @@ class Client(httpx2.AsyncClient):
         _note(exchange, fault)
         if exchange is not None and exchange.awaits_result and spoken:
             exchange.fault = None
-        if fault.code == "SESSION_LOST" or self._get_stream is None:
+        unheard = self._is_vital(exchange) and (self._get_stream is None or response.status_code in GATEWAYS)
+        if fault.code == "SESSION_LOST" or unheard:
             self._lose(fault)
         headers = {name: value for name, value in response.headers.items() if name in ("content-type", "retry-after")}
         return httpx2.Response(response.status_code, headers=headers, content=body, request=request)

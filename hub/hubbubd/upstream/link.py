@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeGuard
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import TaskStatus
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH, ErrorData
@@ -20,7 +21,7 @@ from hubbubd.upstream.exchange import CALL, EXCHANGE, Exchange
 from hubbubd.upstream.inbound import Reception
 from hubbubd.upstream.patience import Patience
 from hubbubd.upstream.ports import Era, Hello, Inbound
-from hubbubd.upstream.results import absorb_tools, check_result, is_of_another_revision
+from hubbubd.upstream.results import InvalidResult, absorb_tools, check_result, is_of_another_revision
 from hubbubd.upstream.streams import Pipe, Transport
 
 MAX_UNUSABLE: Final = 10
@@ -161,7 +162,7 @@ class ServerLink:
             self._tools_listed = False
             await self._learn_tools()
             result = await self._send(method, *revision.stamp(method, params), call_id, on_progress)
-        self._accept(revision, method, params, result)
+        await self._accept(revision, method, params, result)
         return result
 
     async def notify(self, method: str, params: dict[str, Any] | None) -> None:
@@ -260,13 +261,17 @@ class ServerLink:
                     break
             self._tools_listed = True
 
-    def _accept(self, revision: Revision, method: str, params: dict[str, Any] | None, result: dict[str, Any]) -> None:
+    async def _accept(
+        self, revision: Revision, method: str, params: dict[str, Any] | None, result: dict[str, Any]
+    ) -> None:
         try:
-            check_result(revision, method, params, result)
-        except ValidationError as exc:
-            raise faults.error("INVALID_RESPONSE", faults.problems(exc), method=method) from None
+            for _ in check_result(revision, method, params, result):
+                await anyio.lowlevel.checkpoint()
+        except InvalidResult as exc:
+            raise faults.error("INVALID_RESPONSE", str(exc), method=method) from None
         if method == "tools/list" and self._mirrors_arguments(revision):
-            absorb_tools(revision, result)
+            for _ in absorb_tools(revision, result):
+                await anyio.lowlevel.checkpoint()
 
     def _on_notification(self, method: str, params: dict[str, Any], call_id: str | None) -> None:
         # What matters of progress has been read for its call.

@@ -1,7 +1,7 @@
 """Results of servers: checked against the revision, otherwise left as they came."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, Final, Literal, cast, get_args
 
@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import InitErrorDetails
 
+from hubbubd.upstream import faults
 from hubbubd.upstream.era import Revision, StatelessRevision
 
 _TASK_RESULTS: Final[dict[str, Any]] = {
@@ -31,6 +32,17 @@ _TASK_RESULTS: Final[dict[str, Any]] = {
 """Of 2025-11-25, which the SDK's own tables leave out."""
 
 TASKS_REVISION: Final = "2025-11-25"
+
+STEP: Final = 500
+"""Entries of a list that are looked at in one go."""
+
+_ENTRIES: Final[Mapping[str, str]] = {
+    "tools/list": "tools",
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+    "prompts/list": "prompts",
+}
+"""The member of a result that may be long, by method."""
 
 
 class _Task(BaseModel):
@@ -91,27 +103,61 @@ def is_of_another_revision(version: str, method: str) -> bool:
     return of_tasks or any(known == method for known, _ in tables.SERVER_RESULTS)
 
 
-def check_result(revision: Revision, method: str, params: dict[str, Any] | None, result: dict[str, Any]) -> None:
+class InvalidResult(Exception):
+    """A result that is not what the revision says."""
+
+
+def check_result(
+    revision: Revision, method: str, params: dict[str, Any] | None, result: dict[str, Any]
+) -> Iterator[None]:
     """Completes a result in place and checks it. One of a method that the revision does not define passes.
 
-    Raises pydantic.ValidationError.
+    Stops after each STEP, so that who looks at a long list does not hold up everybody else. Raises InvalidResult.
     """
-    if isinstance(revision, StatelessRevision):
-        adapter = _stateless_adapter(revision, method, result)
-    else:
-        adapter = _adapter(revision.version, method, bool(params and "task" in params))
-    if adapter is None:
+    try:
+        adapter = _adapter_for(revision, method, params, result)
+        if adapter is None:
+            return
+        if revision.version == TASKS_REVISION:
+            _fill_in_ttl(result)
+        for skipped, part in _parts(method, result):
+            if skipped:
+                yield
+            try:
+                adapter.validate_python(part, by_name=False)
+            except ValidationError as exc:
+                raise InvalidResult(faults.problems(exc, skipped)) from None
+    except ValidationError as exc:
+        raise InvalidResult(faults.problems(exc)) from None
+
+
+def _parts(method: str, result: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """A result in parts with at most STEP entries each, and how many entries stand before them."""
+    member = _ENTRIES.get(method, "")
+    entries = result.get(member)
+    if not isinstance(entries, list):
+        yield 0, result
         return
-    if revision.version == TASKS_REVISION:
-        _fill_in_ttl(result)
-    adapter.validate_python(result, by_name=False)
+    listed = cast("list[Any]", entries)
+    for at in range(0, max(len(listed), 1), STEP):
+        yield at, {**result, member: listed[at : at + STEP]}
 
 
-def absorb_tools(revision: StatelessRevision, listing: dict[str, Any]) -> None:
+def _adapter_for(
+    revision: Revision, method: str, params: dict[str, Any] | None, result: dict[str, Any]
+) -> TypeAdapter[Any] | None:
+    if isinstance(revision, StatelessRevision):
+        return _stateless_adapter(revision, method, result)
+    return _adapter(revision.version, method, bool(params and "task" in params))
+
+
+def absorb_tools(revision: StatelessRevision, listing: dict[str, Any]) -> Iterator[None]:
     """Keeps which arguments the listed tools want as headers, and drops from the listing the tools whose annotation
-    of it is wrong, as a client must (2026-07-28, tools, x-mcp-header)."""
+    of it is wrong, as a client must (2026-07-28, tools, x-mcp-header). Stops after each STEP."""
     kept: list[dict[str, Any]] = []
-    for tool in cast("list[dict[str, Any]]", listing["tools"]):
+    for at, tool in enumerate(cast("list[dict[str, Any]]", listing["tools"])):
+        if at and at % STEP == 0:
+            yield
         problem = find_invalid_x_mcp_header(tool.get("inputSchema"))
         if problem is not None:
             logger.warning("tool %r is left out: %s", tool["name"], problem)

@@ -23,23 +23,40 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from hubbub.v1 import common_pb2 as hubbub_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15hubbub/v1/admin.proto\x12\thubbub.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x12\n\x10GetStatusRequest\"*\n\nStateCount\x12\r\n\x05state\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\"[\n\x0bStoreStatus\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12\x1a\n\x12\x63ompacted_revision\x18\x03 \x01(\x03\x12\x12\n\nsize_bytes\x18\x04 \x01(\x03\"\xb7\x02\n\x11GetStatusResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\x03\x12.\n\nstarted_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x07servers\x18\x04 \x03(\x0b\x32\x15.hubbub.v1.StateCount\x12\'\n\x08requests\x18\x05 \x03(\x0b\x32\x15.hubbub.v1.StateCount\x12$\n\x05\x63\x61lls\x18\x06 \x03(\x0b\x32\x15.hubbub.v1.StateCount\x12$\n\x05tasks\x18\x07 \x03(\x0b\x32\x15.hubbub.v1.StateCount\x12\x10\n\x08watchers\x18\x08 \x01(\x03\x12%\n\x05store\x18\t \x01(\x0b\x32\x16.hubbub.v1.StoreStatus2V\n\x0c\x41\x64minService\x12\x46\n\tGetStatus\x12\x1b.hubbub.v1.GetStatusRequest\x1a\x1c.hubbub.v1.GetStatusResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15hubbub/v1/admin.proto\x12\thubbub.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16hubbub/v1/common.proto\"\x12\n\x10GetStatusRequest\"*\n\nStateCount\x12\r\n\x05state\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\"\x90\x01\n\x0bStoreStatus\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12\x1a\n\x12\x63ompacted_revision\x18\x03 \x01(\x03\x12\x12\n\nsize_bytes\x18\x04 \x01(\x03\x12\x0c\n\x04keys\x18\x05 \x01(\x03\x12\x11\n\tdeletions\x18\x06 \x01(\x03\x12\x12\n\nfree_bytes\x18\x07 \x01(\x03\"\xcb\x02\n\x11GetStatusResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\x03\x12.\n\nstarted_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x07servers\x18\x04 \x03(\x0b\x32\x15.hubbub.v1.StateCount\x12\'\n\x08requests\x18\x05 \x03(\x0b\x32\x15.hubbub.v1.StateCount\x12$\n\x05\x63\x61lls\x18\x06 \x03(\x0b\x32\x15.hubbub.v1.StateCount\x12$\n\x05tasks\x18\x07 \x03(\x0b\x32\x15.hubbub.v1.StateCount\x12\x10\n\x08watchers\x18\x08 \x01(\x03\x12%\n\x05store\x18\t \x01(\x0b\x32\x16.hubbub.v1.StoreStatus\x12\x12\n\nloop_tasks\x18\n \x01(\x03\"\x16\n\x14GetStoreStatsRequest\">\n\x15GetStoreStatsResponse\x12%\n\x05store\x18\x01 \x01(\x0b\x32\x16.hubbub.v1.StoreStatus\"\x15\n\x13\x43ompactStoreRequest\"A\n\x14\x43ompactStoreResponse\x12)\n\ncompaction\x18\x01 \x01(\x0b\x32\x15.hubbub.v1.Compaction\"l\n\nCompaction\x12\x0f\n\x07\x64\x65leted\x18\x01 \x01(\x03\x12&\n\x06\x62\x65\x66ore\x18\x02 \x01(\x0b\x32\x16.hubbub.v1.StoreStatus\x12%\n\x05\x61\x66ter\x18\x03 \x01(\x0b\x32\x16.hubbub.v1.StoreStatus\"\x14\n\x12\x42\x61\x63kupStoreRequest\"\x90\x01\n\x13\x42\x61\x63kupStoreResponse\x12\x12\n\nsize_bytes\x18\x01 \x01(\x03\x12\'\n\x08\x62ookmark\x18\x02 \x01(\x0b\x32\x13.hubbub.v1.BookmarkH\x00\x12\x0f\n\x05\x63hunk\x18\x03 \x01(\x0cH\x00\x12#\n\x03\x65nd\x18\x04 \x01(\x0b\x32\x14.hubbub.v1.BackupEndH\x00\x42\x06\n\x04step\"\x1b\n\tBackupEnd\x12\x0e\n\x06sha256\x18\x01 \x01(\t2\xcb\x02\n\x0c\x41\x64minService\x12\x46\n\tGetStatus\x12\x1b.hubbub.v1.GetStatusRequest\x1a\x1c.hubbub.v1.GetStatusResponse\x12R\n\rGetStoreStats\x12\x1f.hubbub.v1.GetStoreStatsRequest\x1a .hubbub.v1.GetStoreStatsResponse\x12O\n\x0c\x43ompactStore\x12\x1e.hubbub.v1.CompactStoreRequest\x1a\x1f.hubbub.v1.CompactStoreResponse\x12N\n\x0b\x42\x61\x63kupStore\x12\x1d.hubbub.v1.BackupStoreRequest\x1a\x1e.hubbub.v1.BackupStoreResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'hubbub.v1.admin_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_GETSTATUSREQUEST']._serialized_start=69
-  _globals['_GETSTATUSREQUEST']._serialized_end=87
-  _globals['_STATECOUNT']._serialized_start=89
-  _globals['_STATECOUNT']._serialized_end=131
-  _globals['_STORESTATUS']._serialized_start=133
-  _globals['_STORESTATUS']._serialized_end=224
-  _globals['_GETSTATUSRESPONSE']._serialized_start=227
-  _globals['_GETSTATUSRESPONSE']._serialized_end=538
-  _globals['_ADMINSERVICE']._serialized_start=540
-  _globals['_ADMINSERVICE']._serialized_end=626
+  _globals['_GETSTATUSREQUEST']._serialized_start=93
+  _globals['_GETSTATUSREQUEST']._serialized_end=111
+  _globals['_STATECOUNT']._serialized_start=113
+  _globals['_STATECOUNT']._serialized_end=155
+  _globals['_STORESTATUS']._serialized_start=158
+  _globals['_STORESTATUS']._serialized_end=302
+  _globals['_GETSTATUSRESPONSE']._serialized_start=305
+  _globals['_GETSTATUSRESPONSE']._serialized_end=636
+  _globals['_GETSTORESTATSREQUEST']._serialized_start=638
+  _globals['_GETSTORESTATSREQUEST']._serialized_end=660
+  _globals['_GETSTORESTATSRESPONSE']._serialized_start=662
+  _globals['_GETSTORESTATSRESPONSE']._serialized_end=724
+  _globals['_COMPACTSTOREREQUEST']._serialized_start=726
+  _globals['_COMPACTSTOREREQUEST']._serialized_end=747
+  _globals['_COMPACTSTORERESPONSE']._serialized_start=749
+  _globals['_COMPACTSTORERESPONSE']._serialized_end=814
+  _globals['_COMPACTION']._serialized_start=816
+  _globals['_COMPACTION']._serialized_end=924
+  _globals['_BACKUPSTOREREQUEST']._serialized_start=926
+  _globals['_BACKUPSTOREREQUEST']._serialized_end=946
+  _globals['_BACKUPSTORERESPONSE']._serialized_start=949
+  _globals['_BACKUPSTORERESPONSE']._serialized_end=1093
+  _globals['_BACKUPEND']._serialized_start=1095
+  _globals['_BACKUPEND']._serialized_end=1122
+  _globals['_ADMINSERVICE']._serialized_start=1125
+  _globals['_ADMINSERVICE']._serialized_end=1456
 # @@protoc_insertion_point(module_scope)

@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from hubbub.v1 import common_pb2 as _common_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -72,6 +73,9 @@ class StoreStatus(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     COMPACTED_REVISION_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    DELETIONS_FIELD_NUMBER: _builtins.int
+    FREE_BYTES_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Its identity, part of every resume token."""
     revision: _builtins.int
@@ -79,7 +83,13 @@ class StoreStatus(_message.Message):
     compacted_revision: _builtins.int
     """Revisions up to here can no longer be resumed from."""
     size_bytes: _builtins.int
-    """Bytes on disk."""
+    """Bytes on disk, without the journal, which takes a few MiB at most."""
+    keys: _builtins.int
+    """How many records there are."""
+    deletions: _builtins.int
+    """How many deletions it remembers for watchers that come back."""
+    free_bytes: _builtins.int
+    """Bytes of the size that hold nothing."""
     def __init__(
         self,
         *,
@@ -87,10 +97,13 @@ class StoreStatus(_message.Message):
         revision: _builtins.int = ...,
         compacted_revision: _builtins.int = ...,
         size_bytes: _builtins.int = ...,
+        keys: _builtins.int = ...,
+        deletions: _builtins.int = ...,
+        free_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compacted_revision", b"compacted_revision", "id", b"id", "revision", b"revision", "size_bytes", b"size_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compacted_revision", b"compacted_revision", "deletions", b"deletions", "free_bytes", b"free_bytes", "id", b"id", "keys", b"keys", "revision", b"revision", "size_bytes", b"size_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -111,12 +124,15 @@ class GetStatusResponse(_message.Message):
     TASKS_FIELD_NUMBER: _builtins.int
     WATCHERS_FIELD_NUMBER: _builtins.int
     STORE_FIELD_NUMBER: _builtins.int
+    LOOP_TASKS_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Of the daemon."""
     pid: _builtins.int
     """Its process."""
     watchers: _builtins.int
     """Open watches."""
+    loop_tasks: _builtins.int
+    """Pieces of work on the daemon's event loop, waiting ones included; steady as long as its load is."""
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp:
         """Since when it runs."""
@@ -153,11 +169,207 @@ class GetStatusResponse(_message.Message):
         tasks: _abc.Iterable[Global___StateCount] | None = ...,
         watchers: _builtins.int = ...,
         store: Global___StoreStatus | None = ...,
+        loop_tasks: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["started_at", b"started_at", "store", b"store"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "pid", b"pid", "requests", b"requests", "servers", b"servers", "started_at", b"started_at", "store", b"store", "tasks", b"tasks", "version", b"version", "watchers", b"watchers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "loop_tasks", b"loop_tasks", "pid", b"pid", "requests", b"requests", "servers", b"servers", "started_at", b"started_at", "store", b"store", "tasks", b"tasks", "version", b"version", "watchers", b"watchers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class GetStoreStatsRequest(_message.Message):
+    """Nothing to say."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetStoreStatsRequest: _TypeAlias = GetStoreStatsRequest  # noqa: Y015
+
+@_typing.final
+class GetStoreStatsResponse(_message.Message):
+    """The store in numbers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STORE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def store(self) -> Global___StoreStatus:
+        """All of them."""
+
+    def __init__(
+        self,
+        *,
+        store: Global___StoreStatus | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["store", b"store"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["store", b"store"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetStoreStatsResponse: _TypeAlias = GetStoreStatsResponse  # noqa: Y015
+
+@_typing.final
+class CompactStoreRequest(_message.Message):
+    """Nothing to say."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompactStoreRequest: _TypeAlias = CompactStoreRequest  # noqa: Y015
+
+@_typing.final
+class CompactStoreResponse(_message.Message):
+    """What it was good for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMPACTION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def compaction(self) -> Global___Compaction:
+        """In numbers."""
+
+    def __init__(
+        self,
+        *,
+        compaction: Global___Compaction | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["compaction", b"compaction"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compaction", b"compaction"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompactStoreResponse: _TypeAlias = CompactStoreResponse  # noqa: Y015
+
+@_typing.final
+class Compaction(_message.Message):
+    """What compacting the store was good for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DELETED_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    deleted: _builtins.int
+    """How many records were deleted."""
+    @_builtins.property
+    def before(self) -> Global___StoreStatus:
+        """The store before."""
+
+    @_builtins.property
+    def after(self) -> Global___StoreStatus:
+        """The store afterwards."""
+
+    def __init__(
+        self,
+        *,
+        deleted: _builtins.int = ...,
+        before: Global___StoreStatus | None = ...,
+        after: Global___StoreStatus | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before", "deleted", b"deleted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Compaction: _TypeAlias = Compaction  # noqa: Y015
+
+@_typing.final
+class BackupStoreRequest(_message.Message):
+    """Nothing to say."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BackupStoreRequest: _TypeAlias = BackupStoreRequest  # noqa: Y015
+
+@_typing.final
+class BackupStoreResponse(_message.Message):
+    """One step of a backup."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    BOOKMARK_FIELD_NUMBER: _builtins.int
+    CHUNK_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    size_bytes: _builtins.int
+    """Of the whole copy; 0 as long as it is being made."""
+    chunk: _builtins.bytes
+    """The next bytes of the copy."""
+    @_builtins.property
+    def bookmark(self) -> _common_pb2.Bookmark:
+        """The copy is being made."""
+
+    @_builtins.property
+    def end(self) -> Global___BackupEnd:
+        """It is complete."""
+
+    def __init__(
+        self,
+        *,
+        size_bytes: _builtins.int = ...,
+        bookmark: _common_pb2.Bookmark | None = ...,
+        chunk: _builtins.bytes = ...,
+        end: Global___BackupEnd | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bookmark", b"bookmark", "chunk", b"chunk", "end", b"end", "step", b"step"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bookmark", b"bookmark", "chunk", b"chunk", "end", b"end", "size_bytes", b"size_bytes", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["bookmark", "chunk", "end"]  # noqa: Y015
+    _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
+
+Global___BackupStoreResponse: _TypeAlias = BackupStoreResponse  # noqa: Y015
+
+@_typing.final
+class BackupEnd(_message.Message):
+    """How a complete copy is told from a part of one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHA256_FIELD_NUMBER: _builtins.int
+    sha256: _builtins.str
+    """The SHA-256 digest of all its `size_bytes`, 64 hexadecimal digits."""
+    def __init__(
+        self,
+        *,
+        sha256: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sha256", b"sha256"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BackupEnd: _TypeAlias = BackupEnd  # noqa: Y015

@@ -40,6 +40,21 @@ class AdminServiceStub:
                 request_serializer=hubbub_dot_v1_dot_admin__pb2.GetStatusRequest.SerializeToString,
                 response_deserializer=hubbub_dot_v1_dot_admin__pb2.GetStatusResponse.FromString,
                 _registered_method=True)
+        self.GetStoreStats = channel.unary_unary(
+                '/hubbub.v1.AdminService/GetStoreStats',
+                request_serializer=hubbub_dot_v1_dot_admin__pb2.GetStoreStatsRequest.SerializeToString,
+                response_deserializer=hubbub_dot_v1_dot_admin__pb2.GetStoreStatsResponse.FromString,
+                _registered_method=True)
+        self.CompactStore = channel.unary_unary(
+                '/hubbub.v1.AdminService/CompactStore',
+                request_serializer=hubbub_dot_v1_dot_admin__pb2.CompactStoreRequest.SerializeToString,
+                response_deserializer=hubbub_dot_v1_dot_admin__pb2.CompactStoreResponse.FromString,
+                _registered_method=True)
+        self.BackupStore = channel.unary_stream(
+                '/hubbub.v1.AdminService/BackupStore',
+                request_serializer=hubbub_dot_v1_dot_admin__pb2.BackupStoreRequest.SerializeToString,
+                response_deserializer=hubbub_dot_v1_dot_admin__pb2.BackupStoreResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -53,6 +68,32 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetStoreStats(self, request, context):
+        """What the store holds, and how much of the disk it takes. UNAVAILABLE (STORE_UNAVAILABLE) when it cannot be read.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CompactStore(self, request, context):
+        """Deletes now what is too old or too much, and gives the space back; this also happens by itself every few minutes.
+        When it returns, nothing of what was deleted is left on the disk. UNAVAILABLE (STORE_UNAVAILABLE).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def BackupStore(self, request, context):
+        """A copy of the whole store, as it is at one moment; everything else goes on. Put in the place of the store of a
+        hub that is stopped, it is a store of its own: resume tokens from before give `reset`. The copy is complete when
+        `end` has come, and its size and digest are those of all chunks, one after the other. One copy is made at a time.
+        RESOURCE_EXHAUSTED (NO_ROOM_FOR_BACKUP) when the hub's disk cannot hold another store meanwhile, UNAVAILABLE
+        (STORE_UNAVAILABLE).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -60,6 +101,21 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.GetStatus,
                     request_deserializer=hubbub_dot_v1_dot_admin__pb2.GetStatusRequest.FromString,
                     response_serializer=hubbub_dot_v1_dot_admin__pb2.GetStatusResponse.SerializeToString,
+            ),
+            'GetStoreStats': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetStoreStats,
+                    request_deserializer=hubbub_dot_v1_dot_admin__pb2.GetStoreStatsRequest.FromString,
+                    response_serializer=hubbub_dot_v1_dot_admin__pb2.GetStoreStatsResponse.SerializeToString,
+            ),
+            'CompactStore': grpc.unary_unary_rpc_method_handler(
+                    servicer.CompactStore,
+                    request_deserializer=hubbub_dot_v1_dot_admin__pb2.CompactStoreRequest.FromString,
+                    response_serializer=hubbub_dot_v1_dot_admin__pb2.CompactStoreResponse.SerializeToString,
+            ),
+            'BackupStore': grpc.unary_stream_rpc_method_handler(
+                    servicer.BackupStore,
+                    request_deserializer=hubbub_dot_v1_dot_admin__pb2.BackupStoreRequest.FromString,
+                    response_serializer=hubbub_dot_v1_dot_admin__pb2.BackupStoreResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -90,6 +146,87 @@ class AdminService:
             '/hubbub.v1.AdminService/GetStatus',
             hubbub_dot_v1_dot_admin__pb2.GetStatusRequest.SerializeToString,
             hubbub_dot_v1_dot_admin__pb2.GetStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetStoreStats(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hubbub.v1.AdminService/GetStoreStats',
+            hubbub_dot_v1_dot_admin__pb2.GetStoreStatsRequest.SerializeToString,
+            hubbub_dot_v1_dot_admin__pb2.GetStoreStatsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CompactStore(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hubbub.v1.AdminService/CompactStore',
+            hubbub_dot_v1_dot_admin__pb2.CompactStoreRequest.SerializeToString,
+            hubbub_dot_v1_dot_admin__pb2.CompactStoreResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BackupStore(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/hubbub.v1.AdminService/BackupStore',
+            hubbub_dot_v1_dot_admin__pb2.BackupStoreRequest.SerializeToString,
+            hubbub_dot_v1_dot_admin__pb2.BackupStoreResponse.FromString,
             options,
             channel_credentials,
             insecure,

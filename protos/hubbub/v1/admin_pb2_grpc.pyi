@@ -35,6 +35,19 @@ class AdminServiceStub:
     def __new__(cls, channel: _aio.Channel) -> AdminServiceAsyncStub: ...
     GetStatus: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetStatusRequest, _admin_pb2.GetStatusResponse]
     """One page about the hub: version, servers, inbox, calls, tasks, watchers, store."""
+    GetStoreStats: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetStoreStatsRequest, _admin_pb2.GetStoreStatsResponse]
+    """What the store holds, and how much of the disk it takes. UNAVAILABLE (STORE_UNAVAILABLE) when it cannot be read."""
+    CompactStore: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CompactStoreRequest, _admin_pb2.CompactStoreResponse]
+    """Deletes now what is too old or too much, and gives the space back; this also happens by itself every few minutes.
+    When it returns, nothing of what was deleted is left on the disk. UNAVAILABLE (STORE_UNAVAILABLE).
+    """
+    BackupStore: _grpc.UnaryStreamMultiCallable[_admin_pb2.BackupStoreRequest, _admin_pb2.BackupStoreResponse]
+    """A copy of the whole store, as it is at one moment; everything else goes on. Put in the place of the store of a
+    hub that is stopped, it is a store of its own: resume tokens from before give `reset`. The copy is complete when
+    `end` has come, and its size and digest are those of all chunks, one after the other. One copy is made at a time.
+    RESOURCE_EXHAUSTED (NO_ROOM_FOR_BACKUP) when the hub's disk cannot hold another store meanwhile, UNAVAILABLE
+    (STORE_UNAVAILABLE).
+    """
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -43,6 +56,19 @@ class AdminServiceAsyncStub(AdminServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetStatus: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetStatusRequest, _admin_pb2.GetStatusResponse]  # type: ignore[assignment]
     """One page about the hub: version, servers, inbox, calls, tasks, watchers, store."""
+    GetStoreStats: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetStoreStatsRequest, _admin_pb2.GetStoreStatsResponse]  # type: ignore[assignment]
+    """What the store holds, and how much of the disk it takes. UNAVAILABLE (STORE_UNAVAILABLE) when it cannot be read."""
+    CompactStore: _aio.UnaryUnaryMultiCallable[_admin_pb2.CompactStoreRequest, _admin_pb2.CompactStoreResponse]  # type: ignore[assignment]
+    """Deletes now what is too old or too much, and gives the space back; this also happens by itself every few minutes.
+    When it returns, nothing of what was deleted is left on the disk. UNAVAILABLE (STORE_UNAVAILABLE).
+    """
+    BackupStore: _aio.UnaryStreamMultiCallable[_admin_pb2.BackupStoreRequest, _admin_pb2.BackupStoreResponse]  # type: ignore[assignment]
+    """A copy of the whole store, as it is at one moment; everything else goes on. Put in the place of the store of a
+    hub that is stopped, it is a store of its own: resume tokens from before give `reset`. The copy is complete when
+    `end` has come, and its size and digest are those of all chunks, one after the other. One copy is made at a time.
+    RESOURCE_EXHAUSTED (NO_ROOM_FOR_BACKUP) when the hub's disk cannot hold another store meanwhile, UNAVAILABLE
+    (STORE_UNAVAILABLE).
+    """
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     """The hub itself."""
@@ -54,5 +80,36 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.GetStatusResponse, _abc.Awaitable[_admin_pb2.GetStatusResponse]]:
         """One page about the hub: version, servers, inbox, calls, tasks, watchers, store."""
+
+    @_abc_1.abstractmethod
+    def GetStoreStats(
+        self,
+        request: _admin_pb2.GetStoreStatsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.GetStoreStatsResponse, _abc.Awaitable[_admin_pb2.GetStoreStatsResponse]]:
+        """What the store holds, and how much of the disk it takes. UNAVAILABLE (STORE_UNAVAILABLE) when it cannot be read."""
+
+    @_abc_1.abstractmethod
+    def CompactStore(
+        self,
+        request: _admin_pb2.CompactStoreRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.CompactStoreResponse, _abc.Awaitable[_admin_pb2.CompactStoreResponse]]:
+        """Deletes now what is too old or too much, and gives the space back; this also happens by itself every few minutes.
+        When it returns, nothing of what was deleted is left on the disk. UNAVAILABLE (STORE_UNAVAILABLE).
+        """
+
+    @_abc_1.abstractmethod
+    def BackupStore(
+        self,
+        request: _admin_pb2.BackupStoreRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_admin_pb2.BackupStoreResponse], _abc.AsyncIterator[_admin_pb2.BackupStoreResponse]]:
+        """A copy of the whole store, as it is at one moment; everything else goes on. Put in the place of the store of a
+        hub that is stopped, it is a store of its own: resume tokens from before give `reset`. The copy is complete when
+        `end` has come, and its size and digest are those of all chunks, one after the other. One copy is made at a time.
+        RESOURCE_EXHAUSTED (NO_ROOM_FOR_BACKUP) when the hub's disk cannot hold another store meanwhile, UNAVAILABLE
+        (STORE_UNAVAILABLE).
+        """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

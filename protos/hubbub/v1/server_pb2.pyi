@@ -308,6 +308,12 @@ class ServerSpec(_message.Message):
     RECEIVER_TASK_TTL_S_FIELD_NUMBER: _builtins.int
     PROTOCOL_FIELD_NUMBER: _builtins.int
     RESUME_FIELD_NUMBER: _builtins.int
+    CALL_HISTORY_COUNT_FIELD_NUMBER: _builtins.int
+    CALL_HISTORY_AGE_S_FIELD_NUMBER: _builtins.int
+    REQUEST_HISTORY_COUNT_FIELD_NUMBER: _builtins.int
+    REQUEST_HISTORY_AGE_S_FIELD_NUMBER: _builtins.int
+    TASK_HISTORY_COUNT_FIELD_NUMBER: _builtins.int
+    TASK_HISTORY_AGE_S_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Unique name: letters, digits, `_`, `-` and `.`, at most 64."""
     command: _builtins.str
@@ -354,6 +360,18 @@ class ServerSpec(_message.Message):
     """`auto` or an MCP revision, default auto."""
     resume: _builtins.bool
     """Whether a waiting call may be re-sent after a restart of the hub, default true."""
+    call_history_count: _builtins.int
+    """Ended calls of this server that are kept, default 1000."""
+    call_history_age_s: _builtins.float
+    """Seconds they are kept, default and at most as the hub says."""
+    request_history_count: _builtins.int
+    """Closed pending requests of this server that are kept, default 1000."""
+    request_history_age_s: _builtins.float
+    """Seconds they are kept, default and at most as the hub says."""
+    task_history_count: _builtins.int
+    """Ended tasks of this server that are kept, default 1000."""
+    task_history_age_s: _builtins.float
+    """Seconds they are kept, default and at most as the hub says."""
     @_builtins.property
     def args(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """stdio: its arguments."""
@@ -405,15 +423,25 @@ class ServerSpec(_message.Message):
         receiver_task_ttl_s: _builtins.float | None = ...,
         protocol: _builtins.str | None = ...,
         resume: _builtins.bool | None = ...,
+        call_history_count: _builtins.int | None = ...,
+        call_history_age_s: _builtins.float | None = ...,
+        request_history_count: _builtins.int | None = ...,
+        request_history_age_s: _builtins.float | None = ...,
+        task_history_count: _builtins.int | None = ...,
+        task_history_age_s: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_answer_timeout_s", b"_answer_timeout_s", "_auto_reject_on_timeout", b"_auto_reject_on_timeout", "_call_max_s", b"_call_max_s", "_call_timeout_s", b"_call_timeout_s", "_connect_timeout_s", b"_connect_timeout_s", "_elicitation", b"_elicitation", "_max_in_flight", b"_max_in_flight", "_ping_interval_s", b"_ping_interval_s", "_ping_timeout_s", b"_ping_timeout_s", "_progress_resets_timeout", b"_progress_resets_timeout", "_protocol", b"_protocol", "_receiver_task_ttl_s", b"_receiver_task_ttl_s", "_receiver_tasks", b"_receiver_tasks", "_resume", b"_resume", "_retries", b"_retries", "_roots", b"_roots", "_sampling", b"_sampling", "_timeout_message", b"_timeout_message", "answer_timeout_s", b"answer_timeout_s", "auto_reject_on_timeout", b"auto_reject_on_timeout", "call_max_s", b"call_max_s", "call_timeout_s", b"call_timeout_s", "connect_timeout_s", b"connect_timeout_s", "elicitation", b"elicitation", "max_in_flight", b"max_in_flight", "ping_interval_s", b"ping_interval_s", "ping_timeout_s", b"ping_timeout_s", "progress_resets_timeout", b"progress_resets_timeout", "protocol", b"protocol", "receiver_task_ttl_s", b"receiver_task_ttl_s", "receiver_tasks", b"receiver_tasks", "resume", b"resume", "retries", b"retries", "roots", b"roots", "sampling", b"sampling", "timeout_message", b"timeout_message"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_answer_timeout_s", b"_answer_timeout_s", "_auto_reject_on_timeout", b"_auto_reject_on_timeout", "_call_history_age_s", b"_call_history_age_s", "_call_history_count", b"_call_history_count", "_call_max_s", b"_call_max_s", "_call_timeout_s", b"_call_timeout_s", "_connect_timeout_s", b"_connect_timeout_s", "_elicitation", b"_elicitation", "_max_in_flight", b"_max_in_flight", "_ping_interval_s", b"_ping_interval_s", "_ping_timeout_s", b"_ping_timeout_s", "_progress_resets_timeout", b"_progress_resets_timeout", "_protocol", b"_protocol", "_receiver_task_ttl_s", b"_receiver_task_ttl_s", "_receiver_tasks", b"_receiver_tasks", "_request_history_age_s", b"_request_history_age_s", "_request_history_count", b"_request_history_count", "_resume", b"_resume", "_retries", b"_retries", "_roots", b"_roots", "_sampling", b"_sampling", "_task_history_age_s", b"_task_history_age_s", "_task_history_count", b"_task_history_count", "_timeout_message", b"_timeout_message", "answer_timeout_s", b"answer_timeout_s", "auto_reject_on_timeout", b"auto_reject_on_timeout", "call_history_age_s", b"call_history_age_s", "call_history_count", b"call_history_count", "call_max_s", b"call_max_s", "call_timeout_s", b"call_timeout_s", "connect_timeout_s", b"connect_timeout_s", "elicitation", b"elicitation", "max_in_flight", b"max_in_flight", "ping_interval_s", b"ping_interval_s", "ping_timeout_s", b"ping_timeout_s", "progress_resets_timeout", b"progress_resets_timeout", "protocol", b"protocol", "receiver_task_ttl_s", b"receiver_task_ttl_s", "receiver_tasks", b"receiver_tasks", "request_history_age_s", b"request_history_age_s", "request_history_count", b"request_history_count", "resume", b"resume", "retries", b"retries", "roots", b"roots", "sampling", b"sampling", "task_history_age_s", b"task_history_age_s", "task_history_count", b"task_history_count", "timeout_message", b"timeout_message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answer_timeout_s", b"_answer_timeout_s", "_auto_reject_on_timeout", b"_auto_reject_on_timeout", "_call_max_s", b"_call_max_s", "_call_timeout_s", b"_call_timeout_s", "_connect_timeout_s", b"_connect_timeout_s", "_elicitation", b"_elicitation", "_max_in_flight", b"_max_in_flight", "_ping_interval_s", b"_ping_interval_s", "_ping_timeout_s", b"_ping_timeout_s", "_progress_resets_timeout", b"_progress_resets_timeout", "_protocol", b"_protocol", "_receiver_task_ttl_s", b"_receiver_task_ttl_s", "_receiver_tasks", b"_receiver_tasks", "_resume", b"_resume", "_retries", b"_retries", "_roots", b"_roots", "_sampling", b"_sampling", "_timeout_message", b"_timeout_message", "answer_timeout_s", b"answer_timeout_s", "args", b"args", "auto_reject_on_timeout", b"auto_reject_on_timeout", "backoff_s", b"backoff_s", "call_max_s", b"call_max_s", "call_timeout_s", b"call_timeout_s", "command", b"command", "connect_timeout_s", b"connect_timeout_s", "cwd", b"cwd", "elicitation", b"elicitation", "env", b"env", "headers", b"headers", "max_in_flight", b"max_in_flight", "name", b"name", "ping_interval_s", b"ping_interval_s", "ping_timeout_s", b"ping_timeout_s", "progress_resets_timeout", b"progress_resets_timeout", "protocol", b"protocol", "receiver_task_ttl_s", b"receiver_task_ttl_s", "receiver_tasks", b"receiver_tasks", "resume", b"resume", "retries", b"retries", "retryable_errors", b"retryable_errors", "roots", b"roots", "sampling", b"sampling", "timeout_message", b"timeout_message", "transport", b"transport", "url", b"url"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answer_timeout_s", b"_answer_timeout_s", "_auto_reject_on_timeout", b"_auto_reject_on_timeout", "_call_history_age_s", b"_call_history_age_s", "_call_history_count", b"_call_history_count", "_call_max_s", b"_call_max_s", "_call_timeout_s", b"_call_timeout_s", "_connect_timeout_s", b"_connect_timeout_s", "_elicitation", b"_elicitation", "_max_in_flight", b"_max_in_flight", "_ping_interval_s", b"_ping_interval_s", "_ping_timeout_s", b"_ping_timeout_s", "_progress_resets_timeout", b"_progress_resets_timeout", "_protocol", b"_protocol", "_receiver_task_ttl_s", b"_receiver_task_ttl_s", "_receiver_tasks", b"_receiver_tasks", "_request_history_age_s", b"_request_history_age_s", "_request_history_count", b"_request_history_count", "_resume", b"_resume", "_retries", b"_retries", "_roots", b"_roots", "_sampling", b"_sampling", "_task_history_age_s", b"_task_history_age_s", "_task_history_count", b"_task_history_count", "_timeout_message", b"_timeout_message", "answer_timeout_s", b"answer_timeout_s", "args", b"args", "auto_reject_on_timeout", b"auto_reject_on_timeout", "backoff_s", b"backoff_s", "call_history_age_s", b"call_history_age_s", "call_history_count", b"call_history_count", "call_max_s", b"call_max_s", "call_timeout_s", b"call_timeout_s", "command", b"command", "connect_timeout_s", b"connect_timeout_s", "cwd", b"cwd", "elicitation", b"elicitation", "env", b"env", "headers", b"headers", "max_in_flight", b"max_in_flight", "name", b"name", "ping_interval_s", b"ping_interval_s", "ping_timeout_s", b"ping_timeout_s", "progress_resets_timeout", b"progress_resets_timeout", "protocol", b"protocol", "receiver_task_ttl_s", b"receiver_task_ttl_s", "receiver_tasks", b"receiver_tasks", "request_history_age_s", b"request_history_age_s", "request_history_count", b"request_history_count", "resume", b"resume", "retries", b"retries", "retryable_errors", b"retryable_errors", "roots", b"roots", "sampling", b"sampling", "task_history_age_s", b"task_history_age_s", "task_history_count", b"task_history_count", "timeout_message", b"timeout_message", "transport", b"transport", "url", b"url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__answer_timeout_s: _TypeAlias = _typing.Literal["answer_timeout_s"]  # noqa: Y015
     _WhichOneofArgType__answer_timeout_s: _TypeAlias = _typing.Literal["_answer_timeout_s", b"_answer_timeout_s"]  # noqa: Y015
     _WhichOneofReturnType__auto_reject_on_timeout: _TypeAlias = _typing.Literal["auto_reject_on_timeout"]  # noqa: Y015
     _WhichOneofArgType__auto_reject_on_timeout: _TypeAlias = _typing.Literal["_auto_reject_on_timeout", b"_auto_reject_on_timeout"]  # noqa: Y015
+    _WhichOneofReturnType__call_history_age_s: _TypeAlias = _typing.Literal["call_history_age_s"]  # noqa: Y015
+    _WhichOneofArgType__call_history_age_s: _TypeAlias = _typing.Literal["_call_history_age_s", b"_call_history_age_s"]  # noqa: Y015
+    _WhichOneofReturnType__call_history_count: _TypeAlias = _typing.Literal["call_history_count"]  # noqa: Y015
+    _WhichOneofArgType__call_history_count: _TypeAlias = _typing.Literal["_call_history_count", b"_call_history_count"]  # noqa: Y015
     _WhichOneofReturnType__call_max_s: _TypeAlias = _typing.Literal["call_max_s"]  # noqa: Y015
     _WhichOneofArgType__call_max_s: _TypeAlias = _typing.Literal["_call_max_s", b"_call_max_s"]  # noqa: Y015
     _WhichOneofReturnType__call_timeout_s: _TypeAlias = _typing.Literal["call_timeout_s"]  # noqa: Y015
@@ -436,6 +464,10 @@ class ServerSpec(_message.Message):
     _WhichOneofArgType__receiver_task_ttl_s: _TypeAlias = _typing.Literal["_receiver_task_ttl_s", b"_receiver_task_ttl_s"]  # noqa: Y015
     _WhichOneofReturnType__receiver_tasks: _TypeAlias = _typing.Literal["receiver_tasks"]  # noqa: Y015
     _WhichOneofArgType__receiver_tasks: _TypeAlias = _typing.Literal["_receiver_tasks", b"_receiver_tasks"]  # noqa: Y015
+    _WhichOneofReturnType__request_history_age_s: _TypeAlias = _typing.Literal["request_history_age_s"]  # noqa: Y015
+    _WhichOneofArgType__request_history_age_s: _TypeAlias = _typing.Literal["_request_history_age_s", b"_request_history_age_s"]  # noqa: Y015
+    _WhichOneofReturnType__request_history_count: _TypeAlias = _typing.Literal["request_history_count"]  # noqa: Y015
+    _WhichOneofArgType__request_history_count: _TypeAlias = _typing.Literal["_request_history_count", b"_request_history_count"]  # noqa: Y015
     _WhichOneofReturnType__resume: _TypeAlias = _typing.Literal["resume"]  # noqa: Y015
     _WhichOneofArgType__resume: _TypeAlias = _typing.Literal["_resume", b"_resume"]  # noqa: Y015
     _WhichOneofReturnType__retries: _TypeAlias = _typing.Literal["retries"]  # noqa: Y015
@@ -444,12 +476,20 @@ class ServerSpec(_message.Message):
     _WhichOneofArgType__roots: _TypeAlias = _typing.Literal["_roots", b"_roots"]  # noqa: Y015
     _WhichOneofReturnType__sampling: _TypeAlias = _typing.Literal["sampling"]  # noqa: Y015
     _WhichOneofArgType__sampling: _TypeAlias = _typing.Literal["_sampling", b"_sampling"]  # noqa: Y015
+    _WhichOneofReturnType__task_history_age_s: _TypeAlias = _typing.Literal["task_history_age_s"]  # noqa: Y015
+    _WhichOneofArgType__task_history_age_s: _TypeAlias = _typing.Literal["_task_history_age_s", b"_task_history_age_s"]  # noqa: Y015
+    _WhichOneofReturnType__task_history_count: _TypeAlias = _typing.Literal["task_history_count"]  # noqa: Y015
+    _WhichOneofArgType__task_history_count: _TypeAlias = _typing.Literal["_task_history_count", b"_task_history_count"]  # noqa: Y015
     _WhichOneofReturnType__timeout_message: _TypeAlias = _typing.Literal["timeout_message"]  # noqa: Y015
     _WhichOneofArgType__timeout_message: _TypeAlias = _typing.Literal["_timeout_message", b"_timeout_message"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__answer_timeout_s) -> _WhichOneofReturnType__answer_timeout_s | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__auto_reject_on_timeout) -> _WhichOneofReturnType__auto_reject_on_timeout | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__call_history_age_s) -> _WhichOneofReturnType__call_history_age_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__call_history_count) -> _WhichOneofReturnType__call_history_count | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__call_max_s) -> _WhichOneofReturnType__call_max_s | None: ...
     @_typing.overload
@@ -473,6 +513,10 @@ class ServerSpec(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__receiver_tasks) -> _WhichOneofReturnType__receiver_tasks | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__request_history_age_s) -> _WhichOneofReturnType__request_history_age_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__request_history_count) -> _WhichOneofReturnType__request_history_count | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__resume) -> _WhichOneofReturnType__resume | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__retries) -> _WhichOneofReturnType__retries | None: ...
@@ -480,6 +524,10 @@ class ServerSpec(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__roots) -> _WhichOneofReturnType__roots | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__sampling) -> _WhichOneofReturnType__sampling | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__task_history_age_s) -> _WhichOneofReturnType__task_history_age_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__task_history_count) -> _WhichOneofReturnType__task_history_count | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__timeout_message) -> _WhichOneofReturnType__timeout_message | None: ...
 

@@ -1,0 +1,92 @@
+"""`hubbub store`."""
+
+from typing import Annotated
+
+import typer
+
+from hubbub_client.cli.output import note, print_counts, print_json, print_record
+from hubbub_client.cli.session import run, settings_of
+from hubbub_client.errors import FailedPrecondition
+from hubbub_client.hub import Hub
+from hubbub_client.records import StoreStatus
+
+app = typer.Typer(help="What the hub remembers on its disk.")
+
+UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+@app.command()
+def stats(context: typer.Context) -> None:
+    """The store in numbers."""
+
+    async def work(hub: Hub) -> None:
+        it = await hub.store.stats()
+        if settings_of(context).json:
+            print_json(it.to_json())
+        else:
+            print_counts(_rows(it))
+
+    run(context, work)
+
+
+@app.command()
+def compact(context: typer.Context) -> None:
+    """Delete now what is too old or too much, and give the space back."""
+
+    async def work(hub: Hub) -> None:
+        it = await hub.store.compact()
+        if settings_of(context).json:
+            print_json(it.to_json())
+        elif it.before and it.after:
+            print(f"{it.deleted} records deleted")
+            rows = zip(_rows(it.before), _rows(it.after), strict=True)
+            print_counts(
+                (name, before if before == after else f"{before} -> {after}") for (name, before), (_, after) in rows
+            )
+
+    run(context, work)
+
+
+@app.command()
+def backup(
+    context: typer.Context,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Where to; for its owner only.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace FILE if it exists.")] = False,
+) -> None:
+    """Write a copy of the store into a file here, while the hub goes on."""
+    told = 0
+
+    async def show(here: int, whole: int) -> None:
+        nonlocal told
+        percent = 100 * here // whole if whole else 0
+        if not whole or percent >= told + 10 or here == whole:
+            told = percent
+            note(f"{_size(here)} of {_size(whole)}, {percent} %" if whole else "the hub makes the copy")
+
+    async def work(hub: Hub) -> None:
+        try:
+            written = await hub.store.backup(file, replace=force, on_copied=show)
+        except OSError as exc:
+            raise FailedPrecondition(f"{exc.filename or file}: {exc.strerror}", reason="FILE_NOT_WRITTEN") from None
+        print_record(written, settings_of(context).json)
+
+    run(context, work)
+
+
+def _rows(it: StoreStatus) -> list[tuple[str, str]]:
+    return [
+        ("id", it.id or "-"),
+        ("revision", str(it.revision)),
+        ("resumable from", str(it.compacted_revision)),
+        ("records", str(it.keys)),
+        ("deletions", str(it.deletions)),
+        ("size", _size(it.size_bytes)),
+        ("free", _size(it.free_bytes)),
+    ]
+
+
+def _size(count: float) -> str:
+    unit = 0
+    while count >= 1024 and unit < len(UNITS) - 1:
+        count, unit = count / 1024, unit + 1
+    return f"{count:.1f} {UNITS[unit]}" if unit else f"{count} {UNITS[0]}"

@@ -1,0 +1,103 @@
+"""`hub.store`: what the hub remembers on its disk."""
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from anyio import to_thread
+
+from hubbub.v1 import admin_pb2
+from hubbub_client.errors import AlreadyExists, Unavailable
+from hubbub_client.link import Link
+from hubbub_client.records import Compaction, Record, StoreStatus, read
+
+OnCopied = Callable[[int, int], Awaitable[None]]
+"""(bytes that are here, bytes of the whole); both are 0 while the hub makes the copy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backup(Record):
+    """A file with a copy of the store."""
+
+    path: str
+    size_bytes: int
+    sha256: str
+
+
+class Store:
+    """The store of AdminService. Every method raises HubbubError."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    async def stats(self) -> StoreStatus:
+        """The store in numbers."""
+        answer = await self._link.call(lambda hub: hub.admin.GetStoreStats, admin_pb2.GetStoreStatsRequest())
+        return read(StoreStatus, answer.store)
+
+    async def compact(self) -> Compaction:
+        """Deletes now what is too old or too much, gives the space back, and says what that was good for."""
+        answer = await self._link.call(lambda hub: hub.admin.CompactStore, admin_pb2.CompactStoreRequest())
+        return read(Compaction, answer.compaction)
+
+    async def backup(self, path: str | Path, *, replace: bool = False, on_copied: OnCopied | None = None) -> Backup:
+        """Writes a copy of the store into a file of this machine that only its owner can read.
+
+        The file appears when it is whole; `path` with `.partial` is used until then. Raises AlreadyExists
+        (FILE_EXISTS) unless it may be replaced, Unavailable (BACKUP_INCOMPLETE), and OSError.
+        """
+        target, partial = Path(path), Path(f"{path}.partial")
+        if not replace:
+            _must_be_new(target)
+        file = _create(partial)
+        try:
+            with file:
+                size, digest = await self._fetch(file, on_copied)
+                await to_thread.run_sync(_sync, file)
+            _move(partial, target, replace=replace)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+        return Backup(path=str(target), size_bytes=size, sha256=digest)
+
+    async def _fetch(self, file: BinaryIO, on_copied: OnCopied | None) -> tuple[int, str]:
+        size, digest = 0, hashlib.sha256()
+        steps = self._link.stream(lambda hub: hub.admin.BackupStore, admin_pb2.BackupStoreRequest())
+        async with contextlib.aclosing(steps):
+            async for step in steps:
+                if step.WhichOneof("step") == "end":
+                    if (size, digest.hexdigest()) == (step.size_bytes, step.end.sha256):
+                        return size, digest.hexdigest()
+                    break
+                await to_thread.run_sync(file.write, step.chunk)
+                digest.update(step.chunk)
+                size += len(step.chunk)
+                if on_copied is not None:
+                    await on_copied(size, step.size_bytes)
+        raise Unavailable("the backup came incomplete; try again", reason="BACKUP_INCOMPLETE")
+
+
+def _create(path: Path) -> BinaryIO:
+    """A new file for its owner only; one that an interrupted backup left is removed."""
+    path.unlink(missing_ok=True)
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+
+
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _move(partial: Path, target: Path, *, replace: bool) -> None:
+    if not replace:
+        _must_be_new(target)
+    partial.replace(target)
+
+
+def _must_be_new(path: Path) -> None:
+    if path.exists():
+        raise AlreadyExists(f"{path} exists already", reason="FILE_EXISTS", metadata={"path": str(path)})

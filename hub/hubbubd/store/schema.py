@@ -1,0 +1,76 @@
+"""What is in the database, and how one of an older hub is brought there.
+
+Each key has one row. A deletion keeps the row without a value (a tombstone) until it is compacted, so that
+whoever was away can be told of it. The database's own header says what it is (`application_id`) and which
+migrations it has seen (`user_version`).
+"""
+
+import secrets
+import sqlite3
+from collections.abc import Callable, Sequence
+
+from hubbubd.store import StoreTooNew, StoreUnavailable
+
+APPLICATION_ID = int.from_bytes(b"Hubb")
+
+Migration = Callable[[sqlite3.Connection], None]
+
+
+def _first_schema(db: sqlite3.Connection) -> None:
+    # The value comes last: what a guard reads then never lies behind a large one.
+    db.execute("CREATE TABLE entries (key TEXT PRIMARY KEY NOT NULL, revision INTEGER NOT NULL, value BLOB)")
+    db.execute("CREATE INDEX entries_by_revision ON entries (revision)")
+    db.execute("CREATE TABLE meta (id TEXT NOT NULL, revision INTEGER NOT NULL, compacted INTEGER NOT NULL)")
+    db.execute("INSERT INTO meta VALUES (?, 0, 0)", (secrets.token_hex(8),))
+    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+
+
+MIGRATIONS: tuple[Migration, ...] = (_first_schema,)
+"""The one at index n brings a database from schema version n to n + 1."""
+
+
+def number(db: sqlite3.Connection, question: str) -> int:
+    """The one number that a query answers with."""
+    return db.execute(question).fetchone()[0]
+
+
+def recognise(db: sqlite3.Connection, name: str, migrations: Sequence[Migration]) -> int:
+    """The schema version of a database. Raises StoreUnavailable when it is no store, and StoreTooNew."""
+    if number(db, "PRAGMA application_id") != APPLICATION_ID and number(db, "SELECT count(*) FROM sqlite_master"):
+        raise StoreUnavailable(f"{name} is a database, but not a hub's store; move it away")
+    version = number(db, "PRAGMA user_version")
+    if version > len(migrations):
+        raise StoreTooNew(
+            f"the store {name} was written by a newer hub (schema {version}, this hub knows up to {len(migrations)});"
+            " run that one, or put back a copy that this one made"
+        )
+    return version
+
+
+def migrate(db: sqlite3.Connection, name: str, migrations: Sequence[Migration]) -> None:
+    """Brings a database to the newest schema in one transaction; one that is there already is not written.
+
+    Raises StoreUnavailable when that fails; then it is as it was.
+    """
+    version = recognise(db, name, migrations)
+    if version == len(migrations):
+        return
+    if version == 0:
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # free pages can be cut off; to be said before the first table
+    try:
+        with db:
+            db.execute("BEGIN IMMEDIATE")
+            for step in migrations[version:]:
+                step(db)
+            db.execute(f"PRAGMA user_version = {len(migrations)}")
+    except Exception as exc:
+        raise StoreUnavailable(
+            f"the store {name} cannot be brought from schema {version} to {len(migrations)}; it is as it was: {exc}"
+        ) from exc
+
+
+def rename(db: sqlite3.Connection, store_id: str | None = None) -> None:
+    """Gives the store another id, a new one unless it is said which. One without an id has never been opened."""
+    with db:
+        db.execute("BEGIN IMMEDIATE")
+        db.execute("UPDATE meta SET id = ?", (secrets.token_hex(8) if store_id is None else store_id,))

@@ -1,0 +1,60 @@
+"""What SQLite or the system says went wrong, as a sentence that an operator can act on."""
+
+import errno
+import sqlite3
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from hubbubd.store import StoreDamaged, StoreUnavailable
+
+PRIMARY = 0xFF
+"""The bits of SQLite's extended error codes that say which kind an error is of."""
+
+_FULL = "the disk is full; make room"
+_BROKEN = "the disk failed; look into the system's log, and check the disk"
+_SEALED = "it cannot be written; make the file, its directory and their file system writable"
+
+_BY_SQLITE_CODE = {
+    sqlite3.SQLITE_FULL: _FULL,
+    sqlite3.SQLITE_IOERR: _BROKEN,
+    sqlite3.SQLITE_READONLY: _SEALED,
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; check its directory, and who may use it",
+}
+_BY_ERRNO = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EIO: _BROKEN,
+    errno.EROFS: _SEALED,
+    errno.EACCES: _SEALED,
+    errno.EPERM: _SEALED,
+    errno.EISDIR: "there is a directory in its place; move it away",
+}
+
+RESTORE = "stop the hub and put back a copy that `hubbub store backup` made"
+
+
+@contextmanager
+def explained(name: str) -> Generator[None]:
+    """Turns the errors of SQLite and the system into StoreUnavailable, or StoreDamaged where only a copy helps."""
+    try:
+        yield
+    except sqlite3.Error as exc:
+        # An error of Python's own module has no code.
+        code = getattr(exc, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+        if code & PRIMARY in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            raise damaged(name, str(exc)) from exc
+        said = f"{exc}, {exc.sqlite_errorname}" if code & PRIMARY == sqlite3.SQLITE_IOERR else str(exc)
+        raise _failed(name, _BY_SQLITE_CODE.get(code & PRIMARY), said) from exc
+    except OSError as exc:
+        raise _failed(name, _BY_ERRNO.get(exc.errno or 0), exc.strerror or str(exc)) from exc
+
+
+def damaged(name: str, said: str) -> StoreDamaged:
+    """The error for a file whose content is wrong."""
+    return StoreDamaged(f"the store {name} is damaged ({said}); {RESTORE}")
+
+
+def _failed(name: str, advice: str | None, said: str) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"the store {name} failed: {advice} ({said})" if advice else f"the store {name} failed: {said}"
+    )

@@ -1,0 +1,193 @@
+"""The daemon whose store fails: it goes on reading, says so, gets well by itself; or does not start, and says why."""
+
+import json
+import signal
+import sqlite3
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from hubbub.v1 import server_pb2
+from hubbub_client import Unavailable
+from hubbubd.store import Write
+from hubbubd.store.sqlite import SqliteStore
+
+from .conftest import LIMIT_S, RunningHub, environment, running
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+LAUNCHER = str(Path(__file__).with_name("faulty_hub.py"))
+FULL = {"operation": "write", "code": sqlite3.SQLITE_FULL}
+BROKEN_SYNC = {"operation": "sync", "code": sqlite3.SQLITE_IOERR_FSYNC}
+SLOW_SYNC = {"operation": "sync", "delay_s": 0.5}
+
+
+class FaultyDisk:
+    """A data directory whose disk has the faults that are put there."""
+
+    def __init__(self, directory: Path) -> None:
+        self.data_dir = directory / "data"
+        self.store = self.data_dir / "hubbub.db"
+        self.log = directory / "hub.log"
+        self._faults = directory / "faults.json"
+        self.put()
+
+    def put(self, *faults: dict[str, Any]) -> None:
+        draft = self._faults.with_suffix(".new")
+        draft.write_text(json.dumps(faults))
+        draft.replace(self._faults)
+
+    @property
+    def arguments(self) -> list[str]:
+        return ["--listen", "127.0.0.1:0", "--data-dir", str(self.data_dir)]
+
+    @asynccontextmanager
+    async def hub(self) -> AsyncIterator[RunningHub]:
+        with self.log.open("ab") as log:
+            async with running(self.arguments, [LAUNCHER, str(self._faults)], stderr=log) as hub:
+                yield hub
+
+    async def refused(self) -> str:
+        """The one line of a hub that does not start."""
+        command = [sys.executable, LAUNCHER, str(self._faults), *self.arguments]
+        with anyio.fail_after(LIMIT_S):
+            ran = await anyio.run_process(command, check=False, env=environment())
+        (line,) = ran.stderr.decode().splitlines()
+        assert (ran.returncode, ran.stdout) == (1, b"")
+        return line
+
+    def said(self, event: str) -> int:
+        """How many lines of the log say so."""
+        return sum(event in line for line in self.log.read_text().splitlines())
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> FaultyDisk:
+    return FaultyDisk(tmp_path)
+
+
+def spec(name: str) -> server_pb2.ServerSpec:
+    return server_pb2.ServerSpec(name=name, url="http://127.0.0.1:9/mcp")
+
+
+async def names(hub: RunningHub) -> set[str]:
+    return {server.name for server in await hub.client.servers.list()}
+
+
+async def test_while_the_disk_is_full_the_hub_reads_and_says_so_and_writes_again_by_itself(disk: FaultyDisk) -> None:
+    async with disk.hub() as hub, grpc.aio.insecure_channel(hub.ready["grpc"]) as channel:
+        health = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+        watch = hub.client.servers.watch()
+        with anyio.fail_after(LIMIT_S):
+            assert (await health.read()).status == SERVING
+            await hub.client.servers.add(spec("before"))
+            disk.put(FULL)
+            for _ in range(3):
+                with pytest.raises(Unavailable, match=r"the disk is full; make room") as refused:
+                    await hub.client.servers.add(spec("refused"))
+                assert refused.value.reason == "STORE_UNAVAILABLE"
+            assert (await health.read()).status == NOT_SERVING
+            assert await names(hub) == {"before"}
+            assert (await hub.client.admin.status()).pid == hub.process.pid
+            disk.put()
+            assert (await health.read()).status == SERVING
+            await hub.client.servers.add(spec("refused"))
+            seen: set[str] = set()
+            async for event in watch:
+                if (record := getattr(event, "record", None)) is not None:
+                    seen.add(record.name)
+                if seen == {"before", "refused"}:
+                    break
+        await watch.aclose()
+        health.cancel()
+    assert disk.said("the store cannot be written") == 1
+    assert disk.said("the store can be written again") == 1
+
+
+async def test_what_was_refused_for_a_failed_sync_is_not_there_after_a_kill(disk: FaultyDisk) -> None:
+    async with disk.hub() as hub:
+        await hub.client.servers.add(spec("before"))
+        disk.put(BROKEN_SYNC)
+        with pytest.raises(Unavailable, match="the disk failed; look into the system's log"):
+            await hub.client.servers.add(spec("refused"))
+        await hub.kill()
+    disk.put()
+    async with disk.hub() as hub:
+        assert await names(hub) == {"before"}
+        disk.put(FULL)  # and leaving the block, it ends well on a disk that takes nothing
+
+
+async def test_a_disk_that_syncs_slowly_holds_up_writers_alone_and_a_stop_waits_for_them(disk: FaultyDisk) -> None:
+    added: list[str] = []
+    async with disk.hub() as hub:
+        disk.put(SLOW_SYNC)
+
+        async def add(name: str) -> None:
+            await hub.client.servers.add(spec(name))
+            added.append(name)
+
+        with anyio.fail_after(LIMIT_S):
+            async with anyio.create_task_group() as writers:
+                for number in range(5):
+                    writers.start_soon(add, f"server-{number}")
+                while not added:
+                    await hub.client.servers.list()
+                hub.process.send_signal(signal.SIGTERM)
+            assert await hub.process.wait() == 0
+    disk.put()
+    async with disk.hub() as hub:
+        assert await names(hub) == set(added)
+    assert len(added) == 5
+
+
+def damaged(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xa5" * 4096)
+
+
+@pytest.fixture
+async def left(disk: FaultyDisk) -> Path:
+    """The store of a hub that knew one server, in a record that this hub cannot read."""
+    disk.data_dir.mkdir()
+    store = await SqliteStore.open(disk.store)
+    await store.commit([Write("server/before", b"{}")])
+    await store.close()
+    return disk.store
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda path: None, ["damaged", "record server/before", "hubbub store backup"]),
+        (damaged, ["damaged", "hubbub store backup"]),
+        (lambda path: path.chmod(0o400), ["make the file, its directory and their file system writable"]),
+    ],
+    ids=["record", "page", "read-only"],
+)
+async def test_a_store_that_cannot_be_used_ends_the_start_with_one_line_and_is_left_as_it_was(
+    disk: FaultyDisk, left: Path, change: Callable[[Path], None], says: list[str]
+) -> None:
+    change(left)
+    before = left.read_bytes()
+    line = await disk.refused()
+    assert line.startswith("hubbubd: ")
+    assert all(word in line for word in [str(left), *says]), line
+    assert left.read_bytes() == before
+
+
+async def test_a_first_start_on_a_full_disk_leaves_nothing_and_the_next_one_begins(disk: FaultyDisk) -> None:
+    disk.put(FULL)
+    line = await disk.refused()
+    assert all(word in line for word in [str(disk.store), "disk is full"]), line
+    assert not disk.store.exists()
+    disk.put()
+    async with disk.hub() as hub:
+        assert await names(hub) == set()

@@ -1,0 +1,172 @@
+"""What the models of the runtime share: a hub in virtual time that each rule moves on a little, and restarts."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import ExitStack, aclosing
+from typing import Any, Generic, TypeVar
+
+import anyio
+import structlog.testing
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant
+
+from hubbubd.config import ServerConfig
+from hubbubd.errors import Unavailable
+from hubbubd.runtime.broadcast import EventKind, WatchEvent
+from hubbubd.runtime.hub import Hub
+from hubbubd.store.sqlite import SqliteStore
+
+from .conftest import FailingStore, World, server
+from .virtual_time import VirtualTimeLoop
+
+T = TypeVar("T")
+
+FOREVER = 10**9
+"""So many failures of the store that none succeeds."""
+
+SETTLE_S = 0.25
+"""Long enough for what may follow a change to be written."""
+
+
+def bounded(share: float, steps: int) -> settings:
+    """As many examples as this share of what the profile asks for, each of so many steps."""
+    return settings(
+        max_examples=max(int(settings().max_examples * share), 1),
+        stateful_step_count=steps,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+    )
+
+
+class View(Generic[T]):
+    """What a watcher knows: the records as the events so far tell of them."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, T] = {}
+        self.token = ""
+        self.resets = 0
+
+    def see(self, event: WatchEvent[T]) -> None:
+        """Takes an event in."""
+        if event.kind is EventKind.RESET:
+            self.records.clear()
+            self.resets += 1
+        elif event.kind is EventKind.UPSERT:
+            assert event.record is not None
+            self.records[event.id] = event.record
+        elif event.kind is EventKind.REMOVED:
+            self.records.pop(event.id, None)
+        self.token = event.token
+
+    async def follow(self, events: AsyncGenerator[WatchEvent[T]]) -> None:
+        """Takes in what comes, until the hub stops."""
+        try:
+            async with aclosing(events) as steps:
+                async for event in steps:
+                    self.see(event)
+        except Unavailable as exc:
+            self.token = exc.metadata["resume_token"]
+
+    async def look(self, events: AsyncGenerator[WatchEvent[T]]) -> None:
+        """Takes in what there is now, and leaves."""
+        with anyio.move_on_after(SETTLE_S):
+            await self.follow(events)
+
+
+class HubModel(RuleBasedStateMachine):
+    """A hub over a store that outlives it; subclasses say which servers it has, and what must hold."""
+
+    hub: Hub
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.around = ExitStack()
+        self.said = self.around.enter_context(structlog.testing.capture_logs())
+        self.runner = asyncio.Runner(loop_factory=VirtualTimeLoop)
+        self.world = World(FailingStore(self.run(SqliteStore.open(":memory:"))))
+        self.life: asyncio.Task[None] | None = None
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Lets the world go on until the work is done."""
+        return self.runner.run(work)
+
+    def do(self, act: Callable[..., T], *args: Any) -> T:
+        """What the act returns; it needs the loop around it."""
+
+        async def acting() -> T:
+            return act(*args)
+
+        return self.run(acting())
+
+    def rest(self, seconds: float = SETTLE_S) -> None:
+        """Lets so much time pass."""
+        self.run(anyio.sleep(seconds))
+
+    def catch_up_with(self, view: View[T], records: Callable[[], dict[str, T]]) -> None:
+        """Gives a watcher the moment that it is behind those who read."""
+        for _ in range(4):
+            if view.records != records():
+                self.rest()
+
+    def now(self) -> float:
+        """Seconds since the epoch, as the hub counts them."""
+        return self.hub.clock.now()
+
+    def servers(self) -> list[ServerConfig]:
+        """The servers of the configuration."""
+        return [server()]
+
+    def start(self) -> None:
+        """A hub begins."""
+        self.run(self._start())
+        self.rest()
+
+    async def _start(self) -> None:
+        running, self._stop = anyio.Event(), anyio.Event()
+
+        async def live() -> None:
+            async with self.world.hub(*self.servers()) as self.hub:
+                running.set()
+                await self._stop.wait()
+
+        self.life = asyncio.create_task(live())
+        waiting = asyncio.create_task(running.wait())
+        await asyncio.wait([self.life, waiting], return_when=asyncio.FIRST_COMPLETED)
+        if self.life.done():
+            self.life.result()
+
+    def stop(self, *, killed: bool = False) -> None:
+        """The hub ends; one that is killed writes nothing more."""
+        if killed:
+            self.world.store.failures = FOREVER
+        life, self.life = self.life, None
+        assert life is not None
+
+        async def end() -> None:
+            self._stop.set()
+            await life
+
+        self.run(end())
+        self.world.store.failures = 0
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the store refuses what is written."""
+        return self.world.store.failures > 0
+
+    @invariant()
+    def nothing_failed_unforeseen(self) -> None:
+        """The hub logs an error for what nobody has thought of, and when the store is broken."""
+        errors = [line for line in self.said if line["log_level"] == "error"]
+        unforeseen = [line for line in errors if not line["event"].startswith("the store cannot")]
+        assert not unforeseen, unforeseen
+
+    def teardown(self) -> None:
+        try:
+            if self.life is not None:
+                self.world.store.failures = 0
+                self.stop()
+                self.run(self.world.store.close())
+        finally:
+            self.runner.close()
+            self.around.close()

@@ -1,0 +1,65 @@
+"""Claims over a restart of the hub: a lease is a promise about time, and time goes on while the hub is down."""
+
+import anyio
+import pytest
+
+from hubbubd.core.forms import Accept
+from hubbubd.core.inbox import PendingRequest
+from hubbubd.errors import FailedPrecondition
+from hubbubd.runtime.hub import Hub
+
+from .conftest import FORM, World, question, server, settle, until
+
+LEASE_S = 100.0
+
+
+async def ask(world: World, hub: Hub) -> PendingRequest:
+    """A question that outlives the hub: it was asked as a task."""
+    await until(lambda: world.peer.links)
+    await world.peer.link.asked("elicitation/create", {**FORM, "task": {"ttl": 600_000}})
+    return await question(hub)
+
+
+async def answer(hub: Hub, request: PendingRequest, by: str, claim_id: str | None = None) -> PendingRequest:
+    return await hub.inbox.answer(request.id, Accept({"name": by}), by, answer_id=None, claim_id=claim_id)
+
+
+async def test_a_claim_keeps_its_time_over_a_restart(world: World) -> None:
+    async with world.hub(server()) as hub:
+        request = await ask(world, hub)
+        claim = (await hub.inbox.claim(request.id, "ann", LEASE_S)).claim
+    await anyio.sleep(LEASE_S / 2)
+    async with world.hub(server()) as hub:
+        assert hub.inbox.get(request.id).claim == claim
+        with pytest.raises(FailedPrecondition) as refused:
+            await answer(hub, request, "bob")
+        assert refused.value.reason == "ALREADY_CLAIMED"
+        assert claim is not None
+        assert (await answer(hub, request, "ann", claim.id)).answered_by == "ann"
+
+
+async def test_a_claim_lapses_under_the_next_hub_when_its_time_has_come(world: World) -> None:
+    async with world.hub(server()) as hub:
+        request = await ask(world, hub)
+        claim = (await hub.inbox.claim(request.id, "ann", LEASE_S)).claim
+        assert claim is not None
+    async with world.hub(server()) as hub:
+        await anyio.sleep(claim.expires_at - hub.clock.now() - 1)
+        assert hub.inbox.get(request.id).claim == claim
+        await anyio.sleep(1.1)
+        assert hub.inbox.get(request.id).claim is None
+
+
+async def test_a_claim_whose_time_came_while_the_hub_was_down_has_lapsed(world: World) -> None:
+    async with world.hub(server()) as hub:
+        request = await ask(world, hub)
+        claim = (await hub.inbox.claim(request.id, "ann", LEASE_S)).claim
+        assert claim is not None
+    await anyio.sleep(LEASE_S + 1)
+    async with world.hub(server()) as hub:
+        await settle()
+        assert hub.inbox.get(request.id).claim is None
+        with pytest.raises(FailedPrecondition) as lost:
+            await answer(hub, request, "ann", claim.id)
+        assert lost.value.reason == "CLAIM_LOST"
+        assert (await answer(hub, request, "bob")).answered_by == "bob"
