@@ -1,8 +1,9 @@
 """MCP content for people: texts as they are, and what else there is in words."""
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
+from hubbub_client.payload import as_list, as_object, as_objects
 from hubbub_client.wording import clean
 
 Part = Mapping[str, Any]
@@ -12,21 +13,23 @@ def describe_result(method: str, result: Part) -> str:
     """The result of tools/call, resources/read, prompts/get or completion/complete as text."""
     match method:
         case "resources/read":
-            parts = [_resource(part) for part in _parts(result.get("contents"))]
+            parts = [_resource(part) for part in as_objects(result.get("contents"))]
         case "prompts/get":
             description = [str(result["description"])] if result.get("description") else []
-            parts = description + [f"{each.get('role')}: {content(each)}" for each in _parts(result.get("messages"))]
+            parts = description + [
+                f"{each.get('role')}: {content(each)}" for each in as_objects(result.get("messages"))
+            ]
         case "tools/call":
-            parts = [_block(part) for part in _parts(result.get("content"))]
+            parts = [_block(part) for part in as_objects(result.get("content"))]
         case _:
-            parts = _completions(cast("Part", result.get("completion") or {}))
+            parts = _completions(as_object(result.get("completion")))
     return "\n".join(map(_readable, parts))
 
 
 def content(message: Part) -> str:
     """The content of a message: one block or several."""
     given = message.get("content")
-    return "\n".join(map(_block, _parts(cast("object", given)) or [cast("Part", given or {})]))
+    return "\n".join(map(_block, as_objects(given) or [as_object(given)]))
 
 
 def _block(block: Part) -> str:
@@ -36,7 +39,7 @@ def _block(block: Part) -> str:
         case "image" | "audio" as kind:
             return _binary(str(kind), block.get("mimeType"), block.get("data"))
         case "resource":
-            return _resource(cast("Part", block.get("resource") or {}))
+            return _resource(as_object(block.get("resource")))
         case "resource_link":
             return f"[link to {block.get('uri')}]"
         case kind:
@@ -55,13 +58,9 @@ def _binary(what: str, mime_type: object, data: object) -> str:
 
 
 def _completions(completion: Part) -> list[str]:
-    values = [str(value) for value in cast("list[object]", completion.get("values") or [])]
-    more = completion.get("hasMore") or (completion.get("total") or 0) > len(values)
+    values, total = [str(value) for value in as_list(completion.get("values"))], completion.get("total")
+    more = completion.get("hasMore") or (isinstance(total, (int, float)) and total > len(values))
     return [*values, *(["..."] if more else [])]
-
-
-def _parts(value: object) -> list[Part]:
-    return cast("list[Part]", value) if isinstance(value, list) else []
 
 
 def _readable(text: str) -> str:

@@ -8,10 +8,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any, Literal, cast
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from hubbub_client import payload
+from hubbub_client.payload import as_list, as_object, as_objects
 
 Kind = Literal["string", "number", "integer", "boolean", "choice", "choices", "json"]
 
@@ -52,10 +53,9 @@ class Field:
 
 def fields(schema: object) -> list[Field]:
     """The questions of a form, in its order."""
-    form = _object(schema)
-    listed = form.get("required")
-    required = cast("list[object]", listed) if isinstance(listed, list) else []
-    properties = _object(form.get("properties"))
+    form = as_object(schema)
+    required = as_list(form.get("required"))
+    properties = as_object(form.get("properties"))
     return [_field(name, _shape(spec, form), name in required) for name, spec in properties.items()]
 
 
@@ -86,9 +86,9 @@ def check(field: Field, value: Any) -> None:
         return
     size = value if isinstance(value, (int, float)) else len(value)
     if (field.least is not None and size < field.least) or (field.most is not None and size > field.most):
-        raise ValueError(f"must be {field.hint}" if field.kind in ("integer", "number") else f"give {field.hint}")
+        raise ValueError(f"must be a {field.hint}" if field.kind in ("integer", "number") else f"give {field.hint}")
     if isinstance(value, str) and field.format in EXAMPLES and not _has_format(field.format, value):
-        raise ValueError(f"must be {field.format}, such as {EXAMPLES[field.format]}")
+        raise ValueError(f"must look like {EXAMPLES[field.format]}")
 
 
 def shown(value: Any) -> str:
@@ -98,7 +98,7 @@ def shown(value: Any) -> str:
 
 def _field(name: str, spec: Mapping[str, Any], required: bool) -> Field:
     multiple = spec.get("type") == "array"
-    choices = _choices(_object(spec.get("items")) if multiple else spec)
+    choices = _choices(as_object(spec.get("items")) if multiple else spec)
     kind = _kind(spec, choices)
     lowest, highest = {
         "string": ("minLength", "maxLength"),
@@ -137,23 +137,22 @@ def _kind(spec: Mapping[str, Any], choices: tuple[tuple[str, str], ...]) -> Kind
 def _shape(spec: object, form: Mapping[str, Any]) -> Mapping[str, Any]:
     """What a property is: a reference to a definition of the same form is followed once, and `anyOf: [X, null]`,
     as generators write what may be left out, is X."""
-    found = _object(spec)
-    shapes = [each for each in _objects(found.get("anyOf")) if each.get("type") != "null"]
+    found = as_object(spec)
+    shapes = [each for each in as_objects(found.get("anyOf")) if each.get("type") != "null"]
     if len(shapes) == 1 and "const" not in shapes[0]:
         found = {**found, **shapes[0]}
     reference = found.get("$ref")
     if isinstance(reference, str) and reference.startswith("#/$defs/"):
-        found = {**_object(_object(form.get("$defs")).get(reference.removeprefix("#/$defs/"))), **found}
+        found = {**as_object(as_object(form.get("$defs")).get(reference.removeprefix("#/$defs/"))), **found}
     return found
 
 
 def _choices(spec: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    titled = [each for each in _objects(spec.get("oneOf")) + _objects(spec.get("anyOf")) if "const" in each]
+    titled = [each for each in as_objects(spec.get("oneOf")) + as_objects(spec.get("anyOf")) if "const" in each]
     if titled:
         return tuple((str(each["const"]), str(each.get("title") or each["const"])) for each in titled)
-    listed, names = spec.get("enum"), spec.get("enumNames")
-    values = [str(value) for value in cast("list[object]", listed)] if isinstance(listed, list) else []
-    titles = [str(name) for name in cast("list[object]", names)] if isinstance(names, list) else []
+    values = [str(value) for value in as_list(spec.get("enum"))]
+    titles = [str(name) for name in as_list(spec.get("enumNames"))]
     return tuple(zip(values, titles if len(titles) == len(values) else values, strict=True))
 
 
@@ -221,11 +220,3 @@ def _span(least: float | None, most: float | None, unit: str) -> str:
 
 def _bound(value: object) -> float | None:
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-
-
-def _object(value: object) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
-
-
-def _objects(value: object) -> list[Mapping[str, Any]]:
-    return [_object(each) for each in cast("list[object]", value)] if isinstance(value, list) else []

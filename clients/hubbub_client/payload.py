@@ -1,7 +1,8 @@
 """JSON documents as bytes, the form in which MCP payloads cross the API. Integers keep their value at any size."""
 
 import json
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
 
 def loads(data: bytes) -> Any:
@@ -12,3 +13,18 @@ def loads(data: bytes) -> Any:
 def dumps(value: object) -> bytes:
     """The JSON document of a value. Raises TypeError or ValueError for a value that JSON cannot express."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+
+
+def as_object(value: object) -> Mapping[str, Any]:
+    """A JSON object; in place of anything else an empty one, for what servers send need not be what it should."""
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def as_list(value: object) -> list[Any]:
+    """A JSON array; in place of anything else an empty one."""
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def as_objects(value: object) -> list[Mapping[str, Any]]:
+    """The members of a JSON array, each `as_object`."""
+    return [as_object(each) for each in as_list(value)]

@@ -1,11 +1,10 @@
 """What people read, in words: the same on the command line and on a screen."""
 
 import re
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, cast
 from urllib.parse import urlsplit
 
+from hubbub_client.payload import as_list, as_object, as_objects
 from hubbub_client.records import Call, PendingRequest, Progress, QueueCounts
 
 # What servers write must not steer the terminal: neither control characters, nor those that turn the direction of
@@ -64,12 +63,10 @@ def imitates(url: str) -> bool:
 
 def question(request: PendingRequest) -> str:
     """What is asked, in one line."""
-    params = cast("dict[str, Any]", request.request or {})
+    params = as_object(request.request)
     match request.kind:
         case "sampling":
-            messages = cast("list[dict[str, Any]]", params.get("messages") or [])
-            contents = [message.get("content") for message in messages]
-            return "; ".join(_spoken(content) for content in contents)
+            return "; ".join(_spoken(message.get("content")) for message in as_objects(params.get("messages")))
         case "roots":
             return "which directories may it use?"
         case "elicitation_url":
@@ -79,18 +76,15 @@ def question(request: PendingRequest) -> str:
 
 
 def _spoken(content: object) -> str:
-    if isinstance(content, list):
-        return " ".join(_spoken(part) for part in cast("list[object]", content))
-    if isinstance(content, Mapping):
-        part = cast("Mapping[str, object]", content)
-        return str(part.get("text") or f"[{part.get('type')}]")
-    return ""
+    if parts := as_list(content):
+        return " ".join(str(part.get("text") or f"[{part.get('type')}]") for part in as_objects(parts))
+    part = as_object(content)
+    return str(part.get("text") or f"[{part.get('type')}]") if part else ""
 
 
 def what(call: Call) -> str:
     """What is called: the method, and of which tool or prompt."""
-    params = cast("object", call.params)
-    tool = cast("Mapping[str, object]", params).get("name") if isinstance(params, Mapping) else None
+    tool = as_object(call.params).get("name")
     return f"{call.method} {tool}" if tool else call.method
 
 

@@ -20,7 +20,7 @@ SERVERS = ("demo", "fetch", "git", "time")
 TOOLS = ("order_lunch", "write_haiku", "sign_up", "plan_trip")
 LIMIT_S = 60
 # Pictures load nothing from elsewhere.
-FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
+OUTSIDE = re.compile(r"@font-face \{.*?\}\s*|<!--.*?-->\s*", re.DOTALL)
 
 # For each picture: its colours, its size, the keys that lead there, and a text that shows that it is there.
 PICTURES: tuple[tuple[str, str, tuple[int, int], Sequence[str], str], ...] = (
@@ -83,7 +83,7 @@ async def take(client: hubbub_client.Hub) -> None:
                 await pilot.pause(0.1)
             await shows(app, pilot, seen)
             await pilot.pause(0.5)
-            (HERE / f"tui-{name}.svg").write_text(FONTS.sub("", app.export_screenshot(title="hubbub tui")))
+            (HERE / f"tui-{name}.svg").write_text(OUTSIDE.sub("", app.export_screenshot(title="hubbub tui")))
 
 
 async def main() -> None:

@@ -68,6 +68,78 @@ def test_what_cannot_be_meant_is_refused_with_a_hint(name: str, text: str) -> No
         parse(FORM[name], text)
 
 
+BOUNDED: dict[str, Any] = {
+    "properties": {
+        "portions": {"type": "integer", "minimum": 1, "maximum": 8},
+        "code": {"type": "string", "minLength": 2, "maxLength": 4},
+        "mail": {"type": "string", "format": "email"},
+        "day": {"type": "string", "format": "date"},
+        "at": {"type": "string", "format": "date-time"},
+        "page": {"type": "string", "format": "uri"},
+        "two": {"type": "array", "minItems": 2, "items": {"enum": ["a", "b", "c"]}},
+        "maybe": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+        "colour": {"$ref": "#/$defs/Colour"},
+        "place": {"type": "object"},
+        "path": {"type": "array", "items": {"type": "number"}},
+    },
+    "$defs": {"Colour": {"type": "string", "enum": ["red", "green"]}},
+}
+BOUNDS = {field.name: field for field in fields(BOUNDED)}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("portions", "9", "must be a whole number, 1 to 8"),
+        ("code", "x", "give 2 to 4 characters"),
+        ("mail", "nobody", "must look like name@example.com"),
+        ("day", "24.12.2026", "must look like 2026-12-31"),
+        ("at", "2026-12-24T18:00:00", "must look like 2026-12-31T18:30:00Z"),
+        ("page", "example.com", "must look like https://example.com"),
+        ("two", "a", "give at least 2 of them"),
+        ("path", "[1, 2", "type JSON"),
+    ],
+)
+def test_what_the_schema_does_not_allow_is_told_before_it_is_sent(name: str, text: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        parse(BOUNDS[name], text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("portions", "8", 8),
+        ("at", "2026-12-24T18:00:00+01:00", "2026-12-24T18:00:00+01:00"),
+        ("two", "a, c", ["a", "c"]),
+        ("maybe", "3", 3),
+        ("colour", "green", "green"),
+        ("place", '{"x": 1}', {"x": 1}),
+        ("path", "[1, 2.5]", [1, 2.5]),
+    ],
+)
+def test_shapes_that_only_tools_have_can_be_typed_too(name: str, text: str, value: object) -> None:
+    assert parse(BOUNDS[name], text) == value
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        None,
+        [],
+        {"properties": 1, "required": 2},
+        {
+            "properties": {
+                "a": None,
+                "b": {"type": ["string"], "enum": 3, "minimum": "x"},
+                "c": {"$ref": "#/$defs/none"},
+            }
+        },
+    ],
+)
+def test_a_schema_that_is_none_is_no_error(schema: object) -> None:
+    assert all(field.kind == "string" for field in fields(schema))
+
+
 def test_a_form_without_questions_is_no_error() -> None:
     assert fields({}) == []
 

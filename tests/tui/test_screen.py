@@ -21,6 +21,7 @@ MASKS = (
     (re.compile(r"\d+[smh] ago *"), "SOME ago"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"), "DATE TIME"),
     (re.compile(r"\b\d?\d:\d\d\b *"), "M:SS"),
+    (re.compile(r"^[━╸╺]+$", re.MULTILINE), "━"),
     (re.compile(r"(?<=process       )\d+ *"), "PID"),
 )
 
@@ -57,7 +58,7 @@ async def hub(start_shared_hub: StartHub) -> RunningHub:
 async def test_each_pane_looks_as_it_did(hub: RunningHub, size: tuple[int, int]) -> None:
     width = f"{size[0]}"
     async with at_terminal(hub, size=size) as ann:
-        await ann.sees("Where shall we go?", "Dish", "2 forms, 1 page, 1 sampling")
+        await ann.sees("Where shall we go?", "Dish", "2 forms, 1 page, 1 sampling", "Inbox (4)", "Calls (4)")
         is_as_before(f"inbox-{width}", ann.screen)
         await ann.press("2")
         await ann.sees("2 of 3 connected", "3 in progress, 1 waiting", "transport")
@@ -88,6 +89,8 @@ async def test_the_forms_and_the_help_look_as_they_did(hub: RunningHub) -> None:
             await ann.press("escape")
             await ann.no_longer_sees("Leave open")
             await ann.press("escape")
+        await ann.press("2")
+        await ann.sees("2 of 3 connected")
         await ann.press("question_mark")
         await ann.sees("Everywhere")
         is_as_before("help", ann.screen)

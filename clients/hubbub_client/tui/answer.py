@@ -225,6 +225,8 @@ class AnswerScreen(Part, Screen[None]):
                 self._claim_id, pause_s = None, AGAIN_S
                 if error.reason == "ALREADY_CLAIMED":
                     self._taken_by(line(error.metadata.get("claimed_by", "somebody")))
+                elif error.reason != "CLAIM_LOST" and not self._sending:
+                    await self._refused(error)
             except HubbubError:
                 pause_s = AGAIN_S
             await anyio.sleep(pause_s)

@@ -56,7 +56,7 @@ class HubbubApp(App[None]):
         ),
         Binding("question_mark", "help", "Keys", key_display="?"),
         Binding("t", "light_or_dark", "Light/Dark", show=False),
-        Binding("q", "quit", "Leave"),
+        Binding("q", "quit", "Quit"),
     ]
 
     def __init__(self, hub: Hub, who: str | None = None, keep: int = MAX_ROWS) -> None:
@@ -210,13 +210,10 @@ class HubbubApp(App[None]):
 
     async def release_all(self) -> None:
         """Gives back what is still claimed; without a hub the claims lapse by themselves."""
-        while self._claims:
-            id_, claim_id = self._claims.popitem()
-            with anyio.move_on_after(RELEASE_S):
-                try:
-                    await self.hub.inbox.release(id_, claim_id)
-                except HubbubError:
-                    continue
+        for id_, claim_id in [*self._claims.items()]:
+            with anyio.move_on_after(RELEASE_S), suppress(HubbubError):
+                await self.hub.inbox.release(id_, claim_id)
+            self._claims.pop(id_, None)
 
     def _pane(self, name: str) -> ListPane | CatalogPane:
         return self.query_one(f"#{name}", TabPane).query_one(dict(PANES)[name])

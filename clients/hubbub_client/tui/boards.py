@@ -4,13 +4,14 @@ from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 import anyio
 
 from hubbub_client.errors import HubbubError
 from hubbub_client.events import Progressed, Removed, Reset, Synced, Upsert
 from hubbub_client.hub import Hub
+from hubbub_client.payload import as_object
 from hubbub_client.records import Call, CatalogList, PendingRequest, Progress, Record, Server, ServerEvent, Task
 from hubbub_client.tui.text import line
 from hubbub_client.wording import question, what
@@ -216,8 +217,7 @@ class Boards:
 
 def told(event: ServerEvent) -> str:
     """What a server told, in one line."""
-    given: object = event.params
-    params = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    params = as_object(event.params)
     match event.kind:
         case "stderr":
             return str(params.get("line", ""))

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -13,6 +13,7 @@ from textual.reactive import reactive
 from textual.widgets import Button, Input, Static, TextArea
 
 from hubbub_client.forms import fields
+from hubbub_client.payload import as_object
 from hubbub_client.records import PendingRequest
 from hubbub_client.tui import text
 from hubbub_client.tui.forms import Form, Incomplete
@@ -31,7 +32,7 @@ class Body(Part, Vertical):
     def __init__(self, request: PendingRequest) -> None:
         super().__init__(classes="body")
         self.request = request
-        self.params = cast("dict[str, Any]", request.request or {})
+        self.params = as_object(request.request)
 
     def answer(self) -> dict[str, Any]:
         """The answer, as `inbox.answer` takes it. Raises Incomplete when something is missing, and says what."""

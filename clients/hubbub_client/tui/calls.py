@@ -1,12 +1,14 @@
 """Calls: where they stand, what they wait for, how they ended."""
 
+import math
 from collections.abc import Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from rich.text import Text
 from textual.binding import Binding, BindingType
 
 from hubbub_client import content
+from hubbub_client.payload import as_object
 from hubbub_client.records import CALL_ENDED, Call, Progress
 from hubbub_client.tui import text
 from hubbub_client.tui.boards import Boards, Row
@@ -45,9 +47,9 @@ def waits_for(call: Call, boards: Boards) -> object:
 
 def bar(progress: Progress) -> Text:
     """How far it is, as a bar where there is a total."""
-    if not progress.total or progress.total <= 0:
+    if not progress.total or not math.isfinite(share := progress.progress / progress.total):
         return Text(text.line(describe(progress)))
-    done = round(BAR_WIDTH * min(max(progress.progress / progress.total, 0), 1))
+    done = round(BAR_WIDTH * min(max(share, 0), 1))
     return Text.assemble(("━" * done, "cyan"), ("━" * (BAR_WIDTH - done), "dim"), f" {text.line(describe(progress))}")
 
 
@@ -71,13 +73,13 @@ def _questions(page: Page, call: Call, boards: Boards) -> None:
 def _result(page: Page, call: Call) -> None:
     if call.result is None:
         return
-    result = cast("dict[str, Any]", call.result)
+    result = as_object(call.result)
     failed = bool(result.get("isError"))
     page.heading("Result, which the tool says is an error" if failed else "Result")
     spoken = content.describe_result(call.method, result) if call.method in SPOKEN else ""
     page.paragraph(spoken, "red" if failed else "")
     if not spoken or "structuredContent" in result:
-        page.json(result.get("structuredContent", result))
+        page.json(result.get("structuredContent", call.result))
 
 
 def _took(call: Call) -> str | None:

@@ -17,7 +17,7 @@ Everywhere
   /           filter by words; escape shows all again
   t           light or dark
   ctrl+p      every command by its name
-  q           leave
+  q           quit
 Inbox
   enter       answer; while the form is open, it is yours
   h           what was asked before, and what is open

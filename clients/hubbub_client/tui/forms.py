@@ -13,6 +13,7 @@ from textual.widgets import Input, Select, SelectionList, Static, TextArea
 
 from hubbub_client import payload
 from hubbub_client.forms import Field, check, parse, shown
+from hubbub_client.payload import as_list
 from hubbub_client.tui.text import editable, line, safe
 from hubbub_client.wording import is_clean
 
@@ -235,7 +236,7 @@ def _control(field: Field) -> Widget:
             known = isinstance(default, str) and default in dict(field.choices)
             return Select(options, prompt=_prompt(field), value=default if known else Select.NULL, compact=True)
         case "choices" if len(field.choices) <= MAX_CHOICES:
-            given = {str(each) for each in cast("list[object]", default)} if isinstance(default, list) else set[str]()
+            given = {str(each) for each in as_list(default)}
             chosen = [(Content(line(title, 100)), value, value in given) for value, title in field.choices]
             several = SelectionList[str](*chosen, compact=True)
             several.styles.height = min(len(chosen), SHOWN_CHOICES)

@@ -41,7 +41,7 @@ class Header(Part, Static):
         kinds = app.boards.open_kinds()
         if kinds:
             parts = ", ".join(_counted(count, NOUNS.get(kind, kind)) for kind, count in sorted(kinds.items()))
-            text.append(" · waiting: " if roomy else " · ").append(parts, style="bold yellow")
+            text.append(" · waiting: " if roomy else " · ").append(parts, style="bold")
         else:
             text.append(" · nothing waits", style="dim")
         if text != self._shown or text.spans != self._shown.spans:

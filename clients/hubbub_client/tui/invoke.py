@@ -1,7 +1,8 @@
 """The screens on which an entry of the catalog is used: the form for it, and the call that comes of it."""
 
 import re
-from typing import Any, ClassVar, cast
+from collections.abc import Mapping
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 from textual import on
@@ -13,6 +14,7 @@ from textual.widgets import Button, Footer, Static
 
 from hubbub_client.errors import HubbubError, InvalidArgument
 from hubbub_client.forms import Field, fields
+from hubbub_client.payload import as_objects
 from hubbub_client.records import CatalogEntry
 from hubbub_client.tui import text
 from hubbub_client.tui.calls import call_text, waits_for
@@ -33,8 +35,7 @@ def questions_of(entry: CatalogEntry) -> list[Field]:
         case "tool":
             return fields(entry.object.get("inputSchema"))
         case "prompt":
-            arguments = cast("list[dict[str, Any]]", entry.object.get("arguments") or [])
-            return [_argument(each) for each in arguments]
+            return [_argument(each) for each in as_objects(entry.object.get("arguments"))]
         case "template":
             uri = str(entry.uri)
             names = [name for _, name, _ in VARIABLE.findall(uri)]
@@ -207,7 +208,7 @@ class CallScreen(Part, Screen[None]):
         self._text.update(call_text(call, self.hub_app.boards))
 
 
-def _argument(spec: dict[str, Any]) -> Field:
+def _argument(spec: Mapping[str, Any]) -> Field:
     name = str(spec.get("name"))
     description = spec.get("description")
     return Field(

@@ -1,12 +1,13 @@
 """A pending request in full: what is asked, why, and what became of it."""
 
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.text import Text
 
 from hubbub_client import content
 from hubbub_client.forms import Field, fields, shown
+from hubbub_client.payload import as_object, as_objects
 from hubbub_client.records import PendingRequest
 from hubbub_client.tui import text
 from hubbub_client.tui.text import Page
@@ -53,7 +54,7 @@ def cause(page: Page, request: PendingRequest) -> None:
 
 def question(page: Page, request: PendingRequest) -> None:
     """What is asked."""
-    params = cast("dict[str, Any]", request.request or {})
+    params = as_object(request.request)
     match request.kind:
         case "elicitation_form":
             page.paragraph(params.get("message"))
@@ -82,22 +83,17 @@ def form(page: Page, questions: Sequence[Field]) -> None:
         page.paragraph(f"and {len(questions) - MAX_FIELDS} fields more", "dim")
 
 
-def sampling(page: Page, params: dict[str, Any]) -> None:
+def sampling(page: Page, params: Mapping[str, Any]) -> None:
     """The conversation that is to go on, and what the server would like."""
     page.fact("system", params.get("systemPrompt"))
-    messages = cast("object", params.get("messages"))
-    for message in cast("list[Any]", messages) if isinstance(messages, list) else []:
-        if isinstance(message, dict):
-            said = cast("dict[str, Any]", message)
-            page.fact(str(said.get("role", "-"))[:10], content.content(said))
-    preferences = cast("dict[str, Any]", params.get("modelPreferences") or {})
-    hints = cast("list[dict[str, Any]]", preferences.get("hints") or [])
-    page.fact("models", ", ".join(str(each.get("name")) for each in hints))
+    for message in as_objects(params.get("messages")):
+        page.fact(text.line(message.get("role", "-"), 10), content.content(message))
+    preferences = as_object(params.get("modelPreferences"))
+    page.fact("models", ", ".join(str(each.get("name")) for each in as_objects(preferences.get("hints"))))
     wishes = {name.removesuffix("Priority"): value for name, value in preferences.items() if name != "hints"}
     page.fact("wishes", ", ".join(f"{name} {value}" for name, value in wishes.items()))
     page.fact("at most", params.get("maxTokens") and f"{params['maxTokens']} tokens")
-    tools = cast("list[dict[str, Any]]", params.get("tools") or [])
-    page.fact("tools", ", ".join(str(tool.get("name")) for tool in tools))
+    page.fact("tools", ", ".join(str(tool.get("name")) for tool in as_objects(params.get("tools"))))
 
 
 def _end(page: Page, request: PendingRequest) -> None:

@@ -1,0 +1,91 @@
+"""Whatever a server sends, there is a text for it, and the text is fit for a terminal."""
+
+import string
+from datetime import UTC, datetime
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hubbub_client.forms import fields, parse
+from hubbub_client.records import Call, CatalogEntry, PendingRequest, Progress, ServerEvent
+from hubbub_client.tui import text
+from hubbub_client.tui.boards import Boards, told
+from hubbub_client.tui.calls import bar, call_text
+from hubbub_client.tui.invoke import questions_of, request_of
+from hubbub_client.tui.questions import asked
+from hubbub_client.wording import question, what
+
+NOW = datetime.now(UTC)
+WORDS = """
+message requestedSchema properties required type title description default enum enumNames oneOf anyOf const items
+minimum maxLength format url messages content role text data mimeType modelPreferences hints name tools maxTokens
+systemPrompt isError structuredContent contents uri blob completion values total arguments inputSchema resource
+$ref $defs level line progress
+"""
+KEYS = WORDS.split()
+VALUES = "string number integer boolean array object text image email https://x.y/ \x1b[2J".split(" ")  # noqa: SIM905
+leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(VALUES) | st.text(max_size=8)
+anything = st.recursive(
+    leaves,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=5),
+    max_leaves=30,
+)
+objects = st.dictionaries(st.sampled_from(KEYS), anything, max_size=8)
+METHODS = ("tools/call", "resources/read", "prompts/get", "completion/complete", "x/y")
+
+
+def fit(shown: str) -> None:
+    assert not {each for each in shown if ord(each) < 32 or 0x7F <= ord(each) < 0xA0} - set("\n\t")
+
+
+@given(st.sampled_from(("elicitation_form", "elicitation_url", "sampling", "roots")), anything)
+def test_any_request_can_be_shown(kind: Any, params: Any) -> None:
+    unset = dict.fromkeys(("call_id", "cause_source", "task_id", "deadline", "claim", "answered_by", "reason"))
+    request = PendingRequest(
+        id="r", server="s", kind=kind, state="answered", delivery="none", request=params, answer=params, created_at=NOW,
+        **unset,
+    )  # fmt: skip
+    fit(text.line(question(request)))
+    fit(asked(request).plain)
+
+
+@given(st.sampled_from(METHODS), anything, anything)
+def test_any_call_can_be_shown(method: str, params: Any, result: Any) -> None:
+    unset = dict.fromkeys(("started_at", "completed_at", "error", "task_id"))
+    call = Call(
+        id="c", server="s", method=method, params=params, state="completed", created_at=NOW, result=result,
+        pending_ids=("r",), **unset,
+    )  # fmt: skip
+    fit(text.line(what(call)))
+    boards: Any = Boards(None)  # pyright: ignore[reportArgumentType] - none of its watches is started
+    fit(call_text(call, boards).plain)
+
+
+@given(st.sampled_from(("tool", "resource", "template", "prompt")), objects)
+def test_any_entry_of_a_catalog_can_be_used(kind: Any, entry: dict[str, Any]) -> None:
+    record = CatalogEntry(server="s", kind=kind, object={**entry, "name": "n", "uri": "x://{y}"})
+    questions = questions_of(record)
+    request_of(record, {each.name: "1" for each in questions})
+
+
+@given(anything, st.text(alphabet=string.printable, max_size=10))
+def test_any_schema_has_questions_that_take_an_answer_or_say_why_not(schema: Any, typed: str) -> None:
+    for field in fields({"properties": {"a": schema, "b": schema}, "$defs": {"x": schema}}):
+        assert isinstance(field.hint, str)
+        problem = "none"
+        try:
+            parse(field, typed)
+        except ValueError as error:
+            problem = str(error)
+        assert problem
+
+
+@given(st.sampled_from(("log", "stderr", "progress", "other")), anything)
+def test_any_event_can_be_told(kind: Any, params: Any) -> None:
+    fit(text.line(told(ServerEvent(server="s", kind=kind, params=params, method=None, call_id=None, at=NOW))))
+
+
+@given(st.floats(), st.none() | st.floats())
+def test_any_progress_has_a_bar(progress: float, total: float | None) -> None:
+    fit(bar(Progress(call_id="c", progress=progress, total=total, message=None)).plain)
