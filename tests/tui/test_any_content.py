@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hubbub_client import text
 from hubbub_client.forms import fields, parse
 from hubbub_client.records import Call, CatalogEntry, PendingRequest, Progress, ServerEvent
-from hubbub_client.tui import text
 from hubbub_client.tui.boards import Boards, told
 from hubbub_client.tui.calls import bar, call_text
 from hubbub_client.tui.invoke import questions_of, request_of

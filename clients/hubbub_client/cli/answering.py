@@ -108,7 +108,7 @@ async def _value(field: Field, default: Any) -> Any:
 
 
 async def _visit(hub: Hub, request: PendingRequest, how: How) -> PendingRequest | None:
-    from hubbub_client.tui.text import location
+    from hubbub_client.text import location
 
     note(_short(str(request.request.get("message", ""))))
     url = str(request.request.get("url", ""))

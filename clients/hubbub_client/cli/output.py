@@ -198,7 +198,7 @@ def _style(column: str, cell: str) -> str:
     """The colour of a state; other columns have none."""
     if column not in STATES:
         return ""
-    from hubbub_client.tui.text import STYLES
+    from hubbub_client.text import STYLES
 
     return STYLES.get(cell, "")
 

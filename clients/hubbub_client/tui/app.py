@@ -15,6 +15,7 @@ from textual.widgets import Footer, TabbedContent, TabPane
 from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
 from hubbub_client.records import Call, CatalogEntry
+from hubbub_client.text import line
 from hubbub_client.tui.answer import AnswerScreen
 from hubbub_client.tui.boards import MAX_ROWS, Boards
 from hubbub_client.tui.calls import CallsPane
@@ -27,7 +28,6 @@ from hubbub_client.tui.invoke import CallScreen, InvokeScreen, questions_of, req
 from hubbub_client.tui.pane import ListPane
 from hubbub_client.tui.servers import ServersPane
 from hubbub_client.tui.tasks import TasksPane
-from hubbub_client.tui.text import line
 
 PANES: tuple[tuple[str, type[ListPane] | type[CatalogPane]], ...] = (
     ("inbox", InboxPane),

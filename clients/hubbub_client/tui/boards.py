@@ -13,7 +13,7 @@ from hubbub_client.events import Progressed, Removed, Reset, Synced, Upsert
 from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object
 from hubbub_client.records import Call, CatalogList, PendingRequest, Progress, Record, Server, ServerEvent, Task
-from hubbub_client.tui.text import line
+from hubbub_client.text import line
 from hubbub_client.wording import question, what
 
 MAX_ROWS = 1000

@@ -7,14 +7,13 @@ from typing import Any, ClassVar
 from rich.text import Text
 from textual.binding import Binding, BindingType
 
-from hubbub_client import content
+from hubbub_client import content, text
 from hubbub_client.payload import as_object
 from hubbub_client.records import CALL_ENDED, Call, Progress
-from hubbub_client.tui import text
+from hubbub_client.text import Page
 from hubbub_client.tui.boards import Boards, Row
 from hubbub_client.tui.pane import ListPane
 from hubbub_client.tui.table import Column
-from hubbub_client.tui.text import Page
 from hubbub_client.wording import describe, relative, what
 
 SPOKEN = frozenset(("tools/call", "resources/read", "prompts/get", "completion/complete"))

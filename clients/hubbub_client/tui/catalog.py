@@ -13,13 +13,13 @@ from textual.widget import Widget
 from textual.widgets import Static, Tree
 from textual.widgets.tree import TreeNode
 
+from hubbub_client import text
 from hubbub_client.errors import HubbubError
 from hubbub_client.records import CatalogEntry, CatalogList
-from hubbub_client.tui import text
+from hubbub_client.text import Page
 from hubbub_client.tui.boards import MAX_ROWS
 from hubbub_client.tui.pane import SETTLE_S, TICK_S
 from hubbub_client.tui.part import Part
-from hubbub_client.tui.text import Page
 
 PLURALS = {"tool": "tools", "resource": "resources", "template": "templates", "prompt": "prompts"}
 USES = {"tool": "call it", "resource": "read it", "template": "read one", "prompt": "get it"}

@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 from rich.text import Text
 from textual.binding import Binding, BindingType
 
+from hubbub_client import text
 from hubbub_client.records import ServerEvent
-from hubbub_client.tui import text
+from hubbub_client.text import Page
 from hubbub_client.tui.boards import Row
 from hubbub_client.tui.pane import ListPane
 from hubbub_client.tui.table import Column
-from hubbub_client.tui.text import Page
 
 STYLES = {"log": "cyan", "stderr": "yellow", "cancelled": "red"}
 

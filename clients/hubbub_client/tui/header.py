@@ -3,8 +3,8 @@
 from rich.text import Text
 from textual.widgets import Static
 
+from hubbub_client.text import line
 from hubbub_client.tui.part import Part
-from hubbub_client.tui.text import line
 
 LOOK_S = 0.3
 # From this width on there is room for words.

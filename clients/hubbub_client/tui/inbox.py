@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 from rich.text import Text
 from textual.binding import Binding, BindingType
 
+from hubbub_client import text
 from hubbub_client.records import PendingRequest
-from hubbub_client.tui import text
 from hubbub_client.tui.boards import Board, Row
 from hubbub_client.tui.pane import ListPane
 from hubbub_client.tui.questions import asked

@@ -12,11 +12,11 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.screen import Screen
 from textual.widgets import Button, Footer, Static
 
+from hubbub_client import text
 from hubbub_client.errors import HubbubError, InvalidArgument
 from hubbub_client.forms import Field, fields
 from hubbub_client.payload import as_objects
 from hubbub_client.records import CatalogEntry
-from hubbub_client.tui import text
 from hubbub_client.tui.calls import call_text, waits_for
 from hubbub_client.tui.forms import Form, Incomplete
 from hubbub_client.tui.header import Header

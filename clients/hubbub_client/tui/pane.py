@@ -14,10 +14,10 @@ from textual.widget import Widget
 from textual.widgets import DataTable, Input, Static
 
 from hubbub_client.errors import HubbubError
+from hubbub_client.text import line
 from hubbub_client.tui.boards import Boards, Row
 from hubbub_client.tui.part import Part
 from hubbub_client.tui.table import Column, RecordTable
-from hubbub_client.tui.text import line
 
 TICK_S = 0.2
 # A screen that changes all the time is busy at most one part in this many.

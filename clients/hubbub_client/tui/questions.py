@@ -5,12 +5,11 @@ from typing import Any
 
 from rich.text import Text
 
-from hubbub_client import content
+from hubbub_client import content, text
 from hubbub_client.forms import Field, fields, shown
 from hubbub_client.payload import as_object, as_objects
 from hubbub_client.records import PendingRequest
-from hubbub_client.tui import text
-from hubbub_client.tui.text import Page
+from hubbub_client.text import Page
 
 # What a list of fields, and of choices, shows of them.
 MAX_FIELDS = 60
