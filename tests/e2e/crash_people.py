@@ -172,8 +172,6 @@ class Person:
         self.memory.counts[f"refused {error.reason}"] += 1
         if isinstance(error, NotFound):
             self.memory.wrong(f"{attempt.request_id}: was seen and is not found")
-        elif error.metadata.get("answered_by") == self.name and attempt.sent > 1:
-            self.memory.wrong(f"{attempt.request_id}: {self.name} is refused for its own answer, sent again")
 
     def _given(self, request: Any) -> tuple[dict[str, Any], Attempt]:
         """An answer that fits the question, with a value that no other answer has."""

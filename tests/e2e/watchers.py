@@ -1,10 +1,10 @@
 """A process full of watchers of calls, each with a stream of its own, some of which stop to read.
 
-    watchers.py ADDRESS TOKEN PRINCIPAL_SERVER READING STALLED CHANNELS
+    watchers.py ADDRESS TOKEN SERVER READING STALLED CHANNELS BURST FLOOD
 
-Those who read watch the calls of one server, those who stall all calls. It writes JSON lines: `synced` once all have
-the snapshot; `done` once all who read have seen the calls of the burst end. Then, told so by a line on stdin, those
-who stalled read on, and one of them resumes: `closed`, with what they met. It ends with its stdin.
+Those who read watch the BURST calls of one server, those who stall these and FLOOD others. It writes JSON lines:
+`synced` once all have the snapshot; `done` once all who read have seen the calls of the burst end. Then, told so by a
+line on stdin, those who stalled read on, and one of them resumes: `closed`, with what they met. It ends with its stdin.
 """
 
 import asyncio

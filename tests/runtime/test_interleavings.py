@@ -29,7 +29,7 @@ from .peer import Question
 TIMEOUT_S, TTL_S = 20.0, 300.0
 """How long a plain question waits, and one that was asked as a task."""
 
-TURNS = (0, 1, 2, 3, 5)
+TURNS = (0, 1, 2, 4)
 SECONDS = (0.5, 1.5)
 REFUSALS = {"ALREADY_ANSWERED", "ALREADY_CLAIMED", "REQUEST_WITHDRAWN", "REQUEST_EXPIRED", "CLAIM_LOST"}
 
