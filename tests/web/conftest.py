@@ -192,8 +192,9 @@ async def visit(browser: Browser) -> AsyncIterator[Callable[..., Any]]:
     """Sits somebody down at a browser: `await visit(link, "Ada")`. Whatever a page must not do fails the test."""
     people: list[Person] = []
 
-    async def enter(link: str, name: str, **options: Any) -> Person:
+    async def enter(link: str, name: str, script: str = "", **options: Any) -> Person:
         context = await browser.new_context(**options)
+        await context.add_init_script(script)
         context.set_default_timeout(LIMIT_MS)
         person = Person(context, await context.new_page(), link.partition("/#")[0])
         people.append(person)

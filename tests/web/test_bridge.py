@@ -53,6 +53,18 @@ async def test_a_link_lets_one_browser_in_once(hub: RunningHub, start_bridge: Ca
     assert (await bridge.post("me")).status_code == 401
 
 
+async def test_who_logs_out_hears_nothing_more(hub: RunningHub, start_bridge: Callable[..., Any]) -> None:
+    bridge: Bridge = await start_bridge(hub)
+    await bridge.login()
+    async with stream(bridge, "") as lines:
+        await until_token(lines)
+        await bridge.post("logout")
+        request = await ask(hub)
+        with anyio.fail_after(LIMIT_S):
+            assert [line async for line in lines if request.id in line] == []
+    await request.decline()
+
+
 async def test_neither_the_cookie_nor_the_token_alone_opens_anything(bridge: Bridge) -> None:
     assert (await bridge.post("me", **{"x-hubbub-token": "guess"})).status_code == 401
     assert (await bridge.post("me", cookie="none=1")).status_code == 401

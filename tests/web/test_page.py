@@ -41,6 +41,23 @@ GREET = {
 }
 
 
+PIECES = """
+const whole = window.fetch;
+window.fetch = async (url, options) => {
+  const response = await whole(url, options);
+  if (!String(url).endsWith("/api/feed")) return response;
+  const cut = new TransformStream({ async transform(chunk, control) {
+    for (let at = 0; at < chunk.length; at += 700) {
+      control.enqueue(chunk.slice(at, at + 700));
+      for (let frame = 0; frame < 3; frame += 1) await new Promise(requestAnimationFrame);
+    }
+  } });
+  return new Response(response.body.pipeThrough(cut), { status: response.status });
+};
+"""
+"""A way on which everything comes in pieces, frames apart."""
+
+
 @pytest.fixture(scope="module")
 async def hub(start_shared_hub: Any) -> RunningHub:
     """A hub with servers that ask; every test settles what it had asked."""
@@ -91,6 +108,17 @@ async def test_an_answer_in_one_browser_is_seen_at_once_in_the_other(
     await expect(main.locator(".outcome")).to_contain_text("arrived at the server")
     ended = await hub.call(call.id)
     assert ended.result["content"][0]["text"] == "accept Ada Lovelace"
+
+
+async def test_news_that_come_in_pieces_are_the_same_news(
+    hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
+) -> None:
+    await ask(hub, form("Pieces?", {}))
+    ada = await visit(await bridge.new_link(), "Ada", script=PIECES)
+    main = await ada.open("Pieces?")
+    await main.get_by_role("button", name="Accept").click()
+    await expect(main.get_by_role("heading", name="You have answered")).to_be_visible()
+    await expect(ada.page).to_have_title("Request · Hubbub")
 
 
 async def test_a_claim_is_given_back_by_leaving_and_the_next_person_gets_it(

@@ -1,6 +1,8 @@
 """The web application: the page, the stream of news, and the actions."""
 
 import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, cast
 
@@ -83,9 +85,17 @@ class Bridge:
         return JSONResponse({"url": f"http://{request.headers['host']}/#login={self._sessions.link()}"})
 
     async def _stream(self, request: Request) -> Response:
-        self._session(request)
+        session = self._session(request)
         token = str((await _body(request)).get("token", ""))
-        return StreamingResponse(self._feed.lines(token), media_type="application/x-ndjson")
+
+        async def lines() -> AsyncGenerator[bytes, None]:
+            async with aclosing(self._feed.lines(token)) as news:
+                async for chunk in news:
+                    if session.over:
+                        return
+                    yield chunk
+
+        return StreamingResponse(lines(), media_type="application/x-ndjson")
 
     async def _act(self, request: Request) -> Response:
         session = self._session(request)

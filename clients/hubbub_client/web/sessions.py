@@ -56,6 +56,7 @@ class Session:
     people: People
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     name: str | None = None
+    over: bool = False
     claims: OrderedDict[str, str] = field(default_factory=OrderedDict[str, str])
     turn: anyio.Lock = field(default_factory=anyio.Lock)
 
@@ -96,7 +97,8 @@ class Sessions:
         cookie = secrets.token_urlsafe(32)
         self._sessions[cookie] = Session(self._people)
         if len(self._sessions) > MAX_SESSIONS:
-            self._sessions.popitem(last=False)
+            _, oldest = self._sessions.popitem(last=False)
+            oldest.over = True
         return cookie, self._sessions[cookie]
 
     def find(self, cookie: str | None, token: str | None) -> Session | None:
@@ -105,7 +107,8 @@ class Sessions:
         return session if session is not None and _same(session.token, token or "") else None
 
     def leave(self, session: Session) -> None:
-        """Logs a browser out."""
+        """Logs a browser out; what it still listens to ends."""
+        session.over = True
         for cookie in [each for each, known in self._sessions.items() if known is session]:
             del self._sessions[cookie]
 

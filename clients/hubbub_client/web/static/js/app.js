@@ -101,7 +101,7 @@ function announce() {
 }
 
 function changed() {
-  if (state.link === "out") return leave("You are logged out: the bridge was started anew, or you left.");
+  if (state.link === "out") return leave("You are logged out: the bridge was started anew.");
   if (state.link === "live" && !begun) {
     begun = true;
     known = new Set(openRequests().map((request) => request.id));
@@ -146,7 +146,7 @@ async function begin() {
   }
   nav.hidden = false;
   drawNav();
-  if (!name) openDialog(dialog, null, named, leave);
+  if (!name) openDialog(dialog, null, named);
   state.link = "loading";
   begun = false;
   return run();
@@ -159,7 +159,7 @@ function named(now) {
 }
 
 skip.addEventListener("click", () => main.focus());
-person.addEventListener("click", () => openDialog(dialog, name, named, leave));
+person.addEventListener("click", () => openDialog(dialog, name, named));
 window.addEventListener("hashchange", visit);
 document.addEventListener("keydown", (event) => {
   if (event.key !== "Escape" || dialog.open || page?.dirty || !location.hash.startsWith("#/request/")) return;

@@ -31,7 +31,7 @@ function plain(name) {
 }
 
 /** Asks for the name and what else there is to choose; `done(name)` is called with it. */
-export function openDialog(dialog, current, done, leave) {
+export function openDialog(dialog, current, done) {
   const id = fresh("name");
   const problem = h("p", { class: "problem", id: `${id}-problem`, role: "alert" });
   const input = h("input", { type: "text", id, autocomplete: "nickname", "aria-describedby": `${id}-help ${id}-problem`, "aria-required": "true" });
@@ -61,7 +61,7 @@ export function openDialog(dialog, current, done, leave) {
       h("p", { class: "help", id: `${id}-help`, text: "Others see who is answering, and who has answered." }), input, problem),
     h("div", { class: "row" }, h("button", { class: "primary", type: "submit", text: current ? "Save" : "Start" }),
       current ? h("button", { type: "button", class: "plain", text: "Close", on: { click: () => dialog.close() } }) : null)),
-  current ? more(dialog, leave) : null);
+  current ? more() : null);
   dialog.setAttribute("aria-labelledby", `${id}-title`);
   // The name is needed; once there is one, Esc closes.
   dialog.oncancel = (event) => { if (!current) event.preventDefault(); };
@@ -70,7 +70,7 @@ export function openDialog(dialog, current, done, leave) {
   input.select();
 }
 
-function more(dialog, leave) {
+function more() {
   const output = h("p", { class: "address", role: "status", dir: "ltr" });
   const notify = h("input", { type: "checkbox", id: fresh("notify"), checked: wantsNotifications(), on: { change: choose } });
   async function choose() {
@@ -82,7 +82,7 @@ function more(dialog, leave) {
     h("div", { class: "check" }, notify, h("label", { for: notify.id, text: "Tell me of new questions while I look elsewhere" })),
     h("div", { class: "row" },
       h("button", { type: "button", text: "Link for another browser", on: { click: async () => { output.textContent = (await ask("link")).url; } } }),
-      h("button", { type: "button", class: "plain", text: "Log out", on: { click: async () => { await ask("logout"); dialog.close(); leave(); } } })),
+      h("button", { type: "button", class: "plain", text: "Log out", on: { click: async () => { await ask("logout"); location.replace("/"); } } })),
     output);
 }
 
