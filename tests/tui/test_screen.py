@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from .conftest import LIMIT_S, POLL_S, RunningHub, at_terminal, demo
+from .conftest import LIMIT_S, POLL_S, Person, RunningHub, at_terminal, demo
 
 StartHub = Callable[..., Any]
 SNAPSHOTS = Path(__file__).parent / "snapshots"
@@ -32,13 +32,18 @@ def masked(screen: str) -> str:
     return "".join(f"{line.rstrip()}\n" for line in screen.strip("\n").split("\n"))
 
 
-def is_as_before(name: str, screen: str) -> None:
-    """Compares with the stored screen; UPDATE_SNAPSHOTS=1 stores it."""
+async def is_as_before(name: str, person: Person) -> None:
+    """Waits until the screen is as it is stored; UPDATE_SNAPSHOTS=1 stores it."""
     stored = SNAPSHOTS / f"{name}.txt"
     if os.environ.get("UPDATE_SNAPSHOTS"):
+        await person.pilot.pause(1)
         stored.parent.mkdir(exist_ok=True)
-        stored.write_text(masked(screen), encoding="utf-8")
-    assert masked(screen) == stored.read_text(encoding="utf-8")
+        stored.write_text(masked(person.screen), encoding="utf-8")
+    expected = stored.read_text(encoding="utf-8")
+    with anyio.move_on_after(LIMIT_S):
+        while masked(person.screen) != expected:
+            await person.pilot.pause(POLL_S)
+    assert masked(person.screen) == expected
 
 
 @pytest.fixture(scope="module")
@@ -59,22 +64,22 @@ async def test_each_pane_looks_as_it_did(hub: RunningHub, size: tuple[int, int])
     width = f"{size[0]}"
     async with at_terminal(hub, size=size) as ann:
         await ann.sees("Where shall we go?", "Dish", "2 forms, 1 page, 1 sampling", "Inbox (4)", "Calls (4)")
-        is_as_before(f"inbox-{width}", ann.screen)
+        await is_as_before(f"inbox-{width}", ann)
         await ann.press("2")
         await ann.sees("2 of 3 connected", "3 in progress, 1 waiting", "transport")
-        is_as_before(f"servers-{width}", ann.screen)
+        await is_as_before(f"servers-{width}", ann)
         await ann.press("3")
         await ann.sees("5 calls · 4 not ended", "what  ")
-        is_as_before(f"calls-{width}", ann.screen)
+        await is_as_before(f"calls-{width}", ann)
         await ann.press("4")
         await ann.sees("1 task", "receiver: held by the hub")
-        is_as_before(f"tasks-{width}", ann.screen)
+        await is_as_before(f"tasks-{width}", ann)
         await ann.press("5")
         await ann.sees("10 entries of 2 servers", "order_lunch", "Open a branch")
-        is_as_before(f"catalog-{width}", ann.screen)
+        await is_as_before(f"catalog-{width}", ann)
         await ann.press("6")
         await ann.sees("No events yet")
-        is_as_before(f"events-{width}", ann.screen)
+        await is_as_before(f"events-{width}", ann)
 
 
 async def test_the_forms_and_the_help_look_as_they_did(hub: RunningHub) -> None:
@@ -85,7 +90,7 @@ async def test_the_forms_and_the_help_look_as_they_did(hub: RunningHub) -> None:
             await ann.types(words)
             await ann.press("enter", "enter")
             await ann.sees(seen, "Leave open")
-            is_as_before(f"answer-{words.strip('?')}", ann.screen)
+            await is_as_before(f"answer-{words.strip('?')}", ann)
             await ann.press("escape")
             await ann.no_longer_sees("Leave open")
             await ann.press("escape")
@@ -93,7 +98,7 @@ async def test_the_forms_and_the_help_look_as_they_did(hub: RunningHub) -> None:
         await ann.sees("2 of 3 connected")
         await ann.press("question_mark")
         await ann.sees("Everywhere")
-        is_as_before("help", ann.screen)
+        await is_as_before("help", ann)
 
 
 async def test_what_failed_says_why_and_what_helps(hub: RunningHub) -> None:

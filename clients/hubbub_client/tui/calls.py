@@ -11,7 +11,7 @@ from hubbub_client import content, text
 from hubbub_client.payload import as_object
 from hubbub_client.records import CALL_ENDED, Call, Progress
 from hubbub_client.text import Page
-from hubbub_client.tui.boards import Boards, Row
+from hubbub_client.tui.boards import Board, Boards, Row
 from hubbub_client.tui.pane import ListPane
 from hubbub_client.tui.table import Column
 from hubbub_client.wording import describe, relative, what
@@ -104,14 +104,15 @@ class CallsPane(ListPane):
         Column("state", lambda row: text.state(row.record.state), 13),
     )
 
-    def version(self) -> object:
-        return self.boards.calls.version
+    @property
+    def board(self) -> Board[Any]:
+        return self.boards.calls
 
     def rows(self) -> Sequence[Row[Call]]:
-        return sorted(self.boards.calls.rows.values(), key=lambda row: row.record.created_at, reverse=True)
+        return sorted(self.board.rows.values(), key=lambda row: row.record.created_at, reverse=True)
 
     def summary(self) -> str:
-        board = self.boards.calls
+        board = self.board
         going = sum(row.record.state not in CALL_ENDED for row in board.rows.values())
         if not board.total:
             return "No calls yet · 5 shows what can be called"

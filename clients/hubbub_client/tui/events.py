@@ -36,6 +36,10 @@ class EventsPane(ListPane):
         self._paused: list[Row[ServerEvent]] | None = None
         self._paused_at = 0
 
+    @property
+    def board(self) -> None:
+        return None
+
     def version(self) -> object:
         return self._paused is not None, self.boards.events_seen, len(self.boards.events)
 

@@ -54,17 +54,21 @@ class InboxPane(ListPane):
         super().__init__()
         self.history = False
 
+    @property
+    def board(self) -> Board[PendingRequest]:
+        return self.boards.ended if self.history else self.boards.open
+
     def version(self) -> object:
-        return self.history, self._board.version
+        return self.history, self.board.version
 
     def rows(self) -> Sequence[Row[PendingRequest]]:
-        rows = self._board.rows.values()
+        rows = self.board.rows.values()
         if self.history:
             return sorted(rows, key=lambda row: row.record.created_at, reverse=True)
         return sorted(rows, key=lambda row: (row.record.deadline or FOREVER, row.record.created_at))
 
     def summary(self) -> str:
-        board = self._board
+        board = self.board
         if not board.total:
             return "Nothing was asked yet" if self.history else "Nothing waits for you · h shows what was answered"
         return board.counted("past question" if self.history else "open question")
@@ -103,7 +107,3 @@ class InboxPane(ListPane):
             self.history = history
             self.table.use(HISTORY if history else OPEN)
             self.refresh_rows(at_once=True)
-
-    @property
-    def _board(self) -> Board[PendingRequest]:
-        return self.boards.ended if self.history else self.boards.open

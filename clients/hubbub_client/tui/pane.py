@@ -15,7 +15,7 @@ from textual.widgets import DataTable, Input, Static
 
 from hubbub_client.errors import HubbubError
 from hubbub_client.text import line
-from hubbub_client.tui.boards import Boards, Row
+from hubbub_client.tui.boards import Board, Boards, Row
 from hubbub_client.tui.part import Part
 from hubbub_client.tui.table import Column, RecordTable
 
@@ -40,6 +40,7 @@ class ListPane(Part, Vertical):
         super().__init__()
         self._seen: object = None
         self._next_at = 0.0
+        self._was_whole = False
         self._said = ""
         self._detailed: tuple[str, object] | None = None
         self.table = RecordTable(self.COLUMNS, follows=self.FOLLOWS)
@@ -64,9 +65,14 @@ class ListPane(Part, Vertical):
         """All rows, in their order."""
         raise NotImplementedError
 
+    @property
+    def board(self) -> Board[Any] | None:
+        """Where the rows come from; None where they are no records."""
+        raise NotImplementedError
+
     def version(self) -> object:
         """Changes when the rows do."""
-        raise NotImplementedError
+        return self.board.version if self.board is not None else None
 
     def summary(self) -> str:
         """One line above the table."""
@@ -101,7 +107,9 @@ class ListPane(Part, Vertical):
         """Shows what has changed, when it can be seen and it is time."""
         now = time.monotonic()
         shown = self.is_attached and self.parent is not None and cast("Widget", self.parent).display
-        if not shown or (now < self._next_at and not at_once):
+        whole = self.board is None or self.board.synced
+        # What is told once more, after a restart of the hub, is shown when all of it is there.
+        if not shown or (now < self._next_at and not at_once) or (self._was_whole and not whole):
             return
         wanted = self._filter.value.lower().split()
         seen = (self.version(), wanted, int(now))
@@ -111,7 +119,8 @@ class ListPane(Part, Vertical):
         rows = self.rows()
         if wanted:
             rows = [row for row in rows if all(word in self.words(row).lower() for word in wanted)]
-        self.table.show(rows)
+        self.table.show(rows, at_top=not self._was_whole)
+        self._was_whole |= whole
         filtered = f" · {len(rows)} with {' '.join(wanted)}" if wanted else ""
         if (said := self.summary() + filtered) != self._said:
             self._said = said

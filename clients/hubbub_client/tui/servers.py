@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from hubbub_client import text
 from hubbub_client.records import Server
 from hubbub_client.text import Page
-from hubbub_client.tui.boards import Row
+from hubbub_client.tui.boards import Board, Row
 from hubbub_client.tui.pane import ListPane
 from hubbub_client.tui.table import Column
 from hubbub_client.wording import in_queue, relative
@@ -39,17 +39,18 @@ class ServersPane(ListPane):
         Column("queue or trouble", lambda row: _trouble(row.record)),
     )
 
-    def version(self) -> object:
-        return self.boards.servers.version
+    @property
+    def board(self) -> Board[Any]:
+        return self.boards.servers
 
     def rows(self) -> Sequence[Row[Server]]:
-        return sorted(self.boards.servers.rows.values(), key=lambda row: row.key)
+        return sorted(self.board.rows.values(), key=lambda row: row.key)
 
     def summary(self) -> str:
-        servers = [row.record for row in self.boards.servers.rows.values()]
+        servers = [row.record for row in self.board.rows.values()]
         connected = sum(server.state == "connected" for server in servers)
-        kept = f" (the newest {len(servers)} are shown)" if self.boards.servers.hidden else ""
-        return f"{connected} of {self.boards.servers.total} connected{kept}" if servers else "No server is configured"
+        kept = f" (the newest {len(servers)} are shown)" if self.board.hidden else ""
+        return f"{connected} of {self.board.total} connected{kept}" if servers else "No server is configured"
 
     def words(self, row: Row[Any]) -> str:
         return f"{row.key} {row.record.state} {row.record.transport}"

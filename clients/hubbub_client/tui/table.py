@@ -53,8 +53,8 @@ class RecordTable(DataTable[Text]):
         self._all_columns = columns
         self._lay_out()
 
-    def show(self, rows: Sequence[Row[Any]]) -> None:
-        """Makes these the rows."""
+    def show(self, rows: Sequence[Row[Any]], *, at_top: bool = False) -> None:
+        """Makes these the rows; the cursor stays on its row, or is put at the top."""
         if not self._now_columns:
             self._rows_shown = [*rows]
             return
@@ -62,7 +62,7 @@ class RecordTable(DataTable[Text]):
             self._rows_shown = [*rows]
             self._update()
         else:
-            self._rebuild(rows)
+            self._rebuild(rows, at_top=at_top)
 
     def go_to(self, key: str) -> bool:
         """Puts the cursor on a row; whether it is there."""
@@ -90,7 +90,7 @@ class RecordTable(DataTable[Text]):
         rows, self._rows_shown = self._rows_shown, []
         self._rebuild(rows)
 
-    def _rebuild(self, rows: Sequence[Row[Any]]) -> None:
+    def _rebuild(self, rows: Sequence[Row[Any]], *, at_top: bool = False) -> None:
         before, index = self.current, self.cursor_row
         scroll = self.scroll_y
         self._rows_shown = [*rows]
@@ -101,7 +101,7 @@ class RecordTable(DataTable[Text]):
         if not rows:
             return
         kept = next((at for at, row in enumerate(rows) if before is not None and row.key == before.key), None)
-        at_top = self._follows and index == 0
+        at_top |= self._follows and index == 0
         target = 0 if at_top else min(index, len(rows) - 1) if kept is None else kept
         self.scroll_to(y=scroll + (target - index if scroll else 0), animate=False, immediate=True)
         self.move_cursor(row=target)

@@ -10,7 +10,7 @@ from hubbub_client import text
 from hubbub_client.errors import HubbubError
 from hubbub_client.records import Task
 from hubbub_client.text import Page
-from hubbub_client.tui.boards import Row
+from hubbub_client.tui.boards import Board, Row
 from hubbub_client.tui.pane import ListPane
 from hubbub_client.tui.table import Column
 from hubbub_client.wording import relative
@@ -35,14 +35,15 @@ class TasksPane(ListPane):
         Column("changed", lambda row: relative(row.record.last_updated_at), 8, wide=True),
     )
 
-    def version(self) -> object:
-        return self.boards.tasks.version
+    @property
+    def board(self) -> Board[Any]:
+        return self.boards.tasks
 
     def rows(self) -> Sequence[Row[Task]]:
-        return sorted(self.boards.tasks.rows.values(), key=lambda row: row.record.created_at, reverse=True)
+        return sorted(self.board.rows.values(), key=lambda row: row.record.created_at, reverse=True)
 
     def summary(self) -> str:
-        board = self.boards.tasks
+        board = self.board
         going = sum(row.record.status not in ENDED for row in board.rows.values())
         return f"{board.counted('task')} · {going} not ended" if board.total else "No tasks yet"
 
