@@ -57,9 +57,9 @@ class Lines:
         self.process = process
         self._stream = BufferedByteReceiveStream(process.stdout)
 
-    async def next(self) -> Any:
+    async def next(self, limit_s: float = LIMIT_S) -> Any:
         """The next line that is no bookmark."""
-        with anyio.fail_after(LIMIT_S):
+        with anyio.fail_after(limit_s):
             while True:
                 line = json.loads(await self._stream.receive_until(b"\n", 1 << 20))
                 if line.get("type") != "bookmark":
