@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
+
+from hubbub_client.tui.app import undisturbed
 
 from .conftest import LIMIT_S, demo
 
@@ -33,6 +36,10 @@ async def test_the_command_fills_the_terminal_and_leaves_it_as_it_was(start_hub:
                 while b"Nothing waits" not in shown or b"as ann" not in shown:
                     await anyio.wait_readable(screen)
                     shown += os.read(screen, 65536)
+                await hub.kill()
+                while b"lost, reconnecting" not in shown:
+                    await anyio.wait_readable(screen)
+                    shown += os.read(screen, 65536)
                 os.write(screen, b"q")
                 while process.returncode is None:
                     with anyio.move_on_after(0.1):
@@ -43,6 +50,14 @@ async def test_the_command_fills_the_terminal_and_leaves_it_as_it_was(start_hub:
     finally:
         os.close(screen)
         os.close(terminal)
+
+
+def test_what_libraries_log_does_not_run_over_the_screen(capfd: pytest.CaptureFixture[str]) -> None:
+    with undisturbed():
+        os.write(2, b"noise")
+        print("drawn", file=sys.__stderr__)
+    os.write(2, b"heard again")
+    assert capfd.readouterr().err == "drawn\nheard again"
 
 
 async def test_without_a_terminal_it_says_that_it_needs_one(start_hub: Callable[..., Any]) -> None:

@@ -1,7 +1,9 @@
 """The terminal UI: six panes over one hub, kept live by its watches."""
 
-from collections.abc import Awaitable, Callable, Collection, Iterable
-from contextlib import suppress
+import os
+import sys
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable
+from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
 import anyio
@@ -244,6 +246,24 @@ async def run(hub: Hub, who: str | None) -> None:
     """Runs the terminal UI until it is left."""
     app = HubbubApp(hub, who)
     try:
-        await app.run_async()
+        with undisturbed():
+            await app.run_async()
     finally:
         await app.release_all()
+
+
+@contextmanager
+def undisturbed() -> Generator[None]:
+    """Keeps what native libraries log off the terminal: they write to descriptor 2, the screen is drawn on a copy."""
+    before, drawn = sys.__stderr__, os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    with os.fdopen(drawn, "w") as screen:
+        sys.__stderr__ = screen  # pyright: ignore[reportAttributeAccessIssue] - where Textual draws
+        try:
+            yield
+        finally:
+            screen.flush()
+            sys.__stderr__ = before  # pyright: ignore[reportAttributeAccessIssue] - as it was
+            os.dup2(drawn, 2)
+            os.close(nowhere)
