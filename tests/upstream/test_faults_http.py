@@ -107,7 +107,7 @@ STRIKES = [
 @pytest.fixture(autouse=True)
 def answers_are_acknowledged_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer that is not acknowledged has failed after as long as a test can wait."""
-    monkeypatch.setattr(http, "ACKNOWLEDGE_LIMIT_S", 1.5)
+    monkeypatch.setattr(http, "ACKNOWLEDGE_LIMIT_S", 4.0)
 
 
 @pytest.fixture(scope="module")
