@@ -143,7 +143,7 @@ async def test_a_form_is_filled_in_field_by_field_under_a_claim(hub: Any) -> Non
         await person.answers("Portions (integer): ", "many")
         await person.sees("type a whole number")
         await person.answers("Portions (integer): ", "9")
-        await person.sees("must be whole number, 1 to 8")
+        await person.sees("must be a whole number, 1 to 8")
         await person.answers("Portions (integer): ", "2")
         await person.answers("When (date, optional): ", "tomorrow")
         await person.sees("must be date, such as 2026-12-31")
