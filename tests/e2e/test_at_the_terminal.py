@@ -146,7 +146,7 @@ async def test_a_form_is_filled_in_field_by_field_under_a_claim(hub: Any) -> Non
         await person.sees("must be a whole number, 1 to 8")
         await person.answers("Portions (integer): ", "2")
         await person.answers("When (date, optional): ", "tomorrow")
-        await person.sees("must be date, such as 2026-12-31")
+        await person.sees("must look like 2026-12-31")
         await person.answers("When (date, optional): ", "2027-01-31")
         await person.answers("Spicy (y/n, optional) [true]: ", "-")
         assert await person.ends() == 0
