@@ -40,8 +40,6 @@ CALL_PAUSE_S, ASK_PAUSE_S, WATCH_S = 0.1, 0.5, 2.0
 RACERS = 2
 GROWTH, GROWTH_MIB = 0.05, 5.0
 """What may be noise: the larger of this share and so many MiB."""
-IDLE = 5
-"""How many more there may be than before: pooled connections to the servers come and go."""
 
 KEPT = {"call_history_count": 500, "request_history_count": 300, "task_history_count": 100}
 LEAN = {"deletion_history_age_s": 30, **KEPT}
@@ -212,7 +210,7 @@ def _verdict(before: Sample, samples: list[Sample], after: Sample, wrong: list[s
     for name in ("files", "threads", "loop_tasks"):
         was, now = getattr(before, name), getattr(after, name)
         console.print(f"{name}: {was} before the load, {now} after it")
-        if now - was > IDLE:
+        if now > was:
             found.append(f"{name} stay behind")
     console.print("; ".join(found) or "nothing grows")
     return 1 if found else 0
