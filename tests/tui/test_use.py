@@ -49,7 +49,7 @@ async def test_a_tool_is_called_as_a_task_and_the_task_is_cancelled_where_it_is_
         await ann.press("x", "y")
         await ann.sees("1 task · 0 not ended", "cancelled")
         await ann.press("g")
-        await ann.sees("CALL_CANCELLED", RESEARCH)
+        await ann.sees("TASK_CANCELLED", RESEARCH)
     (task,) = await hub.client.tasks.list(role="client")
     assert (task.id, task.status) == (asked.task_id, "cancelled")
     assert (await hub.call(asked.call_id)).state == "cancelled"
@@ -64,7 +64,7 @@ async def test_a_resource_is_read_and_a_prompt_is_got(hub: RunningHub) -> None:
         await ann.press("escape")
         await find(ann, "args-prompt", "prompts")
         await ann.press("enter")
-        await ann.sees("City *", "Get (ctrl+s)")
+        await ann.sees("city *", "Get (ctrl+s)")
         await ann.press("ctrl+s")
         await ann.sees("✗ is required")
         await ann.types("Graz")

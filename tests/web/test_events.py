@@ -59,7 +59,7 @@ async def test_events_are_live_and_picked_out_by_server_kind_and_words(
     await main.get_by_label("All servers").select_option("two")
     await expect(main.locator("summary", has_text="first")).to_have_count(0)
     await heard(hub, ada, "two", "second words")
-    await main.get_by_label("All kinds").select_option("stderr")
+    await main.get_by_label("All kinds").select_option("cancelled")
     await expect(main.locator("summary")).to_have_count(0)
     await main.get_by_label("All kinds").select_option("log")
     await main.get_by_role("searchbox").fill("second")

@@ -112,11 +112,12 @@ class CatalogPane(Part, Vertical):
         ):
             return
         branch = self._branch(entries)
-        if (show or searched) and entries.id not in self._shown:
+        shown = self._shown.get(entries.id)
+        if (searched and shown != found) or (show and shown is None):
             branch.expand()
         if branch.is_expanded and self._asked.get(entries.id) != entries:
             self._ask(entries)
-        if found is not None and self._shown.get(entries.id) != found:
+        if found is not None and shown != found:
             self._shown[entries.id] = found
             branch.remove_children()
             for entry in found[:MAX_ROWS]:

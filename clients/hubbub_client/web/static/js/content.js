@@ -1,6 +1,6 @@
 // MCP content: texts, pictures, sounds, and in words what else there is.
 
-import { h, json, words, facts, isPage } from "./dom.js";
+import { h, json, words, facts, isPage, scrolled } from "./dom.js";
 
 const IMAGES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
 const SOUNDS = new Set(["audio/wav", "audio/x-wav", "audio/mpeg", "audio/mp3", "audio/ogg", "audio/webm", "audio/mp4", "audio/aac", "audio/flac"]);
@@ -85,8 +85,8 @@ function part(it) {
 export function spoken(messages) {
   const hidden = Math.max(0, messages.length - MAX_MESSAGES);
   const shown = messages.slice(hidden).map((message) =>
-    h("li", { class: message?.role === "assistant" ? "message assistant" : "message" },
-      h("p", { class: "role", text: message?.role === "assistant" ? "Assistant" : "User" }), content(message?.content)));
+    h("li", {}, h("div", { class: message?.role === "assistant" ? "message assistant" : "message", ...scrolled(JSON.stringify(message?.content), "Message") },
+      h("p", { class: "role", text: message?.role === "assistant" ? "Assistant" : "User" }), content(message?.content))));
   return [hidden ? h("p", { class: "help", text: `${hidden} earlier messages are not shown.` }) : null, h("ol", { class: "messages", "aria-label": "Messages" }, shown)];
 }
 

@@ -8,6 +8,8 @@ const ATTRIBUTES = new Set([
   "target", "type", "value", "viewBox", "width", "x", "y", "rx", "title", "scope", "size",
 ]);
 const LONG = 20000;
+// A text of this length fits into each box, on each screen.
+const SCROLLED = 300;
 // What could steer the reading order, or cannot be seen: control and format characters, except line breaks and tabs.
 const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu;
 
@@ -86,6 +88,11 @@ export function words(value, props = {}) {
   }
   grow();
   return box;
+}
+
+/** What makes a box that is bounded in height, and has this text, one that keys can scroll. */
+export function scrolled(text, label) {
+  return String(text ?? "").length > SCROLLED ? { tabindex: "0", role: "group", "aria-label": label } : {};
 }
 
 /** A value as indented JSON. */

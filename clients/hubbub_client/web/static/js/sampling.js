@@ -7,7 +7,7 @@ import { spoken } from "./content.js";
 export function conversation(params) {
   const messages = Array.isArray(params.messages) ? params.messages : [];
   return h("div", {},
-    params.systemPrompt ? h("section", { class: "aside" }, h("h3", { text: "System prompt" }), words(params.systemPrompt)) : null,
+    params.systemPrompt ? h("section", { class: "aside" }, h("h2", { class: "small", text: "System prompt" }), words(params.systemPrompt)) : null,
     spoken(messages),
     wishes(params));
 }
@@ -21,7 +21,7 @@ function wishes(params) {
     ["Stop at", Array.isArray(params.stopSequences) ? params.stopSequences.slice(0, 20).join(" · ") : null], ["Context", params.includeContext]);
   const tools = Array.isArray(params.tools) && params.tools.length
     ? h("details", { class: "aside" }, h("summary", { text: `Tools that the reply may use (${params.tools.length})` }), json(params.tools, "Tools")) : null;
-  return h("div", {}, list.children.length ? h("h3", { text: "Preferences" }) : null, list, tools);
+  return h("div", {}, list.children.length ? h("h2", { class: "small", text: "Preferences" }) : null, list, tools);
 }
 
 function priority(value, name) {
