@@ -34,7 +34,7 @@ async function offers(main, server) {
   const list = cards((each) => offer(server, each), { name: "Entries", empty: "There is nothing here." });
   let entries = [];
   refill(main, h("div", { class: "crumbs" }, h("a", { href: "#/catalog", text: "Catalog" })), h("h1", { text: server }),
-    h("div", { class: "filters", role: "search" }, search.element, kinds.element), box, list.element);
+    h("div", { class: "filters", role: "search" }, search.element, kinds), box, list.element);
 
   async function load() {
     const found = await ask("catalog", { server, kind: kinds.value });
