@@ -57,11 +57,12 @@ soak: $(VENV)/dev.stamp mcp1
 
 check: check-code check-api check-gen
 
-check-code: $(VENV)/dev.stamp $(VENV)/node22.stamp
+check-code: $(VENV)/dev.stamp $(HUBBUB_PEERS)/page/stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	$(HUBBUB_PEERS)/page/node_modules/.bin/eslint --config $(HUBBUB_PEERS)/page/eslint.config.js clients/hubbub_client/web/static/js
 
 # A released API is changed only by adding to it.
 check-api: $(VENV)/dev.stamp
@@ -104,7 +105,7 @@ $(VENV)/node22.stamp: | $(BIN)/python
 	  $(BIN)/python -m pip install --quiet '$(NODE_WHEEL)'
 	@touch $@
 
-peers: mcp1 $(HUBBUB_PEERS)/node/stamp $(HUBBUB_PEERS)/typescript/stamp
+peers: mcp1 $(HUBBUB_PEERS)/node/stamp $(HUBBUB_PEERS)/typescript/stamp $(HUBBUB_PEERS)/page/stamp
 
 mcp1: $(HUBBUB_PEERS)/mcp1/stamp
 
@@ -119,6 +120,14 @@ $(HUBBUB_PEERS)/node/stamp: tests/peers/node/package-lock.json tests/peers/node/
 	cp tests/peers/node/package.json tests/peers/node/package-lock.json tests/peers/node/.npmrc $(@D)
 	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
 	ln -sf "$$(node -p process.execPath)" $(@D)/node
+	@touch $@
+
+# What the web page is checked with.
+PAGE := $(addprefix tests/web/npm/,package-lock.json package.json eslint.config.js .npmrc)
+$(HUBBUB_PEERS)/page/stamp: $(PAGE) $(VENV)/node22.stamp
+	@mkdir -p $(@D)
+	cp $(PAGE) $(@D)
+	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
 	@touch $@
 
 # The browser of the tests is the system's own.

@@ -112,6 +112,41 @@ async def test_markup_and_script_are_words(hub: RunningHub, bridge: Bridge, visi
     assert await ada.page.locator("img[src=x], main script, iframe, object, embed").count() == 0
 
 
+async def test_script_that_gets_into_the_page_in_spite_of_all_is_not_executed(
+    bridge: Bridge, visit: Callable[..., Any]
+) -> None:
+    ada: Person = await visit(await bridge.new_link(), "Ada")
+    await ada.page.evaluate(
+        """() => {
+            window.blocked = [];
+            window.executed = 0;
+            addEventListener('securitypolicyviolation', (seen) => window.blocked.push(seen.effectiveDirective));
+            const button = document.createElement('button');
+            document.body.append(button);
+            const add = (tag, what) => document.body.append(Object.assign(document.createElement(tag), what));
+            for (const attempt of [
+                () => button.setAttribute('onclick', 'window.executed += 1'),
+                () => button.click(),
+                () => { button.innerHTML = '<img src=x onerror="window.executed += 1">'; },
+                () => add('script', { text: 'window.executed += 1' }),
+                () => add('style', { textContent: 'body { display: none }' }),
+                () => add('iframe', { src: 'https://example.org/' }),
+                () => add('img', { src: 'https://example.org/' }),
+            ]) {
+                try { attempt(); } catch { /* the page would have said so */ }
+            }
+        }"""
+    )
+    with anyio.fail_after(LIMIT_S):
+        while len(blocked := await ada.page.evaluate("window.blocked")) < 6:
+            await anyio.sleep(POLL_S)
+    assert set(blocked) == {"require-trusted-types-for", "style-src-elem", "frame-src", "img-src"}
+    assert await ada.page.evaluate("window.executed") == 0
+    await expect(ada.page.get_by_role("heading", name="Inbox")).to_be_visible()
+    # What the browser said of each is not what the page must never do.
+    ada.troubles.clear()
+
+
 async def test_an_address_that_is_no_page_is_never_a_link(
     hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
 ) -> None:

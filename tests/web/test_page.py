@@ -6,10 +6,10 @@ from typing import Any
 
 import anyio
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Locator, expect
 
 from ..e2e.conftest import LIMIT_S, RunningHub
-from .conftest import Bridge, asking, dictated, form
+from .conftest import Bridge, Person, asking, dictated, form
 
 SAMPLING = {
     "method": "sampling/createMessage",
@@ -59,10 +59,11 @@ window.fetch = async (url, options) => {
 
 
 @pytest.fixture(scope="module")
-async def hub(start_shared_hub: Any) -> RunningHub:
-    """A hub with servers that ask; every test settles what it had asked."""
-    hub = await start_shared_hub({"asking": asking(), "dictated": dictated(GREET, roots="ask")})
-    await hub.connected("asking", "dictated")
+async def hub(start_shared_hub: Any, everything_command: list[str]) -> RunningHub:
+    """A hub with servers that ask, and one that offers everything; every test settles what it had asked."""
+    every = {"command": everything_command[0], "args": [*everything_command[1:], "stdio"]}
+    hub = await start_shared_hub({"asking": asking(), "dictated": dictated(GREET, roots="ask"), "every": every})
+    await hub.connected("asking", "dictated", "every")
     return hub
 
 
@@ -357,3 +358,53 @@ async def test_a_tool_is_called_with_a_form_from_the_catalog(bridge: Bridge, vis
     await main.get_by_role("button", name="Call").click()
     await expect(main.locator(".pill")).to_have_text("completed")
     await expect(main.get_by_text('{"who": "Bob", "more": {"loud": true}}')).to_be_visible()
+
+
+async def offered(ada: Person, kind: str, name: str) -> Locator:
+    """Opens what a server offers; what is on its page."""
+    await ada.go("catalog/every")
+    main = ada.page.locator("main")
+    await main.get_by_label("Kind", exact=True).select_option(kind)
+    await main.get_by_role("searchbox").fill(name)
+    await main.get_by_role("link", name=name).first.click()
+    await expect(main.get_by_role("heading", level=1)).to_be_visible()
+    return main
+
+
+async def test_a_resource_is_read_a_template_filled_in_and_a_prompt_got(
+    bridge: Bridge, visit: Callable[..., Any]
+) -> None:
+    ada = await visit(await bridge.new_link(), "Ada")
+    main = await offered(ada, "resource", "architecture.md")
+    await main.get_by_role("button", name="Read").click()
+    await expect(main.locator(".pill")).to_have_text("completed")
+    await expect(main.locator(".words", has_text="Architecture").first).to_be_visible()
+    main = await offered(ada, "template", "Dynamic Text")
+    await main.get_by_label("resourceId").fill("7")
+    await main.get_by_role("button", name="Read").click()
+    await expect(main.get_by_text("demo://resource/dynamic/text/7").first).to_be_visible()
+    await expect(main.locator(".pill")).to_have_text("completed")
+    main = await offered(ada, "prompt", "args-prompt")
+    await main.get_by_role("button", name="Get").click()
+    await expect(main.locator(".problem:visible")).to_have_text("Please give a value.")
+    await main.get_by_label("city").fill("Graz")
+    await main.get_by_role("button", name="Get").click()
+    await expect(main.locator(".message")).to_contain_text("Graz")
+
+
+async def test_a_tool_is_called_as_a_task_and_the_task_cancelled(
+    hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
+) -> None:
+    ada = await visit(await bridge.new_link(), "Ada")
+    main = await offered(ada, "tool", "simulate-research-query")
+    await main.get_by_label("topic").fill("python")
+    await main.get_by_label("ambiguous").check()
+    await main.get_by_label("As a task").check()
+    await main.get_by_role("button", name="Call").click()
+    await expect(main.locator(".pill").first).to_have_text("waiting for a person")
+    (asked,) = await hub.asked(server="every")
+    await ada.go(f"request/{asked.id}")
+    await main.locator(".facts").get_by_role("link", name=asked.task_id).click()
+    await main.get_by_role("button", name="Cancel task").click()
+    await expect(main.locator(".pill").first).to_have_text("cancelled")
+    assert (await hub.call(asked.call_id)).state == "cancelled"

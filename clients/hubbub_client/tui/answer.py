@@ -60,13 +60,12 @@ class AnswerScreen(Part, Screen[None]):
         yield self._headline
         yield self._banner
         with VerticalScroll(id="sheet", can_focus=False):
-            yield body_for(self._request)
+            yield (body := body_for(self._request))
             why = Page()
             cause(why, self._request)
             yield Static(why.text, classes="why", markup=False)
         with Horizontal(classes="buttons"):
-            send = {"elicitation_url": "Agree"}.get(self._request.kind, "Send")
-            yield Button(f"{send} (ctrl+s)", id="send", variant="success", compact=True)
+            yield Button(f"{body.verb} (ctrl+s)", id="send", variant="success", compact=True)
             yield Button("Decline (f8)" if elicitation else "Refuse (f8)", id="decline", variant="error", compact=True)
             if elicitation:
                 yield Button("Dismiss (f9)", id="dismiss", variant="warning", compact=True)

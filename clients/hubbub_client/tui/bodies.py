@@ -34,6 +34,11 @@ class Body(Part, Vertical):
         self.request = request
         self.params = as_object(request.request)
 
+    @property
+    def verb(self) -> str:
+        """What giving the answer is called."""
+        return "Send"
+
     def answer(self) -> dict[str, Any]:
         """The answer, as `inbox.answer` takes it. Raises Incomplete when something is missing, and says what."""
         raise NotImplementedError
@@ -117,7 +122,9 @@ class PageBody(Body):
         yield Static(text.location(self._url), classes="location", markup=False)
         yield Button("Copy the address", id="copy", compact=True)
         if self._is_authorization:
-            yield Static("Where the browser ended, if it could not reach the hub", classes="note", markup=False)
+            yield Static(
+                "If the browser could not reach the hub: the address where it ended", classes="note", markup=False
+            )
             yield Input(id="redirect", compact=True)
         else:
             yield Consent("I have read where this leads, and agree to visit it", id="consent")
@@ -134,6 +141,10 @@ class PageBody(Body):
             self.complain("agree to it first, or decline")
             raise Incomplete
         return {"accept": True}
+
+    @property
+    def verb(self) -> str:
+        return "Send" if self._is_authorization else "Agree"
 
     def accepted(self) -> str | None:
         return None if self._is_authorization else "You agreed to visit the page: now open its address yourself."

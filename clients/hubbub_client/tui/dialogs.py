@@ -1,5 +1,6 @@
 """Small screens on top of another."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual import on
@@ -7,7 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Button, Input, Static
+from textual.widgets import Button, Input, OptionList, Static
 
 KEYS = """\
 Everywhere
@@ -34,6 +35,7 @@ Catalog
   enter       open a branch; call, read or get an entry
   r           have the hub fetch the lists anew
 Events
+  s  e        only of one server, only of one kind
   p           pause, go on
   c           clear
 Forms
@@ -104,6 +106,36 @@ class Ask(ModalScreen[str | None]):
 
     def action_leave(self) -> None:
         """Nothing is sent."""
+        self.dismiss(None)
+
+
+class Choose(ModalScreen[int | None]):
+    """One of several; its place among them, None when it is dismissed."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Back")]
+
+    def __init__(self, question: str, choices: Sequence[str], now: int) -> None:
+        super().__init__()
+        self._question = question
+        self._list = OptionList(*choices, markup=False, compact=True)
+        self._list.highlighted = now
+
+    def compose(self) -> ComposeResult:
+        """The parts."""
+        with Vertical(classes="dialog"):
+            yield Static(self._question, markup=False)
+            yield self._list
+
+    def on_mount(self) -> None:
+        """Puts the keyboard on the list."""
+        self._list.focus()
+
+    @on(OptionList.OptionSelected)
+    def _chosen(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(event.option_index)
+
+    def action_leave(self) -> None:
+        """Nothing is chosen."""
         self.dismiss(None)
 
 

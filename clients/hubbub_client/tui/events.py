@@ -1,15 +1,16 @@
 """Events and logs: what servers tell, as it happens."""
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, get_args
 
 from rich.text import Text
 from textual.binding import Binding, BindingType
 
 from hubbub_client import text
-from hubbub_client.records import ServerEvent
+from hubbub_client.records import EventKind, ServerEvent
 from hubbub_client.text import Page
 from hubbub_client.tui.boards import Row
+from hubbub_client.tui.dialogs import Choose
 from hubbub_client.tui.pane import ListPane
 from hubbub_client.tui.table import Column
 
@@ -20,7 +21,9 @@ class EventsPane(ListPane):
     """The last events, the newest first; none is stored, so what happened before is not seen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("p", "pause", "Pause/Go on"),
+        Binding("s", "server", "Server"),
+        Binding("e", "kind", "Kind"),
+        Binding("p", "pause", "Pause"),
         Binding("c", "clear", "Clear"),
     ]
     COLUMNS = (
@@ -35,16 +38,21 @@ class EventsPane(ListPane):
         super().__init__()
         self._paused: list[Row[ServerEvent]] | None = None
         self._paused_at = 0
+        self._server: str | None = None
+        self._kind: str | None = None
 
     @property
     def board(self) -> None:
         return None
 
     def version(self) -> object:
-        return self._paused is not None, self.boards.events_seen, len(self.boards.events)
+        return self._paused is not None, self.boards.events_seen, len(self.boards.events), self._server, self._kind
 
     def rows(self) -> Sequence[Row[ServerEvent]]:
-        return self._paused if self._paused is not None else list(reversed(self.boards.events))
+        rows = self._paused if self._paused is not None else list(reversed(self.boards.events))
+        return [
+            row for row in rows if self._server in (None, row.record.server) and self._kind in (None, row.record.kind)
+        ]
 
     def summary(self) -> str:
         boards = self.boards
@@ -53,7 +61,8 @@ class EventsPane(ListPane):
             parts.append(f"PAUSED, {boards.events_seen - self._paused_at} more since")
         if boards.events_dropped:
             parts.append(f"{boards.events_dropped} lost on the way")
-        parts.append("/ takes a server, a kind, a word")
+        chosen = [text.line(each) for each in (self._server, self._kind) if each]
+        parts.append(f"only {' '.join(chosen)}" if chosen else "s, e and / choose")
         return " · ".join(parts)
 
     def words(self, row: Row[Any]) -> str:
@@ -64,6 +73,33 @@ class EventsPane(ListPane):
         page = Page().fact("kind", event.kind).fact("server", event.server).fact("method", event.method)
         page.fact("call", event.call_id).fact("at", text.moment(event.at))
         return page.heading("Told").json(event.params).text
+
+    def action_server(self) -> None:
+        """Asks which server's events are shown."""
+
+        def chosen(server: str | None) -> None:
+            self._server = server
+
+        self._choose("Whose events?", "of all servers", sorted(self.boards.servers.rows), self._server, chosen)
+
+    def action_kind(self) -> None:
+        """Asks which kind of events is shown."""
+
+        def chosen(kind: str | None) -> None:
+            self._kind = kind
+
+        self._choose("Which events?", "of all kinds", list(get_args(EventKind)), self._kind, chosen)
+
+    def _choose(
+        self, question: str, every: str, values: Sequence[str], now: str | None, choose: Callable[[str | None], None]
+    ) -> None:
+        def decided(at: int | None) -> None:
+            if at is not None:
+                choose(values[at - 1] if at else None)
+                self.refresh_rows(at_once=True)
+
+        shown = [every, *(text.line(each) for each in values)]
+        self.hub_app.push_screen(Choose(question, shown, values.index(now) + 1 if now in values else 0), decided)
 
     def action_pause(self) -> None:
         """Holds the list still, or goes on."""

@@ -26,6 +26,35 @@ SHARE = 5
 SETTLE_S = 0.08
 
 
+class Filter(Input):
+    """Words that all must occur; not shown while nobody asks for them."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            placeholder="words that all must occur; enter to go to the list", classes="filter", compact=True
+        )
+        self.display = False
+
+    @property
+    def words(self) -> list[str]:
+        """The words, in lower case."""
+        return self.value.lower().split()
+
+    def lets_through(self, text: str) -> bool:
+        """Whether a text has all the words."""
+        text = text.lower()
+        return all(word in text for word in self.words)
+
+    def ask(self) -> None:
+        """Asks for the words."""
+        self.display = True
+        self.focus()
+
+    def clear_words(self) -> None:
+        """Asks for nothing any more."""
+        self.value, self.display = "", False
+
+
 class ListPane(Part, Vertical):
     """One kind of record. Subclasses say what its rows and their details are."""
 
@@ -45,9 +74,7 @@ class ListPane(Part, Vertical):
         self._detailed: tuple[str, object] | None = None
         self.table = RecordTable(self.COLUMNS, follows=self.FOLLOWS)
         self._summary = Static(classes="summary", markup=False)
-        self._filter = Input(
-            placeholder="words that all must occur; enter to go to the list", classes="filter", compact=True
-        )
+        self._filter = Filter()
         self._text = Static(markup=False)
         self._detail = VerticalScroll(self._text, classes="detail", can_focus=True)
 
@@ -100,7 +127,6 @@ class ListPane(Part, Vertical):
 
     def on_mount(self) -> None:
         """Looks for changes from now on."""
-        self._filter.display = False
         self.set_interval(TICK_S, self.refresh_rows)
 
     def refresh_rows(self, *, at_once: bool = False) -> None:
@@ -111,14 +137,14 @@ class ListPane(Part, Vertical):
         # What is told once more, after a restart of the hub, is shown when all of it is there.
         if not shown or (now < self._next_at and not at_once) or (self._was_whole and not whole):
             return
-        wanted = self._filter.value.lower().split()
+        wanted = self._filter.words
         seen = (self.version(), wanted, int(now))
         if seen == self._seen and not at_once:
             return
         self._seen = seen
         rows = self.rows()
         if wanted:
-            rows = [row for row in rows if all(word in self.words(row).lower() for word in wanted)]
+            rows = [row for row in rows if self._filter.lets_through(self.words(row))]
         self.table.show(rows, at_top=not self._was_whole)
         self._was_whole |= whole
         filtered = f" · {len(rows)} with {' '.join(wanted)}" if wanted else ""
@@ -141,8 +167,7 @@ class ListPane(Part, Vertical):
 
     def action_filter(self) -> None:
         """Asks for the words of the filter."""
-        self._filter.display = True
-        self._filter.focus()
+        self._filter.ask()
 
     def open_row(self, row: Row[Any]) -> None:
         """What enter does: gives the detail all the room, here."""
@@ -159,7 +184,7 @@ class ListPane(Part, Vertical):
 
     def clear_filter(self) -> None:
         """Shows all rows again."""
-        self._filter.value, self._filter.display = "", False
+        self._filter.clear_words()
         self.focus_list()
 
     @on(Input.Submitted, ".filter")

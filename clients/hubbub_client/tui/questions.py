@@ -46,6 +46,7 @@ def cause(page: Page, request: PendingRequest) -> None:
     """What led to it."""
     source = CAUSES.get(request.cause_source or "", "")
     page.fact("call", request.call_id and f"{request.call_id}{f' ({source})' if source else ''}")
+    page.fact("caller", request.caller)
     page.fact("task", request.task_id)
     page.fact("came", text.moment(request.created_at))
     page.fact("id", request.id)
@@ -100,6 +101,7 @@ def _end(page: Page, request: PendingRequest) -> None:
         return
     by = f" by {text.line(request.answered_by)}" if request.answered_by else ""
     page.fact("state", Text.assemble(text.state(request.state), by))
+    page.fact("answered", text.moment(request.answered_at))
     page.fact("reason", request.reason)
     page.fact("delivery", text.state(request.delivery))
     if request.answer is not None:

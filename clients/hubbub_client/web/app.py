@@ -2,24 +2,28 @@
 
 import json
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
+import anyio
 from grpc import StatusCode
 from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
 
 from hubbub_client.errors import HubbubError, InvalidArgument, NotFound, ResourceExhausted, Unauthenticated
+from hubbub_client.records import EventKind
 from hubbub_client.web.actions import ACTIONS
 from hubbub_client.web.feed import Feed
 from hubbub_client.web.guard import MAX_BODY_BYTES, TOKEN_HEADER, Guard
 from hubbub_client.web.sessions import Session, Sessions
+from hubbub_client.web.told import Told
 
 STATIC = Path(__file__).parent / "static"
 
@@ -55,6 +59,7 @@ class Bridge:
                 Route("/api/logout", self._logout, methods=["POST"]),
                 Route("/api/link", self._link, methods=["POST"]),
                 Route("/api/feed", self._stream, methods=["POST"]),
+                Route("/api/events", self._events, methods=["POST"]),
                 Route("/api/{action}", self._act, methods=["POST"]),
                 Mount("/static", StaticFiles(directory=STATIC)),
             ],
@@ -97,6 +102,14 @@ class Bridge:
 
         return StreamingResponse(lines(), media_type="application/x-ndjson")
 
+    async def _events(self, request: Request) -> Response:
+        session = self._session(request)
+        body = await _body(request)
+        server, kind = str(body.get("server", "")), str(body.get("kind", ""))
+        if kind not in ("", *get_args(EventKind)):
+            raise InvalidArgument("there is no such kind of event", violations=(("kind", "is not known"),))
+        return _Listening(Told(await session.hub(), server or None, cast("EventKind | None", kind or None)), session)
+
     async def _act(self, request: Request) -> Response:
         session = self._session(request)
         name = request.path_params["action"]
@@ -115,6 +128,29 @@ class Bridge:
         if found is None:
             raise Unauthenticated("log in with a link from `hubbub web`", reason="LOGIN_NEEDED")
         return found
+
+
+class _Listening(StreamingResponse):
+    """Events for as long as the browser reads and is logged in."""
+
+    def __init__(self, told: Told, session: Session) -> None:
+        async def lines() -> AsyncGenerator[bytes, None]:
+            async with aclosing(told.lines()) as chunks:
+                async for chunk in chunks:
+                    if session.over:
+                        return
+                    yield chunk
+
+        super().__init__(lines(), media_type="application/x-ndjson")
+        self._told = told
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Listens and sends."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._told.follow)
+            with suppress(ClientDisconnect):
+                await super().__call__(scope, receive, send)
+            group.cancel_scope.cancel()
 
 
 async def _body(request: Request) -> dict[str, Any]:

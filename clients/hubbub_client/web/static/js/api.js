@@ -1,4 +1,4 @@
-// The way to the bridge: one function to ask, one stream of news. Both bring a token that only this origin knows.
+// The way to the bridge: one function to ask, one for streams. Both bring a token that only this origin knows.
 
 const TOKEN = "hubbub-token";
 // The bridge is never silent for longer than 5 s.
@@ -47,12 +47,12 @@ export async function login(link) {
   localStorage.setItem(TOKEN, token);
 }
 
-/** News from `token` on, in batches of parsed lines, until the stream ends. Throws as `ask` does. */
-export async function* news(token) {
+/** What the bridge sends by itself, in batches of parsed lines, until it or `signal` ends it. Throws as `ask` does. */
+export async function* stream(path, args, signal = null) {
   const control = new AbortController();
   let timer = setTimeout(() => control.abort(), SILENCE_MS);
   try {
-    const response = await post("feed", { token }, { signal: control.signal });
+    const response = await post(path, args, { signal: signal ? AbortSignal.any([signal, control.signal]) : control.signal });
     if (!response.ok) throw new Refused(response.status, (await response.json()).error);
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = "";

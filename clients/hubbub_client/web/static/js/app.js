@@ -2,21 +2,25 @@
 
 import { login, Refused } from "./api.js";
 import { callPage, callsPage } from "./calls.js";
-import { catalogPage, toolPage } from "./catalog.js";
+import { catalogPage } from "./catalog.js";
 import { clean, h, icon, refill } from "./dom.js";
+import { eventsPage } from "./events.js";
 import { historyPage, inboxPage } from "./inbox.js";
 import { knownName, loginPage, openDialog, wantsNotifications } from "./person.js";
 import { requestPage } from "./request.js";
 import { serverPage, serversPage } from "./servers.js";
 import { follow, hubIsThere, openRequests, run, state } from "./store.js";
 import { taskPage, tasksPage } from "./tasks.js";
+import { usePage } from "./use.js";
 
 const ROUTES = {
   inbox: [inboxPage, "Inbox"], request: [requestPage, "Request", "inbox"], calls: [callsPage, "Calls"], call: [callPage, "Call", "calls"],
   servers: [serversPage, "Servers"], server: [serverPage, "Server", "servers"], tasks: [tasksPage, "Tasks"], task: [taskPage, "Task", "tasks"],
-  catalog: [catalogPage, "Catalog"], tool: [toolPage, "Tool", "catalog"], history: [historyPage, "History"],
+  catalog: [catalogPage, "Catalog"], tool: [usePage("tool"), "Tool", "catalog"],
+  resource: [usePage("resource"), "Resource", "catalog"], template: [usePage("template"), "Template", "catalog"],
+  prompt: [usePage("prompt"), "Prompt", "catalog"], events: [eventsPage, "Events"], history: [historyPage, "History"],
 };
-const PAGES = ["inbox", "calls", "servers", "tasks", "catalog", "history"];
+const PAGES = ["inbox", "calls", "servers", "tasks", "catalog", "events", "history"];
 
 const [main, nav, banner, link, person, dialog, arrivals, skip] =
   ["main", "nav", "banner", "link", "person", "dialog", "arrivals", "skip"].map((id) => document.getElementById(id));

@@ -1,11 +1,12 @@
 // MCP content: texts, pictures, sounds, and in words what else there is.
 
-import { h, json, words, facts, isPage } from "./dom.js";
+import { h, json, words, facts, isPage, scrolled } from "./dom.js";
 
 const IMAGES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
 const SOUNDS = new Set(["audio/wav", "audio/x-wav", "audio/mpeg", "audio/mp3", "audio/ogg", "audio/webm", "audio/mp4", "audio/aac", "audio/flac"]);
 const MAX_BASE64 = 12 * 1024 * 1024;
 const MAX_BLOCKS = 50;
+const MAX_MESSAGES = 100;
 const BASE64 = /^[A-Za-z0-9+/\s]*={0,2}\s*$/;
 
 /** One block of content, or several. */
@@ -67,8 +68,26 @@ export function result(method, value) {
     const failed = value.isError ? h("p", { class: "warning", text: "The tool says that it failed." }) : null;
     return h("div", {}, failed, content(value.content), whole);
   }
+  if (method === "resources/read" && Array.isArray(value?.contents)) return h("div", {}, value.contents.slice(0, MAX_BLOCKS).map(part), whole);
+  if (method === "prompts/get" && Array.isArray(value?.messages)) return h("div", {}, words(value.description ?? ""), spoken(value.messages), whole);
   whole.setAttribute("open", "");
   return h("div", {}, whole);
+}
+
+/** One part of a resource. */
+function part(it) {
+  const type = String(it?.mimeType ?? "");
+  const shown = it?.text === undefined && ["image", "audio"].find((each) => type.startsWith(`${each}/`));
+  return block(shown ? { type: shown, mimeType: type, data: it.blob } : { type: "resource", resource: it });
+}
+
+/** Messages, each with who says it; of very many the last. */
+export function spoken(messages) {
+  const hidden = Math.max(0, messages.length - MAX_MESSAGES);
+  const shown = messages.slice(hidden).map((message) =>
+    h("li", {}, h("div", { class: message?.role === "assistant" ? "message assistant" : "message", ...scrolled(JSON.stringify(message?.content), "Message") },
+      h("p", { class: "role", text: message?.role === "assistant" ? "Assistant" : "User" }), content(message?.content))));
+  return [hidden ? h("p", { class: "help", text: `${hidden} earlier messages are not shown.` }) : null, h("ol", { class: "messages", "aria-label": "Messages" }, shown)];
 }
 
 /** Why something failed. */

@@ -8,6 +8,8 @@ const ATTRIBUTES = new Set([
   "target", "type", "value", "viewBox", "width", "x", "y", "rx", "title", "scope", "size",
 ]);
 const LONG = 20000;
+// A text of this length fits into each box, on each screen.
+const SCROLLED = 300;
 // What could steer the reading order, or cannot be seen: control and format characters, except line breaks and tabs.
 const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu;
 
@@ -88,6 +90,11 @@ export function words(value, props = {}) {
   return box;
 }
 
+/** What makes a box that is bounded in height, and has this text, one that keys can scroll. */
+export function scrolled(text, label) {
+  return String(text ?? "").length > SCROLLED ? { tabindex: "0", role: "group", "aria-label": label } : {};
+}
+
 /** A value as indented JSON. */
 export function json(value, label) {
   return words(JSON.stringify(value, null, 2) ?? "", { class: "code", tabindex: "0", role: "group", "aria-label": label, dir: "ltr" });
@@ -122,6 +129,7 @@ const ICONS = {
   servers: "M4 4h16v6H4zM4 14h16v6H4zM8 7h.01M8 17h.01",
   tasks: "M4 6l1.500 1.500L8 5M4 12l1.500 1.500L8 11M4 18l1.500 1.500L8 17M12 6h8M12 12h8M12 18h8",
   catalog: "M5 4h5v7H5zM14 4h5v7h-5zM5 15h5v5H5zM14 15h5v5h-5z",
+  events: "M3 12h4l3-7 4 14 3-7h4",
   history: "M12 7v5l3 2M4 12a8 8 0 1 0 2.500-5.800M4 4v4h4",
 };
 

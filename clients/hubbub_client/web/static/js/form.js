@@ -77,7 +77,7 @@ function makeField(name, given, required) {
   const spec = withoutNull(given);
   const id = fresh("field");
   const error = h("p", { class: "problem", id: `${id}-problem`, hidden: true });
-  const hints = [spec.description, hint(spec, required)].filter(Boolean).map(String);
+  const hints = [spec.description, hint(spec)].filter(Boolean).map(String);
   const help = hints.length ? h("p", { class: "help", id: `${id}-help`, text: hints.join(" · ").slice(0, 1000), dir: "auto" }) : null;
   const described = `${help ? `${id}-help ` : ""}${id}-problem`;
   const title = `${spec.title || name}`.slice(0, 300) || "(no name)";
@@ -222,7 +222,7 @@ function jsonField(spec, { id, described }) {
   };
 }
 
-function hint(spec, required) {
+function hint(spec) {
   const { minimum, maximum, minItems, maxItems } = spec;
   const parts = [];
   if (spec.type === "integer" || spec.type === "number") {

@@ -35,11 +35,11 @@ function listPage(main, title, list, records) {
 }
 
 function openCard(request) {
-  const why = request.call_id ? `asks because of ${callName(request.call_id)}` : "asks";
+  const why = [request.call_id && `because of ${callName(request.call_id)}`, request.caller && `called by ${request.caller}`].filter(Boolean).join(", ");
   return h("a", { class: "card", "data-role": "open", href: `#/request/${encodeURIComponent(request.id)}` },
     h("span", { class: "line" }, h("strong", { text: request.server, dir: "auto" }), h("span", { class: "kind", text: KINDS[request.kind] ?? request.kind }), left(request.deadline)),
     h("span", { class: "what", dir: "auto", text: request.question || "(says nothing)" }),
-    h("span", { class: "line quiet" }, h("span", { text: why }), ago(request.created_at),
+    h("span", { class: "line quiet" }, why ? h("span", { text: why, dir: "auto" }) : null, ago(request.created_at),
       request.claim ? h("span", { class: "claimed", text: `being answered by ${request.claim.by}` }) : null));
 }
 

@@ -1,7 +1,7 @@
 // One pending request: who asks, why, and the form to answer it; then what came of it.
 
 import { ask, Refused, tell } from "./api.js";
-import { facts, h, json, pill, put, refill, words } from "./dom.js";
+import { facts, h, json, pill, put, refill, scrolled, words } from "./dom.js";
 import { schemaForm } from "./form.js";
 import { conversation, replyForm, rootsForm } from "./sampling.js";
 import { myName } from "./person.js";
@@ -137,7 +137,7 @@ class RequestPage {
     const params = this.whole.request ?? {};
     if (this.whole.kind === "sampling") return conversation(params);
     if (this.whole.kind === "roots") return h("p", { class: "ask", text: "Which directories may it use?" });
-    return words(params.message, { class: "ask" });
+    return words(params.message, { class: "ask", ...scrolled(params.message, "Question") });
   }
 
   async claim() {

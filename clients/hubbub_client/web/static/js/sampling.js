@@ -1,21 +1,14 @@
 // A text to write as a model would: what is asked, and the reply.
 
 import { h, facts, fresh, json, words } from "./dom.js";
-import { content } from "./content.js";
-
-const MAX_MESSAGES = 100;
+import { spoken } from "./content.js";
 
 /** The conversation and what the server wishes. */
 export function conversation(params) {
   const messages = Array.isArray(params.messages) ? params.messages : [];
-  const hidden = Math.max(0, messages.length - MAX_MESSAGES);
-  const shown = messages.slice(hidden).map((message) =>
-    h("li", { class: message?.role === "assistant" ? "message assistant" : "message" },
-      h("p", { class: "role", text: message?.role === "assistant" ? "Assistant" : "User" }), content(message?.content)));
   return h("div", {},
-    params.systemPrompt ? h("section", { class: "aside" }, h("h3", { text: "System prompt" }), words(params.systemPrompt)) : null,
-    hidden ? h("p", { class: "help", text: `${hidden} earlier messages are not shown.` }) : null,
-    h("ol", { class: "messages", "aria-label": "Messages" }, shown),
+    params.systemPrompt ? h("section", { class: "aside" }, h("h2", { class: "small", text: "System prompt" }), words(params.systemPrompt)) : null,
+    spoken(messages),
     wishes(params));
 }
 
@@ -28,7 +21,7 @@ function wishes(params) {
     ["Stop at", Array.isArray(params.stopSequences) ? params.stopSequences.slice(0, 20).join(" · ") : null], ["Context", params.includeContext]);
   const tools = Array.isArray(params.tools) && params.tools.length
     ? h("details", { class: "aside" }, h("summary", { text: `Tools that the reply may use (${params.tools.length})` }), json(params.tools, "Tools")) : null;
-  return h("div", {}, list.children.length ? h("h3", { text: "Preferences" }) : null, list, tools);
+  return h("div", {}, list.children.length ? h("h2", { class: "small", text: "Preferences" }) : null, list, tools);
 }
 
 function priority(value, name) {

@@ -3,6 +3,7 @@
 import { ask, Refused } from "./api.js";
 import { facts, h, json, pill, refill, words } from "./dom.js";
 import { fault } from "./content.js";
+import { told } from "./events.js";
 import { cards } from "./list.js";
 import { oneAtATime, tables } from "./store.js";
 import { left } from "./time.js";
@@ -54,7 +55,8 @@ export async function serverPage(main, name) {
     refill(box, h("div", { class: "status" }, pill(server.state),
       on ? h("button", { type: "button", class: "danger", text: "Disconnect", on: { click: () => want("disconnected") } }) : null,
       on && server.state !== "error" ? null : h("button", { type: "button", text: "Connect", on: { click: () => want("connected") } }),
-      h("a", { class: "button plain", href: `#/catalog/${encodeURIComponent(name)}`, text: "What it offers" })),
+      h("a", { class: "button plain", href: `#/catalog/${encodeURIComponent(name)}`, text: "What it offers" }),
+      h("a", { class: "button plain", href: `#/events/${encodeURIComponent(name)}`, text: "What it tells" })),
     facts(["Says it is", [info.title ?? info.name, info.version].filter(Boolean).join(" ")], ["Transport", server.transport], ["MCP revision", server.protocol_version],
       ["Process", server.pid], ["Queued", queue.queued], ["In progress", queue.in_progress], ["Waiting for people", queue.waiting_input],
       ["Completed", queue.completed], ["Failed", queue.failed], ["Failed attempts", server.attempt || null]),
@@ -81,8 +83,5 @@ function signs(server) {
 }
 
 function line(event) {
-  const at = new Date(event.at).toLocaleTimeString();
-  if (event.kind === "stderr") return `${at}  ${event.params?.line ?? ""}`;
-  const said = event.params?.data;
-  return `${at}  ${event.params?.level ?? event.kind}: ${typeof said === "string" ? said : JSON.stringify(said ?? event.params)}`;
+  return `${new Date(event.at).toLocaleTimeString()}  ${told(event)}`;
 }

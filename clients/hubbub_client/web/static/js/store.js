@@ -1,6 +1,6 @@
 // What the page knows: a table per kind of record, filled by the bridge's news.
 
-import { news, Refused } from "./api.js";
+import { Refused, stream } from "./api.js";
 
 const AGAIN_MS = 1000;
 const LATEST_MS = 250;
@@ -97,7 +97,7 @@ function take(lines) {
 export async function run() {
   for (;;) {
     try {
-      for await (const lines of news(token)) take(lines);
+      for await (const lines of stream("feed", { token })) take(lines);
       setLink("lost");
     } catch (error) {
       if (error instanceof Refused && error.status === 401) {

@@ -1,6 +1,6 @@
 // A page to visit: its whole address, its host by itself, and consent before anything can be opened.
 
-import { h, isPage, words, fresh } from "./dom.js";
+import { h, isPage, scrolled, words, fresh } from "./dom.js";
 
 const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/;
 
@@ -24,7 +24,7 @@ export function warnings(url) {
 export function address(url) {
   if (!isPage(url)) return words(url, { class: "address", dir: "ltr" });
   const { before, host, after } = parts(url);
-  return h("p", { class: "address", dir: "ltr" }, before, h("strong", { class: "host", text: host }), after.slice(0, 4000));
+  return h("p", { class: "address", dir: "ltr", ...scrolled(url, "Address") }, before, h("strong", { class: "host", text: host }), after.slice(0, 4000));
 }
 
 function parts(url) {

@@ -1,0 +1,130 @@
+// What servers tell, as it happens; nothing of it is stored anywhere.
+
+import { Refused, stream } from "./api.js";
+import { clean, h, json, refill } from "./dom.js";
+import { cards, chooser, searchBox } from "./list.js";
+import { tables } from "./store.js";
+
+// Events that this page keeps.
+const KEPT = 500;
+const AGAIN_MS = 1000;
+const KINDS = ["progress", "log", "stderr", "resource_updated", "list_changed", "cancelled", "elicitation_complete", "task_status", "other"];
+
+/** The page of events; `only` names the server that it begins with. */
+export function eventsPage(main, only) {
+  const search = searchBox("Search", drawSoon);
+  const server = chooser("All servers", listen);
+  const kind = chooser("All kinds", listen);
+  const pause = h("button", { type: "button", "aria-pressed": "false", text: "Pause", on: { click: hold } });
+  const clear = h("button", { type: "button", class: "plain", text: "Clear", on: { click: forget } });
+  const said = h("p", { class: "help", role: "status" });
+  const trouble = h("p", { class: "problem", role: "alert" });
+  const list = cards(eventCard, { name: "Events", empty: "Nothing was told since this page was opened." });
+  let kept = [];
+  let held = null;
+  let seen = 0;
+  let dropped = { before: 0, now: 0 };
+  let control = null;
+  let drawing = false;
+  kind.offer(KINDS);
+  if (only) {
+    server.offer([only]);
+    server.element.value = only;
+  }
+  refill(main, h("h1", { text: "Events" }), h("p", { class: "help", text: "Progress, log messages, stderr and changes, from now on. What a server logged before is on its page." }),
+    h("div", { class: "filters", role: "search" }, search.element, server.element, kind.element, pause, clear), said, trouble, list.element);
+
+  /** Listens until the page is left, or something else is to be heard. */
+  async function listen() {
+    control?.abort();
+    const mine = new AbortController();
+    control = mine;
+    drawSoon();
+    while (!mine.signal.aborted) {
+      dropped = { before: dropped.before + dropped.now, now: 0 };
+      try {
+        for await (const lines of stream("events", { server: server.value, kind: kind.value }, mine.signal)) take(lines);
+      } catch (error) {
+        if (error instanceof Refused) trouble.textContent = error.message;
+      }
+      if (!mine.signal.aborted) await new Promise((resume) => setTimeout(resume, AGAIN_MS));
+    }
+  }
+
+  function take(lines) {
+    for (const line of lines) {
+      if (line.event) {
+        seen += 1;
+        kept.unshift({ ...line.event, id: `event ${seen}` });
+      } else if (line.refused) {
+        trouble.textContent = line.refused;
+      } else if (line.dropped !== undefined) {
+        trouble.textContent = "";
+        dropped.now = line.dropped;
+      }
+    }
+    kept.length = Math.min(kept.length, KEPT);
+    drawSoon();
+  }
+
+  function hold() {
+    held = held ? null : { events: [...kept], seen };
+    pause.textContent = held ? "Go on" : "Pause";
+    pause.setAttribute("aria-pressed", String(Boolean(held)));
+    drawSoon();
+  }
+
+  function forget() {
+    kept = [];
+    if (held) held.events = [];
+    drawSoon();
+  }
+
+  function drawSoon() {
+    if (drawing) return;
+    drawing = true;
+    requestAnimationFrame(draw);
+  }
+
+  function draw() {
+    drawing = false;
+    server.offer([...tables.server.keys()].sort());
+    const lost = dropped.before + dropped.now;
+    const shown = (held?.events ?? kept).filter((each) => (!server.value || each.server === server.value) && (!kind.value || each.kind === kind.value)
+      && search.matches(each.server, each.kind, told(each)));
+    const parts = [`${seen} told`, seen > KEPT ? `the last ${KEPT} are kept` : null, lost ? `${lost} lost on the way: they came too fast` : null,
+      held ? `paused, ${seen - held.seen} more since` : null];
+    const words = parts.filter(Boolean).join(" · ");
+    if (said.textContent !== words) said.textContent = words;
+    list.show(shown);
+  }
+
+  listen();
+  return { update: drawSoon, leave: () => control.abort() };
+}
+
+/** What a server told, in a line. */
+export function told(event) {
+  const params = event.params ?? {};
+  switch (event.kind) {
+    case "stderr":
+      return String(params.line ?? JSON.stringify(params));
+    case "log":
+      return `${params.level ?? "log"}: ${typeof params.data === "string" ? params.data : JSON.stringify(params.data ?? params)}`;
+    case "progress":
+      return [`${params.progress}${params.total ? ` of ${params.total}` : ""}`, params.message].filter(Boolean).join(" · ");
+    default:
+      return [event.method, JSON.stringify(params)].filter(Boolean).join(" ");
+  }
+}
+
+function eventCard(event) {
+  const at = new Date(event.at);
+  const whole = h("div");
+  const summary = h("summary", { class: "entry" }, h("span", { class: "line" }, h("time", { datetime: event.at, title: at.toLocaleString(), text: at.toLocaleTimeString() }),
+    h("strong", { text: event.server, dir: "auto" }), h("span", { class: "kind", text: event.kind.replaceAll("_", " ") })),
+  h("span", { class: "what", dir: "auto", text: told(event).slice(0, 300) }));
+  return h("details", { class: "card", on: { toggle: () => refill(whole,
+    event.call_id ? h("p", {}, h("a", { href: `#/call/${encodeURIComponent(event.call_id)}`, text: "The call it is about" })) : null,
+    json(event.params, `${clean(event.method ?? event.kind)} as JSON`)) } }, summary, whole);
+}

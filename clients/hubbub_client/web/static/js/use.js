@@ -1,0 +1,94 @@
+// One thing that a server offers, and the form to use it: a tool is called, a resource read, a prompt got.
+
+import { ask, Refused } from "./api.js";
+import { fresh, h, json, refill, words } from "./dom.js";
+import { schemaForm } from "./form.js";
+
+const VERBS = { tool: "Call", resource: "Read", template: "Read", prompt: "Get" };
+// The expressions of a template that are one variable (RFC 6570, levels 1 and 2); others are typed as a whole address.
+const VARIABLE = /\{([+#]?)(\w+)(\*?)\}/g;
+
+/** What makes an entry one of its list. */
+export function keyOf(kind, entry) {
+  return String({ resource: entry.uri, template: entry.uriTemplate }[kind] ?? entry.name);
+}
+
+/** The maker of the page of an entry of some kind. */
+export function usePage(kind) {
+  return (main, server, key) => page(main, server, kind, key);
+}
+
+async function page(main, server, kind, key) {
+  const { entries } = await ask("catalog", { server, kind });
+  const entry = entries.find((each) => keyOf(kind, each) === key);
+  const crumbs = h("div", { class: "crumbs" }, h("a", { href: "#/catalog", text: "Catalog" }), " / ", h("a", { href: `#/catalog/${encodeURIComponent(server)}`, text: server }));
+  if (!entry) {
+    refill(main, crumbs, h("h1", { text: key }), h("p", { text: "The server does not offer this any more." }));
+    return { update() {}, leave() {} };
+  }
+  const trouble = h("p", { class: "problem", role: "alert" });
+  const form = schemaForm(schemaOf(kind, entry), "arguments");
+  const asTask = h("input", { type: "checkbox", id: fresh("as-task") });
+  const button = h("button", { class: "primary", type: "submit", text: VERBS[kind] });
+
+  async function submit(event) {
+    event.preventDefault();
+    const values = form.values();
+    if (!values) return;
+    button.disabled = true;
+    trouble.textContent = "";
+    try {
+      const call = await ask("start", { server, ...requestOf(kind, entry, values), as_task: asTask.checked });
+      location.hash = `#/call/${encodeURIComponent(call.id)}`;
+    } catch (error) {
+      trouble.textContent = error instanceof Refused ? error.message : "The bridge cannot be reached. Nothing was sent, as far as this page knows.";
+    } finally {
+      button.disabled = false;
+    }
+  }
+
+  const element = h("form", { on: { submit } }, form.empty ? h("p", { class: "help", text: "It takes no arguments." }) : form.element,
+    kind === "tool" ? h("div", { class: "check" }, asTask, h("label", { for: asTask.id, text: "As a task that the server holds" })) : null,
+    trouble, h("div", { class: "row" }, button));
+  element.noValidate = true;
+  const address = entry.uri ?? entry.uriTemplate;
+  refill(main, crumbs, h("h1", { text: entry.title ?? entry.name ?? key, dir: "auto" }), address ? h("p", { class: "id", text: address, dir: "ltr" }) : null,
+    words(entry.description ?? ""), h("section", { class: "panel" }, element),
+    h("details", { class: "aside" }, h("summary", { text: "As JSON" }), json(entry, "Entry as JSON")));
+  return { update() {}, leave() {} };
+}
+
+/** What must be known to use an entry. */
+function schemaOf(kind, entry) {
+  if (kind === "tool") return entry.inputSchema;
+  const fields = kind === "prompt" ? argumentsOf(entry) : kind === "template" ? variablesOf(String(entry.uriTemplate)).map((name) => ({ name, required: true })) : [];
+  return {
+    properties: Object.fromEntries(fields.map((each) => [each.name, { type: "string", title: each.title ?? each.name, description: each.description }])),
+    required: fields.filter((each) => each.required).map((each) => each.name),
+  };
+}
+
+function argumentsOf(entry) {
+  return Array.isArray(entry.arguments) ? entry.arguments.filter((each) => typeof each?.name === "string") : [];
+}
+
+/** The variables of a template; where they are not simple, the whole address is asked for. */
+function variablesOf(template) {
+  if (isTooMuch(template)) return ["uri"];
+  return [...new Set([...template.matchAll(VARIABLE)].map(([, , name]) => name))];
+}
+
+function isTooMuch(template) {
+  return template.replaceAll(VARIABLE, "").includes("{");
+}
+
+/** The MCP method and its params. */
+function requestOf(kind, entry, values) {
+  if (kind === "tool") return { method: "tools/call", params: { name: entry.name, arguments: values } };
+  if (kind === "prompt") return { method: "prompts/get", params: { name: entry.name, arguments: values } };
+  if (kind === "resource") return { method: "resources/read", params: { uri: entry.uri } };
+  const template = String(entry.uriTemplate);
+  const uri = isTooMuch(template) ? values.uri
+    : template.replaceAll(VARIABLE, (_, operator, name) => (operator ? encodeURI : encodeURIComponent)(values[name] ?? ""));
+  return { method: "resources/read", params: { uri } };
+}
