@@ -15,9 +15,14 @@ import anyio
 import pytest
 from anyio.abc import Process
 
+from hubbub.v1 import common_pb2, inbox_pb2
+
+from ..clients.conftest import ScriptedHub
+
 HUBBUB = str(Path(sys.executable).with_name("hubbub"))
 LIMIT_S = 60
 URL = "https://example.com/sign-up?plan=demo"
+TURNED = "https://xn--pple-43d.com/\u202egnp.exe"
 
 ORDER: dict[str, Any] = {
     "type": "object",
@@ -245,6 +250,57 @@ async def test_a_page_with_a_host_that_imitates_another_has_a_warning(hub: Any) 
         await person.answers("[l]ater? ", "d")
         assert await person.ends() == 0
     assert (await said(hub, call))["action"] == "decline"
+
+
+async def test_a_page_whose_address_turns_its_letters_around_is_shown_to_nobody(hub: Any) -> None:
+    method, params = PAGE
+    arguments = {"method": method, "params": {**params, "url": TURNED}}
+    call = await hub.client.start("relay", "tools/call", {"name": "ask", "arguments": arguments})
+    assert "url is not a URL" in (await said(hub, call))["message"]
+    assert await hub.client.inbox.list(call_id=call.id) == []
+
+
+async def test_where_a_hub_lets_such_an_address_through_it_is_shown_by_its_numbers_and_not_opened(
+    tmp_path: Path,
+) -> None:
+    """Another hub than ours may be less careful: a scripted one, with the real command at a real terminal."""
+    shown = json.dumps({**PAGE[1], "url": TURNED}).encode()
+    asked = inbox_pb2.PendingRequest(
+        id="r1",
+        server="relay",
+        kind=inbox_pb2.REQUEST_KIND_ELICITATION_URL,
+        state=inbox_pb2.REQUEST_STATE_OPEN,
+        request=shown,
+        claim=inbox_pb2.Claim(id="c1", by="ann"),
+    )
+
+    async def unchanged(_: Any) -> AsyncIterator[Any]:
+        yield inbox_pb2.WatchInboxResponse(upsert=asked)
+        yield inbox_pb2.WatchInboxResponse(synced=common_pb2.Synced())
+        await anyio.sleep_forever()
+
+    careless = ScriptedHub(tmp_path)
+    careless.replies = {
+        "GetRequest": lambda _: inbox_pb2.GetRequestResponse(request=asked),
+        "ClaimRequest": lambda _: inbox_pb2.ClaimRequestResponse(request=asked),
+        "AnswerRequest": lambda _: inbox_pb2.AnswerRequestResponse(request=asked),
+    }
+    careless.streams = {"WatchInbox": unchanged}
+    await careless.start()
+    opened = tmp_path / "opened"
+    browser = script(tmp_path / "browser", f'echo "$1" >> {opened}')
+    async with terminal(careless, "open", asked.id, BROWSER=f"{browser} %s") as person:
+        await person.sees("\\u202e")
+        await person.sees("its letters may only look like those")
+        await person.sees("it has characters that urls do not have")
+        await person.answers("[l]ater? ", "o")
+        await person.sees("it is not opened")
+        await person.answers("[l]ater? ", "d")
+        assert await person.ends() == 0
+    await careless.stop()
+    assert "\u202e" not in person.shown
+    assert not opened.exists()
+    assert [answer.WhichOneof("answer") for answer in careless.requests("AnswerRequest")] == ["decline"]
 
 
 async def test_one_who_waits_for_a_call_sees_that_a_person_is_waited_for(hub: Any) -> None:

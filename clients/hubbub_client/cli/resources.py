@@ -102,6 +102,10 @@ def log_level(
 
     async def work(hub: Hub) -> None:
         await hub.set_log_level(server, cast("LogLevel", level))
+        if settings_of(context).json:
+            print_json({"server": server, "level": level})
+        else:
+            note(f"{server} sends log messages from {level} on")
 
     run(context, work)
 

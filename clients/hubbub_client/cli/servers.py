@@ -10,7 +10,7 @@ from google.protobuf import json_format
 
 from hubbub.v1 import server_pb2
 from hubbub_client.cli import suggest
-from hubbub_client.cli.output import note, print_event, print_record, print_records
+from hubbub_client.cli.output import note, print_event, print_json, print_record, print_records
 from hubbub_client.cli.params import Resume, ServerName, example
 from hubbub_client.cli.session import Usage, run, settings_of
 from hubbub_client.errors import DeadlineExceeded
@@ -187,7 +187,10 @@ def remove(context: typer.Context, name: ServerName) -> None:
 
     async def work(hub: Hub) -> None:
         await hub.servers.remove(name)
-        note(f"{name} is removed")
+        if settings_of(context).json:
+            print_json({"name": name, "removed": True})
+        else:
+            note(f"{name} is removed")
 
     run(context, work)
 
