@@ -1,26 +1,20 @@
 """A person at a terminal, a real hub, a server that really asks."""
 
 import json
-import os
-import pty
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from subprocess import DEVNULL
 from typing import Any
 
 import anyio
 import pytest
-from anyio.abc import Process
 
 from hubbub.v1 import common_pb2, inbox_pb2
 
 from ..clients.conftest import ScriptedHub
+from .terminals import terminal
 
-HUBBUB = str(Path(sys.executable).with_name("hubbub"))
-LIMIT_S = 60
 URL = "https://example.com/sign-up?plan=demo"
 TURNED = "https://xn--pple-43d.com/\u202egnp.exe"
 
@@ -50,60 +44,6 @@ SAMPLING = (
     "sampling/createMessage",
     {"messages": [{"role": "user", "content": {"type": "text", "text": "Write a haiku"}}], "maxTokens": 50},
 )
-
-
-class Terminal:
-    """What a person sees of a command and types into it."""
-
-    def __init__(self, process: Process, screen: int) -> None:
-        self.process = process
-        self._screen = screen
-        self.shown = ""
-        self._read = 0
-
-    async def sees(self, text: str) -> None:
-        """Waits until a text has been shown, after what was waited for before."""
-        with anyio.move_on_after(LIMIT_S):
-            while text not in self.shown[self._read :]:
-                await anyio.wait_readable(self._screen)
-                self.shown += os.read(self._screen, 4096).decode(errors="replace").replace("\r\n", "\n")
-        found = self.shown.find(text, self._read)
-        assert found >= 0, f"{text!r} is not in {self.shown[self._read :]!r}"
-        self._read = found + len(text)
-
-    async def answers(self, prompt: str, typed: str) -> None:
-        """Waits for a prompt, and types a line."""
-        await self.sees(prompt)
-        os.write(self._screen, typed.encode() + b"\n")
-
-    async def ends(self) -> int:
-        """The exit status."""
-        with anyio.fail_after(LIMIT_S):
-            return await self.process.wait()
-
-
-@asynccontextmanager
-async def terminal(hub: Any, *words: str, stdin: bool = True, **environ: str) -> AsyncIterator[Terminal]:
-    """Runs `hubbub --as ann` on a terminal of its own."""
-    screen, own = pty.openpty()
-    env = {name: value for name, value in os.environ.items() if not name.startswith("HUBBUB_")}
-    command = [HUBBUB, "--data-dir", str(hub.data_dir), "--as", "ann", *words]
-    try:
-        async with await anyio.open_process(
-            command,
-            stdin=own if stdin else DEVNULL,
-            stdout=own,
-            stderr=own,
-            env={**env, "TERM": "xterm", "COLUMNS": "100", **environ},
-        ) as process:
-            try:
-                yield Terminal(process, screen)
-            finally:
-                if process.returncode is None:
-                    process.kill()
-    finally:
-        os.close(screen)
-        os.close(own)
 
 
 @pytest.fixture(scope="module")
