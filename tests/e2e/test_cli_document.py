@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 from typer.main import get_command
@@ -34,3 +34,33 @@ def test_a_command_has_an_example_and_a_place_in_the_document(name: str) -> None
     group, _, last = name.rpartition(" ")
     if name not in ELSEWHERE:
         assert re.search(rf"\b{name}\b", DOCUMENT) or (group in DOCUMENT and f"`{last}`" in DOCUMENT)
+
+
+def _choices(parameter: Any) -> tuple[str, ...]:
+    annotation = parameter.type_descriptor.annotation
+    return get_args(annotation) if get_origin(annotation) is Literal else ()
+
+
+def row(name: str, command: Any) -> str:
+    """The line of a command in the table at the end of the document."""
+    arguments, options = list[str](), list[str]()
+    for each in command.params:
+        shown = each.metavar or "/".join(_choices(each)) or each.opts[0].strip("-").upper()
+        if each.param_type_name == "argument":
+            arguments.append(shown if each.required or shown[0] in "[-" else f"[{shown}]")
+        elif not each.hidden:
+            flag = getattr(each, "is_flag", False)
+            option = (each.secondary_opts or each.opts)[0] if flag and each.default is True else each.opts[0]
+            options.append(f"`{option}`" if flag else f"`{option} {shown}`")
+    cells = " | ".join([f"`{' '.join([name, *arguments])}`", ", ".join(options)])
+    return f"| {cells} |"
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_table_of_the_document_has_a_command_with_its_arguments_and_options(name: str) -> None:
+    assert row(name, ALL[name]) in DOCUMENT.splitlines()
+
+
+def test_the_table_has_no_command_that_there_is_not() -> None:
+    table = re.findall(r"^\| `.*\|$", DOCUMENT.partition("## Every command")[2], re.MULTILINE)
+    assert set(table) == {row(name, command) for name, command in ALL.items()}

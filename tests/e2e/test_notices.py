@@ -217,6 +217,7 @@ async def test_the_shell_completes_commands_servers_tools_and_ids(hub: Any) -> N
     assert asked.id in await completed(hub, "inbox", "answer", "")
     assert asked.call_id in await completed(hub, "calls", "watch", str(asked.call_id)[:4])
     assert await completed(hub, "inbox", "list", "--state", "exp") == ["expired"]
+    assert "call_history_count=" in await completed(hub, "servers", "add", "x", "--set", "call_h")
     await asked.decline()
 
 

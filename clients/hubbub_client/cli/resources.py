@@ -116,7 +116,7 @@ def roots(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="[list|set]", help="Show them, or set them.", autocompletion=suggest.among(("list", "set"))
+            metavar="[list/set]", help="Show them, or set them.", autocompletion=suggest.among(("list", "set"))
         ),
     ] = "list",
     value: Annotated[

@@ -27,9 +27,21 @@ TransportOption = Annotated[Transport | None, typer.Option(help="Where the url a
 Headers = Annotated[list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="HTTP header; repeatable.")]
 Env = Annotated[list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="For the process; repeatable.")]
 Cwd = Annotated[str | None, typer.Option(help="Where the process starts.")]
+# What has an option of its own is none of these.
+SETTABLE = tuple(
+    f"{field.name}="
+    for field in server_pb2.ServerSpec.DESCRIPTOR.fields
+    if field.has_presence or field.is_repeated
+    if field.name not in ("args", "env", "headers")
+)
 Options = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="OPTION=VALUE", help="A server option, such as call_timeout_s=120; repeatable."),
+    typer.Option(
+        "--set",
+        metavar="OPTION=VALUE",
+        help="A server option, such as call_timeout_s=120; repeatable.",
+        autocompletion=suggest.among(SETTABLE),
+    ),
 ]
 
 
