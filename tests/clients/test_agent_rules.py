@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hubbub_client.agent import chat
-from hubbub_client.agent.limits import DAY_S, Limits, Meter
+from hubbub_client.agent.limits import DAY_S, NOTHING, Limits, Meter, OverLimit, Use
 from hubbub_client.agent.rules import AnswerProblem, Chat, ConfigProblem, answer_of, load, rulebook
 from hubbub_client.records import PendingRequest, RequestKind
 
@@ -190,6 +190,12 @@ def test_what_is_not_an_answer_is_refused(said: Any) -> None:
         answer_of(said)
 
 
+def spend(meter: Meter, use: Use, now: float) -> None:
+    number = meter.reserve(use, now)
+    assert number is not None
+    meter.settle(number, use, now)
+
+
 def test_a_limit_that_is_reached_is_named_until_its_time_is_over() -> None:
     meter = Meter(Limits(answers_per_minute=2, tokens_per_hour=100, cost_per_day=1.0))
     meter.answering(0)
@@ -197,12 +203,40 @@ def test_a_limit_that_is_reached_is_named_until_its_time_is_over() -> None:
     meter.answering(30)
     assert meter.over(59) == "answers_per_minute"
     assert meter.over(60) is None
-    meter.spend(100, 0.5, 60)
+    spend(meter, Use(100, 0.5), 60)
     assert meter.over(61) == "tokens_per_hour"
     assert meter.over(3660) is None
-    meter.spend(1, 0.5, 4000)
+    spend(meter, Use(1, 0.5), 4000)
     assert meter.over(8000) == "cost_per_day"
     assert meter.over(60 + DAY_S) is None
+
+
+def test_what_is_set_aside_keeps_requests_at_the_same_moment_within_a_limit() -> None:
+    meter = Meter(Limits(tokens_per_hour=100, cost_per_day=1.0))
+    first = meter.reserve(Use(60, 0.1), 0)
+    assert first is not None
+    assert meter.reserve(Use(60, 0.1), 0) is None
+    second = meter.reserve(Use(40, 0.1), 0)
+    assert second is not None
+    meter.settle(first, Use(10, 0.1), 1)
+    third = meter.reserve(Use(50, 0.1), 1)
+    assert third is not None
+    meter.settle(second, NOTHING, 2)
+    meter.settle(third, Use(50, 0.1), 2)
+    assert meter.over(3) is None
+    with pytest.raises(OverLimit, match="tokens_per_hour"):
+        meter.reserve(Use(41, 0.1), 3)
+    with pytest.raises(OverLimit, match="cost_per_day"):
+        meter.reserve(Use(40, 0.9), 3)
+    spend(meter, Use(40, 0.8), 3)
+    assert meter.over(3) == "tokens_per_hour"
+
+
+def test_the_most_that_a_sampling_takes_is_no_less_than_a_token_for_each_of_its_bytes() -> None:
+    body = chat.completion(CHAT, {"messages": [{"role": "user", "content": {"type": "text", "text": "ä" * 1000}}]})
+    most = chat.most(body)
+    assert most.input >= 2000
+    assert most.output == CHAT.max_tokens
 
 
 CHAT = Chat(base_url="http://x/v1", model="small", models={"claude-*": "big"}, system="House rules", max_tokens=50)
@@ -290,5 +324,5 @@ def test_a_completion_becomes_the_answer(message: dict[str, Any], why: str, cont
     said = {"choices": [{"message": message, "finish_reason": why}], "usage": {"prompt_tokens": 3}, "model": "m"}
     reply = chat.reply(said, "asked", with_tools=True)
     assert reply.answer == {"result": {"role": "assistant", "content": content, "model": "m", "stopReason": stop}}
-    assert (reply.input_tokens, reply.output_tokens) == (3, 0)
-    assert reply.cost(CHAT.model_copy(update={"input_price": 2.0})) == 6e-6
+    assert reply.tokens == chat.Tokens(3, 0)
+    assert reply.tokens.use(CHAT.model_copy(update={"input_price": 2.0})) == Use(3, 6e-6)

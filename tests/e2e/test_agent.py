@@ -19,6 +19,7 @@ from anyio.abc import Process
 from .conftest import BIN, LIMIT_S, POLL_S, RunningHub, child, environment
 
 ROOT = Path(__file__).parents[2]
+MOST_TOKENS = 250
 
 
 class Model(ThreadingHTTPServer):
@@ -270,6 +271,28 @@ async def test_over_a_limit_requests_are_left_to_people_and_it_says_so_once(
     status, said = await agent.end(signal.SIGINT)
     assert status == 0
     assert said.count("answers_per_minute is reached") == 1
+
+
+async def test_requests_at_the_same_moment_do_not_exceed_a_limit_together(
+    hub: RunningHub, agent: RunningAgent, model: Model
+) -> None:
+    for _ in range(4):
+        await hub.client.start("demo", "tools/call", {"name": "write_haiku", "arguments": {}})
+    asked = await hub.asked(4, server="demo", kinds=["sampling"])
+    chat_ = f'[chat.m]\nbase_url = "{model.url}"\nmodel = "small"\nmax_tokens = 12\n'
+    # One needs up to some 200 tokens, and takes 42: two are used, and then too few are left for what a third may take.
+    rules = (
+        f'[limits]\ntokens_per_hour = {MOST_TOKENS}\n[[rule]]\nkind = "sampling"\nserver = "demo"\nchat = "m"\n{chat_}'
+    )
+    await agent.start(rules)
+    lines = [await agent.outcome(request.id) for request in asked]
+    used = sum(sum(line["tokens"].values()) for line in lines if line["outcome"] == "answered")
+    assert 0 < used <= MOST_TOKENS
+    assert used == 42 * len(model.asked)
+    left = [line for line in lines if line["outcome"] == "left"]
+    assert left
+    assert {line["why"] for line in left} == {"tokens_per_hour"}
+    assert (await agent.end())[0] == 0
 
 
 async def test_an_agent_that_is_told_to_end_finishes_what_it_is_at(

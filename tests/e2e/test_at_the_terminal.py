@@ -1,23 +1,22 @@
 """A person at a terminal, a real hub, a server that really asks."""
 
 import json
-import os
-import pty
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from subprocess import DEVNULL
 from typing import Any
 
 import anyio
 import pytest
-from anyio.abc import Process
 
-HUBBUB = str(Path(sys.executable).with_name("hubbub"))
-LIMIT_S = 60
+from hubbub.v1 import common_pb2, inbox_pb2
+
+from ..clients.conftest import ScriptedHub
+from .terminals import terminal
+
 URL = "https://example.com/sign-up?plan=demo"
+TURNED = "https://xn--pple-43d.com/\u202egnp.exe"
 
 ORDER: dict[str, Any] = {
     "type": "object",
@@ -45,60 +44,6 @@ SAMPLING = (
     "sampling/createMessage",
     {"messages": [{"role": "user", "content": {"type": "text", "text": "Write a haiku"}}], "maxTokens": 50},
 )
-
-
-class Terminal:
-    """What a person sees of a command and types into it."""
-
-    def __init__(self, process: Process, screen: int) -> None:
-        self.process = process
-        self._screen = screen
-        self.shown = ""
-        self._read = 0
-
-    async def sees(self, text: str) -> None:
-        """Waits until a text has been shown, after what was waited for before."""
-        with anyio.move_on_after(LIMIT_S):
-            while text not in self.shown[self._read :]:
-                await anyio.wait_readable(self._screen)
-                self.shown += os.read(self._screen, 4096).decode(errors="replace").replace("\r\n", "\n")
-        found = self.shown.find(text, self._read)
-        assert found >= 0, f"{text!r} is not in {self.shown[self._read :]!r}"
-        self._read = found + len(text)
-
-    async def answers(self, prompt: str, typed: str) -> None:
-        """Waits for a prompt, and types a line."""
-        await self.sees(prompt)
-        os.write(self._screen, typed.encode() + b"\n")
-
-    async def ends(self) -> int:
-        """The exit status."""
-        with anyio.fail_after(LIMIT_S):
-            return await self.process.wait()
-
-
-@asynccontextmanager
-async def terminal(hub: Any, *words: str, stdin: bool = True, **environ: str) -> AsyncIterator[Terminal]:
-    """Runs `hubbub --as ann` on a terminal of its own."""
-    screen, own = pty.openpty()
-    env = {name: value for name, value in os.environ.items() if not name.startswith("HUBBUB_")}
-    command = [HUBBUB, "--data-dir", str(hub.data_dir), "--as", "ann", *words]
-    try:
-        async with await anyio.open_process(
-            command,
-            stdin=own if stdin else DEVNULL,
-            stdout=own,
-            stderr=own,
-            env={**env, "TERM": "xterm", "COLUMNS": "100", **environ},
-        ) as process:
-            try:
-                yield Terminal(process, screen)
-            finally:
-                if process.returncode is None:
-                    process.kill()
-    finally:
-        os.close(screen)
-        os.close(own)
 
 
 @pytest.fixture(scope="module")
@@ -245,6 +190,57 @@ async def test_a_page_with_a_host_that_imitates_another_has_a_warning(hub: Any) 
         await person.answers("[l]ater? ", "d")
         assert await person.ends() == 0
     assert (await said(hub, call))["action"] == "decline"
+
+
+async def test_a_page_whose_address_turns_its_letters_around_is_shown_to_nobody(hub: Any) -> None:
+    method, params = PAGE
+    arguments = {"method": method, "params": {**params, "url": TURNED}}
+    call = await hub.client.start("relay", "tools/call", {"name": "ask", "arguments": arguments})
+    assert "url is not a URL" in (await said(hub, call))["message"]
+    assert await hub.client.inbox.list(call_id=call.id) == []
+
+
+async def test_where_a_hub_lets_such_an_address_through_it_is_shown_by_its_numbers_and_not_opened(
+    tmp_path: Path,
+) -> None:
+    """Another hub than ours may be less careful: a scripted one, with the real command at a real terminal."""
+    shown = json.dumps({**PAGE[1], "url": TURNED}).encode()
+    asked = inbox_pb2.PendingRequest(
+        id="r1",
+        server="relay",
+        kind=inbox_pb2.REQUEST_KIND_ELICITATION_URL,
+        state=inbox_pb2.REQUEST_STATE_OPEN,
+        request=shown,
+        claim=inbox_pb2.Claim(id="c1", by="ann"),
+    )
+
+    async def unchanged(_: Any) -> AsyncIterator[Any]:
+        yield inbox_pb2.WatchInboxResponse(upsert=asked)
+        yield inbox_pb2.WatchInboxResponse(synced=common_pb2.Synced())
+        await anyio.sleep_forever()
+
+    careless = ScriptedHub(tmp_path)
+    careless.replies = {
+        "GetRequest": lambda _: inbox_pb2.GetRequestResponse(request=asked),
+        "ClaimRequest": lambda _: inbox_pb2.ClaimRequestResponse(request=asked),
+        "AnswerRequest": lambda _: inbox_pb2.AnswerRequestResponse(request=asked),
+    }
+    careless.streams = {"WatchInbox": unchanged}
+    await careless.start()
+    opened = tmp_path / "opened"
+    browser = script(tmp_path / "browser", f'echo "$1" >> {opened}')
+    async with terminal(careless, "open", asked.id, BROWSER=f"{browser} %s") as person:
+        await person.sees("\\u202e")
+        await person.sees("its letters may only look like those")
+        await person.sees("it has characters that urls do not have")
+        await person.answers("[l]ater? ", "o")
+        await person.sees("it is not opened")
+        await person.answers("[l]ater? ", "d")
+        assert await person.ends() == 0
+    await careless.stop()
+    assert "\u202e" not in person.shown
+    assert not opened.exists()
+    assert [answer.WhichOneof("answer") for answer in careless.requests("AnswerRequest")] == ["decline"]
 
 
 async def test_one_who_waits_for_a_call_sees_that_a_person_is_waited_for(hub: Any) -> None:

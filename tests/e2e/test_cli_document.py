@@ -1,13 +1,10 @@
-"""Every command of docs/cli.md, run as written; and every command there is, with its example and its place there."""
+"""Every command there is, with its example, its options and its place in docs/cli.md."""
 
-import os
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
-import anyio
 import pytest
 from typer.main import get_command
 
@@ -15,7 +12,6 @@ from hubbub_client.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs/cli.md").read_text()
-LIMIT_S = 120
 # Documented elsewhere.
 ELSEWHERE = {"tui"}
 
@@ -40,29 +36,31 @@ def test_a_command_has_an_example_and_a_place_in_the_document(name: str) -> None
         assert re.search(rf"\b{name}\b", DOCUMENT) or (group in DOCUMENT and f"`{last}`" in DOCUMENT)
 
 
-async def test_the_document_works_as_written(start_hub: Any, mcp1_python: str, tmp_path: Path) -> None:
-    hub = await start_hub(
-        {
-            "demo": {"command": mcp1_python, "args": [str(ROOT / "docs/demo/server.py")]},
-            "time": {"command": mcp1_python, "args": ["-m", "mcp_server_time", "--local-timezone", "UTC"]},
-            "git": {"command": mcp1_python, "args": ["-m", "mcp_server_git", "--repository", str(ROOT)]},
-        }
-    )
-    env = {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "HUBBUB_DATA_DIR": str(hub.data_dir),
-    }
-    said: dict[str, str] = {}
-    for block in re.findall(r"^```sh cli\n(.*?)^```$", DOCUMENT, re.DOTALL | re.MULTILINE):
-        for command in block.splitlines():
-            typed = command.replace("COPY", str(tmp_path / "copy.db"))
-            if "REQUEST" in typed:
-                typed = typed.replace("REQUEST", (await hub.asked())[0].id)
-            with anyio.fail_after(LIMIT_S):
-                done = await anyio.run_process(["bash", "-c", typed], cwd=ROOT, env=env, check=False)
-            assert done.returncode == 0, f"{command}\n{done.stdout.decode()}\n{done.stderr.decode()}"
-            said[command] = done.stdout.decode()
-    assert "completed" in said["hubbub calls watch lunch"]
-    doctor = await hub.hubbub("doctor")
-    assert (doctor.status, {line["good"] for line in doctor.lines}) == (0, {True})
+def _choices(parameter: Any) -> tuple[str, ...]:
+    annotation = parameter.type_descriptor.annotation
+    return get_args(annotation) if get_origin(annotation) is Literal else ()
+
+
+def row(name: str, command: Any) -> str:
+    """The line of a command in the table at the end of the document."""
+    arguments, options = list[str](), list[str]()
+    for each in command.params:
+        shown = each.metavar or "/".join(_choices(each)) or each.opts[0].strip("-").upper()
+        if each.param_type_name == "argument":
+            arguments.append(shown if each.required or shown[0] in "[-" else f"[{shown}]")
+        elif not each.hidden:
+            flag = getattr(each, "is_flag", False)
+            option = (each.secondary_opts or each.opts)[0] if flag and each.default is True else each.opts[0]
+            options.append(f"`{option}`" if flag else f"`{option} {shown}`")
+    cells = " | ".join([f"`{' '.join([name, *arguments])}`", ", ".join(options)])
+    return f"| {cells} |"
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_table_of_the_document_has_a_command_with_its_arguments_and_options(name: str) -> None:
+    assert row(name, ALL[name]) in DOCUMENT.splitlines()
+
+
+def test_the_table_has_no_command_that_there_is_not() -> None:
+    table = re.findall(r"^\| `.*\|$", DOCUMENT.partition("## Every command")[2], re.MULTILINE)
+    assert set(table) == {row(name, command) for name, command in ALL.items()}

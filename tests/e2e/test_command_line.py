@@ -3,10 +3,13 @@
 import json
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from hubbubd.config import ServerConfig
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +50,7 @@ async def test_a_server_is_added_by_its_address_watched_and_removed(
     assert (await hub.hubbub("call", "far", "echo", '{"text": "hi"}')).record["content"][0]["text"] == "hi"
     taken = await hub.hubbub("servers", "add", "far", "--url", f"{peer.url}/mcp")
     assert (taken.status, taken.error["code"]) == (1, "ALREADY_EXISTS")
-    assert (await hub.hubbub("servers", "remove", "far")).status == 0
+    assert (await hub.hubbub("servers", "remove", "far")).record == {"name": "far", "removed": True}
     gone = await hub.hubbub("servers", "get", "far")
     assert (gone.status, gone.error["code"]) == (1, "NOT_FOUND")
     lines = await watching.until(lambda line: line["type"] == "removed")
@@ -68,6 +71,41 @@ async def test_a_command_is_started_over_the_api_only_when_the_operator_allows_i
     assert (await hub.hubbub("servers", "connect", "near")).record["desired_state"] == "connected"
     assert (await hub.hubbub("call", "near", "echo", '{"text": "hi"}')).record["content"][0]["text"] == "hi"
     assert (await hub.hubbub("servers", "remove", "near")).status == 0
+
+
+async def test_an_update_replaces_all_that_a_server_was_added_with(hub: Any, peer_scripts: Path) -> None:
+    spec = ("near", "--", sys.executable, *good(peer_scripts))
+    assert (await hub.hubbub("servers", "add", "--set", "max_in_flight=2", *spec)).status == 0
+    await hub.connected("near")
+    before = (await hub.hubbub("servers", "get", "near")).record["pid"]
+    refused = await hub.hubbub("servers", "update", "--set", "call_timeout_s=-1", *spec)
+    assert (refused.status, refused.error["code"]) == (1, "INVALID_ARGUMENT")
+    assert "spec.call_timeout_s" in refused.error["message"]
+    updated = await hub.hubbub("servers", "update", "--set", "call_timeout_s=0.2", "--set", "retries=7", *spec)
+    assert updated.record["name"] == "near"
+    watch = hub.client.servers.watch(["near"])
+    await hub.watched(watch, lambda each: each.state == "connected" and each.pid != before)
+    read_only = await hub.hubbub("servers", "update", "asking", "--url", "http://127.0.0.1:9/mcp")
+    assert (read_only.status, read_only.error["reason"]) == (1, "SERVER_READ_ONLY")
+    unknown = await hub.hubbub("servers", "update", "nobody", "--url", "http://127.0.0.1:9/mcp")
+    assert (unknown.status, unknown.error["code"]) == (1, "NOT_FOUND")
+    assert (await hub.hubbub("servers", "remove", "near")).status == 0
+
+
+async def test_a_server_takes_every_option_that_a_file_can_give_it(hub: Any, peer_scripts: Path) -> None:
+    elsewhere = {"name", "command", "args", "env", "cwd", "url", "transport", "headers", "oauth"}
+    defaults = ServerConfig.model_validate({"name": "x", "command": "x"}).model_dump(mode="json")
+    given = {name: 1000 if value is None else value for name, value in defaults.items() if name not in elsewhere}
+    given["retryable_errors"] = ["PING_TIMEOUT"]
+    words = [
+        word
+        for name, value in given.items()
+        for word in ("--set", f"{name}={value if isinstance(value, str) else json.dumps(value)}")
+    ]
+    added = await hub.hubbub("servers", "add", "all", *words, "--", sys.executable, *good(peer_scripts))
+    assert added.record["name"] == "all"
+    await hub.connected("all")
+    assert (await hub.hubbub("servers", "remove", "all")).status == 0
 
 
 async def test_a_server_of_a_file_is_not_removed_over_the_api(hub: Any) -> None:
@@ -114,6 +152,51 @@ async def test_a_watched_call_ends_the_watch(hub: Any) -> None:
     assert await watching.wait() == 0
     listed = (await hub.hubbub("calls", "list", "--server", "asking", "--state", "completed", "--limit", "1")).lines
     assert [call["id"] for call in listed] == [call_id]
+
+
+async def test_all_calls_are_watched_until_interrupted(hub: Any) -> None:
+    watching = await hub.start_hubbub("calls", "watch")
+    await watching.until(lambda line: line["type"] == "synced")
+    started = [await detach(hub, "count", steps=steps) for steps in (1, 2)]
+    ended = set[str]()
+    while ended != {*started}:
+        line = await watching.next()
+        if line["type"] == "upsert" and line["record"]["state"] == "completed":
+            ended.add(line["record"]["id"])
+    assert await watching.interrupt() == 0
+
+
+async def test_a_claim_is_renewed_by_its_id_only(hub: Any) -> None:
+    call_id = await detach(hub, "ask")
+    (asked,) = await hub.asked(call_id=call_id)
+    claim = (await hub.hubbub("inbox", "claim", asked.id, "--ttl", "30")).record["claim"]
+    renewed = (await hub.hubbub("inbox", "renew", asked.id, "--claim", claim["id"], "--ttl", "200")).record["claim"]
+    assert renewed["id"] == claim["id"]
+    lasts = datetime.fromisoformat(renewed["expires_at"]) - datetime.fromisoformat(claim["expires_at"])
+    assert lasts.total_seconds() > 160
+    refused = await hub.hubbub("inbox", "renew", asked.id, "--claim", "another")
+    assert (refused.status, refused.error["code"]) == (1, "FAILED_PRECONDITION")
+    assert (await hub.hubbub("inbox", "release", asked.id, "--claim", claim["id"])).record["claim"] is None
+    await hub.answer(asked, "--decline")
+
+
+async def test_a_catalog_is_fetched_anew_and_its_watch_tells(hub: Any) -> None:
+    watching = await hub.start_hubbub("catalog", "watch", "--server", "asking", "--kind", "tool")
+    before = (await watching.until(lambda line: line["type"] == "synced"))[0]["record"]
+    assert (before["server"], before["kind"], before["freshness"]) == ("asking", "tool", "fresh")
+    lists = (await hub.hubbub("catalog", "refresh", "asking")).lines
+    assert [each["count"] for each in lists if each["kind"] == "tool"] == [before["count"]]
+    lines = await watching.until(
+        lambda line: (
+            line["type"] == "upsert"
+            and line["record"]["freshness"] == "fresh"
+            and line["record"]["fetched_at"] > before["fetched_at"]
+        )
+    )
+    assert {line["record"]["kind"] for line in lines} == {"tool"}
+    assert await watching.interrupt() == 0
+    refused = await hub.hubbub("catalog", "refresh", "nobody")
+    assert (refused.status, refused.error["code"]) == (1, "NOT_FOUND")
 
 
 async def test_a_watch_of_a_failed_call_exits_1(hub: Any) -> None:

@@ -17,7 +17,10 @@ import pytest
 from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from hubbub_client.cli.notify import WORKERS
+
 LIMIT_S = 60
+POLL_S = 0.02
 SECRET = "a secret of these two"
 BIN = Path(sys.executable).parent
 
@@ -76,12 +79,12 @@ async def test_a_webhook_gets_each_question_once_signed_and_again_when_it_was_bu
         async with await anyio.open_process(command, env=dict(os.environ), stdout=None, stderr=None) as watching:
             with anyio.fail_after(LIMIT_S):
                 while len(came) < 2:
-                    await anyio.sleep(0.02)
+                    await anyio.sleep(POLL_S)
             await asked.accept({})
             next_one = await ask(hub, "the next")
             with anyio.fail_after(LIMIT_S):
                 while len(came) < 3:
-                    await anyio.sleep(0.02)
+                    await anyio.sleep(POLL_S)
             watching.terminate()
         await next_one.decline()
     assert [json.loads(body)["id"] for _, body in came] == [asked.id, asked.id, next_one.id]
@@ -107,12 +110,89 @@ async def test_a_command_that_fails_does_not_stop_the_watch(hub: Any, tmp_path: 
     asked = [await ask(hub, f"number {number}") for number in range(3)]
     with anyio.fail_after(LIMIT_S):
         while not told.exists() or len(told.read_text().split()) < 3:
-            await anyio.sleep(0.02)
+            await anyio.sleep(POLL_S)
     assert sorted(told.read_text().split()) == sorted(each.id for each in asked)
     for each in asked:
         await each.decline()
         await watching.until(lambda line, id_=each.id: line["type"] == "removed" and line["record"]["id"] == id_)
     assert await watching.interrupt() == 0
+
+
+async def test_what_a_server_writes_is_never_part_of_the_command(hub: Any, tmp_path: Path) -> None:
+    hostile = f"'; touch {tmp_path}/a; \"; touch {tmp_path}/b #\n$(touch {tmp_path}/c) `touch {tmp_path}/d` ${{IFS}}\\"
+    command = f"cat > {tmp_path}/told.part && mv {tmp_path}/told.part {tmp_path}/told"
+    watching = await hub.start_hubbub("inbox", "watch", "--state", "open", "--exec", command)
+    await watching.until(lambda line: line["type"] == "synced")
+    asked = await ask(hub, hostile)
+    with anyio.fail_after(LIMIT_S):
+        while not (tmp_path / "told").exists():
+            await anyio.sleep(POLL_S)
+    told = json.loads((tmp_path / "told").read_text())
+    assert (told["id"], told["request"]["message"]) == (asked.id, hostile)
+    assert [path.name for path in tmp_path.iterdir()] == ["told"]
+    await asked.decline()
+    assert await watching.interrupt() == 0
+
+
+async def test_a_command_that_reads_nothing_of_a_long_question_is_run_as_well(hub: Any, tmp_path: Path) -> None:
+    watching = await hub.start_hubbub("inbox", "watch", "--state", "open", "--exec", f"touch {tmp_path}/told; exit 0")
+    await watching.until(lambda line: line["type"] == "synced")
+    asked = await ask(hub, "long " * 20_000)
+    with anyio.fail_after(LIMIT_S):
+        while not (tmp_path / "told").exists():
+            await anyio.sleep(POLL_S)
+    await asked.decline()
+    assert await watching.interrupt() == 0
+
+
+async def test_commands_that_never_end_are_ended_and_others_have_their_turn(hub: Any, tmp_path: Path) -> None:
+    command = f"echo $$ >> {tmp_path}/begun; sleep 1000 & wait"
+    words = ("inbox", "watch", "--state", "open", "--exec", command, "--exec-timeout", "0.5")
+    watching = await hub.start_hubbub(*words)
+    await watching.until(lambda line: line["type"] == "synced")
+    # One more than run at once.
+    asked = [await ask(hub, f"endless {number}") for number in range(WORKERS + 1)]
+    with anyio.fail_after(LIMIT_S):
+        while len(begun := _numbers(tmp_path / "begun")) < len(asked):
+            await anyio.sleep(POLL_S)
+        while any(_alive_in_session(pid) for pid in begun):
+            await anyio.sleep(POLL_S)
+    for each in asked:
+        await each.decline()
+    assert await watching.interrupt() == 0
+
+
+async def test_commands_end_with_the_watch_and_hold_nobody_up_who_is_told_otherwise(hub: Any, tmp_path: Path) -> None:
+    command = f"echo $$ >> {tmp_path}/begun; sleep 1000 & wait"
+    async with listener([]) as (url, came):
+        watching = await hub.start_hubbub("inbox", "watch", "--state", "open", "--exec", command, "--webhook", url)
+        await watching.until(lambda line: line["type"] == "synced")
+        asked = [await ask(hub, f"both ways {number}") for number in range(WORKERS + 1)]
+        with anyio.fail_after(LIMIT_S):
+            while len(came) < len(asked) or len(_numbers(tmp_path / "begun")) < WORKERS:
+                await anyio.sleep(POLL_S)
+        assert await watching.interrupt() == 0
+    with anyio.fail_after(LIMIT_S):
+        while any(_alive_in_session(pid) for pid in _numbers(tmp_path / "begun")):
+            await anyio.sleep(POLL_S)
+    for each in asked:
+        await each.decline()
+
+
+def _numbers(path: Path) -> list[int]:
+    return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+
+def _alive_in_session(leader: int) -> bool:
+    """Whether a process runs that belongs to the session of this one."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, session = stat.read_text().rpartition(")")[2].split()[:4]
+        except OSError:
+            continue
+        if int(session) == leader and state not in "ZX":
+            return True
+    return False
 
 
 async def completed(hub: Any, *words: str, data_dir: Path | None = None) -> list[str]:
@@ -137,6 +217,7 @@ async def test_the_shell_completes_commands_servers_tools_and_ids(hub: Any) -> N
     assert asked.id in await completed(hub, "inbox", "answer", "")
     assert asked.call_id in await completed(hub, "calls", "watch", str(asked.call_id)[:4])
     assert await completed(hub, "inbox", "list", "--state", "exp") == ["expired"]
+    assert "call_history_count=" in await completed(hub, "servers", "add", "x", "--set", "call_h")
     await asked.decline()
 
 

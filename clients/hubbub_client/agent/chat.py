@@ -8,8 +8,9 @@ from typing import Any, cast
 
 import httpx2
 
+from hubbub_client import payload
+from hubbub_client.agent.limits import Use
 from hubbub_client.agent.rules import Answer, AnswerProblem, Chat, blocks
-from hubbub_client.records import PendingRequest
 
 MAX_RESPONSE_BYTES = 16 * 1024 * 1024
 MAX_STOPS = 4
@@ -19,29 +20,45 @@ STOP_REASONS = {"stop": "endTurn", "length": "maxTokens", "tool_calls": "toolUse
 AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
 
+class NotAsked(AnswerProblem):
+    """The model has not been at work, so that nothing was used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """How many tokens a model reads and writes."""
+
+    input: int
+    output: int
+
+    def use(self, chat: Chat) -> Use:
+        """All of them, and their cost by the prices of the rules."""
+        cost = (self.input * chat.input_price + self.output * chat.output_price) / 1_000_000
+        return Use(self.input + self.output, cost)
+
+
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the model says, and what it used."""
+    """What the model says, and what it used; None where its endpoint does not say."""
 
     answer: Answer
     model: str
-    input_tokens: int
-    output_tokens: int
-
-    def cost(self, chat: Chat) -> float:
-        """By the prices of the rules."""
-        return (self.input_tokens * chat.input_price + self.output_tokens * chat.output_price) / 1_000_000
+    tokens: Tokens | None
 
 
-async def ask(client: httpx2.AsyncClient, chat: Chat, request: PendingRequest, timeout_s: float) -> Reply:
-    """The model's answer to a sampling. Raises AnswerProblem."""
+def most(body: Mapping[str, Any]) -> Tokens:
+    """The most that a request to the endpoint may take: a token is at least a byte of what is sent."""
+    return Tokens(len(payload.dumps(body)), body["max_tokens"])
+
+
+async def ask(client: httpx2.AsyncClient, chat: Chat, body: Mapping[str, Any], timeout_s: float) -> Reply:
+    """The model's answer to a `completion`. Raises AnswerProblem; NotAsked where nothing was used."""
     try:
         key = chat.api_key()
     except ValueError as error:
-        raise AnswerProblem(str(error)) from None
+        raise NotAsked(str(error)) from None
     headers = {"authorization": f"Bearer {key}"} if key else {}
     url = chat.base_url.rstrip("/") + "/chat/completions"
-    body = completion(chat, cast("Mapping[str, Any]", request.request or {}))
     try:
         async with client.stream("POST", url, json=body, headers=headers, timeout=timeout_s) as response:
             content = bytearray()
@@ -49,10 +66,12 @@ async def ask(client: httpx2.AsyncClient, chat: Chat, request: PendingRequest, t
                 content += chunk
                 if len(content) > MAX_RESPONSE_BYTES:
                     raise AnswerProblem(f"the model's answer is longer than {MAX_RESPONSE_BYTES} bytes")
+    except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+        raise NotAsked(f"the model cannot be reached: {type(error).__name__} {error}".strip()) from None
     except httpx2.HTTPError as error:
         raise AnswerProblem(f"the model cannot be reached: {type(error).__name__} {error}".strip()) from None
     if not response.is_success:
-        raise AnswerProblem(f"the model's endpoint says {response.status_code}: {_excerpt(content)}")
+        raise NotAsked(f"the model's endpoint says {response.status_code}: {_excerpt(content)}")
     try:
         return reply(json.loads(content), body["model"], with_tools="tools" in body)
     except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
@@ -96,14 +115,14 @@ def reply(said: Mapping[str, Any], asked: str, *, with_tools: bool) -> Reply:
         raise ValueError(f"it has no text (finish_reason {why})")
     model = str(said.get("model") or asked)
     usage: Mapping[str, Any] = said.get("usage") or {}
+    tokens = Tokens(int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0))
     result = {
         "role": "assistant",
         "content": content if len(content) > 1 or content[0]["type"] != "text" else content[0],
         "model": model,
         "stopReason": STOP_REASONS.get(str(why), str(why or "endTurn")),
     }
-    tokens = int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
-    return Reply({"result": result}, model, *tokens)
+    return Reply({"result": result}, model, tokens if usage else None)
 
 
 def _model(chat: Chat, params: Mapping[str, Any]) -> str:

@@ -14,11 +14,12 @@ import httpx2
 from hubbub_client import payload
 from hubbub_client.agent import chat, command
 from hubbub_client.agent.audit import Audit
-from hubbub_client.agent.limits import Meter
+from hubbub_client.agent.limits import NOTHING, Meter, OverLimit
 from hubbub_client.agent.rules import Answer, AnswerProblem, Rule, Rulebook
 from hubbub_client.errors import DeadlineExceeded, FailedPrecondition, HubbubError, NotFound, Unavailable
 from hubbub_client.events import Removed, Synced, Upsert
 from hubbub_client.hub import Hub
+from hubbub_client.payload import as_object
 from hubbub_client.records import PendingRequest
 from hubbub_client.work import SETTLED
 
@@ -39,11 +40,12 @@ class Decision:
     model: str | None = None
     tokens: dict[str, int] | None = None
     cost: float | None = None
+    why: str | None = None
 
     @property
     def used(self) -> dict[str, Any]:
         """For the audit."""
-        return {"model": self.model, "tokens": self.tokens, "cost": self.cost}
+        return {"model": self.model, "tokens": self.tokens, "cost": self.cost, "why": self.why}
 
 
 class Agent:
@@ -56,6 +58,7 @@ class Agent:
         self._say = say
         self._meter = Meter(rules.limits)
         self._limit: str | None = None
+        self._settled = anyio.Event()
         self._clients: dict[str, httpx2.AsyncClient] = {}
         self._busy = 0
         self._quiet = anyio.Event()
@@ -203,7 +206,8 @@ class Agent:
             )
         except (AnswerProblem, HubbubError, ValueError) as problem:
             lost = isinstance(problem, HubbubError) and problem.reason in SETTLED
-            self._audit.note(request, name, "refused" if lost else "failed", why=_why(problem), **decision.used)
+            used = {**decision.used, "why": _why(problem)}
+            self._audit.note(request, name, "refused" if lost else "failed", **used)
             if not lost:
                 self._say(f"{request.id} is left to people: {problem}")
 
@@ -211,13 +215,34 @@ class Agent:
         if rule.command is not None:
             return Decision(await command.run(rule.command, request, rule.timeout_s, self._say))
         if rule.chat is not None:
-            model = self._rules.chat[rule.chat]
-            reply = await chat.ask(self._clients[rule.chat], model, request, rule.timeout_s)
-            cost = reply.cost(model)
-            self._meter.spend(reply.input_tokens + reply.output_tokens, cost, time.monotonic())
-            tokens = {"input": reply.input_tokens, "output": reply.output_tokens}
-            return Decision(reply.answer, reply.model, tokens, cost or None)
+            return await self._ask(rule.chat, request, rule.timeout_s)
         return Decision(rule.answer)
+
+    async def _ask(self, name: str, request: PendingRequest, timeout_s: float) -> Decision:
+        """Asks a model within the limits. What it may take is set aside first, and counts where it does not say."""
+        model = self._rules.chat[name]
+        body = chat.completion(model, as_object(request.request))
+        most = chat.most(body).use(model)
+        try:
+            while (reserved := self._meter.reserve(most, time.monotonic())) is None:
+                await self._settled.wait()
+        except OverLimit as limit:
+            self._reached(str(limit))
+            return Decision(None, why=str(limit))
+        used = most
+        try:
+            reply = await chat.ask(self._clients[name], model, body, timeout_s)
+            if reply.tokens is not None:
+                used = reply.tokens.use(model)
+        except chat.NotAsked:
+            used = NOTHING
+            raise
+        finally:
+            self._meter.settle(reserved, used, time.monotonic())
+            self._settled.set()
+            self._settled = anyio.Event()
+        tokens = {"input": reply.tokens.input, "output": reply.tokens.output} if reply.tokens is not None else None
+        return Decision(reply.answer, reply.model, tokens, used.cost or None)
 
     async def _give(self, request: PendingRequest, answer: Answer) -> str:
         """Hands the answer over, and again when the hub did not say that it has it; the answer's id."""
@@ -235,10 +260,16 @@ class Agent:
 
     def _over_limit(self) -> str | None:
         limit = self._meter.over(time.monotonic())
-        if limit is not None and limit != self._limit:
+        if limit is None:
+            self._limit = None
+        else:
+            self._reached(limit)
+        return limit
+
+    def _reached(self, limit: str) -> None:
+        if limit != self._limit:
             self._say(f"{limit} is reached: requests are left to people until it allows more")
         self._limit = limit
-        return limit
 
 
 def _why(problem: Exception) -> str:

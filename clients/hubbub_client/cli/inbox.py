@@ -7,7 +7,7 @@ import typer
 from typer.core import TyperCommand
 
 from hubbub_client.cli import suggest
-from hubbub_client.cli.command import Command
+from hubbub_client.cli.command import LIMIT_S, Command
 from hubbub_client.cli.holding import answer_claimed
 from hubbub_client.cli.notify import Notices
 from hubbub_client.cli.output import note, print_event, print_json, print_record, print_records
@@ -83,6 +83,9 @@ def watch(
             "HUBBUB_REQUEST_ID, HUBBUB_REQUEST_KIND and HUBBUB_SERVER in the environment.",
         ),
     ] = None,
+    exec_timeout: Annotated[
+        float, typer.Option(min=0, metavar="S", help="Seconds that the command may take before it is ended.")
+    ] = LIMIT_S,
     webhook: Annotated[
         str | None,
         typer.Option(
@@ -100,7 +103,7 @@ def watch(
 
     async def work(hub: Hub) -> None:
         async with contextlib.AsyncExitStack() as stack:
-            ways = [Command(command, settings.environment).deliver] if command is not None else []
+            ways = [Command(command, settings.environment, exec_timeout).deliver] if command is not None else []
             if hook is not None:
                 ways.append((await stack.enter_async_context(hook)).deliver)
             notices = await stack.enter_async_context(Notices(*ways))

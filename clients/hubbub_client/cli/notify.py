@@ -5,12 +5,13 @@ from types import TracebackType
 from typing import Self
 
 import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from hubbub_client.cli.output import note
 from hubbub_client.events import Event, Removed, Upsert
 from hubbub_client.records import PendingRequest
 
-# So many are told at once, and so many wait to be; those beyond are reported and not told.
+# Of each way so many are told at once, and so many wait to be; those beyond are reported and not told.
 WORKERS = 16
 MAX_WAITING = 1000
 
@@ -21,16 +22,15 @@ class Notices:
     """Has each request that is seen open delivered once, by each of the ways; `deliver` reports its own failures."""
 
     def __init__(self, *ways: Deliver) -> None:
-        self._ways = ways
+        self._ways = [(deliver, *anyio.create_memory_object_stream[PendingRequest](MAX_WAITING)) for deliver in ways]
         self._open: set[str] = set()
-        self._send, self._receive = anyio.create_memory_object_stream[tuple[Deliver, PendingRequest]](MAX_WAITING)
         self._group = anyio.create_task_group()
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
-        if self._ways:
+        for deliver, _, waiting in self._ways:
             for _ in range(WORKERS):
-                self._group.start_soon(self._work)
+                self._group.start_soon(_work, deliver, waiting)
         return self
 
     async def __aexit__(
@@ -39,8 +39,9 @@ class Notices:
         self._group.cancel_scope.cancel()
         # The group is not told why: it would wrap the error in an exception group.
         await self._group.__aexit__(None, None, None)
-        self._send.close()
-        self._receive.close()
+        for _, send, waiting in self._ways:
+            send.close()
+            waiting.close()
 
     def see(self, event: Event) -> None:
         """Has it delivered if this event opens a request."""
@@ -48,19 +49,21 @@ class Notices:
             case Upsert(record=PendingRequest(state="open") as request):
                 if request.id not in self._open:
                     self._open.add(request.id)
-                    for deliver in self._ways:
-                        self._queue(deliver, request)
+                    for _, send, _ in self._ways:
+                        _queue(send, request)
             case Upsert(record=PendingRequest(id=name)) | Removed(id=name):
                 self._open.discard(name)
             case _:
                 pass
 
-    def _queue(self, deliver: Deliver, request: PendingRequest) -> None:
-        try:
-            self._send.send_nowait((deliver, request))
-        except anyio.WouldBlock:
-            note(f"{request.id}: not told, {MAX_WAITING} others wait")
 
-    async def _work(self) -> None:
-        async for deliver, request in self._receive:
-            await deliver(request)
+def _queue(send: MemoryObjectSendStream[PendingRequest], request: PendingRequest) -> None:
+    try:
+        send.send_nowait(request)
+    except anyio.WouldBlock:
+        note(f"{request.id}: not told, {MAX_WAITING} others wait")
+
+
+async def _work(deliver: Deliver, waiting: MemoryObjectReceiveStream[PendingRequest]) -> None:
+    async for request in waiting:
+        await deliver(request)

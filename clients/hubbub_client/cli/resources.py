@@ -102,6 +102,10 @@ def log_level(
 
     async def work(hub: Hub) -> None:
         await hub.set_log_level(server, cast("LogLevel", level))
+        if settings_of(context).json:
+            print_json({"server": server, "level": level})
+        else:
+            note(f"{server} sends log messages from {level} on")
 
     run(context, work)
 
@@ -112,7 +116,7 @@ def roots(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="[list|set]", help="Show them, or set them.", autocompletion=suggest.among(("list", "set"))
+            metavar="[list/set]", help="Show them, or set them.", autocompletion=suggest.among(("list", "set"))
         ),
     ] = "list",
     value: Annotated[

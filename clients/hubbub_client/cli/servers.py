@@ -10,7 +10,7 @@ from google.protobuf import json_format
 
 from hubbub.v1 import server_pb2
 from hubbub_client.cli import suggest
-from hubbub_client.cli.output import note, print_event, print_record, print_records
+from hubbub_client.cli.output import note, print_event, print_json, print_record, print_records
 from hubbub_client.cli.params import Resume, ServerName, example
 from hubbub_client.cli.session import Usage, run, settings_of
 from hubbub_client.errors import DeadlineExceeded
@@ -27,9 +27,21 @@ TransportOption = Annotated[Transport | None, typer.Option(help="Where the url a
 Headers = Annotated[list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="HTTP header; repeatable.")]
 Env = Annotated[list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="For the process; repeatable.")]
 Cwd = Annotated[str | None, typer.Option(help="Where the process starts.")]
+# What has an option of its own is none of these.
+SETTABLE = tuple(
+    f"{field.name}="
+    for field in server_pb2.ServerSpec.DESCRIPTOR.fields
+    if field.has_presence or field.is_repeated
+    if field.name not in ("args", "env", "headers")
+)
 Options = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="OPTION=VALUE", help="A server option, such as call_timeout_s=120; repeatable."),
+    typer.Option(
+        "--set",
+        metavar="OPTION=VALUE",
+        help="A server option, such as call_timeout_s=120; repeatable.",
+        autocompletion=suggest.among(SETTABLE),
+    ),
 ]
 
 
@@ -187,7 +199,10 @@ def remove(context: typer.Context, name: ServerName) -> None:
 
     async def work(hub: Hub) -> None:
         await hub.servers.remove(name)
-        note(f"{name} is removed")
+        if settings_of(context).json:
+            print_json({"name": name, "removed": True})
+        else:
+            note(f"{name} is removed")
 
     run(context, work)
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import httpx2
 
 SECRET = "HUBBUB_WEBHOOK_SECRET"  # noqa: S105 - the name of the variable that has it
+# For one attempt, however slowly it is answered; seconds.
 TIMEOUT_S = 10.0
 # Pauses before the second attempt and those after it, seconds; each is shortened by up to half at random.
 PAUSES_S = (0.5, 2.0, 8.0, 30.0)
@@ -45,7 +46,7 @@ class Webhook:
 
         # Redirects are not followed: they could lead anywhere. A proxy for the web must not get what stays here.
         self._client = httpx2.AsyncClient(
-            timeout=TIMEOUT_S, follow_redirects=False, trust_env=not _is_loopback(urlsplit(self._url).hostname or "")
+            timeout=None, follow_redirects=False, trust_env=not _is_loopback(urlsplit(self._url).hostname or "")
         )
         return self
 
@@ -75,8 +76,11 @@ class Webhook:
         assert self._client is not None
         headers = {"Content-Type": "application/json", "Hubbub-Request-Id": id_, **self._signature(body)}
         try:
-            async with self._client.stream("POST", self._url, content=body, headers=headers) as answer:
-                status = answer.status_code
+            with anyio.fail_after(TIMEOUT_S):
+                async with self._client.stream("POST", self._url, content=body, headers=headers) as answer:
+                    status = answer.status_code
+        except TimeoutError:
+            return f"no answer within {TIMEOUT_S:g} s", True
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             return f"{type(error).__name__}: {error}", True
         if 200 <= status < 300:

@@ -314,6 +314,10 @@ class ServerSpec(_message.Message):
     REQUEST_HISTORY_AGE_S_FIELD_NUMBER: _builtins.int
     TASK_HISTORY_COUNT_FIELD_NUMBER: _builtins.int
     TASK_HISTORY_AGE_S_FIELD_NUMBER: _builtins.int
+    BACKOFF_MAX_S_FIELD_NUMBER: _builtins.int
+    STABLE_AFTER_S_FIELD_NUMBER: _builtins.int
+    MAX_QUEUED_FIELD_NUMBER: _builtins.int
+    MAX_MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Unique name: letters, digits, `_`, `-` and `.`, at most 64."""
     command: _builtins.str
@@ -372,6 +376,14 @@ class ServerSpec(_message.Message):
     """Ended tasks of this server that are kept, default 1000."""
     task_history_age_s: _builtins.float
     """Seconds they are kept, default and at most as the hub says."""
+    backoff_max_s: _builtins.float
+    """Seconds of the longest pause between retries, default 60."""
+    stable_after_s: _builtins.float
+    """Seconds after which a connection counts as stable, and the retries start anew, default 10."""
+    max_queued: _builtins.int
+    """Calls that may wait for their turn, default 1000."""
+    max_message_bytes: _builtins.int
+    """The largest message that is taken from this server, in bytes, default 16 MiB."""
     @_builtins.property
     def args(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """stdio: its arguments."""
@@ -429,15 +441,21 @@ class ServerSpec(_message.Message):
         request_history_age_s: _builtins.float | None = ...,
         task_history_count: _builtins.int | None = ...,
         task_history_age_s: _builtins.float | None = ...,
+        backoff_max_s: _builtins.float | None = ...,
+        stable_after_s: _builtins.float | None = ...,
+        max_queued: _builtins.int | None = ...,
+        max_message_bytes: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_answer_timeout_s", b"_answer_timeout_s", "_auto_reject_on_timeout", b"_auto_reject_on_timeout", "_call_history_age_s", b"_call_history_age_s", "_call_history_count", b"_call_history_count", "_call_max_s", b"_call_max_s", "_call_timeout_s", b"_call_timeout_s", "_connect_timeout_s", b"_connect_timeout_s", "_elicitation", b"_elicitation", "_max_in_flight", b"_max_in_flight", "_ping_interval_s", b"_ping_interval_s", "_ping_timeout_s", b"_ping_timeout_s", "_progress_resets_timeout", b"_progress_resets_timeout", "_protocol", b"_protocol", "_receiver_task_ttl_s", b"_receiver_task_ttl_s", "_receiver_tasks", b"_receiver_tasks", "_request_history_age_s", b"_request_history_age_s", "_request_history_count", b"_request_history_count", "_resume", b"_resume", "_retries", b"_retries", "_roots", b"_roots", "_sampling", b"_sampling", "_task_history_age_s", b"_task_history_age_s", "_task_history_count", b"_task_history_count", "_timeout_message", b"_timeout_message", "answer_timeout_s", b"answer_timeout_s", "auto_reject_on_timeout", b"auto_reject_on_timeout", "call_history_age_s", b"call_history_age_s", "call_history_count", b"call_history_count", "call_max_s", b"call_max_s", "call_timeout_s", b"call_timeout_s", "connect_timeout_s", b"connect_timeout_s", "elicitation", b"elicitation", "max_in_flight", b"max_in_flight", "ping_interval_s", b"ping_interval_s", "ping_timeout_s", b"ping_timeout_s", "progress_resets_timeout", b"progress_resets_timeout", "protocol", b"protocol", "receiver_task_ttl_s", b"receiver_task_ttl_s", "receiver_tasks", b"receiver_tasks", "request_history_age_s", b"request_history_age_s", "request_history_count", b"request_history_count", "resume", b"resume", "retries", b"retries", "roots", b"roots", "sampling", b"sampling", "task_history_age_s", b"task_history_age_s", "task_history_count", b"task_history_count", "timeout_message", b"timeout_message"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_answer_timeout_s", b"_answer_timeout_s", "_auto_reject_on_timeout", b"_auto_reject_on_timeout", "_backoff_max_s", b"_backoff_max_s", "_call_history_age_s", b"_call_history_age_s", "_call_history_count", b"_call_history_count", "_call_max_s", b"_call_max_s", "_call_timeout_s", b"_call_timeout_s", "_connect_timeout_s", b"_connect_timeout_s", "_elicitation", b"_elicitation", "_max_in_flight", b"_max_in_flight", "_max_message_bytes", b"_max_message_bytes", "_max_queued", b"_max_queued", "_ping_interval_s", b"_ping_interval_s", "_ping_timeout_s", b"_ping_timeout_s", "_progress_resets_timeout", b"_progress_resets_timeout", "_protocol", b"_protocol", "_receiver_task_ttl_s", b"_receiver_task_ttl_s", "_receiver_tasks", b"_receiver_tasks", "_request_history_age_s", b"_request_history_age_s", "_request_history_count", b"_request_history_count", "_resume", b"_resume", "_retries", b"_retries", "_roots", b"_roots", "_sampling", b"_sampling", "_stable_after_s", b"_stable_after_s", "_task_history_age_s", b"_task_history_age_s", "_task_history_count", b"_task_history_count", "_timeout_message", b"_timeout_message", "answer_timeout_s", b"answer_timeout_s", "auto_reject_on_timeout", b"auto_reject_on_timeout", "backoff_max_s", b"backoff_max_s", "call_history_age_s", b"call_history_age_s", "call_history_count", b"call_history_count", "call_max_s", b"call_max_s", "call_timeout_s", b"call_timeout_s", "connect_timeout_s", b"connect_timeout_s", "elicitation", b"elicitation", "max_in_flight", b"max_in_flight", "max_message_bytes", b"max_message_bytes", "max_queued", b"max_queued", "ping_interval_s", b"ping_interval_s", "ping_timeout_s", b"ping_timeout_s", "progress_resets_timeout", b"progress_resets_timeout", "protocol", b"protocol", "receiver_task_ttl_s", b"receiver_task_ttl_s", "receiver_tasks", b"receiver_tasks", "request_history_age_s", b"request_history_age_s", "request_history_count", b"request_history_count", "resume", b"resume", "retries", b"retries", "roots", b"roots", "sampling", b"sampling", "stable_after_s", b"stable_after_s", "task_history_age_s", b"task_history_age_s", "task_history_count", b"task_history_count", "timeout_message", b"timeout_message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answer_timeout_s", b"_answer_timeout_s", "_auto_reject_on_timeout", b"_auto_reject_on_timeout", "_call_history_age_s", b"_call_history_age_s", "_call_history_count", b"_call_history_count", "_call_max_s", b"_call_max_s", "_call_timeout_s", b"_call_timeout_s", "_connect_timeout_s", b"_connect_timeout_s", "_elicitation", b"_elicitation", "_max_in_flight", b"_max_in_flight", "_ping_interval_s", b"_ping_interval_s", "_ping_timeout_s", b"_ping_timeout_s", "_progress_resets_timeout", b"_progress_resets_timeout", "_protocol", b"_protocol", "_receiver_task_ttl_s", b"_receiver_task_ttl_s", "_receiver_tasks", b"_receiver_tasks", "_request_history_age_s", b"_request_history_age_s", "_request_history_count", b"_request_history_count", "_resume", b"_resume", "_retries", b"_retries", "_roots", b"_roots", "_sampling", b"_sampling", "_task_history_age_s", b"_task_history_age_s", "_task_history_count", b"_task_history_count", "_timeout_message", b"_timeout_message", "answer_timeout_s", b"answer_timeout_s", "args", b"args", "auto_reject_on_timeout", b"auto_reject_on_timeout", "backoff_s", b"backoff_s", "call_history_age_s", b"call_history_age_s", "call_history_count", b"call_history_count", "call_max_s", b"call_max_s", "call_timeout_s", b"call_timeout_s", "command", b"command", "connect_timeout_s", b"connect_timeout_s", "cwd", b"cwd", "elicitation", b"elicitation", "env", b"env", "headers", b"headers", "max_in_flight", b"max_in_flight", "name", b"name", "ping_interval_s", b"ping_interval_s", "ping_timeout_s", b"ping_timeout_s", "progress_resets_timeout", b"progress_resets_timeout", "protocol", b"protocol", "receiver_task_ttl_s", b"receiver_task_ttl_s", "receiver_tasks", b"receiver_tasks", "request_history_age_s", b"request_history_age_s", "request_history_count", b"request_history_count", "resume", b"resume", "retries", b"retries", "retryable_errors", b"retryable_errors", "roots", b"roots", "sampling", b"sampling", "task_history_age_s", b"task_history_age_s", "task_history_count", b"task_history_count", "timeout_message", b"timeout_message", "transport", b"transport", "url", b"url"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answer_timeout_s", b"_answer_timeout_s", "_auto_reject_on_timeout", b"_auto_reject_on_timeout", "_backoff_max_s", b"_backoff_max_s", "_call_history_age_s", b"_call_history_age_s", "_call_history_count", b"_call_history_count", "_call_max_s", b"_call_max_s", "_call_timeout_s", b"_call_timeout_s", "_connect_timeout_s", b"_connect_timeout_s", "_elicitation", b"_elicitation", "_max_in_flight", b"_max_in_flight", "_max_message_bytes", b"_max_message_bytes", "_max_queued", b"_max_queued", "_ping_interval_s", b"_ping_interval_s", "_ping_timeout_s", b"_ping_timeout_s", "_progress_resets_timeout", b"_progress_resets_timeout", "_protocol", b"_protocol", "_receiver_task_ttl_s", b"_receiver_task_ttl_s", "_receiver_tasks", b"_receiver_tasks", "_request_history_age_s", b"_request_history_age_s", "_request_history_count", b"_request_history_count", "_resume", b"_resume", "_retries", b"_retries", "_roots", b"_roots", "_sampling", b"_sampling", "_stable_after_s", b"_stable_after_s", "_task_history_age_s", b"_task_history_age_s", "_task_history_count", b"_task_history_count", "_timeout_message", b"_timeout_message", "answer_timeout_s", b"answer_timeout_s", "args", b"args", "auto_reject_on_timeout", b"auto_reject_on_timeout", "backoff_max_s", b"backoff_max_s", "backoff_s", b"backoff_s", "call_history_age_s", b"call_history_age_s", "call_history_count", b"call_history_count", "call_max_s", b"call_max_s", "call_timeout_s", b"call_timeout_s", "command", b"command", "connect_timeout_s", b"connect_timeout_s", "cwd", b"cwd", "elicitation", b"elicitation", "env", b"env", "headers", b"headers", "max_in_flight", b"max_in_flight", "max_message_bytes", b"max_message_bytes", "max_queued", b"max_queued", "name", b"name", "ping_interval_s", b"ping_interval_s", "ping_timeout_s", b"ping_timeout_s", "progress_resets_timeout", b"progress_resets_timeout", "protocol", b"protocol", "receiver_task_ttl_s", b"receiver_task_ttl_s", "receiver_tasks", b"receiver_tasks", "request_history_age_s", b"request_history_age_s", "request_history_count", b"request_history_count", "resume", b"resume", "retries", b"retries", "retryable_errors", b"retryable_errors", "roots", b"roots", "sampling", b"sampling", "stable_after_s", b"stable_after_s", "task_history_age_s", b"task_history_age_s", "task_history_count", b"task_history_count", "timeout_message", b"timeout_message", "transport", b"transport", "url", b"url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__answer_timeout_s: _TypeAlias = _typing.Literal["answer_timeout_s"]  # noqa: Y015
     _WhichOneofArgType__answer_timeout_s: _TypeAlias = _typing.Literal["_answer_timeout_s", b"_answer_timeout_s"]  # noqa: Y015
     _WhichOneofReturnType__auto_reject_on_timeout: _TypeAlias = _typing.Literal["auto_reject_on_timeout"]  # noqa: Y015
     _WhichOneofArgType__auto_reject_on_timeout: _TypeAlias = _typing.Literal["_auto_reject_on_timeout", b"_auto_reject_on_timeout"]  # noqa: Y015
+    _WhichOneofReturnType__backoff_max_s: _TypeAlias = _typing.Literal["backoff_max_s"]  # noqa: Y015
+    _WhichOneofArgType__backoff_max_s: _TypeAlias = _typing.Literal["_backoff_max_s", b"_backoff_max_s"]  # noqa: Y015
     _WhichOneofReturnType__call_history_age_s: _TypeAlias = _typing.Literal["call_history_age_s"]  # noqa: Y015
     _WhichOneofArgType__call_history_age_s: _TypeAlias = _typing.Literal["_call_history_age_s", b"_call_history_age_s"]  # noqa: Y015
     _WhichOneofReturnType__call_history_count: _TypeAlias = _typing.Literal["call_history_count"]  # noqa: Y015
@@ -452,6 +470,10 @@ class ServerSpec(_message.Message):
     _WhichOneofArgType__elicitation: _TypeAlias = _typing.Literal["_elicitation", b"_elicitation"]  # noqa: Y015
     _WhichOneofReturnType__max_in_flight: _TypeAlias = _typing.Literal["max_in_flight"]  # noqa: Y015
     _WhichOneofArgType__max_in_flight: _TypeAlias = _typing.Literal["_max_in_flight", b"_max_in_flight"]  # noqa: Y015
+    _WhichOneofReturnType__max_message_bytes: _TypeAlias = _typing.Literal["max_message_bytes"]  # noqa: Y015
+    _WhichOneofArgType__max_message_bytes: _TypeAlias = _typing.Literal["_max_message_bytes", b"_max_message_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__max_queued: _TypeAlias = _typing.Literal["max_queued"]  # noqa: Y015
+    _WhichOneofArgType__max_queued: _TypeAlias = _typing.Literal["_max_queued", b"_max_queued"]  # noqa: Y015
     _WhichOneofReturnType__ping_interval_s: _TypeAlias = _typing.Literal["ping_interval_s"]  # noqa: Y015
     _WhichOneofArgType__ping_interval_s: _TypeAlias = _typing.Literal["_ping_interval_s", b"_ping_interval_s"]  # noqa: Y015
     _WhichOneofReturnType__ping_timeout_s: _TypeAlias = _typing.Literal["ping_timeout_s"]  # noqa: Y015
@@ -476,6 +498,8 @@ class ServerSpec(_message.Message):
     _WhichOneofArgType__roots: _TypeAlias = _typing.Literal["_roots", b"_roots"]  # noqa: Y015
     _WhichOneofReturnType__sampling: _TypeAlias = _typing.Literal["sampling"]  # noqa: Y015
     _WhichOneofArgType__sampling: _TypeAlias = _typing.Literal["_sampling", b"_sampling"]  # noqa: Y015
+    _WhichOneofReturnType__stable_after_s: _TypeAlias = _typing.Literal["stable_after_s"]  # noqa: Y015
+    _WhichOneofArgType__stable_after_s: _TypeAlias = _typing.Literal["_stable_after_s", b"_stable_after_s"]  # noqa: Y015
     _WhichOneofReturnType__task_history_age_s: _TypeAlias = _typing.Literal["task_history_age_s"]  # noqa: Y015
     _WhichOneofArgType__task_history_age_s: _TypeAlias = _typing.Literal["_task_history_age_s", b"_task_history_age_s"]  # noqa: Y015
     _WhichOneofReturnType__task_history_count: _TypeAlias = _typing.Literal["task_history_count"]  # noqa: Y015
@@ -486,6 +510,8 @@ class ServerSpec(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__answer_timeout_s) -> _WhichOneofReturnType__answer_timeout_s | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__auto_reject_on_timeout) -> _WhichOneofReturnType__auto_reject_on_timeout | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__backoff_max_s) -> _WhichOneofReturnType__backoff_max_s | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__call_history_age_s) -> _WhichOneofReturnType__call_history_age_s | None: ...
     @_typing.overload
@@ -500,6 +526,10 @@ class ServerSpec(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__elicitation) -> _WhichOneofReturnType__elicitation | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_in_flight) -> _WhichOneofReturnType__max_in_flight | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_message_bytes) -> _WhichOneofReturnType__max_message_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_queued) -> _WhichOneofReturnType__max_queued | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ping_interval_s) -> _WhichOneofReturnType__ping_interval_s | None: ...
     @_typing.overload
@@ -524,6 +554,8 @@ class ServerSpec(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__roots) -> _WhichOneofReturnType__roots | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__sampling) -> _WhichOneofReturnType__sampling | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__stable_after_s) -> _WhichOneofReturnType__stable_after_s | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__task_history_age_s) -> _WhichOneofReturnType__task_history_age_s | None: ...
     @_typing.overload

@@ -1,0 +1,87 @@
+"""Everything that the API can do has a command, or a reason why not."""
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hubbub.v1
+
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "AdminService.GetStatus": ("status",),
+    "AdminService.GetStoreStats": ("store", "stats"),
+    "AdminService.CompactStore": ("store", "compact"),
+    "AdminService.BackupStore": ("store", "backup", "COPY"),
+    "CallService.StartCall": ("call", "demo", "order_lunch", "--detach"),
+    "CallService.CallMethod": ("log-level", "demo", "debug"),
+    "CallService.WatchCalls": ("calls", "watch"),
+    "CallService.GetCall": ("calls", "get", "lunch"),
+    "CallService.ListCalls": ("calls", "list"),
+    "CallService.CancelCall": ("calls", "cancel", "lunch"),
+    "CallService.GetQueue": ("queue", "demo"),
+    "CallService.ClearQueue": ("queue", "demo", "--clear"),
+    "CatalogService.ListCatalog": ("catalog", "tools"),
+    "CatalogService.RefreshCatalog": ("catalog", "refresh", "demo"),
+    "CatalogService.WatchCatalog": ("catalog", "watch"),
+    "EventService.WatchEvents": ("events", "watch"),
+    "EventService.TailLogs": ("logs", "demo"),
+    "EventService.WatchResource": ("subscribe", "demo", "file:///x"),
+    "InboxService.WatchInbox": ("inbox", "watch"),
+    "InboxService.ListRequests": ("inbox", "list"),
+    "InboxService.GetRequest": ("inbox", "show", "r"),
+    "InboxService.ClaimRequest": ("inbox", "claim", "r"),
+    "InboxService.RenewClaim": ("inbox", "renew", "r", "--claim", "c"),
+    "InboxService.ReleaseRequest": ("inbox", "release", "r", "--claim", "c"),
+    "InboxService.AnswerRequest": ("inbox", "answer", "r", "--decline"),
+    "InboxService.Work": ("agent", "--decline"),
+    "ServerService.AddServer": ("servers", "add", "x", "--url", "http://127.0.0.1:9/mcp"),
+    "ServerService.UpdateServer": ("servers", "update", "x", "--url", "http://127.0.0.1:9/mcp"),
+    "ServerService.RemoveServer": ("servers", "remove", "x"),
+    "ServerService.GetServer": ("servers", "get", "demo"),
+    "ServerService.ListServers": ("servers", "list"),
+    "ServerService.ConnectServer": ("servers", "connect", "demo"),
+    "ServerService.DisconnectServer": ("servers", "disconnect", "demo"),
+    "ServerService.GetRoots": ("roots", "demo"),
+    "ServerService.SetRoots": ("roots", "demo", "set", "[]"),
+    "ServerService.WatchServers": ("servers", "watch"),
+    "TaskService.ListTasks": ("tasks", "list"),
+    "TaskService.GetTask": ("tasks", "get", "t"),
+    "TaskService.GetTaskResult": ("tasks", "result", "t"),
+    "TaskService.CancelTask": ("tasks", "cancel", "t"),
+    "TaskService.WatchTasks": ("tasks", "watch"),
+}
+WITHOUT_A_COMMAND: dict[str, str] = {}
+"""An RPC that no command needs, and why."""
+
+
+def rpcs() -> set[str]:
+    modules = [import_module(f"hubbub.v1.{path.stem}") for path in Path(hubbub.v1.__path__[0]).glob("*_pb2.py")]
+    return {
+        f"{service.name}.{method.name}"
+        for module in modules
+        for service in module.DESCRIPTOR.services_by_name.values()
+        for method in service.methods
+    }
+
+
+def test_every_rpc_has_a_command_or_a_reason() -> None:
+    assert {*COMMANDS, *WITHOUT_A_COMMAND} == rpcs()
+    assert not COMMANDS.keys() & WITHOUT_A_COMMAND.keys()
+
+
+@pytest.mark.parametrize("rpc", COMMANDS)
+async def test_its_command_is_what_calls_an_rpc(rpc: str, hub: Any, hubbub: Any, refusal: Any) -> None:
+    def refuse(_: Any) -> Any:
+        raise refusal("PERMISSION_DENIED", "NOT_ALLOWED")
+
+    async def refuse_a_watch(request: Any) -> AsyncIterator[Any]:
+        yield refuse(request)
+
+    hub.replies = defaultdict[str, Callable[[Any], Any]](lambda: refuse)
+    hub.streams = defaultdict[str, Callable[[Any], AsyncIterator[Any]]](lambda: refuse_a_watch)
+    ran = await hubbub(*(str(hub.data_dir / "copy") if word == "COPY" else word for word in COMMANDS[rpc]))
+    assert [name for name, _, _ in hub.seen] == [rpc.partition(".")[2]]
+    assert (ran.status, ran.error["reason"]) == (1, "NOT_ALLOWED")

@@ -1,0 +1,188 @@
+"""Every command of the README and of docs/, run as written against the demo; or the reason why one is not."""
+
+import json
+import os
+import re
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import DEVNULL, PIPE
+
+import anyio
+import pytest
+from anyio.abc import Process
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from .conftest import BIN, child, environment
+from .terminals import on_a_terminal
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = {str(path.relative_to(ROOT)): path.read_text() for path in [ROOT / "README.md", *ROOT.glob("docs/*.md")]}
+LIMIT_S = 120
+
+REDIRECTED = """hubbub inbox answer REQUEST --accept \
+'{"redirect_url": "http://127.0.0.1:40123/callback?code=...&state=..."}'"""
+INSTALLS = "it installs: `make test` has done it, from the same lists"
+NOT_RUN = {
+    "make run": "what it does after installing is how each of these tests begins",
+    "make test": "this is a part of it",
+    ". .venv/bin/activate": "the tests run in that environment",
+    "export HUBBUB_DATA_DIR=.hubbub": "the demo of a test has a directory of its own",
+    "pip install 'hubbub[tui]'": INSTALLS,
+    "pip install 'hubbub[connect]'": INSTALLS,
+    "npm ci": INSTALLS,
+    "npm run generate": INSTALLS,
+    "node src/call.ts demo order_lunch": "test_connect.py runs it, where its packages have been installed",
+    REDIRECTED: "test_authorizations.py does it, with an address where a browser has really ended",
+}
+"""The commands that are not run, and why."""
+
+# What shows that a command without an end of its own is at work, and the keys that end it; None stands for Ctrl-C.
+ENDLESS: dict[str, tuple[str, str | None]] = {
+    "hubbub web": ("http://127.0.0.1:", None),
+    "hubbub --as ann tui": ("● live", "q"),
+    "hubbub --as robot agent --rules rules.toml": ('"answered"', None),
+    "hubbub --as robot agent --rules rules.toml --dry-run": ('"would"', None),
+    "hubbubd --config servers.toml": ('"event":"ready"', None),
+}
+# What must have been printed when a document is through.
+SAYS = {
+    "README.md": ['"dish": "soup"', "An old silent pond", "completed"],
+    "docs/cli.md": ["completed"],
+}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a document."""
+
+    language: str
+    text: str
+
+    def commands(self) -> list[str]:
+        """The commands of a shell's block, each with the settings of its shell before it."""
+        settings, found = "", list[str]()
+        for line in self.text.replace("\\\n", " ").splitlines():
+            command = re.sub(r"\s+#.*", "", line).strip()
+            if re.match(r"[A-Z]+=|cd ", command):
+                settings += f"{command} && "
+            elif command:
+                found.append(settings + command)
+        return found
+
+
+def blocks(document: str) -> list[Block]:
+    found = re.findall(r"^```(\w*).*\n((?:.*\n)*?)```$", DOCUMENTS[document], re.MULTILINE)
+    return [Block(language, text) for language, text in found]
+
+
+def shell_commands(document: str) -> list[str]:
+    return [command for block in blocks(document) if block.language == "sh" for command in block.commands()]
+
+
+def bare(command: str) -> str:
+    return command.rpartition(" && ")[2]
+
+
+ALL = {document: shell_commands(document) for document in DOCUMENTS}
+
+
+def test_a_block_without_a_language_has_no_commands_and_every_reason_is_needed() -> None:
+    for document in DOCUMENTS:
+        for block in blocks(document):
+            words = re.findall(r"^(hubbubd?|make|pip|npm|curl) ", block.text, re.MULTILINE)
+            assert block.language == "sh" or not words, f"{document}: {block.text}"
+    written = {bare(command) for commands in ALL.values() for command in commands}
+    assert NOT_RUN.keys() | ENDLESS.keys() <= written
+
+
+class Demo:
+    """What `make run` starts, with a data directory and ports of its own, and a shell beside it."""
+
+    def __init__(self, process: Process, directory: Path, connect: str, environ: dict[str, str]) -> None:
+        self.process = process
+        self.directory = directory
+        self._connect = connect
+        self._environ = environ
+
+    async def run(self, command: str) -> str:
+        """What a command prints that must go well."""
+        typed = await self._typed(command)
+        if bare(command) in ENDLESS:
+            return await self._on_a_terminal(typed, *ENDLESS[bare(command)])
+        return await self._shell(typed)
+
+    async def _typed(self, command: str) -> str:
+        """The command as its reader types it here: with an id, files and a port in their places."""
+        typed = command.replace("COPY", str(self.directory / "copy.db"))
+        typed = typed.replace("rules.toml", str(self.directory / "rules.toml"))
+        typed = typed.replace("servers.toml", str(self.directory / "servers.toml"))
+        typed = typed.replace("127.0.0.1:7879", self._connect)
+        typed = typed.replace("~/.local/share/hubbub", str(self.directory / "data"))
+        return typed.replace("REQUEST", await self._open_request()) if "REQUEST" in typed else typed
+
+    async def _open_request(self) -> str:
+        """The id that a reader copies from `inbox list`."""
+        with anyio.fail_after(LIMIT_S):
+            while not (listed := await self._shell("hubbub --json inbox list --state open")):
+                pass
+        return str(json.loads(listed.splitlines()[0])["id"])
+
+    async def _shell(self, command: str) -> str:
+        with anyio.fail_after(LIMIT_S):
+            done = await anyio.run_process(
+                ["bash", "-c", command], cwd=ROOT, env=self._environ, check=False, stdin=DEVNULL
+            )
+        assert done.returncode == 0, f"{command}\n{done.stdout.decode()}\n{done.stderr.decode()}"
+        return done.stdout.decode()
+
+    async def _on_a_terminal(self, command: str, sign: str, keys: str | None) -> str:
+        async with on_a_terminal(["bash", "-c", f"exec {command}"], self._environ) as person:
+            await person.sees(sign)
+            if keys is None:
+                person.process.send_signal(signal.SIGINT)
+            else:
+                person.types(keys)
+            assert await person.ends() == 0, f"{command}\n{person.shown}"
+            return person.shown
+
+
+@pytest.fixture
+async def demo(tmp_path: Path, free_port: int) -> AsyncIterator[Demo]:
+    connect = f"127.0.0.1:{free_port}"
+    environ = {
+        **environment(),
+        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        "HUBBUB_PEERS": os.environ.get("HUBBUB_PEERS", str(ROOT / ".peers")),
+        "BROWSER": "true %s",
+    }
+    command = ["python", "docs/demo/run.py", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data")]
+    rules = [block.text for block in blocks("docs/agents.md") if block.text.startswith("[[rule]]")]
+    (tmp_path / "rules.toml").write_text("\n".join(rules))
+    (tmp_path / "servers.toml").write_text("")
+    async with child(command, cwd=ROOT, env=environ | {"HUBBUBD_CONNECT_LISTEN": connect}, stdout=PIPE) as process:
+        assert process.stdout is not None
+        with anyio.fail_after(LIMIT_S):
+            await BufferedByteReceiveStream(process.stdout).receive_until(b"\n", 1 << 16)
+        reached = {"HUBBUB_DATA_DIR": str(tmp_path / "data")}
+        other = {"HUBBUBD_LISTEN": "127.0.0.1:0", "HUBBUBD_DATA_DIR": str(tmp_path / "other")}
+        demo = Demo(process, tmp_path, connect, environ | reached | other)
+        await demo.run("hubbub servers list --wait connected --timeout 60")
+        yield demo
+        process.send_signal(signal.SIGTERM)
+        with anyio.fail_after(LIMIT_S):
+            assert await process.wait() == 0
+
+
+@pytest.mark.parametrize("document", [document for document, commands in ALL.items() if commands])
+async def test_the_commands_of_a_document_work_as_written(document: str, demo: Demo) -> None:
+    said = [await demo.run(command) for command in ALL[document] if bare(command) not in NOT_RUN]
+    for text in SAYS.get(document, ()):
+        assert text in "".join(said)
+
+
+async def test_the_program_of_the_readme_works_as_written(demo: Demo) -> None:
+    (program,) = [block.text for block in blocks("README.md") if block.language == "python"]
+    (demo.directory / "program.py").write_text(program)
+    assert '"timezone": "UTC"' in await demo.run(f"python {demo.directory}/program.py")
