@@ -1,7 +1,7 @@
 """`${VAR}` in a server's configuration."""
 
 import pytest
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 from hubbubd.config import ServerConfig, VariableNotSet, expand, resolve
 from hubbubd.errors import ConfigError
@@ -47,10 +47,10 @@ def test_anything_else_between_braces_is_an_error(text: str) -> None:
 def test_every_field_that_reaches_the_server_is_resolved() -> None:
     local = ServerConfig(name="x", command="${A}", args=("-${A}",), env={"K": "${A}"}, cwd="/${A}")
     done = resolve(local, ENVIRON)
-    assert (done.command, done.args, done.env, done.cwd) == ("1", ("-1",), {"K": "1"}, "/1")
+    assert (done.command, done.args, done.env, done.cwd) == ("1", ("-1",), {"K": SecretStr("1")}, "/1")
     remote = ServerConfig(name="x", url="${URL}", headers={"Authorization": "Bearer ${A}"})
     done = resolve(remote, ENVIRON | {"URL": "https://x/mcp"})
-    assert (done.url, done.headers) == ("https://x/mcp", {"Authorization": "Bearer 1"})
+    assert (done.url, done.headers) == ("https://x/mcp", {"Authorization": SecretStr("Bearer 1")})
 
 
 def test_options_are_left_as_they_are() -> None:

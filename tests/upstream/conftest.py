@@ -115,7 +115,7 @@ def connect(recorder: Recorder) -> Connect:
     @asynccontextmanager
     async def open_link(era: Era | None = None, **options: Any) -> AsyncIterator[Link]:
         config = ServerConfig.model_validate({"name": "peer", **options})
-        async with McpConnector(Pocket()).open(config, recorder, era) as link:
+        async with McpConnector(Pocket()).open(config, recorder, era, None) as link:
             with anyio.fail_after(LIMIT_S):
                 yield link
 
