@@ -156,7 +156,10 @@ class ServerProcess:
         return self.exit
 
     async def stop(self) -> None:
-        """Returns when no process is left; bounded, and not to be cancelled. Drain stdout and stderr meanwhile."""
+        """Returns when no process is left; bounded, and not to be cancelled. Drain stdout and stderr meanwhile.
+
+        The pipes stay open until `release`: whoever reads them may have more to read.
+        """
         with anyio.CancelScope(shield=True):
             self.stdin.close()
             with anyio.move_on_after(EXIT_GRACE_S):
@@ -172,7 +175,10 @@ class ServerProcess:
             if not self._swept:
                 await anyio.to_thread.run_sync(_kill_marked, self._mark)
             await anyio.to_thread.run_sync(self._reaper.wait)
-            self._owned.close()
+
+    def release(self) -> None:
+        """Closes the pipes, once nobody reads and writes them any more."""
+        self._owned.close()
 
 
 def _inherited() -> dict[str, str]:
