@@ -271,8 +271,9 @@ async def test_a_denied_tool_is_refused_however_it_is_called_and_not_shown(start
                 await client.call("plain", method, params)
             assert refused.value.reason == "TOOL_DENIED"
     assert [tool["name"] for tool in (await client.call("plain", "tools/list", {}))["tools"]] == ["ask"]
-    listed = await hub.hubbub("catalog", "tools", "plain")
-    assert [json.loads(line)["name"] for line in listed.out.splitlines()] == ["ask"]
+    assert (await hub.hubbub("catalog", "refresh", "plain")).status == 0
+    listed = await hub.hubbub("catalog", "tools")
+    assert [line["tool"]["name"] for line in listed.lines] == ["ask"]
 
 
 async def appears(path: Path) -> Any:
