@@ -158,7 +158,7 @@ def damaged(path: Path) -> None:
 @pytest.fixture
 async def left(disk: FaultyDisk) -> Path:
     """The store of a hub that knew one server, in a record that this hub cannot read."""
-    disk.data_dir.mkdir()
+    disk.data_dir.mkdir(0o700)
     store = await SqliteStore.open(disk.store)
     await store.commit([Write("server/before", b"{}")])
     await store.close()
