@@ -15,6 +15,7 @@ import structlog
 from hubbubd import __version__, payload
 from hubbubd.config import HubSettings, Settings, load_settings
 from hubbubd.errors import ConfigError, Unavailable, first_cause
+from hubbubd.redaction import REDACTION
 from hubbubd.rpc import client_file
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
@@ -22,6 +23,8 @@ from hubbubd.store import StoreError
 from hubbubd.store.sqlite import SqliteStore
 from hubbubd.store.tokens import TokenFile
 from hubbubd.upstream.connector import McpConnector
+
+log = structlog.get_logger(__name__)
 
 STORE_FILE = "hubbub.db"
 
@@ -54,7 +57,7 @@ def run(argv: Sequence[str]) -> int:
 
 async def _serve(settings: Settings) -> None:
     hub_settings = settings.hub
-    hub_settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _make_private(hub_settings.data_dir)
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         connector = McpConnector(TokenFile.open(hub_settings.data_dir))
         store = await SqliteStore.open(hub_settings.data_dir / STORE_FILE)
@@ -66,6 +69,7 @@ async def _serve(settings: Settings) -> None:
                 anyio.create_task_group() as listening,
             ):
                 token = client_file.token(hub_settings.data_dir)
+                REDACTION.learn("the local token", [token])
                 async with (
                     _connect(hub, hub_settings, token) as connect,  # serves to the end of what `serve` waits for
                     serve(
@@ -84,6 +88,21 @@ async def _serve(settings: Settings) -> None:
                 listening.cancel_scope.cancel()
         finally:
             await store.close()
+
+
+def _make_private(data_dir: Path) -> None:
+    """Makes the data directory, or takes from others what they could do with one that is there. Raises OSError."""
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    about = data_dir.stat()
+    if about.st_uid != os.geteuid():
+        raise OSError(f"{data_dir} belongs to another user, who could read and change what the hub keeps there")
+    if about.st_mode & 0o077:
+        data_dir.chmod(0o700)
+        log.warning("the data directory was open to others; now it is its owner's only", data_dir=str(data_dir))
+
+
+def _redact(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    return REDACTION.value(event)
 
 
 @asynccontextmanager
@@ -134,14 +153,15 @@ def _log_to_stderr(level: str) -> None:
     ]
     last = structlog.dev.ConsoleRenderer() if on_terminal else structlog.processors.JSONRenderer()
     structlog.configure(
-        processors=[structlog.contextvars.merge_contextvars, *steps, last],
+        processors=[structlog.contextvars.merge_contextvars, *steps, _redact, last],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
     # Libraries log through the standard library; what they warn of belongs in the same place, in the same form.
     bridge = logging.StreamHandler(sys.stderr)
-    bridge.setFormatter(structlog.stdlib.ProcessorFormatter(processor=last, foreign_pre_chain=steps))
+    one_form = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, _redact, last]
+    bridge.setFormatter(structlog.stdlib.ProcessorFormatter(processors=one_form, foreign_pre_chain=steps))
     logging.basicConfig(level=logging.WARNING, handlers=[bridge], force=True)
 
 

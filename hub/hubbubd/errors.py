@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Self, cast
 
+from hubbubd.redaction import REDACTION
+
 HELP_ROOT = "docs/errors.md#"
 """Where each reason has its section, as a path in this repository."""
 
@@ -61,6 +63,10 @@ class Fault:
     retry_after_s: float | None = None
     details: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", REDACTION.text(self.message))
+        object.__setattr__(self, "details", REDACTION.value(self.details))
+
     @property
     def help_url(self) -> str:
         """Where this code is explained."""
@@ -80,10 +86,11 @@ class HubError(Exception):
         metadata: Mapping[str, str] | None = None,
         retry_after_s: float | None = None,
     ) -> None:
+        message = REDACTION.text(message)
         super().__init__(message)
         self.message = message
         self.reason = reason or type(self).reason
-        self.metadata: dict[str, str] = dict(metadata or {})
+        self.metadata: dict[str, str] = dict(REDACTION.value(metadata or {}))
         self.retry_after_s = retry_after_s
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from hubbubd.config import ServerConfig
 from hubbubd.config.files import read_file
@@ -59,7 +60,7 @@ def test_every_option_of_a_server_can_stand_in_toml(tmp_path: Path) -> None:
         """,
     )
     assert (local.name, local.transport, local.backoff_s, local.roots) == ("local", "stdio", (0.5,), "ask")
-    assert (remote.transport, remote.headers, remote.retries) == ("sse", {"Authorization": "x"}, 3)
+    assert (remote.transport, remote.headers, remote.retries) == ("sse", {"Authorization": SecretStr("x")}, 3)
 
 
 @pytest.mark.parametrize("section", ["mcpServers", "servers"])

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from hubbubd.config import HubSettings, load_settings
 from hubbubd.errors import ConfigError
@@ -44,8 +45,8 @@ def test_files_may_be_named_in_the_environment_and_options_replace_them(tmp_path
 
 
 def test_lists_in_the_environment_are_json() -> None:
-    hub = load_settings([], {"HUBBUBD_ALLOW_COMMANDS": '["npx", "uvx"]', "HUBBUBD_SOMETHING_ELSE": "ignored"}).hub
-    assert hub.allow_commands == ("npx", "uvx")
+    hub = load_settings([], {"HUBBUBD_ALLOW_VARIABLES": '["A", "B"]', "HUBBUBD_SOMETHING_ELSE": "ignored"}).hub
+    assert hub.allow_variables == ("A", "B")
 
 
 def test_a_settings_object_made_by_hand_does_not_look_at_the_environment(
@@ -104,7 +105,7 @@ def test_anything_else_is_refused_as_an_address(listen: str, problem: str) -> No
         ([], {"HUBBUBD_CALL_HISTORY_AGE_S": "nan"}, "HUBBUBD_CALL_HISTORY_AGE_S", "greater than 0|finite"),
         ([], {"HUBBUBD_LOG_LEVEL": "loud"}, "HUBBUBD_LOG_LEVEL", "'debug'"),
         ([], {"HUBBUBD_ALLOW_COMMANDS": "[npx"}, "HUBBUBD_ALLOW_COMMANDS", "not valid JSON"),
-        ([], {"HUBBUBD_ALLOW_COMMANDS": "[1]"}, "HUBBUBD_ALLOW_COMMANDS", "valid string"),
+        ([], {"HUBBUBD_ALLOW_COMMANDS": "[1]"}, "HUBBUBD_ALLOW_COMMANDS", "a command, or a table"),
         (["--config", "missing.toml"], {}, "missing.toml", "No such file"),
     ],
 )
@@ -137,7 +138,7 @@ def test_a_reference_to_an_unset_variable_is_found_at_the_start_but_kept_as_writ
         load_settings(["--config", file], {"PATH_": "mcp"})
     assert caught.value.key == f"{file}: servers.a.headers.A"
     (server,) = load_settings(["--config", file], {"PATH_": "mcp", "TOKEN": "secret"}).servers
-    assert server.headers == {"A": "Bearer ${TOKEN}"}
+    assert server.headers == {"A": SecretStr("Bearer ${TOKEN}")}
 
 
 def test_checking_the_configuration_is_asked_for_by_an_option() -> None:

@@ -250,10 +250,17 @@ def environment() -> dict[str, str]:
 
 
 def toml(tables: Mapping[str, Any], prefix: str = "") -> str:
-    """Tables of tables of JSON values as TOML. Strings, numbers, booleans and arrays of them look the same in both."""
-    values = [f"{name} = {json.dumps(v)}\n" for name, v in tables.items() if not isinstance(v, Mapping)]
+    """Tables of tables of JSON values as TOML."""
+    values = [f"{name} = {_inline(v)}\n" for name, v in tables.items() if not isinstance(v, Mapping)]
     inner = [f"[{prefix}{name}]\n{toml(v, f'{prefix}{name}.')}" for name, v in tables.items() if isinstance(v, Mapping)]
     return "".join([*values, *inner])
+
+
+def _inline(value: Any) -> str:
+    """A value of TOML. Strings, numbers, booleans and arrays of them look as in JSON."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{json.dumps(name)} = {_inline(inner)}" for name, inner in value.items()) + "}"
+    return f"[{', '.join(map(_inline, value))}]" if isinstance(value, list) else json.dumps(value)
 
 
 def descendants(pid: int) -> list[int]:

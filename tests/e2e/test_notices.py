@@ -31,7 +31,7 @@ async def hub(start_shared_hub: Any, peer_scripts: Path) -> Any:
     server = {"command": sys.executable, "args": ["-I", "-S", str(peer_scripts / "relay_server.py")]}
     hub = await start_shared_hub(
         {"relay": server, "other": {"url": "http://127.0.0.1:9/mcp", "retries": 0}},
-        hub={"allow_commands": [sys.executable]},
+        hub={"allow_commands": [{"command": sys.executable, "args": ["**"]}]},
     )
     await hub.connected("relay")
     return hub

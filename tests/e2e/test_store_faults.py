@@ -37,6 +37,8 @@ class FaultyDisk:
         self.store = self.data_dir / "hubbub.db"
         self.log = directory / "hub.log"
         self._faults = directory / "faults.json"
+        self._config = directory / "hub.toml"
+        self._config.write_text('[hub]\nallow_hosts = ["127.0.0.1"]\n')
         self.put()
 
     def put(self, *faults: dict[str, Any]) -> None:
@@ -46,7 +48,7 @@ class FaultyDisk:
 
     @property
     def arguments(self) -> list[str]:
-        return ["--listen", "127.0.0.1:0", "--data-dir", str(self.data_dir)]
+        return ["--config", str(self._config), "--listen", "127.0.0.1:0", "--data-dir", str(self.data_dir)]
 
     @asynccontextmanager
     async def hub(self) -> AsyncIterator[RunningHub]:
@@ -156,7 +158,7 @@ def damaged(path: Path) -> None:
 @pytest.fixture
 async def left(disk: FaultyDisk) -> Path:
     """The store of a hub that knew one server, in a record that this hub cannot read."""
-    disk.data_dir.mkdir()
+    disk.data_dir.mkdir(0o700)
     store = await SqliteStore.open(disk.store)
     await store.commit([Write("server/before", b"{}")])
     await store.close()

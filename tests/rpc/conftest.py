@@ -19,6 +19,7 @@ from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
 from hubbubd.config import HubSettings, ServerConfig
+from hubbubd.config.commands import REST, AllowedCommand
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite import SqliteStore
@@ -26,6 +27,7 @@ from hubbubd.store.tokens import TokenFile
 from hubbubd.upstream.connector import McpConnector
 
 TOKEN = "right-token"
+ANY_PYTHON = AllowedCommand(command=sys.executable, args=(REST,))
 LIMIT_S = 20
 """Bound of every wait of these tests."""
 
@@ -121,7 +123,7 @@ async def hub(tmp_path: Path) -> AsyncIterator[Hub]:
     """A hub in memory that knows one server, which nobody has started."""
     store = await SqliteStore.open(":memory:")
     away = ServerConfig(name="away", transport="http", url="http://127.0.0.1:9/mcp")
-    settings = HubSettings(data_dir=tmp_path, allow_commands=(sys.executable,))
+    settings = HubSettings(data_dir=tmp_path, allow_commands=(ANY_PYTHON,), allow_hosts=("127.0.0.1",))
     async with settled(), Hub.open(store, McpConnector(TokenFile.open(tmp_path)), {"away": away}, settings) as hub:
         yield hub
     await store.close()

@@ -4,6 +4,7 @@ import base64
 import itertools
 import json
 import struct
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -293,3 +294,18 @@ async def test_a_port_that_is_taken_is_named(hub: Hub, web: Web) -> None:
     with pytest.raises(OSError, match=f"cannot listen on {taken}"):
         async with connect.serve_connect(hub, listen=taken, token=TOKEN):
             pass
+
+
+async def test_json_adds_no_server_that_the_operator_does_not_allow(web: Web) -> None:
+    add = "/hubbub.v1.ServerService/AddServer"
+    evil: list[dict[str, Any]] = [
+        {"name": "x", "command": "/bin/sh", "args": ["-c", "exit"]},
+        {"name": "x", "command": sys.executable, "env": {"LD_PRELOAD": "x"}},
+        {"name": "x", "url": "http://169.254.169.254/"},
+        {"name": "x", "url": "http://127.0.0.1/", "headers": {"X": "${HOME}"}},
+    ]
+    for spec in evil:
+        assert (await web.post(add, {"spec": spec})).status_code == 403
+    imported = {"mcpServers": {"x": {"command": "/bin/sh"}}}
+    for body in (imported, {"spec": imported}):
+        assert (await web.post(add, body)).status_code == 400

@@ -12,6 +12,7 @@ import pytest
 
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, ServerConfig
+from hubbubd.config.commands import REST, AllowedCommand
 from hubbubd.core.inbox import PendingRequest, RequestState
 from hubbubd.runtime.broadcast import EventKind, WatchEvent
 from hubbubd.runtime.calls import CallSpec
@@ -28,6 +29,11 @@ FORM = {
     "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
 }
 SAMPLING = {"messages": [{"role": "user", "content": {"type": "text", "text": "Say"}}], "maxTokens": 10}
+PEER = "/usr/local/bin/peer"
+"""A command that nobody starts."""
+
+ANY_PEER = AllowedCommand(command=PEER, args=(REST,))
+
 EPOCH = 1_800_000_000.0
 """When a loop's time begins, in seconds since the epoch; it goes on over restarts of the hub."""
 
@@ -102,7 +108,7 @@ class FailingStore:
 
 def server(name: str = "one", **options: Any) -> ServerConfig:
     """A server's configuration."""
-    return ServerConfig(**{"name": name, "command": "peer", **options})
+    return ServerConfig(**{"name": name, "command": PEER, **options})
 
 
 @dataclass
@@ -121,7 +127,7 @@ class World:
     @asynccontextmanager
     async def hub(self, *servers: ServerConfig) -> AsyncGenerator[Hub]:
         """A hub that runs; leaving ends it."""
-        settings = HubSettings(data_dir=Path("unused"), allow_commands=("peer",), **self.settings)
+        settings = HubSettings(data_dir=Path("unused"), allow_commands=(ANY_PEER,), **self.settings)
         configured = {config.name: config for config in servers}
         time = asyncio.get_running_loop().time
         async with Hub.open(self.store, self.peers, configured, settings, Clock(time, EPOCH + time())) as hub:

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup
 
-from hubbubd.config import ServerConfig
+from hubbubd.config import Confinement, ServerConfig
 from hubbubd.errors import Category, Fault, PeerError, UpstreamError
 from hubbubd.upstream.ports import Era, Hello, Inbound, InboundRequest, ProgressUpdate, Reply, ReplyError
 
@@ -286,12 +286,19 @@ class Peers:
 
     def __init__(self) -> None:
         self._peers: dict[str, Peer] = {}
+        self.secrets: dict[str, dict[str, Any] | None] = {}
 
     def __getitem__(self, name: str) -> Peer:
         return self._peers.setdefault(name, Peer())
 
-    def open(self, config: ServerConfig, inbound: Inbound, era: Era | None) -> Any:
+    def open(self, config: ServerConfig, inbound: Inbound, era: Era | None, confinement: Confinement | None) -> Any:
         return self[config.name].open(config, inbound, era)
 
     async def forget(self, server: str) -> None:
         """There is nothing to forget."""
+
+    def spec_secrets(self, server: str) -> dict[str, Any] | None:
+        return self.secrets.get(server)
+
+    async def keep_spec_secrets(self, server: str, secrets: dict[str, Any] | None) -> None:
+        self.secrets[server] = secrets

@@ -3,6 +3,7 @@
 import anyio
 import pytest
 
+from hubbubd.config import ServerConfig
 from hubbubd.core.calls import CallState
 from hubbubd.core.connection import State
 from hubbubd.core.forms import Accept
@@ -283,3 +284,38 @@ async def test_nothing_piles_up_of_questions_calls_and_tasks_that_have_ended(wor
         inbox, lane = hub.inbox, hub.calls._lanes["one"]
         for leftover in (inbox._open, inbox._waits, inbox._opening, hub.tasks._ended, lane.lives):
             assert not leftover
+
+
+async def test_secrets_of_an_added_server_are_kept_apart_from_the_store_and_of_a_refused_one_not_at_all(
+    world: World,
+) -> None:
+    config = ServerConfig.model_validate({"name": "new", "url": "https://mcp.example.com/?key=canary"})
+    async with world.hub() as hub:
+        world.store.failures = 1
+        with pytest.raises(Unavailable):
+            await hub.servers.add(config)
+        assert world.peers.secrets["new"] is None
+        await hub.servers.add(config)
+    async with world.hub() as hub:
+        assert hub.servers.get("new").config == config
+        changed = config.model_copy(update={"url": "https://mcp.example.com/?key=other"})
+        world.store.failures = 1
+        with pytest.raises(Unavailable):
+            await hub.servers.update(changed)
+        assert hub.servers.get("new").config == config
+    async with world.hub() as hub:
+        assert hub.servers.get("new").config == config
+        await hub.servers.remove("new")
+        assert world.peers.secrets["new"] is None
+    assert all(b"canary" not in (write.value or b"") for commit in world.store.commits for write in commit)
+
+
+async def test_secrets_that_belong_to_another_url_are_never_used(world: World) -> None:
+    config = ServerConfig.model_validate({"name": "new", "url": "https://a.example/", "headers": {"A": "canary"}})
+    async with world.hub() as hub:
+        await hub.servers.add(config)
+    kept = world.peers.secrets["new"]
+    assert kept is not None
+    world.peers.secrets["new"] = {**kept, "fingerprint": "another"}
+    async with world.hub() as hub:
+        assert hub.servers.get("new").config.lacks_secrets

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from hubbubd.config import ServerConfig
+from hubbubd.config import Confinement, ServerConfig
 from hubbubd.errors import FailedPrecondition
 from hubbubd.upstream.connector import McpConnector
 from hubbubd.upstream.ports import Era, InboundRequest, Link, Reply
@@ -110,12 +110,14 @@ Connect = Callable[..., AbstractAsyncContextManager[Link]]
 
 @pytest.fixture
 def connect(recorder: Recorder) -> Connect:
-    """Opens a link: `connect(era=None, **server configuration)`."""
+    """Opens a link: `connect(era=None, confinement=None, **server configuration)`."""
 
     @asynccontextmanager
-    async def open_link(era: Era | None = None, **options: Any) -> AsyncIterator[Link]:
+    async def open_link(
+        era: Era | None = None, confinement: Confinement | None = None, **options: Any
+    ) -> AsyncIterator[Link]:
         config = ServerConfig.model_validate({"name": "peer", **options})
-        async with McpConnector(Pocket()).open(config, recorder, era) as link:
+        async with McpConnector(Pocket()).open(config, recorder, era, confinement) as link:
             with anyio.fail_after(LIMIT_S):
                 yield link
 

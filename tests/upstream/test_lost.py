@@ -91,7 +91,7 @@ async def test_cancelling_the_user_of_a_link_closes_it_and_ends_the_process(stdi
     opened = anyio.Event()
 
     async def use() -> None:
-        async with McpConnector(Pocket()).open(config, recorder, None) as link:
+        async with McpConnector(Pocket()).open(config, recorder, None, None) as link:
             links.append(link)
             opened.set()
             await link.request("tools/call", {"name": "echo", "arguments": {}})
@@ -115,13 +115,13 @@ async def test_a_hundred_links_opened_in_one_task_group_fail_alone(
 
     async def use() -> None:
         try:
-            async with McpConnector(Pocket()).open(refused, recorder, None):
+            async with McpConnector(Pocket()).open(refused, recorder, None, None):
                 pass
         except UpstreamError as exc:
             failures.append(exc.reason)
 
     with anyio.fail_after(LIMIT_S):
-        async with McpConnector(Pocket()).open(good, recorder, None) as link, anyio.create_task_group() as tasks:
+        async with McpConnector(Pocket()).open(good, recorder, None, None) as link, anyio.create_task_group() as tasks:
             for _ in range(100):
                 tasks.start_soon(use)
             await link.probe()

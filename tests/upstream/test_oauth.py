@@ -51,10 +51,11 @@ def start(guarded: Guarded, tmp_path: Path) -> Start:
     @asynccontextmanager
     async def run(**options: Any) -> AsyncIterator[World]:
         config = ServerConfig.model_validate({"name": "guarded", "url": guarded.url, "retries": 0, **options})
+        settings = HubSettings(data_dir=tmp_path, allow_hosts=("127.0.0.1",))
         store = await SqliteStore.open(tmp_path / "hubbub.db")
         connector = McpConnector(TokenFile.open(tmp_path))
         try:
-            async with Hub.open(store, connector, {"guarded": config}, HubSettings(data_dir=tmp_path)) as hub:
+            async with Hub.open(store, connector, {"guarded": config}, settings) as hub:
                 yield World(hub, tmp_path)
         finally:
             await store.close()

@@ -11,6 +11,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from hubbubd.config.commands import AllowedCommand
+from hubbubd.config.hosts import PUBLIC, check_rule
 from hubbubd.config.server import Count, Seconds
 
 ENV_PREFIX = "HUBBUBD_"
@@ -105,8 +107,17 @@ class HubSettings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """What is worth a log line on stderr."""
 
-    allow_commands: tuple[str, ...] = ()
-    """Commands that a stdio server added over the API may start, compared exactly; none by default."""
+    allow_commands: tuple[AllowedCommand, ...] = ()
+    """Commands that a stdio server added over the API may start, with what arguments, variables and directories."""
+
+    allow_hosts: tuple[Annotated[str, AfterValidator(check_rule)], ...] = (PUBLIC,)
+    """Where an HTTP server added over the API may be: networks, names, `public` for all of the internet."""
+
+    deny_hosts: tuple[Annotated[str, AfterValidator(check_rule)], ...] = ()
+    """Where it may not be, whatever `allow_hosts` says: networks and names."""
+
+    allow_variables: tuple[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], ...] = ()
+    """Variables of the hub's environment that `${VAR}` in a server added over the API may stand for."""
 
     max_servers: Count = 1000
     """Servers that may be registered at once."""

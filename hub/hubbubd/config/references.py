@@ -1,8 +1,15 @@
-"""`${VAR}` in a server's configuration: kept as written, replaced only at the moment of connecting."""
+"""References in a server's configuration: kept as written, replaced only at the moment of connecting.
 
+`${VAR}` stands for a variable of the hub's environment, `${file:/path}` for what is in a file, and
+`${keyring:service/name}` for a password that the system's keyring has.
+"""
+
+import os
 import re
-from collections.abc import Mapping
-from typing import Any, cast
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from typing import Any, Final, cast
 
 from pydantic import SecretStr, ValidationError
 
@@ -10,10 +17,21 @@ from hubbubd.config.server import ServerConfig
 from hubbubd.config.validation import config_error
 from hubbubd.errors import ConfigError
 
-RESOLVED_FIELDS = ("command", "args", "env", "cwd", "url", "headers", "oauth")
+RESOLVED_FIELDS = ("command", "args", "env", "cwd", "url", "headers", "oauth", "ca")
+
+SECRET_BYTES: Final = 64 * 1024
+"""Largest file that `${file:...}` reads."""
+
+Warn = Callable[[str], None]
 
 _REFERENCE = re.compile(r"\$(?P<escaped>\$\{)|\$\{(?P<body>[^}]*)(?P<end>\}?)")
-_BODY = re.compile(r"(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-.*)?", re.DOTALL)
+_BODY = re.compile(
+    r"(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-.*)?"
+    r"|file:(?P<file>/.+)"
+    r"|keyring:(?P<service>[^/]+)/(?P<entry>.+)",
+    re.DOTALL,
+)
+_FORMS = "${VAR}, ${VAR:-default}, ${env:VAR}, ${file:/PATH}, ${keyring:SERVICE/NAME}"
 
 
 class VariableNotSet(ConfigError):
@@ -24,12 +42,17 @@ class VariableNotSet(ConfigError):
         self.variable = variable
 
 
-def expand(text: str, environ: Mapping[str, str], key: str = "value") -> str:
-    """The text with its references replaced.
+def _ignore(_: str) -> None:
+    """Whoever resolves only to see whether it can be done has nobody to warn."""
+
+
+def expand(text: str, environ: Mapping[str, str], key: str = "value", *, warn: Warn = _ignore) -> str:
+    """The text with its references replaced; reads files, and asks the keyring.
 
     `${VAR}` and `${env:VAR}` stand for a variable that must be set, `${VAR:-default}` for one that may be unset
-    or empty, `$${` for a plain `${`. Raises VariableNotSet, or ConfigError for anything else between the braces;
-    `key` says in either where the text stands.
+    or empty, `${file:/PATH}` and `${keyring:SERVICE/NAME}` for what is there, `$${` for a plain `${`. `warn` is told
+    of files that others can read. Raises VariableNotSet, or ConfigError for anything else between the braces and
+    for what cannot be read; `key` says in either where the text stands.
     """
 
     def replacement(match: re.Match[str]) -> str:
@@ -37,7 +60,11 @@ def expand(text: str, environ: Mapping[str, str], key: str = "value") -> str:
             return match["escaped"]
         body = _BODY.fullmatch(match["body"])
         if body is None or not match["end"]:
-            raise ConfigError(key, f"{match[0]!r} is none of ${{VAR}}, ${{VAR:-default}}, ${{env:VAR}}")
+            raise ConfigError(key, f"{match[0]!r} is none of {_FORMS}")
+        if body["file"]:
+            return _from_file(body["file"], key, warn)
+        if body["service"]:
+            return _from_keyring(body["service"], body["entry"], key)
         value = environ.get(body["name"])
         if body["default"] is not None:
             return value or body["default"].removeprefix(":-")
@@ -48,31 +75,92 @@ def expand(text: str, environ: Mapping[str, str], key: str = "value") -> str:
     return _REFERENCE.sub(replacement, text)
 
 
-def resolve(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
-    """The configuration to connect with: references in command, args, env, cwd, url, headers and
-    oauth replaced.
+def named(config: ServerConfig) -> Iterator[tuple[str, str]]:
+    """What the references of a configuration name, with where: variables by their names, others as they are written."""
+    written = config.model_dump(include=set(RESOLVED_FIELDS))
+    for key, text in _texts(written, f"servers.{config.name}"):
+        for match in _REFERENCE.finditer(text):
+            body = None if match["escaped"] else _BODY.fullmatch(match["body"])
+            if body is not None:
+                yield key, body["name"] or match[0]
+
+
+def resolve(config: ServerConfig, environ: Mapping[str, str], *, warn: Warn = _ignore) -> ServerConfig:
+    """The configuration to connect with: references in command, args, env, cwd, url, headers, oauth and ca replaced.
 
     Raises VariableNotSet, or ConfigError for a malformed reference or a result that is no valid configuration;
     the key is dotted: `servers.NAME.env.TOKEN`.
     """
     key = f"servers.{config.name}"
     written = config.model_dump()
-    resolved = {name: _expand_all(written[name], environ, f"{key}.{name}") for name in RESOLVED_FIELDS}
+
+    def expanded(text: str, where: str) -> str:
+        return expand(text, environ, where, warn=warn)
+
+    resolved = {name: _expand_all(written[name], expanded, f"{key}.{name}") for name in RESOLVED_FIELDS}
     try:
         return ServerConfig.model_validate(written | resolved)
     except ValidationError as exc:
         raise config_error(exc, written, key) from None
 
 
-def _expand_all(value: object, environ: Mapping[str, str], key: str) -> object:
-    if isinstance(value, str):
-        return expand(value, environ, key)
+def _from_file(path: str, key: str, warn: Warn) -> str:
+    try:
+        # A pipe or a terminal would not end.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode):
+                raise ConfigError(key, f"{path} is not a file")
+            content = file.read(SECRET_BYTES + 1)
+        text = content.decode("utf-8")
+    except OSError as exc:
+        raise ConfigError(key, f"{path} cannot be read: {exc.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(key, f"{path} is not text in UTF-8") from None
+    if len(content) > SECRET_BYTES:
+        raise ConfigError(key, f"{path} has more than {SECRET_BYTES} bytes")
+    if about.st_mode & 0o077:
+        warn(f"{key}: {path} can be read or changed by others; chmod 600 {path}")
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+def _from_keyring(service: str, entry: str, key: str) -> str:
+    try:
+        keyring: Any = import_module("keyring")
+    except ImportError:
+        problem = "needs a package that is not installed: pip install 'hubbub[keyring]'"
+        raise ConfigError(key, f"${{keyring:...}} {problem}") from None
+    try:
+        found: object = keyring.get_password(service, entry)
+    except Exception as exc:  # noqa: BLE001 - each system's keyring fails in its own way, some of them too talkative
+        raise ConfigError(key, f"the keyring cannot be asked: {type(exc).__name__}") from None
+    if not isinstance(found, str):
+        raise ConfigError(key, f"the keyring has no {service}/{entry}")
+    return found
+
+
+def _texts(value: object, key: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, SecretStr):
-        return SecretStr(expand(value.get_secret_value(), environ, key))
+        yield key, value.get_secret_value()
+    elif isinstance(value, str):
+        yield key, value
+    elif isinstance(value, dict):
+        for name, entry in cast("dict[str, Any]", value).items():
+            yield from _texts(entry, f"{key}.{name}")
+    elif isinstance(value, tuple):
+        for index, item in enumerate(cast("tuple[Any, ...]", value)):
+            yield from _texts(item, f"{key}.{index}")
+
+
+def _expand_all(value: object, expanded: Callable[[str, str], str], key: str) -> object:
+    if isinstance(value, str):
+        return expanded(value, key)
+    if isinstance(value, SecretStr):
+        return SecretStr(expanded(value.get_secret_value(), key))
     if isinstance(value, dict):
         entries = cast("dict[str, Any]", value)
-        return {name: _expand_all(entry, environ, f"{key}.{name}") for name, entry in entries.items()}
+        return {name: _expand_all(entry, expanded, f"{key}.{name}") for name, entry in entries.items()}
     if isinstance(value, tuple):
         items = cast("tuple[Any, ...]", value)
-        return tuple(_expand_all(item, environ, f"{key}.{index}") for index, item in enumerate(items))
+        return tuple(_expand_all(item, expanded, f"{key}.{index}") for index, item in enumerate(items))
     return value

@@ -2,9 +2,14 @@
 
 import hashlib
 import json
-from typing import Annotated, Any, Literal, Self, cast
+import unicodedata
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Final, Literal, Self, cast
+from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+import httpx2
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_serializer, model_validator
 
 Seconds = Annotated[float, Field(gt=0, le=10_000_000, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
@@ -12,6 +17,10 @@ ServerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 TransportName = Literal["stdio", "http", "sse"]
 Roots = Literal["ask"] | tuple[dict[str, Any], ...]
 """What a server is told when it asks for roots: these (MCP roots), or what a person says each time."""
+
+
+WITHHELD: Final = "**********"
+"""What stands in the store in place of a secret."""
 
 
 class OAuthConfig(BaseModel):
@@ -52,12 +61,16 @@ class ServerConfig(BaseModel):
     name: ServerName
     command: str | None = None
     args: tuple[str, ...] = ()
-    env: dict[str, str] = Field(default_factory=dict)
+    env: dict[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
     cwd: str | None = None
     url: str | None = None
     transport: TransportName = "stdio"
-    headers: dict[str, str] = Field(default_factory=dict)
+    headers: dict[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
     oauth: OAuthConfig | None = None
+    ca: str | None = None
+
+    allow_tools: tuple[str, ...] = ("*",)
+    deny_tools: tuple[str, ...] = ()
 
     connect_timeout_s: Seconds = 30
     call_timeout_s: Seconds = 60
@@ -105,12 +118,85 @@ class ServerConfig(BaseModel):
             raise ValueError(f"a server over {self.transport} needs a url and no command")
         if self.oauth and self.transport == "stdio":
             raise ValueError("oauth is for servers over http and sse")
-        if self.url and not self.url.lower().startswith(("http://", "https://", "${")):
-            raise ValueError("a url starts with http:// or https://")
+        if self.ca and self.transport == "stdio":
+            raise ValueError("ca is for servers over http and sse")
+        if self.url:
+            _check_url(self.url)
         return self
+
+    @field_serializer("url", when_used="json")
+    def _without_query(self, url: str | None) -> str | None:
+        return urlsplit(url)._replace(query=WITHHELD).geturl() if url and "?" in url else url
 
     @property
     def fingerprint(self) -> str:
         """Changes when the server is another one: its url or command, not its options."""
         identity = [self.transport, self.command, list(self.args), self.url]
         return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
+
+    @property
+    def limits_tools(self) -> bool:
+        """Whether there may be tools that are not to be called."""
+        return bool(self.deny_tools) or "*" not in self.allow_tools
+
+    def has_tool(self, name: object) -> bool:
+        """Whether a tool of this name may be called, and shown.
+
+        A pattern of `deny_tools` also meets names that a careless server would take for the same.
+        """
+        if not self.limits_tools:
+            return True
+        if not isinstance(name, str) or not _matches(self.allow_tools, name):
+            return False
+        return not _matches(map(_plain, self.deny_tools), _plain(name)) and not _matches(self.deny_tools, name)
+
+    def secrets(self) -> dict[str, Any]:
+        """What of a configuration is not for the store, as JSON: values of variables and headers, and a url's query."""
+        found: dict[str, Any] = {
+            member: {name: value.get_secret_value() for name, value in values.items()}
+            for member, values in (("env", self.env), ("headers", self.headers))
+            if values
+        }
+        return found | {"url": self.url} if self.url and "?" in self.url else found
+
+    @property
+    def lacks_secrets(self) -> bool:
+        """Whether the store has withheld something that is not there any more."""
+        values = [*self.env.values(), *self.headers.values()]
+        return any(value.get_secret_value() == WITHHELD for value in values) or f"?{WITHHELD}" in (self.url or "")
+
+    def known_secrets(self) -> list[str]:
+        """The values of a resolved configuration that must not be told. Paths are not among them."""
+        found = [value.get_secret_value() for value in (*self.env.values(), *self.headers.values())]
+        if self.oauth is not None:
+            found += [v.get_secret_value() for v in (self.oauth.client_secret, self.oauth.private_key) if v is not None]
+        query = urlsplit(self.url or "").query
+        found += [query, *(value for _, value in parse_qsl(query))]
+        return [value for value in found if not value.startswith("/")]
+
+    def with_secrets(self, kept: dict[str, Any]) -> "ServerConfig":
+        """The configuration as it was before the store withheld what `secrets` returned. Raises ValidationError."""
+        return type(self).model_validate(self.model_dump() | kept)
+
+
+def _check_url(url: str) -> None:
+    if not url.lower().startswith(("http://", "https://", "${")):
+        raise ValueError("a url starts with http:// or https://")
+    if "${" in url:
+        return  # it is looked at again when its references are resolved
+    try:
+        parsed = httpx2.URL(url)
+    except httpx2.InvalidURL as exc:
+        raise ValueError(f"not a url: {exc}") from None
+    if parsed.userinfo:
+        raise ValueError("a url has no user and password; use headers")
+    if not parsed.host:
+        raise ValueError("a url names a host")
+
+
+def _matches(patterns: Iterable[str], name: str) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _plain(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).casefold().strip()

@@ -39,6 +39,7 @@ from hubbubd.runtime.orphans import Orphans
 from hubbubd.runtime.resumption import Resumption, require_rounds, require_state
 from hubbubd.runtime.rounds import Rounds
 from hubbubd.runtime.task_support import TaskSupport, with_task
+from hubbubd.runtime.tool_rules import denied, shown
 from hubbubd.store import Conflict
 from hubbubd.upstream.ports import Era, Link, ProgressUpdate
 
@@ -281,6 +282,8 @@ class Calls:
         if lane.closed:
             raise _not_connected(call.server, lane.given_up)
         params = payload.loads_object(call.params, "spec.params")
+        if (denial := denied(lane.config, call.method, params)) is not None:
+            raise denial
         refusal = self._support.refusal(lane.link.hello, call, params) if lane.link is not None else None
         if refusal is not None:
             raise FailedPrecondition(refusal.message, reason=refusal.code)
@@ -346,6 +349,8 @@ class Calls:
         resumed, sending = sending is not None, params if sending is None else sending
         while True:
             link = await lane.turn(live)
+            if (denial := denied(lane.config, live.call.method, sending)) is not None:
+                raise denial
             if resumed:
                 require_rounds(link.hello, live.call)
             await self._support.check(link.hello, live.call, sending)
@@ -373,7 +378,7 @@ class Calls:
             if task is not None:
                 return await self._client_tasks.begin(lane, live, link, task)
             if result.get("resultType") != "input_required":
-                return result
+                return shown(lane.config, live.call.method, result)
             sending = await self._rounds.ask(lane, live, params, result)
 
     async def _send(self, lane: Lane, link: Link, live: Live, params: dict[str, Any]) -> dict[str, Any]:

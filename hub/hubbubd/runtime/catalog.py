@@ -7,12 +7,14 @@ notifications costs one fetch more, not one each.
 
 import math
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import structlog
 
+from hubbubd import payload
 from hubbubd.clock import Clock
 from hubbubd.config import ServerConfig
 from hubbubd.core import catalog as core
@@ -22,6 +24,7 @@ from hubbubd.runtime.background import Background
 from hubbubd.runtime.broadcast import WatchEvent
 from hubbubd.runtime.filters import CatalogFilter
 from hubbubd.runtime.ledger import Change, Ledger, Table
+from hubbubd.runtime.tool_rules import name_of, shown
 from hubbubd.upstream.patience import Patience
 from hubbubd.upstream.ports import Era, Link
 
@@ -91,9 +94,18 @@ class Catalog:
 
     def open(self, config: ServerConfig) -> "ServerCatalog":
         """The catalog of a server that the hub keeps from now on; what is remembered of it is stale."""
+        if config.limits_tools:
+            self._hide_tools(config)
         opened = self._servers[config.name] = ServerCatalog(config, self, self._clock, self._background)
         opened.follow(None)
         return opened
+
+    def _hide_tools(self, config: ServerConfig) -> None:
+        record = self.record(config.name, Kind.TOOL)
+        if record is not None:
+            remembered = self.entries(record.id)
+            tools = tuple(entry for entry in remembered if config.has_tool(name_of(payload.loads(entry))))
+            self.put(replace(record, count=len(tools)), tools)
 
     def close(self, server: str) -> None:
         """The hub keeps the server no longer; what it offered is still remembered."""
@@ -272,7 +284,7 @@ class ServerCatalog:
                 page = await link.request(method, {"cursor": pages.cursor} if pages.cursor else None)
             if limit.cancelled_caught:
                 raise ListRefused(self._out_of_time(kind, limit_s, "call_timeout_s"))
-            for _ in pages.steps(page):
+            for _ in pages.steps(shown(self._config, method, page)):
                 await anyio.lowlevel.checkpoint()
             if pages.cursor is None:
                 return

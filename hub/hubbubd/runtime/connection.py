@@ -10,7 +10,7 @@ import anyio.lowlevel
 import structlog
 
 from hubbubd.clock import Clock
-from hubbubd.config import ServerConfig
+from hubbubd.config import Confinement, ServerConfig
 from hubbubd.core import connection as core
 from hubbubd.core.connection import Connection, Effect, Event, RetryPolicy, State
 from hubbubd.errors import Category, Fault, HubError, PeerError, UpstreamError
@@ -35,8 +35,10 @@ class ConnectionShell:
         lane: Lane,
         clock: Clock,
         changed: Callable[[], None],
+        confinement: Confinement | None,
     ) -> None:
         self.config = config
+        self._confinement = confinement
         self.connection = Connection()
         self.hello: Hello | None = None
         self.link: Link | None = None
@@ -117,7 +119,7 @@ class ConnectionShell:
     async def _attempt(self) -> tuple[Event, Fault]:
         """One connection from its first to its last moment; what ended it."""
         try:
-            async with self._connector.open(self.config, self._inbound, self._era) as link:
+            async with self._connector.open(self.config, self._inbound, self._era, self._confinement) as link:
                 return await self._use(link)
         except UpstreamError as exc:
             fault = exc.fault

@@ -1,5 +1,6 @@
 """The servers: who is configured, who is wanted, and everything the hub keeps per server."""
 
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -10,12 +11,12 @@ import structlog
 
 from hubbubd import payload
 from hubbubd.clock import Clock
-from hubbubd.config import HubSettings, ServerConfig
+from hubbubd.config import Confinement, HubSettings, ServerConfig
 from hubbubd.config.server import Roots
 from hubbubd.core.calls import Call
 from hubbubd.core.connection import Connection
 from hubbubd.core.server import ServerRecord, Source
-from hubbubd.errors import AlreadyExists, FailedPrecondition, HubError, NotFound, PermissionDenied, ResourceExhausted
+from hubbubd.errors import AlreadyExists, FailedPrecondition, HubError, NotFound, ResourceExhausted, Unavailable
 from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.authorization import Authorizations
 from hubbubd.runtime.background import Background
@@ -88,6 +89,7 @@ class Servers:
         self._rooms = rooms
         self._table = table
         self._settings = settings
+        self._confinement = Confinement.of(settings, os.environ)
         self._kept: dict[str, _Kept] = {}
         self._turns: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self._counting: set[str] = set()
@@ -117,11 +119,14 @@ class Servers:
 
         A name that a file uses belongs to the file.
         """
+        for command in self._confinement.commands.missing:
+            log.warning("a command of allow_commands is not there, or cannot be executed", command=command)
         for record in list(self._table):
             if record.source == "file" and record.name not in configured:
                 await self._forget(record)
             elif record.source == "api" and record.name not in configured:
-                self._keep(replace(record, connection=Connection(), pid=None))
+                config = await self._with_secrets(record)
+                self._keep(replace(record, config=config, connection=Connection(), pid=None))
         for name, config in configured.items():
             before = self._table.record(name)
             if before is not None and before.fingerprint != config.fingerprint:
@@ -134,13 +139,16 @@ class Servers:
         await self._rooms.ledger.flush()  # so that the first snapshot of a watch is whole
 
     async def add(self, config: ServerConfig) -> ServerRecord:
-        """Adds a server and starts connecting. Raises AlreadyExists, PermissionDenied, ResourceExhausted."""
-        self._allow(config)
+        """Adds a server and starts connecting.
+
+        Raises AlreadyExists, InvalidArgument, PermissionDenied, ResourceExhausted and Unavailable.
+        """
+        self._confinement.check(config, os.environ)
         return await self._one_at_a_time(config.name, self._add, config)
 
     async def update(self, config: ServerConfig) -> ServerRecord:
-        """Replaces a server's configuration and reconnects. Raises NotFound, FailedPrecondition, PermissionDenied."""
-        self._allow(config)
+        """Replaces a server's configuration and reconnects. Raises NotFound, FailedPrecondition, and as `add`."""
+        self._confinement.check(config, os.environ)
         return await self._one_at_a_time(config.name, self._update, config)
 
     async def remove(self, name: str) -> None:
@@ -175,14 +183,24 @@ class Servers:
         if len(self._kept) >= self._settings.max_servers:
             raise ResourceExhausted(f"at most {self._settings.max_servers} servers", reason="TOO_MANY_SERVERS")
         record = _record(config, "api", wanted=True)
-        await self._rooms.ledger.commit([Change(self._table, record.name, record)])
+        await self._keep_secrets(config)
+        try:
+            await self._rooms.ledger.commit([Change(self._table, record.name, record)])
+        except HubError:
+            await self._drop_secrets(config.name)
+            raise
         self._keep(record)
         return self.get(config.name)
 
     async def _update(self, config: ServerConfig) -> ServerRecord:
         before = self._changeable(config.name)
         roots = _lasting_roots(before, config)
-        await self._write(config.name, config=config, fingerprint=config.fingerprint, roots=roots)
+        await self._keep_secrets(config)
+        try:
+            await self._write(config.name, config=config, fingerprint=config.fingerprint, roots=roots)
+        except HubError:
+            await self._keep_secrets(before.config)
+            raise
         record = replace(_record(config, "api", wanted=before.wanted), roots=roots)
         await self._drop(config.name, "its configuration was changed")
         if before.fingerprint != config.fingerprint:
@@ -250,13 +268,29 @@ class Servers:
             )
         return record
 
-    def _allow(self, config: ServerConfig) -> None:
-        if config.transport == "stdio" and config.command not in self._settings.allow_commands:
-            raise PermissionDenied(
-                f"the command {config.command!r} is not in allow_commands of the hub's configuration",
-                reason="COMMAND_NOT_ALLOWED",
-                metadata={"command": config.command or ""},
-            )
+    async def _keep_secrets(self, config: ServerConfig) -> None:
+        secrets = config.secrets()
+        kept = {"fingerprint": config.fingerprint, "secrets": secrets} if secrets else None
+        try:
+            await self._rooms.connector.keep_spec_secrets(config.name, kept)
+        except OSError as exc:
+            raise Unavailable(str(exc), reason="STORE_UNAVAILABLE") from None
+
+    async def _drop_secrets(self, name: str) -> None:
+        try:
+            await self._rooms.connector.keep_spec_secrets(name, None)
+        except OSError as exc:
+            log.warning("the secrets of a server cannot be deleted", server=name, error=str(exc))
+
+    async def _with_secrets(self, record: ServerRecord) -> ServerConfig:
+        """The configuration of a server that was added over the API, with what the store does not have of it."""
+        kept = self._rooms.connector.spec_secrets(record.name)
+        # A hub that was killed in the middle of a change may have left those of another server.
+        if kept and kept["fingerprint"] == record.fingerprint:
+            return record.config.with_secrets(kept["secrets"])
+        if not record.config.lacks_secrets:
+            await self._keep_secrets(record.config)
+        return record.config
 
     def _keep(self, record: ServerRecord) -> None:
         rooms, config = self._rooms, record.config
@@ -279,7 +313,10 @@ class Servers:
             catalog,
             rooms.authorizations,
         )
-        shell = ConnectionShell(config, rooms.connector, inbound, lane, rooms.clock, lambda: self._show(config.name))
+        confined = self._confinement if record.source == "api" else None
+        shell = ConnectionShell(
+            config, rooms.connector, inbound, lane, rooms.clock, lambda: self._show(config.name), confined
+        )
         kept = self._kept[config.name] = _Kept(record, lane, shell, catalog)
         self._show(config.name)
         rooms.background.start_soon(kept.run)
@@ -300,6 +337,7 @@ class Servers:
         self._rooms.log_levels.forget(record.name)
         await self._forget_peer(record.name)
         await self._rooms.ledger.commit([Change(self._table, record.name, None)])
+        await self._drop_secrets(record.name)
 
     async def _forget_peer(self, name: str) -> None:
         """Forgets what belongs to the server itself, not to its name in the configuration."""

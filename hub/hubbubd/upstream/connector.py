@@ -5,12 +5,16 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import PurePath
-from typing import Final
+from typing import Any, Final
 
 import anyio
+import structlog
+from anyio import to_thread
 
-from hubbubd.config import ServerConfig, VariableNotSet, resolve
-from hubbubd.errors import ConfigError, Fault, UpstreamError
+from hubbubd.config import Confinement, ServerConfig, VariableNotSet, resolve
+from hubbubd.config.hosts import Hosts
+from hubbubd.errors import ConfigError, Fault, PermissionDenied, UpstreamError
+from hubbubd.redaction import REDACTION
 from hubbubd.upstream import faults
 from hubbubd.upstream.http import http_transport, sse_transport
 from hubbubd.upstream.link import ServerLink
@@ -24,6 +28,8 @@ from hubbubd.upstream.streams import Pipe, Transport
 EXIT_LIMIT_S: Final = 2.0
 """Longest wait for the exit status of a process whose stdout has ended."""
 
+log = structlog.get_logger(__name__)
+
 _DOWNLOADERS: Final = frozenset({"bunx", "docker", "npm", "npx", "pipx", "pnpm", "podman", "uv", "uvx", "yarn"})
 
 
@@ -35,14 +41,27 @@ class McpConnector:
 
     async def forget(self, server: str) -> None:
         """As `ports.Connector`."""
+        REDACTION.learn(server, ())
         await self._vault.put(server, None)
 
+    def spec_secrets(self, server: str) -> dict[str, Any] | None:
+        """As `ports.Connector`."""
+        return self._vault.get(_spec_of(server))
+
+    async def keep_spec_secrets(self, server: str, secrets: dict[str, Any] | None) -> None:
+        """As `ports.Connector`."""
+        await self._vault.put(_spec_of(server), secrets or None)
+
     @asynccontextmanager
-    async def open(self, config: ServerConfig, inbound: Inbound, era: Era | None) -> AsyncGenerator[Link]:
-        """As `ports.Connector`. `${VAR}` references are resolved here, from the environment of this moment."""
-        resolved = _resolved(config)
+    async def open(
+        self, config: ServerConfig, inbound: Inbound, era: Era | None, confinement: Confinement | None
+    ) -> AsyncGenerator[Link]:
+        """As `ports.Connector`. References are resolved here, as they are at this moment."""
+        resolved = await to_thread.run_sync(_resolved, config, confinement)
+        REDACTION.learn(config.name, resolved.known_secrets())
         patience = Patience()
-        transport = _transport(resolved, inbound, _access(resolved, inbound, self._vault, patience))
+        hosts = confinement.hosts if confinement is not None else None
+        transport = _transport(resolved, inbound, _access(resolved, inbound, self._vault, patience), hosts)
         link = ServerLink(resolved, inbound, transport, patience)
         outcome: BaseException | None = None
         async with anyio.create_task_group() as tasks:
@@ -61,9 +80,18 @@ class McpConnector:
             raise outcome
 
 
-def _resolved(config: ServerConfig) -> ServerConfig:
+def _spec_of(server: str) -> str:
+    """The vault's key of what a server was added with; no server has such a name."""
+    return f"{server}/spec"
+
+
+def _resolved(config: ServerConfig, confinement: Confinement | None) -> ServerConfig:
     try:
-        return resolve(config, os.environ)
+        if confinement is not None:
+            return confinement.resolve(config, os.environ)
+        return resolve(config, os.environ, warn=partial(log.warning, server=config.name))
+    except PermissionDenied as exc:
+        raise faults.error(exc.reason, exc.message, **exc.metadata) from None
     except VariableNotSet as exc:
         raise faults.error("VARIABLE_NOT_SET", str(exc), variable=exc.variable) from None
     except ConfigError as exc:
@@ -76,14 +104,14 @@ def _access(config: ServerConfig, inbound: Inbound, vault: Vault, patience: Pati
     return None if known or config.transport == "stdio" else Access(config, inbound, vault, patience)
 
 
-def _transport(config: ServerConfig, inbound: Inbound, access: Access | None) -> Transport:
+def _transport(config: ServerConfig, inbound: Inbound, access: Access | None, hosts: Hosts | None) -> Transport:
     match config.transport:
         case "stdio":
             return lambda _: _stdio(config, inbound.on_stderr)
         case "http":
-            return partial(http_transport, config, access)
+            return partial(http_transport, config, access, hosts)
         case "sse":
-            return partial(sse_transport, config, access)
+            return partial(sse_transport, config, access, hosts)
 
 
 @asynccontextmanager

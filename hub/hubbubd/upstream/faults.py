@@ -22,6 +22,7 @@ BODY_EXCERPT: Final = 300
 
 _CODES: Final[Mapping[str, tuple[Category, bool, str]]] = {
     "AUTHENTICATION_FAILED": (Category.SERVER, False, "the server refused the credentials"),
+    "COMMAND_NOT_ALLOWED": (Category.CONNECTION, False, "the operator does not allow it"),
     "COMMAND_NOT_EXECUTABLE": (Category.CONNECTION, False, "the command cannot be executed"),
     "COMMAND_NOT_FOUND": (Category.CONNECTION, False, "there is no such command"),
     "CONFIG_INVALID": (Category.CONNECTION, False, "the configuration does not hold"),
@@ -29,6 +30,7 @@ _CODES: Final[Mapping[str, tuple[Category, bool, str]]] = {
     "CONNECTION_REFUSED": (Category.CONNECTION, True, "nothing accepts connections there"),
     "CONNECTION_TIMEOUT": (Category.TIMEOUT, True, "the server did not connect in time"),
     "GET_STREAM_LOST": (Category.TRANSPORT, True, "the stream of what the server asks broke and did not come back"),
+    "HOST_NOT_ALLOWED": (Category.CONNECTION, False, "the operator does not allow it"),
     "HOST_NOT_FOUND": (Category.CONNECTION, True, "the host's name does not resolve"),
     "HTTP_ERROR": (Category.TRANSPORT, False, "the server answered with an HTTP error"),
     "INVALID_RESPONSE": (Category.PROTOCOL, False, "the server's response is not MCP"),
@@ -39,6 +41,7 @@ _CODES: Final[Mapping[str, tuple[Category, bool, str]]] = {
     "START_FAILED": (Category.CONNECTION, True, "the process cannot be started"),
     "TLS_FAILED": (Category.CONNECTION, False, "TLS failed"),
     "TRANSPORT_ERROR": (Category.TRANSPORT, True, "the transport failed"),
+    "VARIABLE_NOT_ALLOWED": (Category.CONNECTION, False, "the operator does not allow it"),
     "VARIABLE_NOT_SET": (Category.CONNECTION, False, "an environment variable is not set"),
     "WORKING_DIRECTORY_INVALID": (Category.CONNECTION, False, "the working directory cannot be entered"),
 }

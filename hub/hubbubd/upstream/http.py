@@ -7,7 +7,7 @@ and its `Retry-After`, what became of an answer, the fate of the stream of a ser
 import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 import anyio
@@ -19,11 +19,13 @@ from mcp_types import JSONRPCError, jsonrpc_message_adapter
 from pydantic import ValidationError
 
 from hubbubd.config import ServerConfig
+from hubbubd.config.hosts import Hosts
 from hubbubd.errors import Fault, UpstreamError
 from hubbubd.upstream import faults
 from hubbubd.upstream.body import Body, End, Misdirected
 from hubbubd.upstream.exchange import EXCHANGE, Exchange
 from hubbubd.upstream.oauth import authorization_lost
+from hubbubd.upstream.reach import CheckedTransport
 from hubbubd.upstream.streams import Lose, Pipe
 
 CLOSE_LIMIT_S: Final = 2.0
@@ -46,32 +48,36 @@ GET_ATTEMPTS: Final = 2
 
 
 @asynccontextmanager
-async def http_transport(config: ServerConfig, access: httpx2.Auth | None, lose: Lose) -> AsyncGenerator[Pipe]:
-    """A streamable HTTP transport to `config.url`; leaving ends its session."""
+async def http_transport(
+    config: ServerConfig, access: httpx2.Auth | None, hosts: Hosts | None, lose: Lose
+) -> AsyncGenerator[Pipe]:
+    """A streamable HTTP transport to `config.url`; leaving ends its session. With `hosts`, only those are reached."""
     assert config.url is not None
-    tls = await to_thread.run_sync(_tls)
+    tls = await _tls_for(config)
     async with (
-        Client(config, access, lose, tls, get_stream=GetStream(lose)) as client,
+        Client(config, access, lose, tls, hosts, get_stream=GetStream(lose)) as client,
         streamable_http_client(config.url, http_client=client, max_sse_event_size=config.max_message_bytes) as streams,
     ):
         yield Pipe(read=streams[0], write=streams[1], receipts=True, why_ended=_ended)
 
 
 @asynccontextmanager
-async def sse_transport(config: ServerConfig, access: httpx2.Auth | None, lose: Lose) -> AsyncGenerator[Pipe]:
-    """A transport of the 2024-11-05 revision: one SSE stream in, POSTs out.
+async def sse_transport(
+    config: ServerConfig, access: httpx2.Auth | None, hosts: Hosts | None, lose: Lose
+) -> AsyncGenerator[Pipe]:
+    """A transport of the 2024-11-05 revision: one SSE stream in, POSTs out. With `hosts`, only those are reached.
 
     The SDK bounds an event here at 1 MiB, whatever `max_message_bytes` says.
     """
     assert config.url is not None
-    tls = await to_thread.run_sync(_tls)
+    tls = await _tls_for(config)
 
     def client(
         headers: dict[str, str] | None = None,
         timeout: httpx2.Timeout | None = None,
         auth: httpx2.Auth | None = None,
     ) -> httpx2.AsyncClient:
-        return Client(config, access, lose, tls, get_stream=None)
+        return Client(config, access, lose, tls, hosts, get_stream=None)
 
     async with sse_client(config.url, httpx_client_factory=client) as (read, write):
         yield Pipe(read=read, write=write, receipts=True, why_ended=_ended)
@@ -81,10 +87,26 @@ async def _ended() -> Fault:
     return faults.fault("CONNECTION_LOST", "the server closed the stream")
 
 
+async def _tls_for(config: ServerConfig) -> ssl.SSLContext:
+    """Certificates are always verified: by the system's authorities, and those in `config.ca`."""
+    if config.ca is None:
+        return await to_thread.run_sync(_tls)
+    try:
+        return await to_thread.run_sync(partial(_tls_with, config.ca))
+    except (OSError, ValueError) as exc:  # ssl.SSLError is an OSError
+        raise faults.error("CONFIG_INVALID", f"ca: {config.ca} cannot be used: {exc}") from None
+
+
 @cache
 def _tls() -> ssl.SSLContext:
     # Loading the certificates is nearly all that a client costs.
     return httpx2.create_ssl_context()
+
+
+def _tls_with(ca: str) -> ssl.SSLContext:
+    context = httpx2.create_ssl_context()
+    context.load_verify_locations(cafile=ca)
+    return context
 
 
 class GetStream:
@@ -136,16 +158,22 @@ class Client(httpx2.AsyncClient):
         access: httpx2.Auth | None,
         lose: Lose,
         tls: ssl.SSLContext,
+        hosts: Hosts | None,
         *,
         get_stream: GetStream | None,
     ) -> None:
         connect_s = config.connect_timeout_s
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
         super().__init__(
             # A compressed body could grow past every bound.
-            headers={"Accept-Encoding": "identity", **config.headers},
+            headers={
+                "Accept-Encoding": "identity",
+                **{name: value.get_secret_value() for name, value in config.headers.items()},
+            },
             timeout=httpx2.Timeout(connect=connect_s, read=None, write=connect_s, pool=None),
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
+            limits=limits,
             verify=tls,
+            transport=None if hosts is None else CheckedTransport(hosts, tls, limits),
             auth=access,
         )
         self._lose = lose
@@ -279,6 +307,9 @@ class Client(httpx2.AsyncClient):
         except httpx2.TransportError as exc:
             watched.failed(faults.of_exception(exc))
             raise
+        except UpstreamError as exc:
+            watched.failed(exc.fault)
+            raise httpx2.ConnectError(exc.message, request=request) from exc
         status, session = response.status_code, MCP_SESSION_ID in request.headers
         if status >= 400:
             watched.refused(faults.of_status(status, response.headers, b"", session=session), status)

@@ -37,6 +37,7 @@ from pydantic import AnyUrl, BaseModel, SecretStr, ValidationError
 from hubbubd.config import ServerConfig
 from hubbubd.config.server import OAuthConfig
 from hubbubd.errors import Fault, HubError, UpstreamError
+from hubbubd.redaction import REDACTION
 from hubbubd.upstream import faults
 from hubbubd.upstream.body import Body
 from hubbubd.upstream.exchange import CALL, EXCHANGE
@@ -88,6 +89,7 @@ class Memory:
         elif kept is not None and context.client_info is not None:
             context.client_info.issuer = context.client_info.issuer or kept.issuer
         context.current_tokens = _parsed(OAuthToken, self.kept.get("tokens"))
+        self._learn(context)
         context.token_expiry_time = self.kept.get("expires_at")
         context.oauth_metadata = _parsed(OAuthMetadata, self.kept.get("authorization_server"))
         context.protected_resource_metadata = _parsed(ProtectedResourceMetadata, self.kept.get("resource"))
@@ -110,9 +112,16 @@ class Memory:
         """As the SDK's TokenStorage."""
         await self._keep()
 
+    def _learn(self, context: OAuthContext) -> None:
+        client, tokens = context.client_info, context.current_tokens
+        secrets = [client.client_secret] if client is not None else []
+        secrets += [tokens.access_token, tokens.refresh_token] if tokens is not None else []
+        REDACTION.learn(f"{self._server}/oauth", filter(None, secrets))
+
     async def _keep(self) -> None:
         context = self.context
         assert context is not None, "restored"
+        self._learn(context)
         client, metadata = context.client_info, context.oauth_metadata
         if client is not None and client.issuer is None and metadata is not None:
             # From now on a client that the operator registered belongs to this server too.

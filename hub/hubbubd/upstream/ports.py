@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
-from hubbubd.config import ServerConfig
+from hubbubd.config import Confinement, ServerConfig
 from hubbubd.errors import Fault
 
 
@@ -175,15 +175,26 @@ class Link(Protocol):
 class Connector(Protocol):
     """Opens links."""
 
-    def open(self, config: ServerConfig, inbound: Inbound, era: Era | None) -> AbstractAsyncContextManager[Link]:
+    def open(
+        self, config: ServerConfig, inbound: Inbound, era: Era | None, confinement: Confinement | None
+    ) -> AbstractAsyncContextManager[Link]:
         """A context manager around one connection; leaving it closes the connection and all it started.
 
-        `era` is what was found last time, None to find out. Entering takes at most
+        `era` is what was found last time, None to find out. `confinement` is for servers that were added over
+        the API: what is started and reached is checked against it, each time. Entering takes at most
         `config.connect_timeout_s` and raises UpstreamError: CONNECTION_TIMEOUT, CONNECTION_REFUSED,
         CONNECTION_LOST (details `during: "probe"` when it died while the era was being found),
         COMMAND_NOT_FOUND, AUTHENTICATION_FAILED, RATE_LIMITED, HTTP_ERROR, INVALID_RESPONSE,
-        PROTOCOL_VERSION_MISMATCH, VARIABLE_NOT_SET.
+        PROTOCOL_VERSION_MISMATCH, VARIABLE_NOT_SET; COMMAND_NOT_ALLOWED, HOST_NOT_ALLOWED, VARIABLE_NOT_ALLOWED.
         """
+        ...
+
+    def spec_secrets(self, server: str) -> dict[str, Any] | None:
+        """What was kept last with `keep_spec_secrets`."""
+        ...
+
+    async def keep_spec_secrets(self, server: str, secrets: dict[str, Any] | None) -> None:
+        """Keeps what a server was added with and the store must not have, as JSON; None nothing. Raises OSError."""
         ...
 
     async def forget(self, server: str) -> None:

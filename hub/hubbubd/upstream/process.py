@@ -25,7 +25,8 @@ from hubbubd.errors import UpstreamError
 from hubbubd.upstream.faults import error
 
 REAPER = Path(__file__).with_name("reaper.py")
-INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "LC_ALL")
+INHERITED = frozenset({"HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"})
+"""What a server gets of the hub's environment, besides `LC_*`; its configuration says all else."""
 MARK = "HUBBUB_CONNECTION"
 
 EXIT_GRACE_S = 2.0  # for the server to end by itself once its stdin is closed
@@ -97,7 +98,8 @@ class ServerProcess:
             ours, control = socket.socketpair()
             self._control = self._owned.enter_context(ours)
             theirs.enter_context(control)
-            environ = _environ_file({**_inherited(), **config.env, MARK: self._mark})
+            own = {name: value.get_secret_value() for name, value in config.env.items()}
+            environ = _environ_file({**_inherited(), **own, MARK: self._mark})
             theirs.callback(os.close, environ)
             # Isolated, and with an empty environment: what the server's variables say must not change the reaper.
             reaper = [sys.executable, "-I", "-S", "-X", "utf8", os.fspath(REAPER)]
@@ -154,7 +156,10 @@ class ServerProcess:
         return self.exit
 
     async def stop(self) -> None:
-        """Returns when no process is left; bounded, and not to be cancelled. Drain stdout and stderr meanwhile."""
+        """Returns when no process is left; bounded, and not to be cancelled. Drain stdout and stderr meanwhile.
+
+        The pipes stay open until `release`: whoever reads them may have more to read.
+        """
         with anyio.CancelScope(shield=True):
             self.stdin.close()
             with anyio.move_on_after(EXIT_GRACE_S):
@@ -170,11 +175,14 @@ class ServerProcess:
             if not self._swept:
                 await anyio.to_thread.run_sync(_kill_marked, self._mark)
             await anyio.to_thread.run_sync(self._reaper.wait)
-            self._owned.close()
+
+    def release(self) -> None:
+        """Closes the pipes, once nobody reads and writes them any more."""
+        self._owned.close()
 
 
 def _inherited() -> dict[str, str]:
-    return {name: value for name in INHERITED if (value := os.environ.get(name)) is not None}
+    return {name: value for name, value in os.environ.items() if name in INHERITED or name.startswith("LC_")}
 
 
 def _pipe(theirs: ExitStack, ours: ExitStack, *, towards_us: bool) -> tuple[int, FileIO]:

@@ -4,6 +4,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from hubbubd.redaction import REDACTION
+
 TAIL_LINES: Final = 50
 TAIL_CHARACTERS: Final = 2000
 
@@ -57,4 +59,4 @@ def _cut(line: bytes) -> bytes:
 
 
 def _text(line: bytes) -> str:
-    return line.decode("utf-8", "replace")[:TAIL_CHARACTERS]
+    return REDACTION.text(line.decode("utf-8", "replace"))[:TAIL_CHARACTERS]

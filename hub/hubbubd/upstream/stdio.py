@@ -344,6 +344,7 @@ class StdioStreams:
             await self._process.stop()
         self._stderr.close()
         self.read.close()
+        self._process.release()
 
     def _on_stderr(self, chunk: bytes) -> None:
         self._tail.feed(chunk)

@@ -318,6 +318,8 @@ class ServerSpec(_message.Message):
     STABLE_AFTER_S_FIELD_NUMBER: _builtins.int
     MAX_QUEUED_FIELD_NUMBER: _builtins.int
     MAX_MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
+    ALLOW_TOOLS_FIELD_NUMBER: _builtins.int
+    DENY_TOOLS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Unique name: letters, digits, `_`, `-` and `.`, at most 64."""
     command: _builtins.str
@@ -390,11 +392,11 @@ class ServerSpec(_message.Message):
 
     @_builtins.property
     def env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """stdio: environment variables; `${VAR}` refers to the hub's environment."""
+        """stdio: environment variables; `${VAR}` refers to the hub's environment, as far as `allow_variables` lets it."""
 
     @_builtins.property
     def headers(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """HTTP and SSE: headers on every request; `${VAR}` refers to the hub's environment."""
+        """HTTP and SSE: headers on every request; `${VAR}` as in `env`."""
 
     @_builtins.property
     def backoff_s(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
@@ -403,6 +405,14 @@ class ServerSpec(_message.Message):
     @_builtins.property
     def retryable_errors(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Reasons that are worth a retry, instead of the built-in choice."""
+
+    @_builtins.property
+    def allow_tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Patterns (`*`, `?`, `[...]`) of the tools that may be called and are shown; none means all."""
+
+    @_builtins.property
+    def deny_tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Patterns of the tools that may not be called and are not shown, whatever `allow_tools` says."""
 
     def __init__(
         self,
@@ -445,10 +455,12 @@ class ServerSpec(_message.Message):
         stable_after_s: _builtins.float | None = ...,
         max_queued: _builtins.int | None = ...,
         max_message_bytes: _builtins.int | None = ...,
+        allow_tools: _abc.Iterable[_builtins.str] | None = ...,
+        deny_tools: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_answer_timeout_s", b"_answer_timeout_s", "_auto_reject_on_timeout", b"_auto_reject_on_timeout", "_backoff_max_s", b"_backoff_max_s", "_call_history_age_s", b"_call_history_age_s", "_call_history_count", b"_call_history_count", "_call_max_s", b"_call_max_s", "_call_timeout_s", b"_call_timeout_s", "_connect_timeout_s", b"_connect_timeout_s", "_elicitation", b"_elicitation", "_max_in_flight", b"_max_in_flight", "_max_message_bytes", b"_max_message_bytes", "_max_queued", b"_max_queued", "_ping_interval_s", b"_ping_interval_s", "_ping_timeout_s", b"_ping_timeout_s", "_progress_resets_timeout", b"_progress_resets_timeout", "_protocol", b"_protocol", "_receiver_task_ttl_s", b"_receiver_task_ttl_s", "_receiver_tasks", b"_receiver_tasks", "_request_history_age_s", b"_request_history_age_s", "_request_history_count", b"_request_history_count", "_resume", b"_resume", "_retries", b"_retries", "_roots", b"_roots", "_sampling", b"_sampling", "_stable_after_s", b"_stable_after_s", "_task_history_age_s", b"_task_history_age_s", "_task_history_count", b"_task_history_count", "_timeout_message", b"_timeout_message", "answer_timeout_s", b"answer_timeout_s", "auto_reject_on_timeout", b"auto_reject_on_timeout", "backoff_max_s", b"backoff_max_s", "call_history_age_s", b"call_history_age_s", "call_history_count", b"call_history_count", "call_max_s", b"call_max_s", "call_timeout_s", b"call_timeout_s", "connect_timeout_s", b"connect_timeout_s", "elicitation", b"elicitation", "max_in_flight", b"max_in_flight", "max_message_bytes", b"max_message_bytes", "max_queued", b"max_queued", "ping_interval_s", b"ping_interval_s", "ping_timeout_s", b"ping_timeout_s", "progress_resets_timeout", b"progress_resets_timeout", "protocol", b"protocol", "receiver_task_ttl_s", b"receiver_task_ttl_s", "receiver_tasks", b"receiver_tasks", "request_history_age_s", b"request_history_age_s", "request_history_count", b"request_history_count", "resume", b"resume", "retries", b"retries", "roots", b"roots", "sampling", b"sampling", "stable_after_s", b"stable_after_s", "task_history_age_s", b"task_history_age_s", "task_history_count", b"task_history_count", "timeout_message", b"timeout_message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answer_timeout_s", b"_answer_timeout_s", "_auto_reject_on_timeout", b"_auto_reject_on_timeout", "_backoff_max_s", b"_backoff_max_s", "_call_history_age_s", b"_call_history_age_s", "_call_history_count", b"_call_history_count", "_call_max_s", b"_call_max_s", "_call_timeout_s", b"_call_timeout_s", "_connect_timeout_s", b"_connect_timeout_s", "_elicitation", b"_elicitation", "_max_in_flight", b"_max_in_flight", "_max_message_bytes", b"_max_message_bytes", "_max_queued", b"_max_queued", "_ping_interval_s", b"_ping_interval_s", "_ping_timeout_s", b"_ping_timeout_s", "_progress_resets_timeout", b"_progress_resets_timeout", "_protocol", b"_protocol", "_receiver_task_ttl_s", b"_receiver_task_ttl_s", "_receiver_tasks", b"_receiver_tasks", "_request_history_age_s", b"_request_history_age_s", "_request_history_count", b"_request_history_count", "_resume", b"_resume", "_retries", b"_retries", "_roots", b"_roots", "_sampling", b"_sampling", "_stable_after_s", b"_stable_after_s", "_task_history_age_s", b"_task_history_age_s", "_task_history_count", b"_task_history_count", "_timeout_message", b"_timeout_message", "answer_timeout_s", b"answer_timeout_s", "args", b"args", "auto_reject_on_timeout", b"auto_reject_on_timeout", "backoff_max_s", b"backoff_max_s", "backoff_s", b"backoff_s", "call_history_age_s", b"call_history_age_s", "call_history_count", b"call_history_count", "call_max_s", b"call_max_s", "call_timeout_s", b"call_timeout_s", "command", b"command", "connect_timeout_s", b"connect_timeout_s", "cwd", b"cwd", "elicitation", b"elicitation", "env", b"env", "headers", b"headers", "max_in_flight", b"max_in_flight", "max_message_bytes", b"max_message_bytes", "max_queued", b"max_queued", "name", b"name", "ping_interval_s", b"ping_interval_s", "ping_timeout_s", b"ping_timeout_s", "progress_resets_timeout", b"progress_resets_timeout", "protocol", b"protocol", "receiver_task_ttl_s", b"receiver_task_ttl_s", "receiver_tasks", b"receiver_tasks", "request_history_age_s", b"request_history_age_s", "request_history_count", b"request_history_count", "resume", b"resume", "retries", b"retries", "retryable_errors", b"retryable_errors", "roots", b"roots", "sampling", b"sampling", "stable_after_s", b"stable_after_s", "task_history_age_s", b"task_history_age_s", "task_history_count", b"task_history_count", "timeout_message", b"timeout_message", "transport", b"transport", "url", b"url"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answer_timeout_s", b"_answer_timeout_s", "_auto_reject_on_timeout", b"_auto_reject_on_timeout", "_backoff_max_s", b"_backoff_max_s", "_call_history_age_s", b"_call_history_age_s", "_call_history_count", b"_call_history_count", "_call_max_s", b"_call_max_s", "_call_timeout_s", b"_call_timeout_s", "_connect_timeout_s", b"_connect_timeout_s", "_elicitation", b"_elicitation", "_max_in_flight", b"_max_in_flight", "_max_message_bytes", b"_max_message_bytes", "_max_queued", b"_max_queued", "_ping_interval_s", b"_ping_interval_s", "_ping_timeout_s", b"_ping_timeout_s", "_progress_resets_timeout", b"_progress_resets_timeout", "_protocol", b"_protocol", "_receiver_task_ttl_s", b"_receiver_task_ttl_s", "_receiver_tasks", b"_receiver_tasks", "_request_history_age_s", b"_request_history_age_s", "_request_history_count", b"_request_history_count", "_resume", b"_resume", "_retries", b"_retries", "_roots", b"_roots", "_sampling", b"_sampling", "_stable_after_s", b"_stable_after_s", "_task_history_age_s", b"_task_history_age_s", "_task_history_count", b"_task_history_count", "_timeout_message", b"_timeout_message", "allow_tools", b"allow_tools", "answer_timeout_s", b"answer_timeout_s", "args", b"args", "auto_reject_on_timeout", b"auto_reject_on_timeout", "backoff_max_s", b"backoff_max_s", "backoff_s", b"backoff_s", "call_history_age_s", b"call_history_age_s", "call_history_count", b"call_history_count", "call_max_s", b"call_max_s", "call_timeout_s", b"call_timeout_s", "command", b"command", "connect_timeout_s", b"connect_timeout_s", "cwd", b"cwd", "deny_tools", b"deny_tools", "elicitation", b"elicitation", "env", b"env", "headers", b"headers", "max_in_flight", b"max_in_flight", "max_message_bytes", b"max_message_bytes", "max_queued", b"max_queued", "name", b"name", "ping_interval_s", b"ping_interval_s", "ping_timeout_s", b"ping_timeout_s", "progress_resets_timeout", b"progress_resets_timeout", "protocol", b"protocol", "receiver_task_ttl_s", b"receiver_task_ttl_s", "receiver_tasks", b"receiver_tasks", "request_history_age_s", b"request_history_age_s", "request_history_count", b"request_history_count", "resume", b"resume", "retries", b"retries", "retryable_errors", b"retryable_errors", "roots", b"roots", "sampling", b"sampling", "stable_after_s", b"stable_after_s", "task_history_age_s", b"task_history_age_s", "task_history_count", b"task_history_count", "timeout_message", b"timeout_message", "transport", b"transport", "url", b"url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__answer_timeout_s: _TypeAlias = _typing.Literal["answer_timeout_s"]  # noqa: Y015
     _WhichOneofArgType__answer_timeout_s: _TypeAlias = _typing.Literal["_answer_timeout_s", b"_answer_timeout_s"]  # noqa: Y015

@@ -93,8 +93,8 @@ class ServerServiceServicer:
 
     def AddServer(self, request, context):
         """Adds a server and starts connecting to it. INVALID_ARGUMENT when the spec is not valid,
-        ALREADY_EXISTS when the name is taken, PERMISSION_DENIED (COMMAND_NOT_ALLOWED) for a stdio command
-        that the operator has not listed in `allow_commands`.
+        ALREADY_EXISTS when the name is taken, PERMISSION_DENIED for what the operator does not allow: a stdio command,
+        or what goes with it (COMMAND_NOT_ALLOWED), a host (HOST_NOT_ALLOWED), a `${VAR}` (VARIABLE_NOT_ALLOWED).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

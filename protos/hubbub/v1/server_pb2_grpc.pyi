@@ -35,8 +35,8 @@ class ServerServiceStub:
     def __new__(cls, channel: _aio.Channel) -> ServerServiceAsyncStub: ...
     AddServer: _grpc.UnaryUnaryMultiCallable[_server_pb2.AddServerRequest, _server_pb2.AddServerResponse]
     """Adds a server and starts connecting to it. INVALID_ARGUMENT when the spec is not valid,
-    ALREADY_EXISTS when the name is taken, PERMISSION_DENIED (COMMAND_NOT_ALLOWED) for a stdio command
-    that the operator has not listed in `allow_commands`.
+    ALREADY_EXISTS when the name is taken, PERMISSION_DENIED for what the operator does not allow: a stdio command,
+    or what goes with it (COMMAND_NOT_ALLOWED), a host (HOST_NOT_ALLOWED), a `${VAR}` (VARIABLE_NOT_ALLOWED).
     """
     UpdateServer: _grpc.UnaryUnaryMultiCallable[_server_pb2.UpdateServerRequest, _server_pb2.UpdateServerResponse]
     """Replaces the spec of a server added over the API and reconnects. NOT_FOUND, INVALID_ARGUMENT,
@@ -70,8 +70,8 @@ class ServerServiceAsyncStub(ServerServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     AddServer: _aio.UnaryUnaryMultiCallable[_server_pb2.AddServerRequest, _server_pb2.AddServerResponse]  # type: ignore[assignment]
     """Adds a server and starts connecting to it. INVALID_ARGUMENT when the spec is not valid,
-    ALREADY_EXISTS when the name is taken, PERMISSION_DENIED (COMMAND_NOT_ALLOWED) for a stdio command
-    that the operator has not listed in `allow_commands`.
+    ALREADY_EXISTS when the name is taken, PERMISSION_DENIED for what the operator does not allow: a stdio command,
+    or what goes with it (COMMAND_NOT_ALLOWED), a host (HOST_NOT_ALLOWED), a `${VAR}` (VARIABLE_NOT_ALLOWED).
     """
     UpdateServer: _aio.UnaryUnaryMultiCallable[_server_pb2.UpdateServerRequest, _server_pb2.UpdateServerResponse]  # type: ignore[assignment]
     """Replaces the spec of a server added over the API and reconnects. NOT_FOUND, INVALID_ARGUMENT,
@@ -108,8 +108,8 @@ class ServerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_server_pb2.AddServerResponse, _abc.Awaitable[_server_pb2.AddServerResponse]]:
         """Adds a server and starts connecting to it. INVALID_ARGUMENT when the spec is not valid,
-        ALREADY_EXISTS when the name is taken, PERMISSION_DENIED (COMMAND_NOT_ALLOWED) for a stdio command
-        that the operator has not listed in `allow_commands`.
+        ALREADY_EXISTS when the name is taken, PERMISSION_DENIED for what the operator does not allow: a stdio command,
+        or what goes with it (COMMAND_NOT_ALLOWED), a host (HOST_NOT_ALLOWED), a `${VAR}` (VARIABLE_NOT_ALLOWED).
         """
 
     @_abc_1.abstractmethod

@@ -1,0 +1,155 @@
+"""Which commands a server that was added over the API may start. Whoever may start an interpreter may do anything.
+
+An entry of `allow_commands` names a command and says what may go with it: arguments by position, names of variables,
+working directories. The command is looked for once, when the hub starts: what PATH or a link says later does not count.
+"""
+
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Final, Self, cast
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
+
+from hubbubd.config.server import ServerConfig
+from hubbubd.errors import PermissionDenied
+
+REST: Final = "**"
+"""As the last pattern of `args`: any more arguments, or none."""
+
+POWERFUL: Final = (
+    *(
+        "PATH",
+        "HOME",
+        "ENV",
+        "IFS",
+        "PS4",
+        "SHELL",
+        "SHELLOPTS",
+        "BASHOPTS",
+        "TMPDIR",
+        "CLASSPATH",
+        "BROWSER",
+        "EDITOR",
+    ),
+    *("BASH_*", "LD_*", "DYLD_*", "GLIBC_*", "MALLOC_*", "GCONV_PATH", "LOCPATH", "NLSPATH", "XDG_*", "HUBBUB*"),
+    *("PYTHON*", "NODE_*", "NPM_*", "UV_*", "PIP_*", "VIRTUAL_ENV", "PERL*", "RUBY*", "GEM_*", "BUNDLE_*", "PHP*"),
+    *("JAVA_*", "_JAVA_*", "JDK_*", "DOTNET_*", "COR*_PROFILER*", "DENO_*", "BUN_*", "YARN_*", "CARGO_*", "RUST*"),
+    *("GIT_*", "SSH_*", "DOCKER_*", "OPENSSL_*", "SSL_*", "*_PROXY", "VISUAL", "PAGER", "LESSOPEN", "LESSCLOSE"),
+)
+"""Variables that change what a program loads, runs or trusts: only an entry without wildcards allows them."""
+
+
+def _check_command(text: str) -> str:
+    if not text or ("/" in text and not text.startswith("/")):
+        raise ValueError(f"{text!r} is neither a plain name nor an absolute path")
+    return text
+
+
+class AllowedCommand(BaseModel):
+    """An entry of `allow_commands`; a string is a command that takes no arguments."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    command: Annotated[str, AfterValidator(_check_command)]
+    args: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    cwd: tuple[str, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        if not isinstance(value, str | dict | cls):
+            raise ValueError("must be a command, or a table with one")
+        return {"command": value} if isinstance(value, str) else cast("Any", value)
+
+    @model_validator(mode="after")
+    def _rest_is_last(self) -> Self:
+        if REST in self.args[:-1]:
+            raise ValueError(f"{REST!r} stands for the rest of the arguments: nothing can follow it")
+        return self
+
+    def obstacle(self, config: ServerConfig) -> str | None:
+        """Why what goes with the command is not allowed; None when it is. Never repeats a value."""
+        if not _match_args(self.args, config.args):
+            return f"not with these arguments: args = {list(self.args)}"
+        for name in config.env:
+            if not _match_variable(self.env, name):
+                return f"not with the variable {name!r}: env = {list(self.env)}"
+        if config.cwd and config.cwd not in self.cwd:
+            return f"not in this directory: cwd = {list(self.cwd)}"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """An entry, with what its command was when the hub started; `path` is empty when there was none."""
+
+    rule: AllowedCommand
+    path: str
+    real: str
+
+    @classmethod
+    def of(cls, rule: AllowedCommand, search_path: str) -> "_Found":
+        path = rule.command
+        if not path.startswith("/"):
+            # Relative entries of PATH mean something else in each directory.
+            absolute = os.pathsep.join(each for each in search_path.split(os.pathsep) if each.startswith("/"))
+            path = (shutil.which(path, path=absolute) if absolute else None) or ""
+        return cls(rule, path, os.path.realpath(path) if path else "")
+
+    def obstacle(self, config: ServerConfig) -> str | None:
+        if not self.path:
+            return "it was not found on PATH when the hub started"
+        if os.path.realpath(self.path) != self.real:
+            return f"{self.path} is not the file that it was when the hub started"
+        return self.rule.obstacle(config)
+
+
+class Commands:
+    """The allowed commands, as found in the directories of `search_path` (colons between them)."""
+
+    def __init__(self, rules: Iterable[AllowedCommand], search_path: str) -> None:
+        self._found = [_Found.of(rule, search_path) for rule in rules]
+
+    @property
+    def missing(self) -> list[str]:
+        """The commands that are not there."""
+        return [each.rule.command for each in self._found if not (each.path and os.access(each.path, os.X_OK))]
+
+    def admit(self, config: ServerConfig) -> str:
+        """The absolute path of the program to start. Raises PermissionDenied (COMMAND_NOT_ALLOWED)."""
+        candidates = [each for each in self._found if config.command in {each.rule.command, each.path}]
+        obstacles: list[str] = []
+        for each in candidates:
+            obstacle = each.obstacle(config)
+            if obstacle is None:
+                return each.path
+            obstacles.append(obstacle)
+        why = f"allows it, but {obstacles[0]}" if obstacles else "does not have it"
+        raise PermissionDenied(
+            f"the command {config.command!r} may not be started: allow_commands of the hub's configuration {why}",
+            reason="COMMAND_NOT_ALLOWED",
+            metadata={"command": config.command or ""},
+        )
+
+
+def _match_args(patterns: Sequence[str], args: Sequence[str]) -> bool:
+    if patterns and patterns[-1] == REST:
+        patterns, args = patterns[:-1], args[: len(patterns) - 1]
+    return len(patterns) == len(args) and all(map(_match_arg, patterns, args))
+
+
+def _match_arg(pattern: str, arg: str) -> bool:
+    """A wildcard neither makes an option of an argument nor leads out of a directory."""
+    if pattern == arg:
+        return True
+    safe = ".." not in arg.split("/") and (not arg.startswith("-") or pattern.startswith("-"))
+    return safe and fnmatchcase(arg, pattern)
+
+
+def _match_variable(patterns: Iterable[str], name: str) -> bool:
+    powerful = any(fnmatchcase(name.upper(), each) for each in POWERFUL)
+    return any(name == each or (not powerful and fnmatchcase(name, each)) for each in patterns)

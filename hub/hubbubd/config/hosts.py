@@ -1,0 +1,162 @@
+"""Which hosts a server that was added over the API may be at, so that nobody reaches through the hub what only it can.
+
+What counts is the address that is connected to, whatever name or spelling led there.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Final
+
+from hubbubd.errors import PermissionDenied
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+PUBLIC: Final = "public"
+"""All addresses of the public internet."""
+
+# https://www.iana.org/assignments/ipv6-address-space: what is assigned as global unicast, and the rest is not.
+_UNICAST: Final = IPv6Network("2000::/3")
+_NAT64: Final = IPv6Network("64:ff9b::/96")
+_COMPATIBLE: Final = IPv6Network("::/96")
+_SIX_TO_FOUR_RELAY: Final = IPv4Network("192.88.99.0/24")
+_IETF: Final = IPv4Network("192.0.0.0/24")
+
+# Serves metadata and secrets to virtual machines although its address is public.
+_AZURE: Final = IPv4Network("168.63.129.16/32")
+
+_NAME: Final = re.compile(r"[a-z0-9_*?]([a-z0-9_*?-]*[a-z0-9_*?])?(\.[a-z0-9_*?]([a-z0-9_*?-]*[a-z0-9_*?])?)*")
+_NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_ISATAP: Final = (0x00005EFE, 0x02005EFE)
+
+
+def check_rule(text: str) -> str:
+    """An entry of `allow_hosts` or `deny_hosts`, as it is compared. Raises ValueError."""
+    rule = text.lower().removesuffix(".")
+    if _network(rule) is None and not (_NAME.fullmatch(rule) and not _ends_in_number(rule)):
+        raise ValueError(f"{text!r} is neither {PUBLIC!r}, an address, a network nor the name of a host")
+    return rule
+
+
+class Hosts:
+    """What `allow_hosts` and `deny_hosts` say.
+
+    A network allows its addresses, `public` those of the internet, a name its host wherever that is, and a name with
+    wildcards only hosts of the internet. What is denied is denied, whatever else allows it.
+    """
+
+    def __init__(self, allow: Iterable[str], deny: Iterable[str]) -> None:
+        self._networks, self._names = _sorted(allow)
+        self._denied_networks, self._denied_names = _sorted(deny)
+
+    def check_host(self, host: str) -> None:
+        """What the host of a url says by itself; its addresses are checked when they are known.
+
+        Raises PermissionDenied (HOST_NOT_ALLOWED).
+        """
+        name = _name(host)
+        if (address := _address(name)) is not None:
+            self.check(host, [address])
+        elif _ends_in_number(name):
+            raise _refused(host, "it is an address in an unusual spelling")
+        elif name == "localhost" or name.endswith(".localhost"):
+            self.check(host, [IPv4Address("127.0.0.1")])
+        elif self._denies_name(name) or not (self._networks or PUBLIC in self._names or self._allows_name(name)):
+            raise _refused(host)
+
+    def check(self, host: str, addresses: Iterable[Address]) -> None:
+        """Whether a host at these addresses may be reached. Raises PermissionDenied (HOST_NOT_ALLOWED)."""
+        name = _name(host)
+        if self._denies_name(name):
+            raise _refused(host)
+        for address in addresses:
+            for meant in _meant(address):
+                if self._denies(meant) or not self._allows(name, meant):
+                    where = "" if str(address) == name else f", which is {address}"
+                    raise _refused(f"{host}{where}" if where else host)
+
+    def _denies_name(self, name: str) -> bool:
+        return any(fnmatchcase(name, each) for each in self._denied_names)
+
+    def _denies(self, address: Address) -> bool:
+        return _within(address, self._denied_networks) or (PUBLIC in self._denied_names and is_public(address))
+
+    def _allows_name(self, name: str) -> bool:
+        return any(fnmatchcase(name, each) for each in self._names)
+
+    def _allows(self, name: str, address: Address) -> bool:
+        if _within(address, self._networks) or (name in self._names and name != PUBLIC):
+            return True
+        return (PUBLIC in self._names or self._allows_name(name)) and is_public(address)
+
+
+def is_public(address: Address) -> bool:
+    """Whether an address is one of the public internet, for one host, and not known to serve a cloud's secrets."""
+    if address.is_multicast or not address.is_global:
+        return False
+    if isinstance(address, IPv6Address):
+        return address in _UNICAST or address in _NAT64
+    return not _within(address, (_SIX_TO_FOUR_RELAY, _IETF, _AZURE))
+
+
+def _meant(address: Address) -> Iterator[Address]:
+    """The address, and those of IPv4 that a translator or a tunnel makes of it."""
+    if isinstance(address, IPv4Address):
+        yield address
+    elif address.ipv4_mapped is not None:
+        yield address.ipv4_mapped
+    else:
+        yield address
+        number = int(address)
+        if address in _NAT64 or (address in _COMPATIBLE and number > 1):
+            yield IPv4Address(number & 0xFFFFFFFF)
+        if address.sixtofour is not None:
+            yield address.sixtofour
+        if address.teredo is not None:
+            yield from address.teredo
+        if number >> 32 & 0xFFFFFFFF in _ISATAP:
+            yield IPv4Address(number & 0xFFFFFFFF)
+
+
+def _sorted(rules: Iterable[str]) -> tuple[tuple[Network, ...], frozenset[str]]:
+    rules = tuple(rules)
+    networks = tuple(network for rule in rules if (network := _network(rule)) is not None)
+    return networks, frozenset(rule for rule in rules if _network(rule) is None)
+
+
+def _within(address: Address, networks: Iterable[Network]) -> bool:
+    return any(address.version == network.version and address in network for network in networks)
+
+
+def _network(text: str) -> Network | None:
+    try:
+        return ip_network(text, strict=False)
+    except ValueError:
+        return None
+
+
+def _address(text: str) -> Address | None:
+    try:
+        return ip_address(text)
+    except ValueError:
+        return None
+
+
+def _name(host: str) -> str:
+    return host.lower().removeprefix("[").removesuffix("]").rstrip(".")
+
+
+def _ends_in_number(name: str) -> bool:
+    """Whether resolvers may take it for an address (https://url.spec.whatwg.org/#ends-in-a-number-checker)."""
+    return _NUMBER.fullmatch(name.rpartition(".")[2]) is not None
+
+
+def _refused(host: str, why: str = "") -> PermissionDenied:
+    return PermissionDenied(
+        f"the host {host} may not be reached{f': {why}' if why else ''}; "
+        "allow_hosts and deny_hosts of the hub's configuration say which may",
+        reason="HOST_NOT_ALLOWED",
+        metadata={"host": host},
+    )

@@ -1,0 +1,53 @@
+"""Secrets that the hub knows, taken out of all that it says: errors, faults, logs, what servers write to stderr."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, cast
+
+SHORTEST: Final = 8
+"""Shorter values are left alone: they would be found in every other word."""
+
+MARK: Final = "[redacted]"
+
+
+class Redaction:
+    """Known secrets, each by the owner it belongs to."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, frozenset[str]] = {}
+        self._pattern: re.Pattern[str] | None = None
+
+    def learn(self, owner: str, values: Iterable[str]) -> None:
+        """These, and no others any more, are the owner's secrets."""
+        found = frozenset(part for value in values for part in (value, *value.split()) if len(part) >= SHORTEST)
+        if found == self._known.get(owner, frozenset()):
+            return
+        self._known[owner] = found
+        if not found:
+            del self._known[owner]
+        # The longest first, so that no piece of one is left beside a shorter one.
+        known = sorted({secret for secrets in self._known.values() for secret in secrets}, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, known))) if known else None
+
+    def text(self, text: str) -> str:
+        """The text without known secrets."""
+        return self._pattern.sub(MARK, text) if self._pattern is not None else text
+
+    def value(self, value: Any) -> Any:
+        """The same for all texts within mappings and sequences."""
+        if self._pattern is None:
+            return value
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, bytes):
+            return self.text(value.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+        if isinstance(value, Mapping):
+            entries = cast("Mapping[Any, Any]", value)
+            return {self.value(key): self.value(entry) for key, entry in entries.items()}
+        if isinstance(value, Sequence):
+            return [self.value(item) for item in cast("Sequence[Any]", value)]
+        return value
+
+
+REDACTION: Final = Redaction()
+"""The one of this process: what it logs has one way out as well."""

@@ -1,0 +1,37 @@
+"""Which tools of a server may be called at all: `allow_tools` and `deny_tools` of its configuration."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from hubbubd.config import ServerConfig
+from hubbubd.errors import PermissionDenied
+
+CALL, LIST = "tools/call", "tools/list"
+
+
+def denied(config: ServerConfig, method: str, params: Mapping[str, Any]) -> PermissionDenied | None:
+    """Why a request must not be sent: a careless server may read a method more generously than it is written.
+
+    `params` are what is sent, parsed: of a key that comes twice, only the last is left.
+    """
+    if method.strip().casefold() != CALL or config.has_tool(params.get("name")):
+        return None
+    tool = str(params.get("name"))
+    return PermissionDenied(
+        f"the tool {tool!r} of {config.name} may not be called: its allow_tools and deny_tools say which may",
+        reason="TOOL_DENIED",
+        metadata={"server": config.name, "tool": tool},
+    )
+
+
+def shown(config: ServerConfig, method: str, result: dict[str, Any]) -> dict[str, Any]:
+    """A server's result without the tools that may not be called."""
+    tools = result.get("tools")
+    if method.strip().casefold() != LIST or not config.limits_tools or not isinstance(tools, list):
+        return result
+    return {**result, "tools": [tool for tool in cast("list[object]", tools) if config.has_tool(name_of(tool))]}
+
+
+def name_of(tool: object) -> object:
+    """The name of an MCP tool, whatever it is."""
+    return cast("Mapping[str, object]", tool).get("name") if isinstance(tool, Mapping) else None

@@ -1,0 +1,94 @@
+"""What is secret in a configuration, and how it is kept out of what is said."""
+
+import json
+from typing import Any
+
+import pytest
+
+from hubbubd.config import ServerConfig
+from hubbubd.errors import Category, Fault, PermissionDenied
+from hubbubd.redaction import MARK, REDACTION, Redaction
+
+SECRET = {"name": "x", "url": "https://x.example/mcp?key=canary-q&v=2", "headers": {"A": "Bearer canary-h"}}
+
+
+def test_a_configuration_shows_its_secrets_to_nobody_who_does_not_ask() -> None:
+    local = ServerConfig.model_validate({"name": "x", "command": "x", "env": {"K": "canary-e"}})
+    remote = ServerConfig.model_validate(SECRET)
+    for shown in (repr(local), str(local), local.model_dump_json(), remote.model_dump_json(), f"{remote.headers}"):
+        assert "canary" not in shown
+    assert json.loads(remote.model_dump_json())["url"].startswith("https://x.example/mcp?")
+
+
+def test_a_configuration_that_the_store_kept_is_whole_again_with_its_secrets() -> None:
+    config = ServerConfig.model_validate(SECRET)
+    stored = ServerConfig.model_validate_json(config.model_dump_json())
+    assert stored.lacks_secrets
+    assert not config.lacks_secrets
+    whole = stored.with_secrets(json.loads(json.dumps(config.secrets())))
+    assert whole == config
+    assert whole.fingerprint == config.fingerprint
+
+
+def test_what_has_no_secrets_keeps_none() -> None:
+    plain = ServerConfig.model_validate({"name": "x", "url": "https://x.example/mcp"})
+    assert plain.secrets() == {}
+    assert ServerConfig.model_validate_json(plain.model_dump_json()) == plain
+
+
+def test_known_secrets_are_taken_out_of_texts_and_all_that_holds_them() -> None:
+    redaction = Redaction()
+    redaction.learn("a", ["Bearer canary-one", "short", "canary-one-and-more"])
+    assert redaction.text("x canary-one-and-more canary-one short") == f"x {MARK} {MARK} short"
+    nested: dict[str, Any] = {"canary-one": [1, ("canary-one", None)], "b": b"\xffcanary-one"}
+    assert redaction.value(nested) == {MARK: [1, [MARK, None]], "b": b"\xff" + MARK.encode()}
+
+
+def test_an_owner_who_has_new_secrets_has_the_old_ones_no_longer() -> None:
+    redaction = Redaction()
+    redaction.learn("a", ["canary-one"])
+    redaction.learn("b", ["canary-one"])
+    redaction.learn("a", ["canary-two"])
+    assert redaction.text("canary-one canary-two") == f"{MARK} {MARK}"
+    redaction.learn("b", [])
+    assert redaction.text("canary-one canary-two") == f"canary-one {MARK}"
+
+
+def test_errors_and_faults_have_no_known_secret_from_the_beginning() -> None:
+    REDACTION.learn("test", ["canary-known"])
+    try:
+        denied = PermissionDenied("no canary-known", metadata={"command": "x canary-known"})
+        fault = Fault(
+            code="X", category=Category.SERVER, message="canary-known", details={"stderr": ["a canary-known"]}
+        )
+    finally:
+        REDACTION.learn("test", [])
+    assert "canary-known" not in f"{denied!s}{denied.message}{denied.metadata}{fault}"
+
+
+@pytest.mark.parametrize(
+    ("allow", "deny", "name", "has"),
+    [
+        (["*"], [], "anything", True),
+        (["*"], [], None, True),
+        (["*"], ["delete_*"], "delete_all", False),
+        (["*"], ["delete_*"], "DELETE_all", False),
+        (["*"], ["delete_*"], " delete_all\n", False),
+        (["*"], ["delete_*"], "\uff44elete_all", False),
+        (["*"], ["delete_*"], "read", True),
+        (["*"], ["Delete_*"], "delete_all", False),
+        (["read*"], [], "read", True),
+        (["read*"], [], "Read", False),
+        (["read*"], [], "write", False),
+        (["read*"], ["*"], "read", False),
+        ([], [], "read", False),
+        (["read"], [], ["read"], False),
+        (["read"], [], None, False),
+        (["*"], ["x"], {"name": "y"}, False),
+    ],
+)
+def test_tools_are_allowed_by_patterns_and_denied_generously(
+    allow: list[str], deny: list[str], name: object, has: bool
+) -> None:
+    config = ServerConfig.model_validate({"name": "x", "command": "x", "allow_tools": allow, "deny_tools": deny})
+    assert config.has_tool(name) is has

@@ -1,0 +1,286 @@
+"""Servers that somebody adds over the API: a hub starts what its operator allows, and nothing else."""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from hubbub.v1 import server_pb2
+from hubbub_client import HubbubError, InvalidArgument, NotFound, PermissionDenied
+
+from .conftest import LIMIT_S, POLL_S
+
+WRITER = "import json, os, sys; open(sys.argv[1], 'w').write(json.dumps([sys.argv[2:], dict(os.environ), os.getcwd()]))"
+"""Says what it was given, and is no MCP server."""
+
+
+@dataclass
+class Yard:
+    """A hub that lets callers start one server, and a file that appears when anything else has run."""
+
+    hub: Any
+    script: str
+    canary: Path
+
+    @property
+    def shell(self) -> str:
+        """What a shell would do."""
+        return f"touch {self.canary}"
+
+    async def refused(self, reason: str = "COMMAND_NOT_ALLOWED", **spec: Any) -> PermissionDenied:
+        """Fails unless both adding and updating are refused, and nothing has changed."""
+        before = await self.hub.client.servers.get("good")
+        for name, change in (("evil", self.hub.client.servers.add), ("good", self.hub.client.servers.update)):
+            with pytest.raises(PermissionDenied) as caught:
+                await change(server_pb2.ServerSpec(**{"name": name, **spec}))
+            assert caught.value.reason == reason
+        with pytest.raises(NotFound):
+            await self.hub.client.servers.get("evil")
+        after = await self.hub.client.servers.get("good")
+        assert (after.state, after.pid) == (before.state, before.pid) == ("connected", before.pid)
+        assert not self.canary.exists()
+        return caught.value
+
+
+@pytest.fixture(scope="module")
+async def yard(start_shared_hub: Any, peer_scripts: Path, tmp_path_factory: pytest.TempPathFactory) -> Yard:
+    script = str(peer_scripts / "plain_server.py")
+    directory = tmp_path_factory.mktemp("yard")
+    allowed = {"command": sys.executable, "args": [script, "*"], "env": ["APP_*"], "cwd": [str(directory)]}
+    hub = await start_shared_hub(hub={"allow_commands": [allowed], "allow_variables": ["HOME"]})
+    await hub.client.servers.add(server_pb2.ServerSpec(name="good", command=sys.executable, args=[script, "stdio"]))
+    await hub.connected("good")
+    return Yard(hub, script, directory / "canary")
+
+
+@pytest.mark.parametrize("flags", [["-c"], ["-S", "-c"], ["-m", "http.server"], ["-i"], ["-"], ["-Ic"], ["--", "x"]])
+async def test_an_interpreter_is_not_started_with_flags_that_run_anything(yard: Yard, flags: list[str]) -> None:
+    code = f"open({str(yard.canary)!r}, 'w')"
+    await yard.refused(command=sys.executable, args=[*flags, code])
+    await yard.refused(command=sys.executable, args=flags)
+    await yard.refused(command=sys.executable, args=[*flags, yard.script, "stdio"])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "sh",
+        "bash",
+        "/bin/sh",
+        "/usr/bin/env",
+        "env",
+        "npx",
+        "uvx",
+        "docker",
+        "sudo",
+        "python",
+        "python3",
+        "node",
+        "perl",
+    ],
+)
+async def test_shells_downloaders_and_other_interpreters_are_not_started(yard: Yard, command: str) -> None:
+    for args in ([], ["-c", yard.shell], ["-y", "evil"], [sys.executable, yard.script, "stdio"]):
+        await yard.refused(command=command, args=args)
+
+
+@pytest.mark.parametrize("trick", ["; {}", "&& {}", "| {}", "$({})", "`{}`", "\n{}", " {}", "'; {}; '", "\0{}"])
+async def test_shell_syntax_in_a_command_names_no_command(yard: Yard, trick: str) -> None:
+    await yard.refused(command=sys.executable + trick.format(yard.shell), args=[yard.script, "stdio"])
+    await yard.refused(command=sys.executable, args=[yard.script + trick.format(yard.shell), "stdio"])
+    await yard.refused(command=sys.executable, args=[yard.script, "stdio", trick.format(yard.shell)])
+
+
+async def test_shell_syntax_in_an_allowed_argument_reaches_the_program_as_it_is(yard: Yard) -> None:
+    args = [yard.script, f"; {yard.shell} $({yard.shell}) `{yard.shell}` | sh"]
+    await yard.hub.client.servers.add(server_pb2.ServerSpec(name="plain", command=sys.executable, args=args))
+    await yard.hub.connected("plain")
+    await yard.hub.client.servers.remove("plain")
+    assert not yard.canary.exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "PATH", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONHOME", "NODE_OPTIONS",
+     "BASH_ENV", "APP", "app_x", "HUBBUB_TOKEN", "HUBBUBD_ALLOW_COMMANDS", "https_proxy"],
+)  # fmt: skip
+async def test_no_variable_is_slipped_to_an_allowed_command(yard: Yard, name: str) -> None:
+    await yard.refused(command=sys.executable, args=[yard.script, "stdio"], env={name: str(yard.canary.parent)})
+
+
+async def test_a_relative_command_finds_nothing_in_any_directory(yard: Yard) -> None:
+    directory = yard.canary.parent
+    fake = directory / Path(sys.executable).name
+    fake.write_text(f"#!/bin/sh\n{yard.shell}\n")
+    fake.chmod(0o755)
+    for command in (fake.name, f"./{fake.name}", f"../{directory.name}/{fake.name}", str(fake)):
+        await yard.refused(command=command, args=[yard.script, "stdio"], cwd=str(directory))
+    around = f"{Path(sys.executable).parent}/../bin/{Path(sys.executable).name}"
+    await yard.refused(command=around, args=[yard.script, "stdio"])
+    for cwd in ("/", ".", f"{directory}/", f"{directory}/..", "~"):
+        await yard.refused(command=sys.executable, args=[yard.script, "stdio"], cwd=cwd)
+
+
+async def test_a_reference_brings_in_neither_a_command_nor_a_secret(yard: Yard) -> None:
+    for reference in (
+        "${SHELL}",
+        "${PATH}",
+        "${env:SHELL}",
+        "${NONE:-/bin/sh}",
+        "${file:/etc/hostname}",
+        "${keyring:a/b}",
+    ):
+        await yard.refused("VARIABLE_NOT_ALLOWED", command=reference)
+        await yard.refused("VARIABLE_NOT_ALLOWED", command=sys.executable, args=[yard.script, reference])
+        await yard.refused("VARIABLE_NOT_ALLOWED", url="https://mcp.example.com/", headers={"X": reference})
+        await yard.refused("VARIABLE_NOT_ALLOWED", url=f"https://mcp.example.com/{reference}")
+    await yard.refused(command="${HOME}", args=[yard.script, "stdio"])
+    with pytest.raises(InvalidArgument):
+        await yard.hub.client.servers.add(server_pb2.ServerSpec(name="evil", command="${"))
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://127.0.0.1:9/", "http://localhost/", "http://[::1]/", "http://169.254.169.254/latest/meta-data/",
+     "http://10.0.0.1/", "http://192.168.1.1/", "http://2130706433/", "http://0x7f.1/", "http://127.1/", "http://0/",
+     "http://[::ffff:127.0.0.1]/", "http://[64:ff9b::7f00:1]/", "http://LOCALHOST./", "http://100.100.100.200/"],
+)  # fmt: skip
+async def test_no_server_is_added_at_an_address_that_is_not_of_the_internet(yard: Yard, url: str) -> None:
+    for transport in (server_pb2.TRANSPORT_HTTP, server_pb2.TRANSPORT_SSE):
+        await yard.refused("HOST_NOT_ALLOWED", url=url, transport=transport)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "..",
+        "../x",
+        "a/b",
+        "/etc/passwd",
+        ".hidden",
+        "a\0b",
+        "a\nb",
+        "a b",
+        "\u0430dmin",
+        "a\u202eb",
+        "\uff41",
+        "a" * 65,
+        "%2e%2e",
+    ],
+)
+async def test_a_name_that_could_be_a_path_or_look_like_another_is_refused(yard: Yard, name: str) -> None:
+    with pytest.raises(InvalidArgument):
+        await yard.hub.client.servers.add(server_pb2.ServerSpec(name=name, command=sys.executable, args=[yard.script]))
+    for ask in (yard.hub.client.servers.get, yard.hub.client.servers.remove, yard.hub.client.servers.connect):
+        with pytest.raises((InvalidArgument, NotFound)):
+            await ask(name)
+
+
+@pytest.mark.parametrize("uri", ["", "http://x", "/etc", "file:/etc", " file:///etc", "javascript:x", "FILE"])
+async def test_a_root_is_a_file_uri(yard: Yard, uri: str) -> None:
+    with pytest.raises(InvalidArgument):
+        await yard.hub.client.servers.set_roots("good", [{"uri": uri}])
+
+
+async def test_a_link_that_was_swapped_after_the_start_is_not_followed(
+    start_hub: Any, tmp_path: Path, peer_scripts: Path
+) -> None:
+    link, canary = tmp_path / "tool", tmp_path / "canary"
+    script = tmp_path / "good"
+    script.write_text(f"#!/bin/sh\nexec {sys.executable} {peer_scripts / 'plain_server.py'}\n")
+    script.chmod(0o755)
+    link.symlink_to(script)
+    hub = await start_hub(hub={"allow_commands": [str(link)]})
+    await hub.client.servers.add(server_pb2.ServerSpec(name="tool", command=str(link)))
+    await hub.connected("tool")
+    evil = tmp_path / "evil"
+    evil.write_text(f"#!/bin/sh\ntouch {canary}\n")
+    evil.chmod(0o755)
+    link.unlink()
+    link.symlink_to(evil)
+    with pytest.raises(PermissionDenied, match="not the file that it was"):
+        await hub.client.servers.update(server_pb2.ServerSpec(name="tool", command=str(link)))
+    await hub.client.servers.disconnect("tool")
+    await hub.client.servers.connect("tool")
+    (refused,) = await hub.watched(hub.client.servers.watch(["tool"]), lambda s: s.error is not None, 1)
+    assert refused.error.code == "COMMAND_NOT_ALLOWED"
+    assert not canary.exists()
+
+
+async def test_a_server_that_is_no_longer_allowed_is_not_started_by_the_next_hub(
+    start_hub: Any, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.json"
+    allowed = {"command": sys.executable, "args": ["**"]}
+    spec = server_pb2.ServerSpec(name="old", command=sys.executable, args=["-c", WRITER, str(out)])
+    hub = await start_hub(hub={"allow_commands": [allowed]})
+    await hub.client.servers.add(spec)
+    await appears(out)
+    await hub.terminate()
+    out.unlink()
+    hub = await start_hub(hub={"allow_commands": [sys.executable]})
+    (old,) = await hub.watched(hub.client.servers.watch(["old"]), lambda s: s.error is not None, 1)
+    assert old.error.code == "COMMAND_NOT_ALLOWED"
+    assert not out.exists()
+
+
+async def test_an_added_server_keeps_its_variables_and_headers_over_a_restart_and_the_store_never_has_them(
+    start_hub: Any, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.json"
+    allowed = {"command": sys.executable, "args": ["**"], "env": ["APP_*"]}
+    spec = server_pb2.ServerSpec(
+        name="kept",
+        command=sys.executable,
+        args=["-c", WRITER, str(out), "; $(id)"],
+        env={"APP_KEY": "canary-of-the-api"},
+    )
+    hub = await start_hub(hub={"allow_commands": [allowed]})
+    await hub.client.servers.add(spec)
+    await appears(out)
+    await hub.terminate()
+    out.unlink()
+    hub = await start_hub(hub={"allow_commands": [allowed]})
+    args, environ, cwd = await appears(out)
+    assert (args, environ["APP_KEY"], cwd) == (["; $(id)"], "canary-of-the-api", str(Path.cwd()))
+    assert not [path for path in hub.data_dir.glob("hubbub.db*") if b"canary-of-the-api" in path.read_bytes()]
+    await hub.client.servers.remove("kept")
+    assert "canary" not in (hub.data_dir / "tokens.json").read_text()
+
+
+async def test_a_denied_tool_is_refused_however_it_is_called_and_not_shown(start_hub: Any, peer_scripts: Path) -> None:
+    plain = {"command": sys.executable, "args": [str(peer_scripts / "plain_server.py")], "deny_tools": ["e*", "ask?"]}
+    hub = await start_hub({"plain": plain})
+    await hub.connected("plain")
+    client = hub.client
+    assert (await client.call_tool("plain", "nothing", {"text": "hi"}))["content"]
+    for name in ("echo", "ECHO", "\uff45cho", " echo", "ask1"):
+        for tool in (client.call_tool, client.start):
+            arguments = (name, {"text": "x"}) if tool == client.call_tool else ("tools/call", {"name": name})
+            with pytest.raises(PermissionDenied) as caught:
+                await tool("plain", *arguments)
+            assert caught.value.reason == "TOOL_DENIED"
+    for params in ({"name": ["echo"]}, {"name": None}, {}, {"name": "echo", "task": {}}):
+        for method in ("tools/call", "TOOLS/CALL", " tools/call"):
+            with pytest.raises(HubbubError) as refused:
+                await client.call("plain", method, params)
+            assert refused.value.reason == "TOOL_DENIED"
+    assert [tool["name"] for tool in (await client.call("plain", "tools/list", {}))["tools"]] == ["ask"]
+    assert (await hub.hubbub("catalog", "refresh", "plain")).status == 0
+    listed = await hub.hubbub("catalog", "tools")
+    assert [line["tool"]["name"] for line in listed.lines] == ["ask"]
+
+
+async def appears(path: Path) -> Any:
+    """What a process has written there, once it has."""
+    with anyio.fail_after(LIMIT_S):
+        while True:
+            try:
+                return json.loads(path.read_text())
+            except (FileNotFoundError, ValueError):
+                await anyio.sleep(POLL_S)

@@ -1,0 +1,59 @@
+"""Tools that may not be called: also by a call that an earlier hub began, and in what the hub remembers."""
+
+import pytest
+
+from hubbubd.core.calls import CallState
+from hubbubd.errors import PermissionDenied
+
+from .conftest import World, open_requests, server, spec
+from .mortal import DONE, ELICIT, answer, asked, ended, needs, script
+from .peer import Outcome, Sent
+from .test_catalog import Shelf, fresh, names, tools
+
+
+async def test_a_denied_tool_is_neither_sent_nor_recorded_as_a_call(world: World) -> None:
+    async with world.hub(server(deny_tools=("t",))) as hub:
+        for make in (hub.calls.call, hub.calls.start):
+            for given in (spec(), spec(as_task=True), spec(params=b'{"name":"other","name":"t"}'),
+                          spec(params=b'{"n\\u0061me":"\\u0074"}')):  # fmt: skip
+                with pytest.raises(PermissionDenied) as denied:
+                    await make(given, "alice")
+                assert denied.value.reason == "TOOL_DENIED"
+        doubled = await hub.calls.call(spec(params=b'{"name":"t","name":"other"}'), "alice")
+        assert doubled.state is CallState.COMPLETED
+    assert [sent.params["name"] for sent in world.peer.sent] == ["other"]
+
+
+async def test_a_call_of_a_tool_that_the_next_hub_denies_is_not_sent_again(world: World) -> None:
+    script(world, needs(a=ELICIT), DONE)
+    await asked(world)
+    async with world.hub(server(deny_tools=("t",))) as hub:
+        (request,) = open_requests(hub)
+        await answer(hub, request)
+        call = await ended(hub)
+        assert call.fault is not None
+        assert (call.state, call.fault.code) == (CallState.FAILED, "TOOL_DENIED")
+    assert len(world.peer.sent) == 1
+
+
+async def test_a_tool_that_is_denied_is_not_in_the_catalog_even_before_its_server_is_there(world: World) -> None:
+    shelf = Shelf(world.peer, "a", "b")
+    async with world.hub(server()) as hub:
+        await fresh(hub)
+        assert tools(hub).count == 2
+    shelf.gate = type(shelf.gate)()  # nothing is fetched any more
+    async with world.hub(server(deny_tools=("b",))) as hub:
+        assert (tools(hub).count, names(hub)) == (1, [b'{"name":"a"}'])
+        shelf.gate.set()
+        await fresh(hub)
+        assert (tools(hub).count, names(hub)) == (1, [b'{"name":"a"}'])
+
+
+async def test_a_listing_that_a_caller_asks_for_has_no_denied_tools(world: World) -> None:
+    async def behave(_: Sent) -> Outcome:
+        return {"tools": [{"name": "t"}, {"name": "u"}, "odd"], "nextCursor": "x"}
+
+    world.peer.behaviour = behave
+    async with world.hub(server(allow_tools=("u",))) as hub:
+        call = await hub.calls.call(spec(method="tools/list", params=b""), "alice")
+        assert call.result == b'{"tools":[{"name":"u"}],"nextCursor":"x"}'
