@@ -16,6 +16,7 @@ from hubbubd import __version__, payload
 from hubbubd.config import HubSettings, Settings, load_settings
 from hubbubd.errors import ConfigError, Unavailable, first_cause
 from hubbubd.rpc import client_file
+from hubbubd.rpc.auth import Gate
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.store import StoreError
@@ -66,12 +67,13 @@ async def _serve(settings: Settings) -> None:
                 anyio.create_task_group() as listening,
             ):
                 token = client_file.token(hub_settings.data_dir)
+                gate = Gate(token, hub.clock)
                 async with (
-                    _connect(hub, hub_settings, token) as connect,  # serves to the end of what `serve` waits for
+                    _connect(hub, hub_settings, gate) as connect,  # serves to the end of what `serve` waits for
                     serve(
                         hub,
                         listen=hub_settings.listen,
-                        token=token,
+                        gate=gate,
                         max_message_bytes=hub_settings.max_message_bytes,
                         grace_s=hub_settings.shutdown_grace_s,
                         hurry=hurry,
@@ -87,7 +89,7 @@ async def _serve(settings: Settings) -> None:
 
 
 @asynccontextmanager
-async def _connect(hub: Hub, settings: HubSettings, token: str) -> AsyncGenerator[str | None, None]:
+async def _connect(hub: Hub, settings: HubSettings, gate: Gate) -> AsyncGenerator[str | None, None]:
     """The base URL of Connect and gRPC-Web, where they are wanted."""
     if settings.connect_listen is None:
         yield None
@@ -97,7 +99,7 @@ async def _connect(hub: Hub, settings: HubSettings, token: str) -> AsyncGenerato
     async with serve_connect(
         hub,
         listen=settings.connect_listen,
-        token=token,
+        gate=gate,
         origins=settings.connect_origins,
         max_message_bytes=settings.max_message_bytes,
     ) as url:
