@@ -67,7 +67,8 @@ async def _serve(settings: Settings) -> None:
                 anyio.create_task_group() as listening,
             ):
                 token = client_file.token(hub_settings.data_dir)
-                gate = Gate(token, hub.clock)
+                gate = Gate(token, hub.clock, [hub.tokens])
+                hub.tokens.on_revoked(gate.end)
                 async with (
                     _connect(hub, hub_settings, gate) as connect,  # serves to the end of what `serve` waits for
                     serve(
