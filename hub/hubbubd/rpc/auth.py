@@ -90,12 +90,20 @@ class Gate:
 
         Raises Unauthenticated, PermissionDenied, and InvalidArgument for a name that is none.
         """
-        given = list(metadata)
-        credentials = _values(given, "authorization")
+        credentials: list[str] = []
+        called: list[str] = []
+        for key, value in metadata:
+            match key.lower():
+                case "authorization":
+                    credentials.append(_text(value))
+                case name if name == NAME_METADATA:
+                    called.append(_text(value))
+                case _:
+                    pass
         if not credentials and names is None and self._certificates is not None:
             return None
         caller = await self._of_bearer(credentials) if credentials else self._of_certificate(names or ())
-        caller = _named(caller, _values(given, NAME_METADATA))
+        caller = _named(caller, called)
         rule = RULES.get(path)
         if rule is not None and not rule.admits(caller):
             raise denied(rule.any_of[0])
@@ -249,10 +257,6 @@ def _names(context: status.Context) -> list[str]:
 
 def _ended() -> Unauthenticated:
     return Unauthenticated("the credential of this call has expired or was revoked", reason="CREDENTIAL_ENDED")
-
-
-def _values(metadata: Metadata, name: str) -> list[str]:
-    return [_text(value) for key, value in metadata if key.lower() == name]
 
 
 def _text(value: str | bytes) -> str:
