@@ -149,11 +149,21 @@ def _unstalled(app: Callable[..., Any]) -> ASGIApp:
                 await send(event)
 
         try:
-            await app(scope, receive, send_in_time)
+            headers = [(key, _readable(value)) for key, value in scope.get("headers", ())]
+            await app({**scope, "headers": headers}, receive, send_in_time)
         except TimeoutError:
             log.warning("caller read nothing", path=scope["path"], seconds=STALL_S)
 
     return call
+
+
+def _readable(value: bytes) -> bytes:
+    """The value of a header as UTF-8, which is all that the layer below reads; HTTP itself has bytes."""
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1").encode()
+    return value
 
 
 class _Access(MetadataInterceptor[None]):
