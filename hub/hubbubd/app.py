@@ -17,6 +17,7 @@ from hubbubd.config import HubSettings, Settings, load_settings
 from hubbubd.errors import ConfigError, Unavailable, first_cause
 from hubbubd.redaction import REDACTION
 from hubbubd.rpc import client_file
+from hubbubd.rpc.auth import Gate
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.store import StoreError
@@ -70,12 +71,14 @@ async def _serve(settings: Settings) -> None:
             ):
                 token = client_file.token(hub_settings.data_dir)
                 REDACTION.learn("the local token", [token])
+                gate = Gate(token, hub.clock, [hub.tokens])
+                hub.tokens.on_revoked(gate.end)
                 async with (
-                    _connect(hub, hub_settings, token) as connect,  # serves to the end of what `serve` waits for
+                    _connect(hub, hub_settings, gate) as connect,  # serves to the end of what `serve` waits for
                     serve(
                         hub,
                         listen=hub_settings.listen,
-                        token=token,
+                        gate=gate,
                         max_message_bytes=hub_settings.max_message_bytes,
                         grace_s=hub_settings.shutdown_grace_s,
                         hurry=hurry,
@@ -106,7 +109,7 @@ def _redact(_: object, __: str, event: structlog.typing.EventDict) -> structlog.
 
 
 @asynccontextmanager
-async def _connect(hub: Hub, settings: HubSettings, token: str) -> AsyncGenerator[str | None, None]:
+async def _connect(hub: Hub, settings: HubSettings, gate: Gate) -> AsyncGenerator[str | None, None]:
     """The base URL of Connect and gRPC-Web, where they are wanted."""
     if settings.connect_listen is None:
         yield None
@@ -116,7 +119,7 @@ async def _connect(hub: Hub, settings: HubSettings, token: str) -> AsyncGenerato
     async with serve_connect(
         hub,
         listen=settings.connect_listen,
-        token=token,
+        gate=gate,
         origins=settings.connect_origins,
         max_message_bytes=settings.max_message_bytes,
     ) as url:

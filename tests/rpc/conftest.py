@@ -20,6 +20,7 @@ from grpc_status import rpc_status
 
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.config.commands import REST, AllowedCommand
+from hubbubd.rpc.auth import Gate
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite import SqliteStore
@@ -30,6 +31,13 @@ TOKEN = "right-token"
 ANY_PYTHON = AllowedCommand(command=sys.executable, args=(REST,))
 LIMIT_S = 20
 """Bound of every wait of these tests."""
+
+
+def gate(hub: Hub) -> Gate:
+    """Lets in whoever has the hub's token, or one that the hub made."""
+    made = Gate(TOKEN, hub.clock, [hub.tokens])
+    hub.tokens.on_revoked(made.end)
+    return made
 
 
 @dataclass(frozen=True)
@@ -132,7 +140,7 @@ async def hub(tmp_path: Path) -> AsyncIterator[Hub]:
 @pytest.fixture
 async def address(hub: Hub) -> AsyncIterator[str]:
     """Where that hub is served."""
-    async with serve(hub, listen="127.0.0.1:0", token=TOKEN, max_message_bytes=1024 * 1024, grace_s=2) as address:
+    async with serve(hub, listen="127.0.0.1:0", gate=gate(hub), max_message_bytes=1024 * 1024, grace_s=2) as address:
         yield address
 
 

@@ -40,11 +40,19 @@ async def test_nothing_is_done_without_the_token(api: Caller, method: MethodDesc
         [("authorization", f"Basic {TOKEN}")],
         [("authorization", f"Bearer{TOKEN}")],
         [("authorization", "Bearer " + "x" * 4000)],
+        [("authorization", f"Bearer {TOKEN},Bearer {TOKEN}")],
+        [("authorization", f"Bearer bearer {TOKEN}")],
+        [("authorization", f'Bearer "{TOKEN}"')],
+        [("authorization", f"Bearer {TOKEN}=")],
+        [("authorization", "Bearer hbt_")],
+        [("authorization", f"Bearer hbt_{'0' * 12}_{'x' * 43}")],
+        [("authorization", "Bearer a.b.c")],
+        [("authorization", ""), RIGHT],
         [RIGHT, RIGHT],
         [("authorization", "Bearer wrong"), RIGHT],
         [RIGHT, ("authorization", "Bearer wrong")],
     ],
-    ids=range(15),
+    ids=range(23),
 )
 async def test_a_credential_that_is_not_exactly_the_token_is_refused(
     api: Caller, metadata: list[tuple[str, str]]
@@ -116,3 +124,10 @@ async def test_an_unknown_method_is_not_even_said_to_be_unknown_without_the_toke
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await nothing(b"", metadata=api.metadata)
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize("key", ["authorization-bin", "x-authorization", "proxy-authorization", "cookie", "token"])
+async def test_a_token_in_another_place_is_none(api: Caller, key: str) -> None:
+    value = f"Bearer {TOKEN}".encode() if key.endswith("-bin") else f"Bearer {TOKEN}"
+    api.metadata = ((key, value),)  # type: ignore[assignment] - binary metadata are bytes
+    assert (await api.refused(GET_STATUS, b"")).reason == "TOKEN_MISSING"

@@ -16,11 +16,14 @@ from google.protobuf import json_format
 from google.rpc.status_pb2 import Status
 
 from hubbub.v1 import server_pb2
+from hubbubd.core.access import Grant, Role
+from hubbubd.core.calls import CallState
 from hubbubd.rpc import connect
 from hubbubd.rpc.server import SERVICES
+from hubbubd.runtime.filters import CallFilter
 from hubbubd.runtime.hub import Hub
 
-from .conftest import LIMIT_S, TOKEN, Caller, Until
+from .conftest import LIMIT_S, TOKEN, Caller, Until, gate
 
 MAX_BYTES = 1024 * 1024
 RIGHT = {"authorization": f"Bearer {TOKEN}"}
@@ -55,12 +58,13 @@ class Web:
         error = response.json()
         return response.status_code, error["code"], error["details"][0]["debug"]["reason"], error
 
-    async def stream(self, path: str, body: Any, kind: str = "connect+json") -> AsyncGenerator[tuple[int, bytes], None]:
+    async def stream(
+        self, path: str, body: Any, kind: str = "connect+json", **headers: str
+    ) -> AsyncGenerator[tuple[int, bytes], None]:
         """The messages of a stream with their flags."""
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        request = self.http.build_request(
-            "POST", path, content=envelope(content), headers=RIGHT | {"content-type": f"application/{kind}"}
-        )
+        headers = RIGHT | {"content-type": f"application/{kind}"} | headers
+        request = self.http.build_request("POST", path, content=envelope(content), headers=headers)
         response = await self.http.send(request, stream=True)
         buffer = b""
         try:
@@ -101,7 +105,9 @@ def origins() -> Sequence[str]:
 @pytest.fixture
 async def web(hub: Hub, origins: Sequence[str]) -> AsyncIterator[Web]:
     """A caller of that hub over HTTP."""
-    served = connect.serve_connect(hub, listen="127.0.0.1:0", token=TOKEN, origins=origins, max_message_bytes=MAX_BYTES)
+    served = connect.serve_connect(
+        hub, listen="127.0.0.1:0", gate=gate(hub), origins=origins, max_message_bytes=MAX_BYTES
+    )
     with anyio.fail_after(3 * LIMIT_S):
         async with served as base:
             caller = Web(base)
@@ -140,6 +146,60 @@ async def test_every_rpc_is_there_but_those_whose_requests_stream_and_none_witho
 async def test_another_credential_is_refused_before_the_request_is_read(web: Web, credential: str) -> None:
     status, code, reason, _ = await web.refused(GET_SERVER, b"not json", authorization=credential)
     assert (status, code, reason) == (401, "unauthenticated", "TOKEN_INVALID")
+
+
+async def test_a_credential_that_is_given_twice_is_refused(web: Web) -> None:
+    for second in (f"Bearer {TOKEN}", "Bearer wrong"):
+        headers = [*RIGHT.items(), ("Authorization", second), ("content-type", "application/json")]
+        response = await web.http.post(GET_SERVER, content=b'{"name": "away"}', headers=headers)
+        assert (response.status_code, response.json()["code"]) == (401, "unauthenticated")
+
+
+@pytest.mark.parametrize("value", [f"Bearer {TOKEN}\xe9", f"Bearer\t{TOKEN}", f"Bearer {TOKEN}, Bearer {TOKEN}"])
+async def test_a_credential_with_something_around_it_is_refused(web: Web, value: str) -> None:
+    headers = [(b"authorization", value.encode("latin-1")), (b"content-type", b"application/json")]
+    response = await web.http.post(GET_SERVER, content=b'{"name": "away"}', headers=headers)
+    assert (response.status_code, response.json()["code"]) == (401, "unauthenticated")
+
+
+@pytest.mark.parametrize("role", list(Role))
+async def test_roles_hold_as_they_do_in_grpc(hub: Hub, web: Web, role: Role) -> None:
+    _, secret = await hub.tokens.create("me", [Grant(role, ("aw*",))], by="test", ttl_s=None, may_name_others=False)
+    bearer = f"Bearer {secret}"
+    assert (await web.post(GET_SERVER, {"name": "away"}, authorization=bearer)).is_success
+    hidden = await web.refused(GET_SERVER, {"name": "none"}, authorization=bearer)
+    assert hidden[:3] == (404, "not_found", "SERVER_NOT_FOUND")
+    operators = "/hubbub.v1.CallService/GetQueue"
+    if role in (Role.OPERATOR, Role.ADMIN):
+        assert (await web.post(operators, {"server": "away"}, authorization=bearer)).is_success
+    else:
+        denied = await web.refused(operators, {"server": "away"}, authorization=bearer)
+        assert denied[:3] == (403, "permission_denied", "PERMISSION_DENIED")
+    whole = await web.refused("/hubbub.v1.AdminService/GetStatus", {}, authorization=bearer)
+    assert whole[:3] == (403, "permission_denied", "PERMISSION_DENIED")
+
+
+async def test_a_watch_and_a_call_end_when_their_token_is_revoked(hub: Hub, web: Web, until: Until) -> None:
+    _, secret = await hub.tokens.create("me", [Grant(Role.ADMIN)], by="test", ttl_s=None, may_name_others=False)
+    bearer = f"Bearer {secret}"
+    spec = {"spec": {"server": "away", "method": "tools/list", "callId": "waits"}}
+    ends: list[Any] = []
+
+    async def call() -> None:
+        ends.append((await web.refused("/hubbub.v1.CallService/CallMethod", spec, authorization=bearer))[:3])
+
+    async def watch() -> None:
+        steps = web.stream(WATCH_SERVERS, {}, authorization=bearer)
+        async with aclosing(steps):
+            ends.extend([json.loads(message)["error"]["code"] async for flags, message in steps if flags])
+
+    async with anyio.create_task_group() as both:
+        both.start_soon(call)
+        both.start_soon(watch)
+        await until(lambda: hub.watchers() == 1 and bool(hub.calls.select(CallFilter())))
+        await hub.tokens.revoke("me")
+    assert set(ends) == {(401, "unauthenticated", "CREDENTIAL_ENDED"), "unauthenticated"}
+    await until(lambda: hub.calls.get("waits").state is CallState.CANCELLED)
 
 
 async def test_whether_the_hub_is_well_may_be_asked_without_a_token(web: Web) -> None:
@@ -263,7 +323,7 @@ async def test_a_watcher_that_reads_nothing_is_let_go(hub: Hub, until: Until, mo
     servicer = Endless()
     monkeypatch.setattr(connect, "servicers", lambda _hub: [(SERVER_SERVICE, servicer)])
     monkeypatch.setattr(connect, "STALL_S", 0.2)
-    async with connect.serve_connect(hub, listen="127.0.0.1:0", token=TOKEN) as base:
+    async with connect.serve_connect(hub, listen="127.0.0.1:0", gate=gate(hub)) as base:
         caller = Web(base)
         async with caller.http, aclosing(caller.stream(WATCH_SERVERS, {})) as steps:
             await anext(steps)
@@ -292,7 +352,7 @@ async def test_pages_of_the_listed_origins_may_call(web: Web) -> None:
 async def test_a_port_that_is_taken_is_named(hub: Hub, web: Web) -> None:
     taken = f"127.0.0.1:{web.http.base_url.port}"
     with pytest.raises(OSError, match=f"cannot listen on {taken}"):
-        async with connect.serve_connect(hub, listen=taken, token=TOKEN):
+        async with connect.serve_connect(hub, listen=taken, gate=gate(hub)):
             pass
 
 

@@ -38,6 +38,7 @@ from hubbubd.errors import HubError, InvalidArgument
 from hubbubd.rpc import auth, status
 from hubbubd.rpc import listen as listening
 from hubbubd.rpc.methods import STALL_S, Rpc, rpcs
+from hubbubd.rpc.permissions import RULES, Reach
 from hubbubd.rpc.server import LAST_WORDS_S, MAX_RPCS, servicers
 from hubbubd.runtime.hub import Hub
 
@@ -65,7 +66,7 @@ _DETAILS = {
 
 @asynccontextmanager
 async def serve_connect(
-    hub: Hub, *, listen: str, token: str, origins: Sequence[str] = (), max_message_bytes: int = 16 * 1024 * 1024
+    hub: Hub, *, listen: str, gate: auth.Gate, origins: Sequence[str] = (), max_message_bytes: int = 16 * 1024 * 1024
 ) -> AsyncGenerator[str, None]:
     """Serves a hub over HTTP/1.1 and yields the base URL. Pages of the `origins` may use it from a browser.
 
@@ -73,7 +74,7 @@ async def serve_connect(
     Raises ConfigError for an address off loopback and OSError for one that cannot be had.
     """
     config = uvicorn.Config(
-        application(hub, token=token, origins=origins, max_message_bytes=max_message_bytes),
+        application(hub, gate=gate, origins=origins, max_message_bytes=max_message_bytes),
         http="h11",
         ws="none",
         lifespan="off",
@@ -101,16 +102,16 @@ class _Server(uvicorn.Server):
         return nullcontext()
 
 
-def application(hub: Hub, *, token: str, origins: Sequence[str], max_message_bytes: int) -> ASGIApp:
+def application(hub: Hub, *, gate: auth.Gate, origins: Sequence[str], max_message_bytes: int) -> ASGIApp:
     """All services of a hub as one ASGI application."""
 
     def endpoints(served: Sequence[Rpc]) -> dict[str, Any]:
-        return {rpc.path: _endpoint(rpc) for rpc in served if not rpc.method.client_streaming}
+        return {rpc.path: _endpoint(rpc, gate) for rpc in served if not rpc.method.client_streaming}
 
     app = _Services(
         service=[rpc for each in servicers(hub) for rpc in rpcs(*each, max_message_bytes)],
         endpoints=endpoints,
-        interceptors=[_Access(token)],
+        interceptors=[_Access(gate)],
         # Room above our own limit, as in gRPC; JSON is longer than what is counted.
         read_max_bytes=2 * max_message_bytes,
         compressions=(),  # nothing leaves the machine
@@ -148,24 +149,35 @@ def _unstalled(app: Callable[..., Any]) -> ASGIApp:
                 await send(event)
 
         try:
-            await app(scope, receive, send_in_time)
+            headers = [(key, _readable(value)) for key, value in scope.get("headers", ())]
+            await app({**scope, "headers": headers}, receive, send_in_time)
         except TimeoutError:
             log.warning("caller read nothing", path=scope["path"], seconds=STALL_S)
 
     return call
 
 
-class _Access(MetadataInterceptor[None]):
-    """Lets an RPC in when it brings the token, before its request is read."""
+def _readable(value: bytes) -> bytes:
+    """The value of a header as UTF-8, which is all that the layer below reads; HTTP itself has bytes."""
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1").encode()
+    return value
 
-    def __init__(self, token: str) -> None:
-        self._token = token
+
+class _Access(MetadataInterceptor[None]):
+    """Lets an RPC in by the credential that it brings, before its request is read."""
+
+    def __init__(self, gate: auth.Gate) -> None:
+        self._gate = gate
 
     async def on_start(self, ctx: RequestContext[Any, Any]) -> None:
         """Raises ConnectError."""
-        if not f"/{ctx.method.service_name}/".startswith(auth.OPEN_TO_ALL):
+        path = f"/{ctx.method.service_name}/{ctx.method.name}"
+        if RULES[path].reach is not Reach.OPEN:
             try:
-                auth.admit(ctx.request_headers.allitems(), self._token)
+                await self._gate.admit(path, ctx.request_headers.allitems(), ())
             except HubError as exc:
                 raise _refusal(exc) from None
 
@@ -215,7 +227,7 @@ class _Json(Codec[_Encoded, Any]):
             raise _refusal(InvalidArgument(problem, reason="MALFORMED_REQUEST")) from None
 
 
-def _endpoint(rpc: Rpc) -> Any:
+def _endpoint(rpc: Rpc, gate: auth.Gate) -> Any:
     streams = rpc.method.server_streaming
     about = MethodInfo(
         name=rpc.method.name,
@@ -225,24 +237,29 @@ def _endpoint(rpc: Rpc) -> Any:
         idempotency_level=IdempotencyLevel.UNKNOWN,
         stream_type=StreamType.SERVER_STREAM if streams else StreamType.UNARY,
     )
-    return Endpoint.server_stream(about, _stream(rpc)) if streams else Endpoint.unary(about, _unary(rpc))
+    return Endpoint.server_stream(about, _stream(rpc, gate)) if streams else Endpoint.unary(about, _unary(rpc, gate))
 
 
-def _unary(rpc: Rpc) -> Any:
+def _unary(rpc: Rpc, gate: auth.Gate) -> Any:
     async def call(raw: bytes, _context: object) -> _Encoded:
         try:
-            return _Encoded(rpc.response_type, (await rpc.serve(rpc.parse(raw))).SerializeToString())
+            with gate.inside(auth.principal.get(None)):
+                return _Encoded(rpc.response_type, (await rpc.serve(rpc.parse(raw))).SerializeToString())
         except Exception as exc:  # noqa: BLE001 - every error gets a status; cancellation is not an Exception
             raise _refusal(exc) from None
 
     return call
 
 
-def _stream(rpc: Rpc) -> Any:
+def _stream(rpc: Rpc, gate: auth.Gate) -> Any:
     async def call(raw: bytes, _context: object) -> AsyncGenerator[_Encoded, None]:
         try:
             async with aclosing(rpc.serve(rpc.parse(raw))) as responses:
-                async for response in responses:
+                while True:
+                    with gate.inside(auth.principal.get(None)):  # not around `yield`: that may be left elsewhere
+                        response = await anext(responses, None)
+                    if response is None:
+                        break
                     yield _Encoded(rpc.response_type, response)
         except Exception as exc:  # noqa: BLE001
             raise _refusal(exc) from None
