@@ -14,6 +14,7 @@ import structlog
 
 from hubbubd import __version__, payload
 from hubbubd.config import HubSettings, Settings, load_settings
+from hubbubd.config.network import UNIX, check_unix
 from hubbubd.errors import ConfigError, Unavailable, first_cause
 from hubbubd.rpc import client_file
 from hubbubd.rpc.server import serve
@@ -24,6 +25,7 @@ from hubbubd.store.tokens import TokenFile
 from hubbubd.upstream.connector import McpConnector
 
 STORE_FILE = "hubbub.db"
+LOCAL_SOCKET = "hub.sock"
 
 DONE, FAILED, USAGE = 0, 1, 2
 
@@ -35,6 +37,8 @@ def run(argv: Sequence[str]) -> int:
     except ConfigError as exc:
         return _complain(str(exc), USAGE)
     if settings.check_config:
+        if settings.hub.tls and (problem := settings.hub.tls.problem()):
+            _complain(f"warning: {problem}")
         return DONE
     _log_to_stderr(settings.hub.log_level)
     # What the imports made stays for ever; looked at in each full collection, it stopped the loop for 80 ms and more.
@@ -54,6 +58,7 @@ def run(argv: Sequence[str]) -> int:
 
 async def _serve(settings: Settings) -> None:
     hub_settings = settings.hub
+    local = _local_socket(hub_settings)
     hub_settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         connector = McpConnector(TokenFile.open(hub_settings.data_dir))
@@ -72,18 +77,37 @@ async def _serve(settings: Settings) -> None:
                         hub,
                         listen=hub_settings.listen,
                         token=token,
+                        tls=hub_settings.tls,
+                        local=local,
                         max_message_bytes=hub_settings.max_message_bytes,
                         grace_s=hub_settings.shutdown_grace_s,
                         hurry=hurry,
                     ) as address,
                 ):
-                    path = client_file.write(hub_settings.data_dir, address=address, token=token, connect=connect)
+                    path = client_file.write(
+                        hub_settings.data_dir,
+                        address=f"{UNIX}{local}" if local else address,
+                        token=token,
+                        connect=connect,
+                    )
                     _say_ready(address, connect, hub_settings, path)
                     await anext(signals)
                     listening.start_soon(_hear, signals, hurry)
                 listening.cancel_scope.cancel()
         finally:
             await store.close()
+
+
+def _local_socket(settings: HubSettings) -> Path | None:
+    """Where local clients go when `listen` speaks TLS: they need neither its authority nor its name."""
+    if settings.tls is None or settings.listen.startswith(UNIX):
+        return None
+    path = settings.data_dir.absolute() / LOCAL_SOCKET
+    try:
+        check_unix(str(path))
+    except ValueError as exc:
+        raise ConfigError("hub.data_dir", f"{exc}; local clients need {path}") from None
+    return path
 
 
 @asynccontextmanager
@@ -98,6 +122,7 @@ async def _connect(hub: Hub, settings: HubSettings, token: str) -> AsyncGenerato
         hub,
         listen=settings.connect_listen,
         token=token,
+        tls=settings.tls,
         origins=settings.connect_origins,
         max_message_bytes=settings.max_message_bytes,
     ) as url:
@@ -145,6 +170,6 @@ def _log_to_stderr(level: str) -> None:
     logging.basicConfig(level=logging.WARNING, handlers=[bridge], force=True)
 
 
-def _complain(problem: str, status: int) -> int:
+def _complain(problem: str, status: int = DONE) -> int:
     sys.stderr.write(f"hubbubd: {' '.join(problem.split())}\n")
     return status
