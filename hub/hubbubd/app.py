@@ -17,6 +17,9 @@ from hubbubd.config import HubSettings, Settings, load_settings
 from hubbubd.config.network import UNIX, check_unix
 from hubbubd.errors import ConfigError, Unavailable, first_cause
 from hubbubd.rpc import client_file
+from hubbubd.rpc.auth import Gate
+from hubbubd.rpc.grants import Grants
+from hubbubd.rpc.jwt import Jwt
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.store import StoreError
@@ -71,12 +74,13 @@ async def _serve(settings: Settings) -> None:
                 anyio.create_task_group() as listening,
             ):
                 token = client_file.token(hub_settings.data_dir)
+                gate = _gate(hub, hub_settings, token)
                 async with (
-                    _connect(hub, hub_settings, token) as connect,  # serves to the end of what `serve` waits for
+                    _connect(hub, hub_settings, gate) as connect,  # serves to the end of what `serve` waits for
                     serve(
                         hub,
                         listen=hub_settings.listen,
-                        token=token,
+                        gate=gate,
                         tls=hub_settings.tls,
                         local=local,
                         max_message_bytes=hub_settings.max_message_bytes,
@@ -98,6 +102,18 @@ async def _serve(settings: Settings) -> None:
             await store.close()
 
 
+def _gate(hub: Hub, settings: HubSettings, token: str) -> Gate:
+    grants = Grants(settings.grants)
+    jwt = Jwt.of(settings, grants)
+    return Gate(
+        token,
+        hub.clock,
+        authenticators=(jwt,) if jwt else (),
+        certificates=grants.of_certificate if settings.tls_client_ca else None,
+        networked=settings.networked,
+    )
+
+
 def _local_socket(settings: HubSettings) -> Path | None:
     """Where local clients go when `listen` speaks TLS: they need neither its authority nor its name."""
     if settings.tls is None or settings.listen.startswith(UNIX):
@@ -111,7 +127,7 @@ def _local_socket(settings: HubSettings) -> Path | None:
 
 
 @asynccontextmanager
-async def _connect(hub: Hub, settings: HubSettings, token: str) -> AsyncGenerator[str | None, None]:
+async def _connect(hub: Hub, settings: HubSettings, gate: Gate) -> AsyncGenerator[str | None, None]:
     """The base URL of Connect and gRPC-Web, where they are wanted."""
     if settings.connect_listen is None:
         yield None
@@ -121,7 +137,7 @@ async def _connect(hub: Hub, settings: HubSettings, token: str) -> AsyncGenerato
     async with serve_connect(
         hub,
         listen=settings.connect_listen,
-        token=token,
+        gate=gate,
         tls=settings.tls,
         origins=settings.connect_origins,
         max_message_bytes=settings.max_message_bytes,

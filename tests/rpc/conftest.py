@@ -19,6 +19,7 @@ from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
 from hubbubd.config import HubSettings, ServerConfig
+from hubbubd.rpc.auth import Gate
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite import SqliteStore
@@ -28,6 +29,11 @@ from hubbubd.upstream.connector import McpConnector
 TOKEN = "right-token"
 LIMIT_S = 20
 """Bound of every wait of these tests."""
+
+
+def gate(hub: Hub) -> Gate:
+    """Lets in whoever has the token."""
+    return Gate(TOKEN, hub.clock)
 
 
 @dataclass(frozen=True)
@@ -130,7 +136,7 @@ async def hub(tmp_path: Path) -> AsyncIterator[Hub]:
 @pytest.fixture
 async def address(hub: Hub) -> AsyncIterator[str]:
     """Where that hub is served."""
-    async with serve(hub, listen="127.0.0.1:0", token=TOKEN, max_message_bytes=1024 * 1024, grace_s=2) as address:
+    async with serve(hub, listen="127.0.0.1:0", gate=gate(hub), max_message_bytes=1024 * 1024, grace_s=2) as address:
         yield address
 
 

@@ -19,7 +19,7 @@ from hubbubd.rpc import connect
 from hubbubd.rpc.server import SERVICES
 from hubbubd.runtime.hub import Hub
 
-from .conftest import LIMIT_S, TOKEN, Caller, Until
+from .conftest import LIMIT_S, TOKEN, Caller, Until, gate
 
 MAX_BYTES = 1024 * 1024
 RIGHT = {"authorization": f"Bearer {TOKEN}"}
@@ -100,7 +100,9 @@ def origins() -> Sequence[str]:
 @pytest.fixture
 async def web(hub: Hub, origins: Sequence[str]) -> AsyncIterator[Web]:
     """A caller of that hub over HTTP."""
-    served = connect.serve_connect(hub, listen="127.0.0.1:0", token=TOKEN, origins=origins, max_message_bytes=MAX_BYTES)
+    served = connect.serve_connect(
+        hub, listen="127.0.0.1:0", gate=gate(hub), origins=origins, max_message_bytes=MAX_BYTES
+    )
     with anyio.fail_after(3 * LIMIT_S):
         async with served as base:
             caller = Web(base)
@@ -262,7 +264,7 @@ async def test_a_watcher_that_reads_nothing_is_let_go(hub: Hub, until: Until, mo
     servicer = Endless()
     monkeypatch.setattr(connect, "servicers", lambda _hub: [(SERVER_SERVICE, servicer)])
     monkeypatch.setattr(connect, "STALL_S", 0.2)
-    async with connect.serve_connect(hub, listen="127.0.0.1:0", token=TOKEN) as base:
+    async with connect.serve_connect(hub, listen="127.0.0.1:0", gate=gate(hub)) as base:
         caller = Web(base)
         async with caller.http, aclosing(caller.stream(WATCH_SERVERS, {})) as steps:
             await anext(steps)
@@ -291,5 +293,5 @@ async def test_pages_of_the_listed_origins_may_call(web: Web) -> None:
 async def test_a_port_that_is_taken_is_named(hub: Hub, web: Web) -> None:
     taken = f"127.0.0.1:{web.http.base_url.port}"
     with pytest.raises(OSError, match=f"cannot listen on {taken}"):
-        async with connect.serve_connect(hub, listen=taken, token=TOKEN):
+        async with connect.serve_connect(hub, listen=taken, gate=gate(hub)):
             pass

@@ -12,7 +12,7 @@ from hubbubd.rpc.server import SERVICES, serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.store import StoreUnavailable
 
-from .conftest import LIMIT_S, TOKEN, explain
+from .conftest import LIMIT_S, explain, gate
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -63,7 +63,7 @@ async def test_a_service_that_is_not_there_is_unknown(checks: Any) -> None:
 
 
 async def test_open_health_watches_end_when_the_hub_stops_and_hold_it_up_for_nothing(hub: Hub) -> None:
-    serving = serve(hub, listen="127.0.0.1:0", token=TOKEN, grace_s=10 * LIMIT_S)
+    serving = serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=10 * LIMIT_S)
     async with grpc.aio.insecure_channel(await serving.__aenter__()) as channel:
         watch = health_pb2_grpc.HealthStub(channel).Watch(asking())
         with anyio.fail_after(LIMIT_S):
@@ -82,7 +82,7 @@ async def test_a_client_may_ping_in_a_quiet_watch_as_often_as_the_hub_says(
     monkeypatch.setattr(serving, "PING_INTERVAL_MS", 50)
     options = [("grpc.keepalive_time_ms", 100), ("grpc.http2.max_pings_without_data", 0)]
     async with (
-        serve(hub, listen="127.0.0.1:0", token=TOKEN) as address,
+        serve(hub, listen="127.0.0.1:0", gate=gate(hub)) as address,
         grpc.aio.insecure_channel(address, options=options) as channel,
     ):
         watch = health_pb2_grpc.HealthStub(channel).Watch(asking())

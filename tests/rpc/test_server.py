@@ -14,7 +14,7 @@ from hubbubd.errors import ConfigError
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
 
-from .conftest import LIMIT_S, TOKEN, Caller, explain
+from .conftest import LIMIT_S, TOKEN, Caller, explain, gate
 
 GET_STATUS = admin_pb2.DESCRIPTOR.services_by_name["AdminService"].methods_by_name["GetStatus"]
 METADATA = (("authorization", f"Bearer {TOKEN}"),)
@@ -27,14 +27,14 @@ async def answers(address: str) -> bool:
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:0", "localhost:0", "127.0.0.2:0"])
 async def test_port_zero_picks_a_free_one_and_tells_it(hub: Hub, listen: str) -> None:
-    async with serve(hub, listen=listen, token=TOKEN) as address:
+    async with serve(hub, listen=listen, gate=gate(hub)) as address:
         assert not address.endswith(":0")
         assert await answers(address)
 
 
 async def test_a_unix_socket_is_open_to_its_owner_only(hub: Hub, tmp_path: Path) -> None:
     path = tmp_path / "hub.sock"
-    async with serve(hub, listen=f"unix:{path}", token=TOKEN) as address:
+    async with serve(hub, listen=f"unix:{path}", gate=gate(hub)) as address:
         assert address == f"unix:{path}"
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert await answers(address)
@@ -45,15 +45,15 @@ async def test_a_socket_that_a_dead_hub_left_behind_is_replaced(hub: Hub, tmp_pa
     path = tmp_path / "hub.sock"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
-    async with serve(hub, listen=f"unix:{path}", token=TOKEN) as address:
+    async with serve(hub, listen=f"unix:{path}", gate=gate(hub)) as address:
         assert await answers(address)
 
 
 async def test_a_socket_on_which_somebody_listens_is_left_alone(hub: Hub, tmp_path: Path) -> None:
     path = tmp_path / "hub.sock"
-    async with serve(hub, listen=f"unix:{path}", token=TOKEN) as address:
+    async with serve(hub, listen=f"unix:{path}", gate=gate(hub)) as address:
         with pytest.raises(OSError, match=r"hub\.sock: another process does"):
-            await serve(hub, listen=f"unix:{path}", token=TOKEN).__aenter__()
+            await serve(hub, listen=f"unix:{path}", gate=gate(hub)).__aenter__()
         assert await answers(address)
 
 
@@ -61,20 +61,20 @@ async def test_a_file_that_is_not_a_socket_is_left_alone(hub: Hub, tmp_path: Pat
     path = tmp_path / "notes.txt"
     path.write_text("keep me")
     with pytest.raises(OSError, match="not a socket"):
-        await serve(hub, listen=f"unix:{path}", token=TOKEN).__aenter__()
+        await serve(hub, listen=f"unix:{path}", gate=gate(hub)).__aenter__()
     assert path.read_text() == "keep me"
 
 
 async def test_a_busy_port_is_named(hub: Hub) -> None:
-    async with serve(hub, listen="127.0.0.1:0", token=TOKEN) as address:
+    async with serve(hub, listen="127.0.0.1:0", gate=gate(hub)) as address:
         with pytest.raises(OSError, match=f"cannot listen on {address}: Address already in use"):
-            await serve(hub, listen=address, token=TOKEN).__aenter__()
+            await serve(hub, listen=address, gate=gate(hub)).__aenter__()
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "192.0.2.1:0", "example.org:0", ":0"])
 async def test_the_network_is_refused(hub: Hub, listen: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        await serve(hub, listen=listen, token=TOKEN).__aenter__()
+        await serve(hub, listen=listen, gate=gate(hub)).__aenter__()
     assert caught.value.key == "listen"
 
 
@@ -83,7 +83,7 @@ async def test_a_hub_that_stops_says_so_and_ends_watches_with_a_token_to_resume_
     ended: list[grpc.aio.AioRpcError] = []
 
     async with anyio.create_task_group() as watches:
-        serving = serve(hub, listen="127.0.0.1:0", token=TOKEN, grace_s=LIMIT_S)
+        serving = serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=LIMIT_S)
         address = await serving.__aenter__()
         channel = grpc.aio.insecure_channel(address)
         synced = anyio.Event()

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from hubbubd.config.network import ConnectListen, GrantSettings, Listen, Origin, Url
+from hubbubd.config.network import ConnectListen, GrantSettings, Listen, Origin, Url, is_local
 from hubbubd.config.server import Count, Seconds
 from hubbubd.config.tls import TlsFiles
 
@@ -131,3 +131,8 @@ class HubSettings(BaseSettings):
         if self.tls_cert is None or self.tls_key is None:
             return None
         return TlsFiles(self.tls_cert, self.tls_key, self.tls_client_ca)
+
+    @property
+    def networked(self) -> bool:
+        """Whether others than programs on this machine may reach the API."""
+        return not all(is_local(listen) for listen in (self.listen, self.connect_listen) if listen is not None)

@@ -1,75 +1,282 @@
-"""Who calls: a bearer token on every RPC but health checks, and optionally the name of a person or program."""
+"""Who calls: the one way in, for gRPC and for Connect.
+
+    `authorization: Bearer ...`   the hub's own token (client.json), or one that an authenticator knows
+    no `authorization`            the client certificate of the connection, where the hub takes these
+
+`hubbub-as` names the person or program for which a trusted caller speaks. Health checks need no credential.
+"""
 
 import hmac
-from collections.abc import Awaitable, Callable, Iterable
+import inspect
+import re
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
+from urllib.parse import unquote
 
+import anyio
 import grpc
 
-from hubbubd.errors import HubError, InvalidArgument, Unauthenticated
+from hubbubd.clock import Clock
+from hubbubd.config.network import is_loopback
+from hubbubd.core.access import Grant, Permission, Principal, Role
+from hubbubd.errors import HubError, InvalidArgument, PermissionDenied, Unauthenticated
 from hubbubd.rpc import status
+from hubbubd.rpc.permissions import RULES, Reach
 
 LOCAL = "local"
 NAME_METADATA = "hubbub-as"
 MAX_NAME = 64
 
+MAX_TOKEN = 8192
+"""Characters of a credential; more is not looked at."""
+
+RESERVED = re.compile(r"hub|(cert|oidc):.*", re.IGNORECASE)
+"""Names that nobody may take: the hub's own, and those that only an authority gives."""
+
+# https://www.rfc-editor.org/rfc/rfc6750#section-2.1; the scheme's case does not count (RFC 9110, section 11.1).
+_BEARER = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*)", re.IGNORECASE)
+
+ENDED_CREDENTIALS = 10_000
+"""How many revoked credentials are remembered, for RPCs that were let in and have not begun."""
+
 Q = TypeVar("Q")
 A = TypeVar("A")
+Metadata = Iterable[tuple[str, str | bytes]]
+CertificatePrincipal = Callable[[bytes], Principal]
+"""Who shows a verified certificate (PEM or DER). Raises Unauthenticated, PermissionDenied for one that means nobody."""
 
-OPEN_TO_ALL = "/grpc.health.v1.Health/"
-"""Where the paths begin of what needs no credential."""
+principal: ContextVar[Principal] = ContextVar("principal")
+"""The caller of the RPC that is being served; unset where none is needed."""
 
-principal: ContextVar[str] = ContextVar("principal", default=LOCAL)
-"""The caller of the RPC that is being served."""
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The other end of a connection: whether it is on this machine, and the certificate that it showed."""
+
+    local: bool
+    certificate: bytes | None = None
+
+
+class Authenticator(Protocol):
+    """One kind of bearer token."""
+
+    async def principal(self, token: str) -> Principal | None:
+        """Whose token it is; None when it is not of this kind. Raises Unauthenticated when it is, and is no good."""
+        ...
+
+
+def local_principal() -> Principal:
+    """Whoever can read the hub's client.json."""
+    return Principal(name=LOCAL, grants=(Grant(Role.ADMIN),), credential=LOCAL, may_name_others=True)
+
+
+class Gate:
+    """Lets callers in, and out when their credential ends."""
+
+    def __init__(
+        self,
+        token: str,
+        clock: Clock,
+        authenticators: Sequence[Authenticator] = (),
+        certificates: CertificatePrincipal | None = None,
+        *,
+        networked: bool = False,
+    ) -> None:
+        self._token = token.encode()
+        self._local = local_principal()
+        self._clock = clock
+        self._authenticators = authenticators
+        self._certificates = certificates
+        self._networked = networked
+        self._inside: dict[str, set[anyio.CancelScope]] = {}
+        self._ended: OrderedDict[str, None] = OrderedDict()
+
+    async def admit(self, path: str, metadata: Metadata, peer: Peer | None = None) -> Principal | None:
+        """Notes who calls, and returns it; None as long as only the `peer` could tell.
+
+        Raises Unauthenticated, PermissionDenied, and InvalidArgument for a name that is none.
+        """
+        given = list(metadata)
+        credentials = _values(given, "authorization")
+        caller = await self._of_bearer(credentials, peer) if credentials else self._of_certificate(peer)
+        if caller is None:
+            return None
+        caller = _named(caller, _values(given, NAME_METADATA))
+        rule = RULES.get(path)
+        if rule is not None and not rule.admits(caller):
+            raise denied(rule.any_of[0])
+        principal.set(caller)
+        return caller
+
+    async def _of_bearer(self, credentials: list[str], peer: Peer | None) -> Principal | None:
+        bearer = _BEARER.fullmatch(credentials[0].strip(" ")) if len(credentials[0]) <= MAX_TOKEN else None
+        if len(credentials) == 1 and bearer is not None:
+            token = bearer[1]
+            if hmac.compare_digest(token.encode(), self._token):
+                return self._of_local(peer)
+            for authenticator in self._authenticators:
+                if (found := await authenticator.principal(token)) is not None:
+                    return found
+        raise Unauthenticated("this is no bearer token that the hub knows", reason="TOKEN_INVALID")
+
+    def _of_local(self, peer: Peer | None) -> Principal | None:
+        if not self._networked:
+            return self._local
+        if peer is not None and not peer.local:
+            raise Unauthenticated(
+                "the token of client.json is for the hub's own machine; `hubbub tokens create` makes one for others",
+                reason="TOKEN_LOCAL_ONLY",
+            )
+        return self._local if peer else None
+
+    def _of_certificate(self, peer: Peer | None) -> Principal | None:
+        if self._certificates is not None and peer is None:
+            return None
+        if self._certificates is None or peer is None or peer.certificate is None:
+            raise Unauthenticated("a bearer token is needed; the hub's client.json has it", reason="TOKEN_MISSING")
+        return self._certificates(peer.certificate)
+
+    @contextmanager
+    def inside(self, caller: Principal | None) -> Generator[None]:
+        """Ends what is done in the block when the caller's credential ends. Raises Unauthenticated then."""
+        if caller is None or caller.credential == LOCAL:  # needs none, or ends with the hub
+            yield
+            return
+        if caller.credential in self._ended:
+            raise _ended()
+        with anyio.CancelScope() as scope:
+            if caller.expires_at is not None:
+                scope.deadline = anyio.current_time() + caller.expires_at - self._clock.now()
+            inside = self._inside.setdefault(caller.credential, set())
+            inside.add(scope)
+            try:
+                yield
+            finally:
+                inside.discard(scope)
+                if not inside and self._inside.get(caller.credential) is inside:
+                    del self._inside[caller.credential]
+        if scope.cancelled_caught:
+            raise _ended()
+
+    def end(self, credential: str) -> None:
+        """Ends all that was let in with a credential: it was revoked."""
+        self._ended[credential] = None
+        if len(self._ended) > ENDED_CREDENTIALS:
+            self._ended.popitem(last=False)
+        for scope in self._inside.get(credential, ()):
+            scope.cancel()
 
 
 class Authentication(grpc.aio.ServerInterceptor):
-    """Lets an RPC in when it brings the token, and notes its principal for the servicers."""
+    """The gate, as gRPC asks it: before the request is read where a token can tell, else after."""
 
-    def __init__(self, token: str) -> None:
-        self._token = token
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
 
     async def intercept_service(
         self,
         continuation: "Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Q, A] | None]]",
         handler_call_details: grpc.HandlerCallDetails,
     ) -> "grpc.RpcMethodHandler[Q, A] | None":
-        """The RPC's own handler, or one that refuses it with UNAUTHENTICATED."""
-        if not handler_call_details.method.startswith(OPEN_TO_ALL):
+        """The RPC's own handler, or one that refuses it with UNAUTHENTICATED or PERMISSION_DENIED."""
+        path, metadata = handler_call_details.method, handler_call_details.invocation_metadata
+        rule = RULES.get(path)
+        if rule is not None and rule.reach is Reach.OPEN:
+            return await continuation(handler_call_details)
+        try:
+            caller = await self._gate.admit(path, metadata)
+        except HubError as exc:
+            return _refusal(exc)
+        handler = await continuation(handler_call_details)
+        if caller is not None and (handler is None or caller.credential == LOCAL):
+            return handler
+        return _kept(handler or _unknown(), self._steps(path, metadata, caller))
+
+    def _steps(self, path: str, metadata: Metadata, known: Principal | None) -> "Guard":
+        async def guard(behaviour: Callable[[], Awaitable[Any]], context: status.Context) -> Any:
             try:
-                admit(handler_call_details.invocation_metadata, self._token)
+                caller = known or await self._gate.admit(path, metadata, _peer(context))
+                assert caller is not None, "the peer was given"
+                with self._gate.inside(caller):
+                    return await behaviour()
             except HubError as exc:
-                return _refusal(exc)
-        return await continuation(handler_call_details)
+                await status.abort(context, exc)
+
+        return guard
 
 
-def admit(metadata: Iterable[tuple[str, str | bytes]], token: str) -> None:
-    """Notes who calls. Raises Unauthenticated without the token, and InvalidArgument for a name that is none."""
-    given = list(metadata)
-    _check_token(_values(given, "authorization"), token)
-    principal.set(_name(_values(given, NAME_METADATA)))
+Guard = Callable[[Callable[[], Awaitable[Any]], status.Context], Awaitable[Any]]
+"""Serves an RPC for as long as its caller may stay."""
+
+_KINDS: dict[tuple[bool, bool], tuple[str, Callable[..., Any]]] = {
+    (False, False): ("unary_unary", grpc.unary_unary_rpc_method_handler),
+    (False, True): ("unary_stream", grpc.unary_stream_rpc_method_handler),
+    (True, False): ("stream_unary", grpc.stream_unary_rpc_method_handler),
+    (True, True): ("stream_stream", grpc.stream_stream_rpc_method_handler),
+}
 
 
-def _check_token(credentials: list[str], token: str) -> None:
-    if not credentials:
-        raise Unauthenticated("a bearer token is needed; the hub's client.json has it", reason="TOKEN_MISSING")
-    scheme, _, given = credentials[0].strip().partition(" ")
-    known = hmac.compare_digest(given.strip().encode(), token.encode())
-    if len(credentials) > 1 or scheme.lower() != "bearer" or not known:
-        raise Unauthenticated("this is not the hub's bearer token", reason="TOKEN_INVALID")
+def _kept(handler: Any, guard: Guard) -> Any:
+    """The handler, whose RPCs end with their credential."""
+    name, rebuilt = _KINDS[handler.request_streaming, handler.response_streaming]
+    behaviour = getattr(handler, name)
+
+    async def serve(request: Any, context: status.Context) -> Any:
+        async def written() -> None:
+            responses: AsyncIterator[Any] = behaviour(request, context)
+            async for response in responses:
+                await context.write(response)
+
+        yields = inspect.isasyncgenfunction(behaviour)
+        return await guard(written if yields else lambda: behaviour(request, context), context)
+
+    return rebuilt(
+        serve, request_deserializer=handler.request_deserializer, response_serializer=handler.response_serializer
+    )
 
 
-def _name(names: list[str]) -> str:
+def denied(permission: Permission, server: str = "*") -> PermissionDenied:
+    """The refusal of somebody who may know that a thing is there; `*` where it is not about one server."""
+    where = "" if server == "*" else f" for the server {server}"
+    return PermissionDenied(
+        f"this needs the permission `{permission}`{where}; `hubbub whoami` shows what you have",
+        metadata={"permission": str(permission), "server": server},
+    )
+
+
+def _named(caller: Principal, names: list[str]) -> Principal:
     if not names:
-        return LOCAL
+        return caller
     if len(names) > 1 or not 0 < len(names[0]) <= MAX_NAME or not names[0].isprintable():
         raise InvalidArgument.field(f"metadata.{NAME_METADATA}", f"must be one name of 1 to {MAX_NAME} characters")
-    return names[0]
+    name = names[0]
+    if name == caller.name:
+        return caller
+    if not caller.may_name_others or RESERVED.fullmatch(name):
+        raise PermissionDenied(
+            f"{caller.name} may not call as {name}", reason="NAMING_NOT_ALLOWED", metadata={"name": name}
+        )
+    return replace(caller, name=name)
 
 
-def _values(metadata: Iterable[tuple[str, str | bytes]], name: str) -> list[str]:
-    return [_text(value) for key, value in metadata if key == name]
+def _peer(context: status.Context) -> Peer:
+    """The other end, as gRPC writes it: unix:..., ipv4:1.2.3.4:5, ipv6:%5B::1%5D:5."""
+    kind, _, where = context.peer().partition(":")  # pyright: ignore[reportUnknownMemberType]
+    local = kind == "unix" or is_loopback(unquote(where).rpartition(":")[0].strip("[]"))
+    shown: Mapping[str, Iterable[bytes]] = context.auth_context()  # pyright: ignore[reportUnknownMemberType]
+    return Peer(local, next(iter(shown.get("x509_pem_cert", ())), None))
+
+
+def _ended() -> Unauthenticated:
+    return Unauthenticated("the credential of this call has expired or was revoked", reason="CREDENTIAL_ENDED")
+
+
+def _values(metadata: Metadata, name: str) -> list[str]:
+    return [_text(value) for key, value in metadata if key.lower() == name]
 
 
 def _text(value: str | bytes) -> str:
@@ -80,5 +287,12 @@ def _refusal(exc: HubError) -> "grpc.RpcMethodHandler[Any, Any]":
     # Of the four kinds of handler this is the one that may answer before it has read anything.
     async def refuse(_requests: object, context: status.Context) -> None:
         await status.abort(context, exc)
+
+    return grpc.stream_stream_rpc_method_handler(refuse)
+
+
+def _unknown() -> "grpc.RpcMethodHandler[Any, Any]":
+    async def refuse(_requests: object, context: status.Context) -> None:
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
 
     return grpc.stream_stream_rpc_method_handler(refuse)

@@ -19,7 +19,7 @@ class CallService:
 
     async def call_method(self, request: pb.CallMethodRequest) -> pb.CallMethodResponse:
         """Sends a request and waits for its end; one that fails ends the RPC with the call's own fault."""
-        call = await self._calls.call(requests.call_spec(request.spec), principal.get(), detached=request.detached)
+        call = await self._calls.call(requests.call_spec(request.spec), principal.get().name, detached=request.detached)
         if call.fault is not None:
             failure = UpstreamError(call.fault)
             failure.metadata["call_id"] = call.id
@@ -28,7 +28,7 @@ class CallService:
 
     async def start_call(self, request: pb.StartCallRequest) -> pb.StartCallResponse:
         """Queues a detached call."""
-        call = await self._calls.start(requests.call_spec(request.spec), principal.get())
+        call = await self._calls.start(requests.call_spec(request.spec), principal.get().name)
         return pb.StartCallResponse(call=convert.call(call))
 
     def watch_calls(self, request: pb.WatchCallsRequest) -> AsyncGenerator[bytes, None]:

@@ -9,6 +9,7 @@ Connect: https://connectrpc.com/docs/protocol. gRPC-Web: https://github.com/grpc
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,11 +37,13 @@ from starlette.types import Message as Event
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hubbubd import payload
+from hubbubd.config.network import is_loopback
 from hubbubd.config.tls import TlsFiles
 from hubbubd.errors import HubError, InvalidArgument
 from hubbubd.rpc import auth, status
 from hubbubd.rpc import listen as listening
 from hubbubd.rpc.methods import STALL_S, Rpc, rpcs
+from hubbubd.rpc.permissions import RULES, Reach
 from hubbubd.rpc.server import LAST_WORDS_S, MAX_RPCS, servicers
 from hubbubd.rpc.tls import ssl_context
 from hubbubd.runtime.hub import Hub
@@ -64,6 +67,8 @@ _PREFLIGHT_S = 7200
 CERTIFICATE = "hubbub.certificate"
 """Of an ASGI scope: the certificate of the peer (DER), or None."""
 
+_peer: ContextVar[auth.Peer] = ContextVar("peer")
+
 _DETAILS = {
     kind.DESCRIPTOR.full_name: kind
     for kind in (details_pb2.ErrorInfo, details_pb2.RetryInfo, details_pb2.BadRequest, details_pb2.Help)
@@ -75,7 +80,7 @@ async def serve_connect(
     hub: Hub,
     *,
     listen: str,
-    token: str,
+    gate: auth.Gate,
     tls: TlsFiles | None = None,
     origins: Sequence[str] = (),
     max_message_bytes: int = 16 * 1024 * 1024,
@@ -87,7 +92,7 @@ async def serve_connect(
     """
     context = ssl_context(tls) if tls else None
     config = uvicorn.Config(
-        application(hub, token=token, origins=origins, max_message_bytes=max_message_bytes),
+        application(hub, gate=gate, origins=origins, max_message_bytes=max_message_bytes),
         http=_Connection,
         ssl_context_factory=(lambda _config, _default: context) if context else None,
         ws="none",
@@ -131,16 +136,16 @@ class _Server(uvicorn.Server):
         return nullcontext()
 
 
-def application(hub: Hub, *, token: str, origins: Sequence[str], max_message_bytes: int) -> ASGIApp:
+def application(hub: Hub, *, gate: auth.Gate, origins: Sequence[str], max_message_bytes: int) -> ASGIApp:
     """All services of a hub as one ASGI application."""
 
     def endpoints(served: Sequence[Rpc]) -> dict[str, Any]:
-        return {rpc.path: _endpoint(rpc) for rpc in served if not rpc.method.client_streaming}
+        return {rpc.path: _endpoint(rpc, gate) for rpc in served if not rpc.method.client_streaming}
 
     app = _Services(
         service=[rpc for each in servicers(hub) for rpc in rpcs(*each, max_message_bytes)],
         endpoints=endpoints,
-        interceptors=[_Access(token)],
+        interceptors=[_Access(gate)],
         # Room above our own limit, as in gRPC; JSON is longer than what is counted.
         read_max_bytes=2 * max_message_bytes,
         compressions=(),  # nothing leaves the machine
@@ -177,6 +182,8 @@ def _unstalled(app: Callable[..., Any]) -> ASGIApp:
             with anyio.fail_after(STALL_S):
                 await send(event)
 
+        host, _ = scope.get("client") or ("", 0)
+        _peer.set(auth.Peer(local=is_loopback(host), certificate=scope.get(CERTIFICATE)))
         try:
             await app(scope, receive, send_in_time)
         except TimeoutError:
@@ -186,16 +193,17 @@ def _unstalled(app: Callable[..., Any]) -> ASGIApp:
 
 
 class _Access(MetadataInterceptor[None]):
-    """Lets an RPC in when it brings the token, before its request is read."""
+    """Lets an RPC in by the credential that it brings, before its request is read."""
 
-    def __init__(self, token: str) -> None:
-        self._token = token
+    def __init__(self, gate: auth.Gate) -> None:
+        self._gate = gate
 
     async def on_start(self, ctx: RequestContext[Any, Any]) -> None:
         """Raises ConnectError."""
-        if not f"/{ctx.method.service_name}/".startswith(auth.OPEN_TO_ALL):
+        path = f"/{ctx.method.service_name}/{ctx.method.name}"
+        if RULES[path].reach is not Reach.OPEN:
             try:
-                auth.admit(ctx.request_headers.allitems(), self._token)
+                await self._gate.admit(path, ctx.request_headers.allitems(), _peer.get())
             except HubError as exc:
                 raise _refusal(exc) from None
 
@@ -245,7 +253,7 @@ class _Json(Codec[_Encoded, Any]):
             raise _refusal(InvalidArgument(problem, reason="MALFORMED_REQUEST")) from None
 
 
-def _endpoint(rpc: Rpc) -> Any:
+def _endpoint(rpc: Rpc, gate: auth.Gate) -> Any:
     streams = rpc.method.server_streaming
     about = MethodInfo(
         name=rpc.method.name,
@@ -255,24 +263,29 @@ def _endpoint(rpc: Rpc) -> Any:
         idempotency_level=IdempotencyLevel.UNKNOWN,
         stream_type=StreamType.SERVER_STREAM if streams else StreamType.UNARY,
     )
-    return Endpoint.server_stream(about, _stream(rpc)) if streams else Endpoint.unary(about, _unary(rpc))
+    return Endpoint.server_stream(about, _stream(rpc, gate)) if streams else Endpoint.unary(about, _unary(rpc, gate))
 
 
-def _unary(rpc: Rpc) -> Any:
+def _unary(rpc: Rpc, gate: auth.Gate) -> Any:
     async def call(raw: bytes, _context: object) -> _Encoded:
         try:
-            return _Encoded(rpc.response_type, (await rpc.serve(rpc.parse(raw))).SerializeToString())
+            with gate.inside(auth.principal.get(None)):
+                return _Encoded(rpc.response_type, (await rpc.serve(rpc.parse(raw))).SerializeToString())
         except Exception as exc:  # noqa: BLE001 - every error gets a status; cancellation is not an Exception
             raise _refusal(exc) from None
 
     return call
 
 
-def _stream(rpc: Rpc) -> Any:
+def _stream(rpc: Rpc, gate: auth.Gate) -> Any:
     async def call(raw: bytes, _context: object) -> AsyncGenerator[_Encoded, None]:
         try:
             async with aclosing(rpc.serve(rpc.parse(raw))) as responses:
-                async for response in responses:
+                while True:
+                    with gate.inside(auth.principal.get(None)):  # not around `yield`: that may be left elsewhere
+                        response = await anext(responses, None)
+                    if response is None:
+                        break
                     yield _Encoded(rpc.response_type, response)
         except Exception as exc:  # noqa: BLE001
             raise _refusal(exc) from None

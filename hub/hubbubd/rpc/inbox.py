@@ -42,7 +42,7 @@ class InboxService:
     async def claim_request(self, request: pb.ClaimRequestRequest) -> pb.ClaimRequestResponse:
         """Leases a request to the caller."""
         request_id, ttl_s = requests.identifier(request.id, "id"), requests.lease_s(request.ttl_s)
-        record = await self._inbox.claim(request_id, principal.get(), ttl_s)
+        record = await self._inbox.claim(request_id, principal.get().name, ttl_s)
         return pb.ClaimRequestResponse(request=convert.request(record, with_claim_id=True))
 
     async def renew_claim(self, request: pb.RenewClaimRequest) -> pb.RenewClaimResponse:
@@ -62,7 +62,7 @@ class InboxService:
         record = await self._inbox.answer(
             requests.identifier(request.id, "id"),
             requests.given_answer(request),
-            principal.get(),
+            principal.get().name,
             answer_id=requests.optional(request.answer_id, "answer_id"),
             claim_id=requests.optional(request.claim_id, "claim_id"),
         )
@@ -75,7 +75,7 @@ class InboxService:
             raise InvalidArgument.field("ready", "the first message must say who is ready for what")
         chosen = replace(requests.request_filter(first.ready.filter), states=frozenset())
         capacity = requests.capacity(first.ready.capacity)
-        with self._work.join(principal.get(), chosen, capacity) as worker:
+        with self._work.join(principal.get().name, chosen, capacity) as worker:
             async with anyio.create_task_group() as both, aclosing(self._work.steps(worker)) as told:
                 both.start_soon(self._skips, steps, worker)
                 async for step in told:

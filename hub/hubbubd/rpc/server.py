@@ -15,7 +15,7 @@ from hubbubd.config.tls import TlsFiles
 from hubbubd.rpc import health
 from hubbubd.rpc import listen as listening
 from hubbubd.rpc.admin import AdminService
-from hubbubd.rpc.auth import Authentication
+from hubbubd.rpc.auth import Authentication, Gate
 from hubbubd.rpc.calls import CallService
 from hubbubd.rpc.catalog import CatalogService
 from hubbubd.rpc.events import EventService
@@ -47,16 +47,16 @@ async def serve(
     hub: Hub,
     *,
     listen: str,
-    token: str,
+    gate: Gate,
     tls: TlsFiles | None = None,
     local: Path | None = None,
     max_message_bytes: int = 16 * 1024 * 1024,
     grace_s: float = 10,
     hurry: anyio.Event | None = None,
 ) -> AsyncGenerator[str, None]:
-    """Serves a hub and yields the address to connect to: HOST:PORT, with TLS where it is given, or unix:PATH.
+    """Serves a hub to whom the `gate` lets in, and yields the address to connect to.
 
-    A unix socket at `local` serves the same without TLS, to its owner alone.
+    That is HOST:PORT, with TLS where it is given, or unix:PATH. A unix socket at `local` serves the same without TLS.
 
     On leaving, watches end with their tokens, new calls are refused, and those under way have `grace_s` seconds to
     finish, or until somebody is in a `hurry`; whatever they still need, an answer for example, can be given. A call
@@ -64,7 +64,7 @@ async def serve(
     and for files of TLS that cannot be used, OSError for an address that cannot be had.
     """
     server = grpc.aio.server(
-        interceptors=[Authentication(token)], options=_options(max_message_bytes), maximum_concurrent_rpcs=MAX_RPCS
+        interceptors=[Authentication(gate)], options=_options(max_message_bytes), maximum_concurrent_rpcs=MAX_RPCS
     )
     served = servicers(hub)
     server.add_generic_rpc_handlers(

@@ -1,0 +1,159 @@
+"""What each RPC needs: one table, next to the services.
+
+The interceptor asks `Rule.admits` before a request is read. Whether the server or the record that the request names is
+within reach only the servicer can tell (rpc/access.py).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+
+from hubbubd.core.access import ROLES, Permission, Principal, Role
+
+
+class Reach(Enum):
+    """For what somebody needs a permission."""
+
+    OPEN = "nothing, not even a credential"
+    KNOWN = "any credential"
+    HUB = "{} for all servers"
+    SERVER = "{} for the server"
+    SHOWN = "{}; shows what is of servers for which one has it"
+    OWN = "{} for its server, or `call` where it is one's own"
+    SHOWN_OWN = "{}, or `call`; shows what is of servers for which one has it, and one's own"
+
+
+_NEEDS_CALL = frozenset({Reach.OWN, Reach.SHOWN_OWN})
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What an RPC needs: one of the permissions, for what `reach` says."""
+
+    reach: Reach
+    any_of: tuple[Permission, ...] = ()
+
+    def admits(self, principal: Principal) -> bool:
+        """Whether somebody may use the RPC at all: with something."""
+        match self.reach:
+            case Reach.OPEN | Reach.KNOWN:
+                return True
+            case Reach.HUB:
+                return all(map(principal.may_everywhere, self.any_of))
+            case _:
+                wanted = (*self.any_of, Permission.CALL) if self.reach in _NEEDS_CALL else self.any_of
+                return any(map(principal.servers, wanted))
+
+    def __str__(self) -> str:
+        """For people."""
+        return self.reach.value.format(" or ".join(f"`{permission}`" for permission in self.any_of))
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """Who may use the RPC, given the role for all servers; none where no role is needed."""
+        if self.reach in (Reach.OPEN, Reach.KNOWN):
+            return ()
+        wanted = {*self.any_of, Permission.CALL} if self.reach in _NEEDS_CALL else {*self.any_of}
+        return tuple(role for role, permissions in ROLES.items() if permissions & wanted)
+
+
+_OPEN = Rule(Reach.OPEN)
+_BROWSE = Rule(Reach.SHOWN, (Permission.BROWSE,))
+_SEE = Rule(Reach.SHOWN_OWN, (Permission.SEE,))
+_SEE_ONE = Rule(Reach.OWN, (Permission.SEE,))
+_ANSWER = Rule(Reach.OWN, (Permission.ANSWER,))
+_CANCEL = Rule(Reach.OWN, (Permission.OPERATE,))
+_OPERATE = Rule(Reach.SERVER, (Permission.OPERATE,))
+_CALL = Rule(Reach.SERVER, (Permission.CALL, Permission.OPERATE))
+_CONFIGURE = Rule(Reach.SERVER, (Permission.ADMINISTER,))
+_HUB = Rule(Reach.HUB, (Permission.ADMINISTER,))
+
+_TABLE: Mapping[str, Mapping[str, Rule]] = {
+    "hubbub.v1.AdminService": {
+        "GetStatus": Rule(Reach.HUB, (Permission.SEE,)),
+        "GetStoreStats": _HUB,
+        "CompactStore": _HUB,
+        "BackupStore": _HUB,
+    },
+    "hubbub.v1.CallService": {
+        "CallMethod": _CALL,
+        "StartCall": _CALL,
+        "WatchCalls": _SEE,
+        "GetCall": _SEE_ONE,
+        "ListCalls": _SEE,
+        "CancelCall": _CANCEL,
+        "GetQueue": _OPERATE,
+        "ClearQueue": _OPERATE,
+    },
+    "hubbub.v1.CatalogService": {
+        "ListCatalog": _BROWSE,
+        "RefreshCatalog": _CALL,
+        "WatchCatalog": _BROWSE,
+    },
+    "hubbub.v1.EventService": {
+        "WatchEvents": Rule(Reach.SHOWN, (Permission.SEE,)),
+        "TailLogs": Rule(Reach.SERVER, (Permission.SEE,)),
+        "WatchResource": Rule(Reach.SERVER, (Permission.CALL,)),
+    },
+    "hubbub.v1.InboxService": {
+        "WatchInbox": _SEE,
+        "ListRequests": _SEE,
+        "GetRequest": _SEE_ONE,
+        "ClaimRequest": _ANSWER,
+        "RenewClaim": _ANSWER,
+        "ReleaseRequest": _ANSWER,
+        "AnswerRequest": _ANSWER,
+        "Work": Rule(Reach.SHOWN_OWN, (Permission.ANSWER,)),
+    },
+    "hubbub.v1.ServerService": {
+        "AddServer": _CONFIGURE,
+        "UpdateServer": _CONFIGURE,
+        "RemoveServer": _CONFIGURE,
+        "GetServer": Rule(Reach.SERVER, (Permission.BROWSE,)),
+        "ListServers": _BROWSE,
+        "ConnectServer": _OPERATE,
+        "DisconnectServer": _OPERATE,
+        "GetRoots": _OPERATE,
+        "SetRoots": _OPERATE,
+        "WatchServers": _BROWSE,
+    },
+    "hubbub.v1.TaskService": {
+        "ListTasks": _SEE,
+        "GetTask": _SEE_ONE,
+        "GetTaskResult": _SEE_ONE,
+        "CancelTask": _CANCEL,
+        "WatchTasks": _SEE,
+    },
+    "grpc.health.v1.Health": {"Check": _OPEN, "List": _OPEN, "Watch": _OPEN},
+    "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo": Rule(Reach.HUB, (Permission.SEE,))},
+}
+
+RULES: Mapping[str, Rule] = MappingProxyType(
+    {f"/{service}/{method}": rule for service, methods in _TABLE.items() for method, rule in methods.items()}
+)
+"""By the path of the RPC."""
+
+OF_CALLERS = frozenset(
+    {
+        "completion/complete",
+        "ping",
+        "prompts/get",
+        "prompts/list",
+        "resources/list",
+        "resources/read",
+        "resources/templates/list",
+        "tools/call",
+        "tools/list",
+    }
+)
+"""MCP methods whose effect is their caller's alone, as far as the protocol goes.
+
+All others touch what everybody shares (the level of log messages, subscriptions, tasks by the ids of a server, what an
+extension adds), and need `operate`.
+"""
+
+
+def permission_to_send(method: str) -> Permission:
+    """What somebody needs to send an MCP method to a server."""
+    return Permission.CALL if method in OF_CALLERS else Permission.OPERATE
