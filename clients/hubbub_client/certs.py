@@ -101,6 +101,19 @@ class Authority:
         return pair
 
 
+def names(cert: Path) -> frozenset[str]:
+    """The hosts that a certificate is for. Raises ValueError for a file that has none."""
+    try:
+        certificate = x509.load_pem_x509_certificate(cert.read_bytes())
+        hosts = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except OSError as error:
+        raise ValueError(f"{cert} cannot be read: {error.strerror}") from None
+    except (ValueError, x509.ExtensionNotFound):
+        raise ValueError(f"{cert} is no certificate for a host") from None
+    addresses = map(str, hosts.get_values_for_type(x509.IPAddress))
+    return frozenset((*(name.lower() for name in hosts.get_values_for_type(x509.DNSName)), *addresses))
+
+
 def _builder(subject: x509.Name, key: ec.EllipticCurvePrivateKey, days: int) -> x509.CertificateBuilder:
     # An hour back, for clocks that are late; all of the past for a certificate that is to be over already.
     until = datetime.now(UTC) + timedelta(days=days)

@@ -35,6 +35,7 @@ DONE, FAILED, USAGE = 0, 1, 2
 
 def run(argv: Sequence[str]) -> int:
     """The daemon from start to end; returns its exit status, and says in one line on stderr why it is not 0."""
+    _quiet_grpc()
     try:
         settings = load_settings(argv, os.environ)
     except ConfigError as exc:
@@ -184,6 +185,11 @@ def _log_to_stderr(level: str) -> None:
     bridge = logging.StreamHandler(sys.stderr)
     bridge.setFormatter(structlog.stdlib.ProcessorFormatter(processor=last, foreign_pre_chain=steps))
     logging.basicConfig(level=logging.WARNING, handlers=[bridge], force=True)
+
+
+def _quiet_grpc() -> None:
+    """Else each stranger whose handshake fails adds a line of gRPC's own to the log."""
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 
 def _complain(problem: str, status: int = DONE) -> int:
