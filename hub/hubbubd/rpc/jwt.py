@@ -56,7 +56,7 @@ class Jwt:
         name = claims.get(self._name)
         if not isinstance(name, str) or not name:
             raise _refused(f"its claim {self._name!r} is no name")
-        return self._grants.of_claims(name, _values(claims, self._roles), float(claims["exp"]))
+        return self._grants.of_claims(name, _values(claims, self._roles), float(claims["exp"]) + LEEWAY_S)
 
     async def _verified(self, token: str) -> dict[str, Any]:
         try:
