@@ -43,6 +43,7 @@ from hubbub_client.records import (
     Task,
 )
 from hubbub_client.store import Backup
+from hubbub_client.tokens import Caller, Grant, NewToken, Token
 
 __all__ = [
     "Aborted",
@@ -51,6 +52,7 @@ __all__ = [
     "Bookmark",
     "Call",
     "CallLog",
+    "Caller",
     "Cancelled",
     "CatalogEntry",
     "CatalogList",
@@ -59,11 +61,13 @@ __all__ = [
     "DeadlineExceeded",
     "FailedPrecondition",
     "Fault",
+    "Grant",
     "Hub",
     "HubStatus",
     "HubbubError",
     "InvalidArgument",
     "Logged",
+    "NewToken",
     "NotFound",
     "PendingRequest",
     "PermissionDenied",
@@ -79,6 +83,7 @@ __all__ = [
     "StoreStatus",
     "Synced",
     "Task",
+    "Token",
     "Unauthenticated",
     "Unavailable",
     "Unimplemented",

@@ -106,13 +106,15 @@ async def _serve(settings: Settings) -> None:
 def _gate(hub: Hub, settings: HubSettings, token: str) -> Gate:
     grants = Grants(settings.grants)
     jwt = Jwt.of(settings, grants)
-    return Gate(
+    gate = Gate(
         token,
         hub.clock,
-        authenticators=(jwt,) if jwt else (),
+        [hub.tokens, jwt] if jwt else [hub.tokens],
         certificates=grants.of_certificate if settings.tls_client_ca else None,
         networked=settings.networked,
     )
+    hub.tokens.on_revoked(gate.end)
+    return gate
 
 
 def _local_socket(settings: HubSettings) -> Path | None:

@@ -32,8 +32,10 @@ LIMIT_S = 20
 
 
 def gate(hub: Hub) -> Gate:
-    """Lets in whoever has the token."""
-    return Gate(TOKEN, hub.clock)
+    """Lets in whoever has the hub's token, or one that the hub made."""
+    made = Gate(TOKEN, hub.clock, [hub.tokens])
+    hub.tokens.on_revoked(made.end)
+    return made
 
 
 @dataclass(frozen=True)

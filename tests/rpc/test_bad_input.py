@@ -116,7 +116,7 @@ def is_list(field: FieldDescriptor) -> bool:
     return isinstance(getattr(GetMessageClass(field.containing_type)(), field.name), str) is False
 
 
-PAGED = {"ListServers", "ListRequests", "ListCalls", "ListTasks", "ListCatalog"}
+PAGED = {"ListServers", "ListRequests", "ListCalls", "ListTasks", "ListCatalog", "ListTokens"}
 
 
 @pytest.mark.parametrize("size", [-1, 1001, 2**31 - 1])
@@ -165,6 +165,13 @@ def calls(**more: Any) -> call_pb2.CallFilter:
     return call_pb2.CallFilter(**more)
 
 
+VIEWER = admin_pb2.Grant(role=admin_pb2.ROLE_VIEWER)
+
+
+def to_create(**changes: Any) -> admin_pb2.CreateTokenRequest:
+    return admin_pb2.CreateTokenRequest(**{"name": "ada", "grants": [VIEWER]} | changes)
+
+
 # RPC, request, the one violation (or the reason where there is none)
 WRONG: list[tuple[str, Message, str]] = [
     ("Work", inbox_pb2.WorkRequest(), "ready"),
@@ -187,6 +194,26 @@ WRONG: list[tuple[str, Message, str]] = [
     ("AddServer", server_pb2.AddServerRequest(spec=spec(protocol="tomorrow")), "spec.protocol"),
     ("UpdateServer", server_pb2.UpdateServerRequest(spec=spec(name="")), "spec.name"),
     ("RemoveServer", server_pb2.RemoveServerRequest(), "name"),
+    ("CreateToken", to_create(name=""), "name"),
+    ("CreateToken", to_create(name="local"), "name"),
+    ("CreateToken", to_create(name="Local"), "name"),
+    ("CreateToken", to_create(name="hub"), "name"),
+    ("CreateToken", to_create(name="cert:ada"), "name"),
+    ("CreateToken", to_create(name="oidc:ada"), "name"),
+    ("CreateToken", to_create(name="a:b"), "name"),
+    ("CreateToken", to_create(name=" ada"), "name"),
+    ("CreateToken", to_create(name="a\nb"), "name"),
+    ("CreateToken", to_create(name="x" * 65), "name"),
+    ("CreateToken", to_create(grants=[]), "grants"),
+    ("CreateToken", to_create(grants=[VIEWER] * 21), "grants"),
+    ("CreateToken", to_create(grants=[VIEWER, admin_pb2.Grant()]), "grants.1.role"),
+    ("CreateToken", to_create(grants=[admin_pb2.Grant(role=9)]), "grants.0.role"),  # type: ignore[arg-type]
+    ("CreateToken", to_create(grants=[admin_pb2.Grant(role=1, servers=["a", ""])]), "grants.0.servers.1"),
+    ("CreateToken", to_create(grants=[admin_pb2.Grant(role=1, servers=["a"] * 101)]), "grants.0.servers"),
+    ("CreateToken", to_create(ttl_s=-1), "ttl_s"),
+    ("CreateToken", to_create(ttl_s=math.nan), "ttl_s"),
+    ("CreateToken", to_create(ttl_s=math.inf), "ttl_s"),
+    ("RevokeToken", admin_pb2.RevokeTokenRequest(), "name"),
     ("GetServer", server_pb2.GetServerRequest(), "name"),
     ("ConnectServer", server_pb2.ConnectServerRequest(), "name"),
     ("DisconnectServer", server_pb2.DisconnectServerRequest(), "name"),
@@ -272,6 +299,7 @@ async def test_a_wrong_field_is_named(api: Caller, rpc: str, request_: Message, 
 UNKNOWN: list[tuple[str, Message, str]] = [
     ("UpdateServer", server_pb2.UpdateServerRequest(spec=spec()), "SERVER_NOT_FOUND"),
     ("RemoveServer", server_pb2.RemoveServerRequest(name="x"), "SERVER_NOT_FOUND"),
+    ("RevokeToken", admin_pb2.RevokeTokenRequest(name="x"), "TOKEN_NOT_FOUND"),
     ("GetServer", server_pb2.GetServerRequest(name="no such ☂"), "SERVER_NOT_FOUND"),
     ("ConnectServer", server_pb2.ConnectServerRequest(name="x"), "SERVER_NOT_FOUND"),
     ("DisconnectServer", server_pb2.DisconnectServerRequest(name="x"), "SERVER_NOT_FOUND"),
@@ -307,7 +335,7 @@ async def test_what_does_not_exist_is_said_not_to(api: Caller, rpc: str, request
 
 async def test_every_rpc_that_takes_something_has_its_bad_input_here() -> None:
     tried = {rpc for rpc, _, _ in [*WRONG, *UNKNOWN]} | PAGED
-    assert set(METHODS) - tried == {"GetStatus", "GetStoreStats", "CompactStore", "BackupStore"}
+    assert set(METHODS) - tried == {"GetStatus", "GetStoreStats", "CompactStore", "BackupStore", "GetSelf"}
 
 
 async def test_a_command_that_the_operator_did_not_allow_is_not_started(api: Caller) -> None:

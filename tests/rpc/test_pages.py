@@ -7,6 +7,7 @@ import pytest
 
 from hubbub.v1 import call_pb2, inbox_pb2
 from hubbub.v1.common_pb2 import Page
+from hubbubd.core.access import EVERYTHING, Scope
 from hubbubd.errors import InvalidArgument
 from hubbubd.rpc import pages
 
@@ -25,9 +26,15 @@ def convert(record: Record) -> call_pb2.Call:
     return call_pb2.Call(id=record.id, params=record.params)
 
 
-def page(records: list[Record], size: int = 2, token: str = "", scope: call_pb2.CallFilter = ANY) -> tuple[str, str]:
+def page(
+    records: list[Record],
+    size: int = 2,
+    token: str = "",
+    scope: call_pb2.CallFilter = ANY,
+    within: Scope = EVERYTHING,
+) -> tuple[str, str]:
     """The ids on a page in one string, and the token of the next."""
-    found, following = pages.page(records, Page(size=size, token=token), pages.newest, convert, scope)
+    found, following = pages.page(records, Page(size=size, token=token), pages.newest, convert, scope, within)
     return "".join(call.id for call in found), following
 
 
@@ -70,7 +77,14 @@ def test_a_token_is_good_for_its_own_list_only() -> None:
     with pytest.raises(InvalidArgument, match="another list"):
         page(records, token=token, scope=call_pb2.CallFilter(server="git"))
     with pytest.raises(InvalidArgument, match="another list"):
-        pages.page(records, Page(token=token), pages.newest, convert, inbox_pb2.RequestFilter())
+        pages.page(records, Page(token=token), pages.newest, convert, inbox_pb2.RequestFilter(), EVERYTHING)
+
+
+def test_a_token_is_good_for_those_who_may_see_the_same_only() -> None:
+    records = [Record(name, at) for at, name in enumerate("abcde")]
+    _, token = page(records)
+    with pytest.raises(InvalidArgument, match="another list"):
+        page(records, token=token, within=Scope(frozenset({"git"})))
 
 
 def test_a_page_of_large_records_ends_before_a_client_would_refuse_it() -> None:
@@ -96,7 +110,9 @@ def test_a_page_of_what_is_in_order_looks_at_no_more_than_it_shows() -> None:
 
     asked, ids = Page(size=2), []
     for _ in range(3):
-        found, token = pages.page_of(rest, asked, lambda record: (record.created_at, record.id), convert, ANY)
+        found, token = pages.page_of(
+            rest, asked, lambda record: (record.created_at, record.id), convert, ANY, EVERYTHING
+        )
         ids += [call.id for call in found]
         asked = Page(size=2, token=token)
     assert ids == ["0", "1", "2", "3", "4", "5"]

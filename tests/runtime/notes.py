@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import anyio
 
+from hubbubd.core.access import EVERYTHING, Scope
 from hubbubd.runtime.broadcast import EventKind
 from hubbubd.runtime.ledger import Change, Ledger, Table
 
@@ -28,10 +29,14 @@ class Colour:
 
     asked: ClassVar[int] = 0
     colour: str = ""
+    scope: Scope = EVERYTHING
+
+    def reaches(self, record: Note, /) -> bool:
+        return self.scope.has_server(record.colour)
 
     def matches(self, record: Note, /) -> bool:
         Colour.asked += 1
-        return not self.colour or record.colour == self.colour
+        return (not self.colour or record.colour == self.colour) and self.reaches(record)
 
 
 class Notes:

@@ -6,6 +6,7 @@ from contextlib import aclosing
 import anyio
 import pytest
 
+from hubbubd.core.access import Scope
 from hubbubd.errors import ResourceExhausted, Unavailable
 from hubbubd.runtime import broadcast, ledger
 from hubbubd.runtime.broadcast import EventKind
@@ -254,3 +255,51 @@ async def test_too_many_watchers_are_refused_and_places_come_back(world: World, 
         await watches[0].stop()
         assert (await after(notes, watching, "")).kinds() == [S]
         assert notes.ledger.door.count == 2
+
+
+RED_ONLY = Colour(scope=Scope(frozenset({"red"})))
+
+
+async def test_a_watcher_hears_nothing_of_what_is_out_of_its_scope(notes: Notes, watching: Start) -> None:
+    await notes.put(Note("a"), Note("b", "blue"))
+    watch = watching(notes.table.feed.watch(RED_ONLY))
+    await settle()
+    await notes.put(Note("b", "blue", "new"), Note("c", "blue"), Note("d"))
+    await notes.delete("c")
+    await settle()
+    assert list(zip(watch.kinds(), seen(watch), strict=False))[:1] == [(U, "a")]
+    assert [event.id for event in watch.events if event.kind in (U, R)] == ["a", "d"]
+
+
+async def test_who_resumes_hears_nothing_of_what_is_out_of_its_scope(notes: Notes, watching: Start) -> None:
+    await notes.put(Note("a"), Note("b", "blue"))
+    watch = watching(notes.table.feed.watch(RED_ONLY))
+    await settle()
+    await watch.stop()
+    await notes.put(Note("b", "blue", "new"), Note("c", "blue"), Note("d"))
+    again = watching(notes.table.feed.watch(RED_ONLY, watch.token))
+    await settle()
+    assert [(event.kind, event.id) for event in again.events] == [(U, "d")]
+
+
+async def test_what_was_deleted_meanwhile_is_not_told_to_a_watcher_with_a_scope(notes: Notes, watching: Start) -> None:
+    await notes.put(Note("a"), Note("secret", "blue"))
+    watch = watching(notes.table.feed.watch(RED_ONLY))
+    await settle()
+    await watch.stop()
+    await notes.delete("secret")
+    again = watching(notes.table.feed.watch(RED_ONLY, watch.token))
+    await settle()
+    assert [(event.kind, event.reason or event.id) for event in again.events] == [(X, "COMPACTED"), (U, "a"), (S, "")]
+
+
+async def test_the_token_of_another_scope_brings_a_reset_and_ones_own_scope(notes: Notes, watching: Start) -> None:
+    await notes.put(Note("a"), Note("b", "blue"))
+    stolen = (await after(notes, watching, "")).token
+    watch = watching(notes.table.feed.watch(RED_ONLY, stolen))
+    await settle()
+    assert [(event.kind, event.reason or event.id) for event in watch.events] == [
+        (X, "OTHER_FILTER"),
+        (U, "a"),
+        (S, ""),
+    ]

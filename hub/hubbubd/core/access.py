@@ -20,6 +20,7 @@ from functools import lru_cache
 
 from hubbubd.core.calls import Call
 from hubbubd.core.inbox import CauseSource, PendingRequest
+from hubbubd.core.tasks import Task
 
 ANY = "*"
 """The pattern of all servers."""
@@ -107,7 +108,7 @@ class Scope:
         return matches(self.servers, name)
 
     def has_call(self, call: Call) -> bool:
-        """A call, and what it became."""
+        """A call."""
         return self.has_server(call.server) or self._is_own(call.principal, call.server)
 
     def has_request(self, request: PendingRequest) -> bool:
@@ -115,6 +116,14 @@ class Scope:
         return self.has_server(request.server) or (
             request.cause_source is CauseSource.WIRE and self._is_own(request.principal, request.server)
         )
+
+    def has_task(self, task: Task) -> bool:
+        """A task."""
+        return self.has_server(task.server) or self._is_own(task.principal, task.server)
+
+    def __str__(self) -> str:
+        """The same text in every process: a set has no order of its own."""
+        return f"{sorted(self.servers)} {self.own!r} {sorted(self.own_servers)}"
 
     def _is_own(self, principal: str | None, server: str) -> bool:
         return principal is not None and principal == self.own and matches(self.own_servers, server)
@@ -124,12 +133,18 @@ EVERYTHING = Scope()
 
 
 def scope(principal: Principal, permission: Permission) -> Scope:
-    """What somebody may see (SEE) or answer (ANSWER), with what is their own."""
+    """What somebody may see (SEE), answer (ANSWER) or cancel (OPERATE), with what is their own."""
     servers = principal.servers(permission)
     if ANY in servers:
         return EVERYTHING
     own_servers = principal.servers(Permission.CALL)
     return Scope(servers, principal.name if own_servers else "", own_servers)
+
+
+def servers_scope(principal: Principal, permission: Permission) -> Scope:
+    """The servers for which somebody has a permission, and nothing of others."""
+    servers = principal.servers(permission)
+    return EVERYTHING if ANY in servers else Scope(servers)
 
 
 def matches(patterns: Iterable[str], name: str) -> bool:

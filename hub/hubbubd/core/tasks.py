@@ -78,7 +78,8 @@ class Task:
     object, both JSON bytes. `fingerprint` says which server, so that another one under its name gets nothing.
 
     `remote_id` is the id that a client task has at its server; servers may well use the same ones. `questions` pairs
-    the keys of its inputRequests (tasks extension) with the pending requests made of them.
+    the keys of its inputRequests (tasks extension) with the pending requests made of them. `principal` is who made the
+    call that became the task, or that asked for it on the wire.
     """
 
     id: str
@@ -88,7 +89,7 @@ class Task:
     method: str
     created_at: float
     last_updated_at: float
-    ttl_ms: int | None
+    ttl_ms: int | None = None
     status: TaskStatus = TaskStatus.WORKING
     status_message: str | None = None
     poll_interval_ms: int | None = POLL_INTERVAL_MS
@@ -98,6 +99,7 @@ class Task:
     error: bytes | None = None
     remote_id: str | None = None
     questions: tuple[tuple[str, str], ...] = ()
+    principal: str | None = None
 
 
 def lifetime_ms(asked: object, default_s: float) -> int:

@@ -13,8 +13,9 @@ from anyio import to_thread
 from hubbub.v1 import admin_pb2 as pb
 from hubbub.v1 import common_pb2
 from hubbubd import __version__
-from hubbubd.errors import ResourceExhausted
-from hubbubd.rpc import convert
+from hubbubd.core.access import EVERYTHING
+from hubbubd.errors import PermissionDenied, ResourceExhausted
+from hubbubd.rpc import auth, convert, pages, requests
 from hubbubd.runtime.filters import CallFilter, RequestFilter, TaskFilter
 from hubbubd.runtime.hub import Hub
 from hubbubd.store import NoRoom
@@ -77,6 +78,35 @@ class AdminService:
                 await asyncio.wait([copying])
             if not copying.cancelled() and copying.exception() is None:
                 copying.result().close()
+
+    async def create_token(self, request: pb.CreateTokenRequest) -> pb.CreateTokenResponse:
+        """A new token."""
+        caller = auth.principal.get()
+        if request.may_name_others and not caller.may_name_others:
+            raise PermissionDenied("who may not name others gives no token that may", reason="NAMING_NOT_ALLOWED")
+        record, secret = await self._hub.tokens.create(
+            requests.token_name(request.name),
+            requests.grants(request.grants),
+            by=caller.name,
+            ttl_s=requests.token_ttl_s(request.ttl_s),
+            may_name_others=request.may_name_others,
+        )
+        return pb.CreateTokenResponse(token=convert.token(record), secret=secret)
+
+    async def list_tokens(self, request: pb.ListTokensRequest) -> pb.ListTokensResponse:
+        """A page of tokens, newest first."""
+        records, of = self._hub.tokens.all(), pb.ListTokensRequest()
+        found, token = pages.page(records, request.page, pages.newest, convert.token, of, EVERYTHING)
+        return pb.ListTokensResponse(tokens=found, next_page_token=token)
+
+    async def revoke_token(self, request: pb.RevokeTokenRequest) -> pb.RevokeTokenResponse:
+        """Forgets a token."""
+        record = await self._hub.tokens.revoke(requests.identifier(request.name, "name"))
+        return pb.RevokeTokenResponse(token=convert.token(record))
+
+    async def get_self(self, _request: pb.GetSelfRequest) -> pb.GetSelfResponse:
+        """Who calls."""
+        return pb.GetSelfResponse(caller=convert.principal(auth.principal.get()))
 
     async def _copy(self) -> BinaryIO:
         try:

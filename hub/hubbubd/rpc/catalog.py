@@ -4,8 +4,9 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import NamedTuple
 
 from hubbub.v1 import catalog_pb2 as pb
+from hubbubd.core.access import Permission
 from hubbubd.core.catalog import CatalogList, position
-from hubbubd.rpc import convert, pages, requests, watch
+from hubbubd.rpc import access, convert, pages, requests, watch
 from hubbubd.rpc.pages import Position
 from hubbubd.runtime.catalog import Catalog
 
@@ -26,20 +27,22 @@ class CatalogService:
 
     async def list_catalog(self, request: pb.ListCatalogRequest) -> pb.ListCatalogResponse:
         """A page of entries; with the first one, the lists."""
-        lists = self._catalog.select(requests.catalog_filter(request))
-        scope = pb.ListCatalogRequest(kind=request.kind, server=request.server)
-        found, token = pages.page_of(lambda after: self._rest(lists, after), request.page, _position, _entry, scope)
+        scope = access.browsing()
+        lists = self._catalog.select(requests.catalog_filter(request, scope))
+        of = pb.ListCatalogRequest(kind=request.kind, server=request.server)
+        found, token = pages.page_of(lambda after: self._rest(lists, after), request.page, _position, _entry, of, scope)
         shown = [] if request.page.token else [convert.catalog_list(record) for record in lists]
         return pb.ListCatalogResponse(entries=found, next_page_token=token, lists=shown)
 
     async def refresh_catalog(self, request: pb.RefreshCatalogRequest) -> pb.RefreshCatalogResponse:
         """Fetches the lists of a server."""
-        lists = await self._catalog.refresh(requests.identifier(request.server, "server"))
+        server = access.use(requests.identifier(request.server, "server"), Permission.CALL, Permission.OPERATE)
+        lists = await self._catalog.refresh(server)
         return pb.RefreshCatalogResponse(lists=[convert.catalog_list(record) for record in lists])
 
     def watch_catalog(self, request: pb.WatchCatalogRequest) -> AsyncGenerator[bytes, None]:
         """Snapshot and changes of the lists."""
-        events = self._catalog.watch(requests.catalog_filter(request), request.resume_token)
+        events = self._catalog.watch(requests.catalog_filter(request, access.browsing()), request.resume_token)
         return watch.responses(events, pb.WatchCatalogResponse, convert.catalog_list)
 
     def _rest(self, lists: Sequence[CatalogList], after: Position | None) -> Iterator[_Entry]:

@@ -1,6 +1,6 @@
 """From the hub's records to the messages of the API. Payloads are JSON bytes already and pass through untouched."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -10,6 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2
 from hubbubd import payload
 from hubbubd.config.server import TransportName
+from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.calls import Call, CallState
 from hubbubd.core.catalog import CatalogList, Freshness, Kind
 from hubbubd.core.connection import State
@@ -20,6 +21,7 @@ from hubbubd.errors import Fault
 from hubbubd.runtime.calls import LogEvent, ProgressEvent
 from hubbubd.runtime.events import ServerEvent, ServerEventKind
 from hubbubd.runtime.subscriptions import ResourceUpdate
+from hubbubd.runtime.tokens import Token
 from hubbubd.store import StoreStats
 
 E = TypeVar("E", bound=StrEnum)
@@ -48,6 +50,7 @@ TASK_ROLES = _numbers(TaskRole, task_pb2.TaskRole.Value, "TASK_ROLE")
 TASK_STATUSES = _numbers(TaskStatus, task_pb2.TaskStatus.Value, "TASK_STATUS")
 
 CATALOG_KINDS = _numbers(Kind, catalog_pb2.CatalogKind.Value, "CATALOG_KIND")
+ROLES = _numbers(Role, admin_pb2.Role.Value, "ROLE")
 FRESHNESS = _numbers(Freshness, catalog_pb2.Freshness.Value, "FRESHNESS")
 
 
@@ -239,3 +242,32 @@ def store(stats: StoreStats) -> admin_pb2.StoreStatus:
         deletions=stats.deletions,
         free_bytes=stats.free_bytes,
     )
+
+
+def token(record: Token) -> admin_pb2.Token:
+    """A token, without what would let its finder in."""
+    return admin_pb2.Token(
+        id=record.id,
+        name=record.name,
+        grants=_grants(record.grants),
+        may_name_others=record.may_name_others,
+        created_at=timestamp(record.created_at),
+        created_by=record.created_by,
+        expires_at=timestamp(record.expires_at),
+        last_used_at=timestamp(record.last_used_at),
+    )
+
+
+def principal(caller: Principal) -> admin_pb2.Caller:
+    """Who calls."""
+    return admin_pb2.Caller(
+        name=text(caller.name),
+        credential=text(caller.credential),
+        grants=_grants(caller.grants),
+        expires_at=timestamp(caller.expires_at),
+        may_name_others=caller.may_name_others,
+    )
+
+
+def _grants(grants: Iterable[Grant]) -> list[admin_pb2.Grant]:
+    return [admin_pb2.Grant(role=ROLES[grant.role], servers=grant.servers) for grant in grants]

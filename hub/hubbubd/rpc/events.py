@@ -5,7 +5,8 @@ from contextlib import aclosing
 from typing import cast
 
 from hubbub.v1 import event_pb2 as pb
-from hubbubd.rpc import convert, requests
+from hubbubd.core.access import Permission
+from hubbubd.rpc import access, convert, requests
 from hubbubd.runtime.events import EventFeed, Heard
 from hubbubd.runtime.subscriptions import Subscriptions
 
@@ -22,13 +23,16 @@ class EventService:
 
     async def watch_events(self, request: pb.WatchEventsRequest) -> AsyncGenerator[bytes, None]:
         """Events from now on."""
-        async with aclosing(self._events.watch(requests.event_filter(request))) as steps:
+        chosen = requests.event_filter(request, access.listening())
+        if chosen.server:
+            access.use(chosen.server, Permission.SEE)
+        async with aclosing(self._events.watch(chosen)) as steps:
             async for heard in steps:
                 yield _response(heard)
 
     async def tail_logs(self, request: pb.TailLogsRequest) -> AsyncGenerator[bytes, None]:
         """The last lines of a server's log."""
-        server = requests.identifier(request.server, "server")
+        server = access.use(requests.identifier(request.server, "server"), Permission.SEE)
         lines = requests.log_lines(request.lines) or LOG_LINES
         async with aclosing(self._events.tail(server, lines, follow=request.follow)) as steps:
             async for heard in steps:
@@ -36,7 +40,7 @@ class EventService:
 
     async def watch_resource(self, request: pb.WatchResourceRequest) -> AsyncGenerator[bytes, None]:
         """The contents of a resource, again and again."""
-        server = requests.identifier(request.server, "server")
+        server = access.use(requests.identifier(request.server, "server"), Permission.CALL)
         uri = requests.identifier(request.uri, "uri", longest=requests.MAX_URI)
         async with aclosing(self._subscriptions.watch(server, uri)) as steps:
             async for update in steps:

@@ -8,8 +8,10 @@ import anyio
 
 from hubbub.v1 import common_pb2
 from hubbub.v1 import inbox_pb2 as pb
+from hubbubd.core.access import Permission
+from hubbubd.core.inbox import PendingRequest
 from hubbubd.errors import InvalidArgument
-from hubbubd.rpc import convert, pages, requests, watch
+from hubbubd.rpc import access, convert, pages, requests, watch
 from hubbubd.rpc.auth import principal
 from hubbubd.rpc.methods import Write
 from hubbubd.runtime.inbox import Inbox
@@ -25,47 +27,48 @@ class InboxService:
 
     def watch_inbox(self, request: pb.WatchInboxRequest) -> AsyncGenerator[bytes, None]:
         """Snapshot and changes."""
-        events = self._inbox.watch(requests.request_filter(request.filter), request.resume_token)
+        events = self._inbox.watch(requests.request_filter(request.filter, access.reading()), request.resume_token)
         return watch.responses(events, pb.WatchInboxResponse, convert.request)
 
     async def list_requests(self, request: pb.ListRequestsRequest) -> pb.ListRequestsResponse:
         """A page of pending requests, newest first."""
-        records = self._inbox.select(requests.request_filter(request.filter))
-        found, token = pages.page(records, request.page, pages.newest, convert.request, request.filter)
+        scope = access.reading()
+        records = self._inbox.select(requests.request_filter(request.filter, scope))
+        found, token = pages.page(records, request.page, pages.newest, convert.request, request.filter, scope)
         return pb.ListRequestsResponse(requests=found, next_page_token=token)
 
     async def get_request(self, request: pb.GetRequestRequest) -> pb.GetRequestResponse:
         """One pending request."""
-        record = self._inbox.get(requests.identifier(request.id, "id"))
+        record = access.request(self._inbox.get(requests.identifier(request.id, "id")))
         return pb.GetRequestResponse(request=convert.request(record))
 
     async def claim_request(self, request: pb.ClaimRequestRequest) -> pb.ClaimRequestResponse:
         """Leases a request to the caller."""
-        request_id, ttl_s = requests.identifier(request.id, "id"), requests.lease_s(request.ttl_s)
-        record = await self._inbox.claim(request_id, principal.get().name, ttl_s)
+        ttl_s = requests.lease_s(request.ttl_s)
+        record = await self._inbox.claim(self._answerable(request.id).id, principal.get().name, ttl_s)
         return pb.ClaimRequestResponse(request=convert.request(record, with_claim_id=True))
 
     async def renew_claim(self, request: pb.RenewClaimRequest) -> pb.RenewClaimResponse:
         """Prolongs a claim."""
-        request_id, claim_id = requests.identifier(request.id, "id"), requests.identifier(request.claim_id, "claim_id")
-        record = await self._inbox.renew(request_id, claim_id, requests.lease_s(request.ttl_s))
+        claim_id = requests.identifier(request.claim_id, "claim_id")
+        ttl_s = requests.lease_s(request.ttl_s)
+        record = await self._inbox.renew(self._answerable(request.id, claim_id).id, claim_id, ttl_s)
         return pb.RenewClaimResponse(request=convert.request(record, with_claim_id=True))
 
     async def release_request(self, request: pb.ReleaseRequestRequest) -> pb.ReleaseRequestResponse:
         """Gives a claim back."""
-        request_id, claim_id = requests.identifier(request.id, "id"), requests.identifier(request.claim_id, "claim_id")
-        record = await self._inbox.release(request_id, claim_id)
+        claim_id = requests.identifier(request.claim_id, "claim_id")
+        record = await self._inbox.release(self._answerable(request.id, claim_id).id, claim_id)
         return pb.ReleaseRequestResponse(request=convert.request(record))
 
     async def answer_request(self, request: pb.AnswerRequestRequest) -> pb.AnswerRequestResponse:
         """Answers a request, once and durably."""
-        record = await self._inbox.answer(
-            requests.identifier(request.id, "id"),
-            requests.given_answer(request),
-            principal.get().name,
-            answer_id=requests.optional(request.answer_id, "answer_id"),
-            claim_id=requests.optional(request.claim_id, "claim_id"),
-        )
+        given = requests.given_answer(request)
+        answer_id = requests.optional(request.answer_id, "answer_id")
+        claim_id = requests.optional(request.claim_id, "claim_id")
+        asked = self._answerable(request.id, claim_id)
+        by = principal.get().name
+        record = await self._inbox.answer(asked.id, given, by, answer_id=answer_id, claim_id=claim_id)
         return pb.AnswerRequestResponse(request=convert.request(record))
 
     async def work(self, steps: AsyncIterator[pb.WorkRequest], write: Write) -> None:
@@ -73,13 +76,20 @@ class InboxService:
         first = await anext(steps, None)
         if first is None or first.WhichOneof("step") != "ready":
             raise InvalidArgument.field("ready", "the first message must say who is ready for what")
-        chosen = replace(requests.request_filter(first.ready.filter), states=frozenset())
+        chosen = replace(requests.request_filter(first.ready.filter, access.answering()), states=frozenset())
         capacity = requests.capacity(first.ready.capacity)
         with self._work.join(principal.get().name, chosen, capacity) as worker:
             async with anyio.create_task_group() as both, aclosing(self._work.steps(worker)) as told:
                 both.start_soon(self._skips, steps, worker)
                 async for step in told:
                     await write(_work_response(step).SerializeToString())
+
+    def _answerable(self, request_id: str, claim_id: str | None = None) -> PendingRequest:
+        """The request, if the caller may answer it and holds the claim. Raises NotFound and PermissionDenied."""
+        record = access.request(self._inbox.get(requests.identifier(request_id, "id")), Permission.ANSWER)
+        if claim_id is not None:
+            access.claimed(record, claim_id)
+        return record
 
     async def _skips(self, steps: AsyncIterator[pb.WorkRequest], worker: Worker) -> None:
         async for step in steps:

@@ -9,6 +9,7 @@ from google.protobuf.message import Message
 
 from hubbub.v1.common_pb2 import Page
 from hubbubd import payload
+from hubbubd.core.access import Scope
 from hubbubd.errors import InvalidArgument
 
 T = TypeVar("T")
@@ -33,18 +34,24 @@ def by_name(record: Any) -> Position:
 
 
 def page(
-    records: Sequence[T], asked: Page, position: Callable[[T], Position], convert: Callable[[T], M], scope: Message
+    records: Sequence[T],
+    asked: Page,
+    position: Callable[[T], Position],
+    convert: Callable[[T], M],
+    of: Message,
+    scope: Scope,
 ) -> tuple[list[M], str]:
     """One page, converted, in order of position; and the token of the next one, empty at the end.
 
-    `scope` is the list's filter: a token is good for the same list only. Raises InvalidArgument.
+    `of` is the list's filter, `scope` what its reader may see: a token is good for the same list only. Raises
+    InvalidArgument.
     """
 
     def rest(after: Position | None) -> Iterable[T]:
         ordered = sorted(records, key=position)
         return ordered if after is None else [record for record in ordered if position(record) > after]
 
-    return page_of(rest, asked, position, convert, scope)
+    return page_of(rest, asked, position, convert, of, scope)
 
 
 def page_of(
@@ -52,12 +59,13 @@ def page_of(
     asked: Page,
     position: Callable[[T], Position],
     convert: Callable[[T], M],
-    scope: Message,
+    of: Message,
+    scope: Scope,
 ) -> tuple[list[M], str]:
     """As `page`, of what is in order already: `rest` gives the records after a position, None for all of them."""
     if not 0 <= asked.size <= MAX_SIZE:
         raise InvalidArgument.field("page.size", f"must be 0 to {MAX_SIZE}")
-    digest = _digest(scope)
+    digest = _digest(of, scope)
     found: list[M] = []
     last: Position | None = None
     room = _PAGE_BYTES
@@ -72,8 +80,8 @@ def page_of(
     return found, ""
 
 
-def _digest(scope: Message) -> str:
-    raw = scope.DESCRIPTOR.full_name.encode() + scope.SerializeToString(deterministic=True)
+def _digest(of: Message, scope: Scope) -> str:
+    raw = f"{of.DESCRIPTOR.full_name} {scope} ".encode() + of.SerializeToString(deterministic=True)
     return hashlib.sha256(raw).hexdigest()[:12]
 
 
@@ -84,7 +92,7 @@ def _encode(position: Position, digest: str) -> str:
 def _decode(token: str, digest: str) -> Position:
     try:
         match payload.loads(urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4))):
-            case [str(scope), int() | float() as at, str(name)] if scope == digest:
+            case [str(of), int() | float() as at, str(name)] if of == digest:
                 return at, name
             case _:
                 problem = "belongs to another list"

@@ -75,6 +75,10 @@ _TABLE: Mapping[str, Mapping[str, Rule]] = {
         "GetStoreStats": _HUB,
         "CompactStore": _HUB,
         "BackupStore": _HUB,
+        "CreateToken": _HUB,
+        "ListTokens": _HUB,
+        "RevokeToken": _HUB,
+        "GetSelf": Rule(Reach.KNOWN),
     },
     "hubbub.v1.CallService": {
         "CallMethod": _CALL,

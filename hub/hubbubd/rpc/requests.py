@@ -4,18 +4,19 @@ Everything here raises InvalidArgument with a violation that names the field, an
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from pydantic import ValidationError
 
-from hubbub.v1 import call_pb2, catalog_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2
+from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2
 from hubbubd import payload
 from hubbubd.config import ServerConfig
 from hubbubd.config.server import Roots
 from hubbubd.core import forms
+from hubbubd.core.access import ANY, Grant, Scope
 from hubbubd.errors import InvalidArgument
-from hubbubd.rpc import convert
+from hubbubd.rpc import auth, convert
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.events import LOG_LINES, EventFilter
 from hubbubd.runtime.filters import CallFilter, CatalogFilter, RequestFilter, ServerFilter, TaskFilter
@@ -29,6 +30,9 @@ MAX_URI = 8192
 MAX_NAMES = 1000
 MAX_SECONDS = 10_000_000.0
 MAX_REJECTION = 4096
+MAX_GRANTS = 20
+MAX_PATTERNS = 100
+MAX_TOKEN_S = 10 * 365 * 86_400.0
 
 
 def identifier(value: str, field: str, *, longest: int = MAX_ID) -> str:
@@ -135,53 +139,91 @@ def given_answer(request: inbox_pb2.AnswerRequestRequest) -> forms.Given:
             raise InvalidArgument.field("answer", "must be one of accept, decline, cancel, text, result, reject")
 
 
-def server_filter(request: server_pb2.WatchServersRequest) -> ServerFilter:
+def server_filter(request: server_pb2.WatchServersRequest, within: Scope) -> ServerFilter:
     """Which servers."""
-    return ServerFilter(names=_names(request.names, "names"))
+    return ServerFilter(names=_names(request.names, "names"), scope=within)
 
 
-def request_filter(chosen: inbox_pb2.RequestFilter) -> RequestFilter:
+def request_filter(chosen: inbox_pb2.RequestFilter, within: Scope) -> RequestFilter:
     """Which pending requests."""
     return RequestFilter(
         server=optional(chosen.server, "filter.server") or "",
         kinds=_any_of(chosen.kinds, convert.REQUEST_KINDS, "filter.kinds"),
         states=_any_of(chosen.states, convert.REQUEST_STATES, "filter.states"),
         call_id=optional(chosen.call_id, "filter.call_id") or "",
+        scope=within,
     )
 
 
-def call_filter(chosen: call_pb2.CallFilter) -> CallFilter:
+def call_filter(chosen: call_pb2.CallFilter, within: Scope) -> CallFilter:
     """Which calls."""
     return CallFilter(
         server=optional(chosen.server, "filter.server") or "",
         states=_any_of(chosen.states, convert.CALL_STATES, "filter.states"),
         ids=_names(chosen.ids, "filter.ids"),
+        scope=within,
     )
 
 
-def task_filter(chosen: task_pb2.TaskFilter) -> TaskFilter:
+def task_filter(chosen: task_pb2.TaskFilter, within: Scope) -> TaskFilter:
     """Which tasks."""
     return TaskFilter(
         server=optional(chosen.server, "filter.server") or "",
         role=_one(chosen.role, convert.TASK_ROLES, "filter.role") if chosen.role else None,
         statuses=_any_of(chosen.statuses, convert.TASK_STATUSES, "filter.statuses"),
+        scope=within,
     )
 
 
-def catalog_filter(request: catalog_pb2.ListCatalogRequest | catalog_pb2.WatchCatalogRequest) -> CatalogFilter:
+def catalog_filter(
+    request: catalog_pb2.ListCatalogRequest | catalog_pb2.WatchCatalogRequest, within: Scope
+) -> CatalogFilter:
     """Which lists of the catalog."""
     kinds = [request.kind] if isinstance(request, catalog_pb2.ListCatalogRequest) else request.kinds
     field = "kind" if isinstance(request, catalog_pb2.ListCatalogRequest) else "kinds"
     return CatalogFilter(
-        server=optional(request.server, "server") or "", kinds=_any_of(kinds, convert.CATALOG_KINDS, field)
+        server=optional(request.server, "server") or "",
+        kinds=_any_of(kinds, convert.CATALOG_KINDS, field),
+        scope=within,
     )
 
 
-def event_filter(request: event_pb2.WatchEventsRequest) -> EventFilter:
+def event_filter(request: event_pb2.WatchEventsRequest, within: Scope) -> EventFilter:
     """Which events."""
     return EventFilter(
-        server=optional(request.server, "server") or "", kinds=_any_of(request.kinds, convert.EVENT_KINDS, "kinds")
+        server=optional(request.server, "server") or "",
+        kinds=_any_of(request.kinds, convert.EVENT_KINDS, "kinds"),
+        scope=within,
     )
+
+
+def token_name(name: str) -> str:
+    """The name of a token's principal, which no authority and nobody else could have."""
+    identifier(name, "name", longest=auth.MAX_NAME)
+    if name != name.strip() or ":" in name or name.casefold() == auth.LOCAL or auth.RESERVED.fullmatch(name):
+        raise InvalidArgument.field("name", "must have no `:` and no space around it, and be neither `local` nor `hub`")
+    return name
+
+
+def token_ttl_s(value: float) -> float | None:
+    """Seconds for which a token is good; None for ever."""
+    if not 0 <= value <= MAX_TOKEN_S:
+        raise InvalidArgument.field("ttl_s", f"must be 0 to {MAX_TOKEN_S:.0f} seconds")
+    return value or None
+
+
+def grants(given: Sequence[admin_pb2.Grant]) -> list[Grant]:
+    """What a token may do."""
+    if not 1 <= len(given) <= MAX_GRANTS:
+        raise InvalidArgument.field("grants", f"must be 1 to {MAX_GRANTS}")
+    return [_grant(grant, f"grants.{at}") for at, grant in enumerate(given)]
+
+
+def _grant(given: admin_pb2.Grant, field: str) -> Grant:
+    if len(given.servers) > MAX_PATTERNS:
+        raise InvalidArgument.field(f"{field}.servers", f"has more than {MAX_PATTERNS} entries")
+    patterns = tuple(identifier(each, f"{field}.servers.{at}") for at, each in enumerate(given.servers))
+    return Grant(_one(given.role, convert.ROLES, f"{field}.role"), patterns or (ANY,))
 
 
 def log_lines(value: int) -> int:

@@ -3,7 +3,8 @@
 from collections.abc import AsyncGenerator
 
 from hubbub.v1 import server_pb2 as pb
-from hubbubd.rpc import convert, pages, requests, watch
+from hubbubd.core.access import Permission
+from hubbubd.rpc import access, convert, pages, requests, watch
 from hubbubd.runtime.servers import Servers
 
 
@@ -15,53 +16,61 @@ class ServerService:
 
     async def add_server(self, request: pb.AddServerRequest) -> pb.AddServerResponse:
         """Adds a server."""
-        record = await self._servers.add(requests.server_config(request.spec))
+        config = requests.server_config(request.spec)
+        access.configure(config.name)
+        record = await self._servers.add(config)
         return pb.AddServerResponse(server=convert.server(record))
 
     async def update_server(self, request: pb.UpdateServerRequest) -> pb.UpdateServerResponse:
         """Replaces a server's spec."""
-        record = await self._servers.update(requests.server_config(request.spec))
+        config = requests.server_config(request.spec)
+        access.configure(config.name)
+        record = await self._servers.update(config)
         return pb.UpdateServerResponse(server=convert.server(record))
 
     async def remove_server(self, request: pb.RemoveServerRequest) -> pb.RemoveServerResponse:
         """Forgets a server."""
-        await self._servers.remove(requests.identifier(request.name, "name"))
+        await self._servers.remove(_named(request.name, Permission.ADMINISTER))
         return pb.RemoveServerResponse()
 
     async def get_server(self, request: pb.GetServerRequest) -> pb.GetServerResponse:
         """One server."""
-        record = self._servers.get(requests.identifier(request.name, "name"))
+        record = self._servers.get(_named(request.name, Permission.BROWSE))
         return pb.GetServerResponse(server=convert.server(record))
 
     async def list_servers(self, request: pb.ListServersRequest) -> pb.ListServersResponse:
         """A page of servers, by name."""
-        found, token = pages.page(
-            self._servers.all(), request.page, pages.by_name, convert.server, pb.ListServersRequest()
-        )
+        scope, of = access.browsing(), pb.ListServersRequest()
+        known = [record for record in self._servers.all() if scope.has_server(record.name)]
+        found, token = pages.page(known, request.page, pages.by_name, convert.server, of, scope)
         return pb.ListServersResponse(servers=found, next_page_token=token)
 
     async def connect_server(self, request: pb.ConnectServerRequest) -> pb.ConnectServerResponse:
         """Wants a server connected."""
-        record = await self._servers.connect(requests.identifier(request.name, "name"))
+        record = await self._servers.connect(_named(request.name, Permission.OPERATE))
         return pb.ConnectServerResponse(server=convert.server(record))
 
     async def disconnect_server(self, request: pb.DisconnectServerRequest) -> pb.DisconnectServerResponse:
         """Wants a server disconnected."""
-        record = await self._servers.disconnect(requests.identifier(request.name, "name"))
+        record = await self._servers.disconnect(_named(request.name, Permission.OPERATE))
         return pb.DisconnectServerResponse(server=convert.server(record))
 
     async def get_roots(self, request: pb.GetRootsRequest) -> pb.GetRootsResponse:
         """The roots in force."""
-        record = self._servers.get(requests.identifier(request.name, "name"))
+        record = self._servers.get(_named(request.name, Permission.OPERATE))
         return pb.GetRootsResponse(roots=convert.roots(record), overridden=record.roots is not None)
 
     async def set_roots(self, request: pb.SetRootsRequest) -> pb.SetRootsResponse:
         """Sets the roots, and tells the server."""
-        name = requests.identifier(request.name, "name")
+        name = _named(request.name, Permission.OPERATE)
         record = await self._servers.set_roots(name, requests.roots(request.roots))
         return pb.SetRootsResponse(roots=convert.roots(record), overridden=record.roots is not None)
 
     def watch_servers(self, request: pb.WatchServersRequest) -> AsyncGenerator[bytes, None]:
         """Snapshot and changes."""
-        events = self._servers.watch(requests.server_filter(request), request.resume_token)
+        events = self._servers.watch(requests.server_filter(request, access.browsing()), request.resume_token)
         return watch.responses(events, pb.WatchServersResponse, convert.server)
+
+
+def _named(name: str, permission: Permission) -> str:
+    return access.use(requests.identifier(name, "name"), permission)

@@ -3,7 +3,9 @@
 from collections.abc import AsyncGenerator
 
 from hubbub.v1 import task_pb2 as pb
-from hubbubd.rpc import convert, pages, requests, watch
+from hubbubd.core.access import Permission
+from hubbubd.core.tasks import Task
+from hubbubd.rpc import access, convert, pages, requests, watch
 from hubbubd.runtime.tasks import Tasks
 
 
@@ -15,24 +17,28 @@ class TaskService:
 
     async def list_tasks(self, request: pb.ListTasksRequest) -> pb.ListTasksResponse:
         """A page of tasks, newest first."""
-        records = self._tasks.select(requests.task_filter(request.filter))
-        found, token = pages.page(records, request.page, pages.newest, convert.task, request.filter)
+        scope = access.reading()
+        records = self._tasks.select(requests.task_filter(request.filter, scope))
+        found, token = pages.page(records, request.page, pages.newest, convert.task, request.filter, scope)
         return pb.ListTasksResponse(tasks=found, next_page_token=token)
 
     async def get_task(self, request: pb.GetTaskRequest) -> pb.GetTaskResponse:
         """One task."""
-        return pb.GetTaskResponse(task=convert.task(self._tasks.get(requests.identifier(request.id, "id"))))
+        return pb.GetTaskResponse(task=convert.task(self._known(request.id)))
 
     async def get_task_result(self, request: pb.GetTaskResultRequest) -> pb.GetTaskResultResponse:
         """The result of an ended task."""
-        return pb.GetTaskResultResponse(result=self._tasks.result(requests.identifier(request.id, "id")))
+        return pb.GetTaskResultResponse(result=self._tasks.result(self._known(request.id).id))
 
     async def cancel_task(self, request: pb.CancelTaskRequest) -> pb.CancelTaskResponse:
         """Cancels a task."""
-        task = await self._tasks.cancel(requests.identifier(request.id, "id"))
+        task = await self._tasks.cancel(self._known(request.id, Permission.OPERATE).id)
         return pb.CancelTaskResponse(task=convert.task(task))
 
     def watch_tasks(self, request: pb.WatchTasksRequest) -> AsyncGenerator[bytes, None]:
         """Snapshot and changes."""
-        events = self._tasks.watch(requests.task_filter(request.filter), request.resume_token)
+        events = self._tasks.watch(requests.task_filter(request.filter, access.reading()), request.resume_token)
         return watch.responses(events, pb.WatchTasksResponse, convert.task)
+
+    def _known(self, task_id: str, permission: Permission = Permission.SEE) -> Task:
+        return access.task(self._tasks.get(requests.identifier(task_id, "id")), permission)

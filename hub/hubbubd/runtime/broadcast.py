@@ -21,6 +21,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 import anyio
 
+from hubbubd.core.access import EVERYTHING
 from hubbubd.errors import ResourceExhausted, Unavailable
 from hubbubd.runtime.filters import Filter
 
@@ -76,6 +77,10 @@ class Rows(Protocol[T_co]):
 
     def record(self, record_id: str) -> T_co | None:
         """A record as it is now."""
+        ...
+
+    def deleted_since(self, revision: int) -> bool:
+        """Whether anything was deleted after a revision."""
         ...
 
 
@@ -274,6 +279,8 @@ class Feed(Generic[T]):
         last = token
         missed = list(self._rows.since(after))
         for (revision, record_id, record), following in zip_longest(missed, missed[1:]):
+            if record is not None and not group.filter.reaches(record):
+                continue  # not even that it is not there is told
             complete = following is None or following[0] > revision
             event = group.event(revision if complete else revision - 1, record_id, record, syncing=syncing)
             if event.kind is EventKind.UPSERT or after != NOTHING:
@@ -315,4 +322,8 @@ class Feed(Generic[T]):
         except (ValueError, UnicodeError):
             return None, "MALFORMED"
         refused = group.why_not(position, self.oldest, self._revision)
+        # Of what was deleted nobody knows any more whether this watcher was allowed to know of it.
+        limited = group.filter.scope != EVERYTHING and position.revision != NOTHING
+        if not refused and limited and self._rows.deleted_since(position.revision):
+            refused = "COMPACTED"
         return (None, refused) if refused else (position, "")

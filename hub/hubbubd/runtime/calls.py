@@ -264,7 +264,7 @@ class Calls:
         )
         known = self._known(call.id) if spec.call_id else None
         if known is not None:
-            if not known.same_request(call):
+            if known.principal != principal or not known.same_request(call):
                 raise _reused(call)
             live = self._live(known)
         elif self._draining:

@@ -149,8 +149,8 @@ class ClientTasks:
             method=followed.live.call.method,
             created_at=now,
             last_updated_at=now,
-            ttl_ms=None,
             call_id=followed.live.call.id,
+            principal=followed.live.call.principal,
         )
         task, call = core.observed(task, wire, now), replace(followed.live.call, task_id=name)
         return (task, call), [self._table.change(name, task), Change(self._calls, call.id, call)]

@@ -16,6 +16,7 @@ import anyio
 
 from hubbubd import payload
 from hubbubd.clock import Clock
+from hubbubd.core.access import EVERYTHING, Scope
 from hubbubd.errors import NotFound, Unavailable
 from hubbubd.runtime.broadcast import BOOKMARK_S, Doorkeeper
 
@@ -67,10 +68,15 @@ class EventFilter:
 
     server: str = ""
     kinds: frozenset[ServerEventKind] = frozenset()
+    scope: Scope = EVERYTHING
 
     def wants(self, server: str, kind: ServerEventKind) -> bool:
         """Whether an event of this server and kind is in."""
-        return (not self.server or server == self.server) and (not self.kinds or kind in self.kinds)
+        return (
+            (not self.server or server == self.server)
+            and (not self.kinds or kind in self.kinds)
+            and self.scope.has_server(server)
+        )
 
 
 @dataclass(slots=True, eq=False)

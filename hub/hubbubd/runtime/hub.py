@@ -36,6 +36,7 @@ from hubbubd.runtime.servers import Rooms, Servers
 from hubbubd.runtime.subscriptions import Subscriptions
 from hubbubd.runtime.task_support import TaskSupport
 from hubbubd.runtime.tasks import Tasks
+from hubbubd.runtime.tokens import Token, Tokens
 from hubbubd.runtime.work import Work
 from hubbubd.store import Store
 from hubbubd.upstream.ports import Connector
@@ -57,6 +58,7 @@ class Tables:
         self.lists = Table("catalog", CatalogList)
         self.entries = Table("catalog_entries", CatalogEntries)
         self.upkeep = Table("upkeep", Upkeep)
+        self.tokens = Table("token", Token)
 
     def all(self) -> list[Table[Any]]:
         """All of them."""
@@ -64,7 +66,7 @@ class Tables:
 
 
 class Hub:
-    """What the API is about: servers, inbox, calls, tasks, catalog."""
+    """What the API is about: servers, inbox, calls, tasks, catalog; and who may use it."""
 
     def __init__(
         self,
@@ -79,6 +81,7 @@ class Hub:
         subscriptions: Subscriptions,
         catalog: Catalog,
         retention: Retention,
+        tokens: Tokens,
     ) -> None:
         self.servers = servers
         self.inbox = inbox
@@ -89,6 +92,7 @@ class Hub:
         self.subscriptions = subscriptions
         self.catalog = catalog
         self.retention = retention
+        self.tokens = tokens
         self.clock = clock
         self.started_at = clock.now()
         self.store = ledger.store
@@ -197,7 +201,8 @@ class Hub:
             upkeep=tables.upkeep,
         )
         events, subscriptions = rooms.events, rooms.subscriptions
-        return cls(ledger, clock, servers, inbox, work, calls, tasks, events, subscriptions, catalog, retention)
+        tokens = Tokens(ledger, tables.tokens, clock)
+        return cls(ledger, clock, servers, inbox, work, calls, tasks, events, subscriptions, catalog, retention, tokens)
 
     def watchers(self) -> int:
         """How many watches are open."""
@@ -213,6 +218,7 @@ class Hub:
 
     async def _start(self, configured: Mapping[str, ServerConfig], background: Background) -> None:
         """Goes on from what the store remembers."""
+        self.tokens.start()
         self.retention.start()
         self.tasks.start()
         self.inbox.start()

@@ -173,7 +173,7 @@ class ServerInbound:
         return Reply(result=answer, sent=sent)
 
     async def _as_task(self, request: InboundRequest, pending: PendingRequest, live: Live | None) -> Reply:
-        task = self._receiver.new(request.method, request.params["task"], pending.call_id, pending.id)
+        task = self._receiver.new(request.params["task"], request.method, pending)
         # Nobody else ends the task, so its question must end with it.
         deadline = core_tasks.expires_at(task)
         pending = replace(pending, origin=Origin.TASK, task_id=task.id, deadline=deadline)

@@ -125,6 +125,10 @@ class Table(Generic[T]):
         changed.sort(key=lambda row: row[0])
         return changed
 
+    def deleted_since(self, revision: int) -> bool:
+        """Whether anything was deleted after a revision."""
+        return next(reversed(self._deleted.values()), NOTHING) > revision
+
     def encode(self, record: T) -> bytes:
         """As the store keeps it. Half of a surrogate pair, which a server may send and UTF-8 cannot hold, becomes �."""
         try:

@@ -15,7 +15,7 @@ from hubbubd import payload
 from hubbubd.clock import Clock
 from hubbubd.config import ServerConfig
 from hubbubd.core import tasks as core
-from hubbubd.core.inbox import Origin, PendingRequest, RequestState
+from hubbubd.core.inbox import CauseSource, Origin, PendingRequest, RequestState
 from hubbubd.core.tasks import RELATED_TASK, Task, TaskRole, TaskStatus
 from hubbubd.errors import FailedPrecondition, HubError, NotFound
 from hubbubd.runtime.alarms import Alarms
@@ -205,7 +205,7 @@ class ReceiverTasks:
         self._inbox = inbox
         self._clock = clock
 
-    def new(self, method: str, asked: object, call_id: str | None, pending_id: str) -> Task:
+    def new(self, asked: object, method: str, request: PendingRequest) -> Task:
         """A task for a request; not stored yet. Raises ReplyError when the server holds too many."""
         config = self._config
         own, limit = self._own(), self._tasks.max_per_server
@@ -222,8 +222,9 @@ class ReceiverTasks:
             created_at=now,
             last_updated_at=now,
             ttl_ms=core.lifetime_ms(wanted, config.receiver_task_ttl_s),
-            call_id=call_id,
-            pending_ids=(pending_id,),
+            call_id=request.call_id,
+            pending_ids=(request.id,),
+            principal=request.principal if request.cause_source is CauseSource.WIRE else None,
         )
 
     async def serve(self, method: str, params: dict[str, Any]) -> Reply:

@@ -26,13 +26,15 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from hubbub.v1 import common_pb2 as hubbub_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15hubbub/v1/admin.proto\x12\thubbub.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16hubbub/v1/common.proto\"\x12\n\x10GetStatusRequest\"*\n\nStateCount\x12\r\n\x05state\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\"\x90\x01\n\x0bStoreStatus\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12\x1a\n\x12\x63ompacted_revision\x18\x03 \x01(\x03\x12\x12\n\nsize_bytes\x18\x04 \x01(\x03\x12\x0c\n\x04keys\x18\x05 \x01(\x03\x12\x11\n\tdeletions\x18\x06 \x01(\x03\x12\x12\n\nfree_bytes\x18\x07 \x01(\x03\"\xcb\x02\n\x11GetStatusResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\x03\x12.\n\nstarted_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x07servers\x18\x04 \x03(\x0b\x32\x15.hubbub.v1.StateCount\x12\'\n\x08requests\x18\x05 \x03(\x0b\x32\x15.hubbub.v1.StateCount\x12$\n\x05\x63\x61lls\x18\x06 \x03(\x0b\x32\x15.hubbub.v1.StateCount\x12$\n\x05tasks\x18\x07 \x03(\x0b\x32\x15.hubbub.v1.StateCount\x12\x10\n\x08watchers\x18\x08 \x01(\x03\x12%\n\x05store\x18\t \x01(\x0b\x32\x16.hubbub.v1.StoreStatus\x12\x12\n\nloop_tasks\x18\n \x01(\x03\"\x16\n\x14GetStoreStatsRequest\">\n\x15GetStoreStatsResponse\x12%\n\x05store\x18\x01 \x01(\x0b\x32\x16.hubbub.v1.StoreStatus\"\x15\n\x13\x43ompactStoreRequest\"A\n\x14\x43ompactStoreResponse\x12)\n\ncompaction\x18\x01 \x01(\x0b\x32\x15.hubbub.v1.Compaction\"l\n\nCompaction\x12\x0f\n\x07\x64\x65leted\x18\x01 \x01(\x03\x12&\n\x06\x62\x65\x66ore\x18\x02 \x01(\x0b\x32\x16.hubbub.v1.StoreStatus\x12%\n\x05\x61\x66ter\x18\x03 \x01(\x0b\x32\x16.hubbub.v1.StoreStatus\"\x14\n\x12\x42\x61\x63kupStoreRequest\"\x90\x01\n\x13\x42\x61\x63kupStoreResponse\x12\x12\n\nsize_bytes\x18\x01 \x01(\x03\x12\'\n\x08\x62ookmark\x18\x02 \x01(\x0b\x32\x13.hubbub.v1.BookmarkH\x00\x12\x0f\n\x05\x63hunk\x18\x03 \x01(\x0cH\x00\x12#\n\x03\x65nd\x18\x04 \x01(\x0b\x32\x14.hubbub.v1.BackupEndH\x00\x42\x06\n\x04step\"\x1b\n\tBackupEnd\x12\x0e\n\x06sha256\x18\x01 \x01(\t2\xcb\x02\n\x0c\x41\x64minService\x12\x46\n\tGetStatus\x12\x1b.hubbub.v1.GetStatusRequest\x1a\x1c.hubbub.v1.GetStatusResponse\x12R\n\rGetStoreStats\x12\x1f.hubbub.v1.GetStoreStatsRequest\x1a .hubbub.v1.GetStoreStatsResponse\x12O\n\x0c\x43ompactStore\x12\x1e.hubbub.v1.CompactStoreRequest\x1a\x1f.hubbub.v1.CompactStoreResponse\x12N\n\x0b\x42\x61\x63kupStore\x12\x1d.hubbub.v1.BackupStoreRequest\x1a\x1e.hubbub.v1.BackupStoreResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15hubbub/v1/admin.proto\x12\thubbub.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16hubbub/v1/common.proto\"\x12\n\x10GetStatusRequest\"*\n\nStateCount\x12\r\n\x05state\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\"\x90\x01\n\x0bStoreStatus\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12\x1a\n\x12\x63ompacted_revision\x18\x03 \x01(\x03\x12\x12\n\nsize_bytes\x18\x04 \x01(\x03\x12\x0c\n\x04keys\x18\x05 \x01(\x03\x12\x11\n\tdeletions\x18\x06 \x01(\x03\x12\x12\n\nfree_bytes\x18\x07 \x01(\x03\"\xcb\x02\n\x11GetStatusResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\x03\x12.\n\nstarted_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x07servers\x18\x04 \x03(\x0b\x32\x15.hubbub.v1.StateCount\x12\'\n\x08requests\x18\x05 \x03(\x0b\x32\x15.hubbub.v1.StateCount\x12$\n\x05\x63\x61lls\x18\x06 \x03(\x0b\x32\x15.hubbub.v1.StateCount\x12$\n\x05tasks\x18\x07 \x03(\x0b\x32\x15.hubbub.v1.StateCount\x12\x10\n\x08watchers\x18\x08 \x01(\x03\x12%\n\x05store\x18\t \x01(\x0b\x32\x16.hubbub.v1.StoreStatus\x12\x12\n\nloop_tasks\x18\n \x01(\x03\"\x16\n\x14GetStoreStatsRequest\">\n\x15GetStoreStatsResponse\x12%\n\x05store\x18\x01 \x01(\x0b\x32\x16.hubbub.v1.StoreStatus\"\x15\n\x13\x43ompactStoreRequest\"A\n\x14\x43ompactStoreResponse\x12)\n\ncompaction\x18\x01 \x01(\x0b\x32\x15.hubbub.v1.Compaction\"l\n\nCompaction\x12\x0f\n\x07\x64\x65leted\x18\x01 \x01(\x03\x12&\n\x06\x62\x65\x66ore\x18\x02 \x01(\x0b\x32\x16.hubbub.v1.StoreStatus\x12%\n\x05\x61\x66ter\x18\x03 \x01(\x0b\x32\x16.hubbub.v1.StoreStatus\"\x14\n\x12\x42\x61\x63kupStoreRequest\"\x90\x01\n\x13\x42\x61\x63kupStoreResponse\x12\x12\n\nsize_bytes\x18\x01 \x01(\x03\x12\'\n\x08\x62ookmark\x18\x02 \x01(\x0b\x32\x13.hubbub.v1.BookmarkH\x00\x12\x0f\n\x05\x63hunk\x18\x03 \x01(\x0cH\x00\x12#\n\x03\x65nd\x18\x04 \x01(\x0b\x32\x14.hubbub.v1.BackupEndH\x00\x42\x06\n\x04step\"\x1b\n\tBackupEnd\x12\x0e\n\x06sha256\x18\x01 \x01(\t\"7\n\x05Grant\x12\x1d\n\x04role\x18\x01 \x01(\x0e\x32\x0f.hubbub.v1.Role\x12\x0f\n\x07servers\x18\x02 \x03(\t\"\x82\x02\n\x05Token\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12 \n\x06grants\x18\x03 \x03(\x0b\x32\x10.hubbub.v1.Grant\x12\x17\n\x0fmay_name_others\x18\x04 \x01(\x08\x12.\n\ncreated_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ncreated_by\x18\x06 \x01(\t\x12.\n\nexpires_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x0clast_used_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"l\n\x12\x43reateTokenRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12 \n\x06grants\x18\x02 \x03(\x0b\x32\x10.hubbub.v1.Grant\x12\r\n\x05ttl_s\x18\x03 \x01(\x01\x12\x17\n\x0fmay_name_others\x18\x04 \x01(\x08\"F\n\x13\x43reateTokenResponse\x12\x1f\n\x05token\x18\x01 \x01(\x0b\x32\x10.hubbub.v1.Token\x12\x0e\n\x06secret\x18\x02 \x01(\t\"2\n\x11ListTokensRequest\x12\x1d\n\x04page\x18\x01 \x01(\x0b\x32\x0f.hubbub.v1.Page\"O\n\x12ListTokensResponse\x12 \n\x06tokens\x18\x01 \x03(\x0b\x32\x10.hubbub.v1.Token\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\"\n\x12RevokeTokenRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"6\n\x13RevokeTokenResponse\x12\x1f\n\x05token\x18\x01 \x01(\x0b\x32\x10.hubbub.v1.Token\"\x10\n\x0eGetSelfRequest\"4\n\x0fGetSelfResponse\x12!\n\x06\x63\x61ller\x18\x01 \x01(\x0b\x32\x11.hubbub.v1.Caller\"\x95\x01\n\x06\x43\x61ller\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\ncredential\x18\x02 \x01(\t\x12 \n\x06grants\x18\x03 \x03(\x0b\x32\x10.hubbub.v1.Grant\x12.\n\nexpires_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x17\n\x0fmay_name_others\x18\x05 \x01(\x08*u\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_VIEWER\x10\x01\x12\x12\n\x0eROLE_RESPONDER\x10\x02\x12\x0f\n\x0bROLE_CALLER\x10\x03\x12\x11\n\rROLE_OPERATOR\x10\x04\x12\x0e\n\nROLE_ADMIN\x10\x05\x32\xf4\x04\n\x0c\x41\x64minService\x12\x46\n\tGetStatus\x12\x1b.hubbub.v1.GetStatusRequest\x1a\x1c.hubbub.v1.GetStatusResponse\x12R\n\rGetStoreStats\x12\x1f.hubbub.v1.GetStoreStatsRequest\x1a .hubbub.v1.GetStoreStatsResponse\x12O\n\x0c\x43ompactStore\x12\x1e.hubbub.v1.CompactStoreRequest\x1a\x1f.hubbub.v1.CompactStoreResponse\x12N\n\x0b\x42\x61\x63kupStore\x12\x1d.hubbub.v1.BackupStoreRequest\x1a\x1e.hubbub.v1.BackupStoreResponse0\x01\x12L\n\x0b\x43reateToken\x12\x1d.hubbub.v1.CreateTokenRequest\x1a\x1e.hubbub.v1.CreateTokenResponse\x12I\n\nListTokens\x12\x1c.hubbub.v1.ListTokensRequest\x1a\x1d.hubbub.v1.ListTokensResponse\x12L\n\x0bRevokeToken\x12\x1d.hubbub.v1.RevokeTokenRequest\x1a\x1e.hubbub.v1.RevokeTokenResponse\x12@\n\x07GetSelf\x12\x19.hubbub.v1.GetSelfRequest\x1a\x1a.hubbub.v1.GetSelfResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'hubbub.v1.admin_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_ROLE']._serialized_start=2073
+  _globals['_ROLE']._serialized_end=2190
   _globals['_GETSTATUSREQUEST']._serialized_start=93
   _globals['_GETSTATUSREQUEST']._serialized_end=111
   _globals['_STATECOUNT']._serialized_start=113
@@ -57,6 +59,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BACKUPSTORERESPONSE']._serialized_end=1093
   _globals['_BACKUPEND']._serialized_start=1095
   _globals['_BACKUPEND']._serialized_end=1122
-  _globals['_ADMINSERVICE']._serialized_start=1125
-  _globals['_ADMINSERVICE']._serialized_end=1456
+  _globals['_GRANT']._serialized_start=1124
+  _globals['_GRANT']._serialized_end=1179
+  _globals['_TOKEN']._serialized_start=1182
+  _globals['_TOKEN']._serialized_end=1440
+  _globals['_CREATETOKENREQUEST']._serialized_start=1442
+  _globals['_CREATETOKENREQUEST']._serialized_end=1550
+  _globals['_CREATETOKENRESPONSE']._serialized_start=1552
+  _globals['_CREATETOKENRESPONSE']._serialized_end=1622
+  _globals['_LISTTOKENSREQUEST']._serialized_start=1624
+  _globals['_LISTTOKENSREQUEST']._serialized_end=1674
+  _globals['_LISTTOKENSRESPONSE']._serialized_start=1676
+  _globals['_LISTTOKENSRESPONSE']._serialized_end=1755
+  _globals['_REVOKETOKENREQUEST']._serialized_start=1757
+  _globals['_REVOKETOKENREQUEST']._serialized_end=1791
+  _globals['_REVOKETOKENRESPONSE']._serialized_start=1793
+  _globals['_REVOKETOKENRESPONSE']._serialized_end=1847
+  _globals['_GETSELFREQUEST']._serialized_start=1849
+  _globals['_GETSELFREQUEST']._serialized_end=1865
+  _globals['_GETSELFRESPONSE']._serialized_start=1867
+  _globals['_GETSELFRESPONSE']._serialized_end=1919
+  _globals['_CALLER']._serialized_start=1922
+  _globals['_CALLER']._serialized_end=2071
+  _globals['_ADMINSERVICE']._serialized_start=2193
+  _globals['_ADMINSERVICE']._serialized_end=2821
 # @@protoc_insertion_point(module_scope)

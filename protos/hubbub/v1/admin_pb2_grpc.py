@@ -55,6 +55,26 @@ class AdminServiceStub:
                 request_serializer=hubbub_dot_v1_dot_admin__pb2.BackupStoreRequest.SerializeToString,
                 response_deserializer=hubbub_dot_v1_dot_admin__pb2.BackupStoreResponse.FromString,
                 _registered_method=True)
+        self.CreateToken = channel.unary_unary(
+                '/hubbub.v1.AdminService/CreateToken',
+                request_serializer=hubbub_dot_v1_dot_admin__pb2.CreateTokenRequest.SerializeToString,
+                response_deserializer=hubbub_dot_v1_dot_admin__pb2.CreateTokenResponse.FromString,
+                _registered_method=True)
+        self.ListTokens = channel.unary_unary(
+                '/hubbub.v1.AdminService/ListTokens',
+                request_serializer=hubbub_dot_v1_dot_admin__pb2.ListTokensRequest.SerializeToString,
+                response_deserializer=hubbub_dot_v1_dot_admin__pb2.ListTokensResponse.FromString,
+                _registered_method=True)
+        self.RevokeToken = channel.unary_unary(
+                '/hubbub.v1.AdminService/RevokeToken',
+                request_serializer=hubbub_dot_v1_dot_admin__pb2.RevokeTokenRequest.SerializeToString,
+                response_deserializer=hubbub_dot_v1_dot_admin__pb2.RevokeTokenResponse.FromString,
+                _registered_method=True)
+        self.GetSelf = channel.unary_unary(
+                '/hubbub.v1.AdminService/GetSelf',
+                request_serializer=hubbub_dot_v1_dot_admin__pb2.GetSelfRequest.SerializeToString,
+                response_deserializer=hubbub_dot_v1_dot_admin__pb2.GetSelfResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -62,14 +82,15 @@ class AdminServiceServicer:
     """
 
     def GetStatus(self, request, context):
-        """One page about the hub: version, servers, inbox, calls, tasks, watchers, store.
+        """One page about the hub: version, servers, inbox, calls, tasks, watchers, store. PERMISSION_DENIED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetStoreStats(self, request, context):
-        """What the store holds, and how much of the disk it takes. UNAVAILABLE (STORE_UNAVAILABLE) when it cannot be read.
+        """What the store holds, and how much of the disk it takes. UNAVAILABLE (STORE_UNAVAILABLE) when it cannot be read,
+        PERMISSION_DENIED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -77,7 +98,7 @@ class AdminServiceServicer:
 
     def CompactStore(self, request, context):
         """Deletes now what is too old or too much, and gives the space back; this also happens by itself every few minutes.
-        When it returns, nothing of what was deleted is left on the disk. UNAVAILABLE (STORE_UNAVAILABLE).
+        When it returns, nothing of what was deleted is left on the disk. UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -88,7 +109,39 @@ class AdminServiceServicer:
         hub that is stopped, it is a store of its own: resume tokens from before give `reset`. The copy is complete when
         `end` has come, and its size and digest are those of all chunks, one after the other. One copy is made at a time.
         RESOURCE_EXHAUSTED (NO_ROOM_FOR_BACKUP) when the hub's disk cannot hold another store meanwhile, UNAVAILABLE
-        (STORE_UNAVAILABLE).
+        (STORE_UNAVAILABLE), PERMISSION_DENIED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateToken(self, request, context):
+        """Makes a token for a caller. The token is in this response and nowhere else: the hub keeps a digest of it. It takes
+        the place of an expired one of the same name. INVALID_ARGUMENT, ALREADY_EXISTS (TOKEN_EXISTS), RESOURCE_EXHAUSTED
+        (TOO_MANY_TOKENS), UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED (also NAMING_NOT_ALLOWED, for a token that may
+        name others when the caller may not).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTokens(self, request, context):
+        """The tokens there are, expired ones included, newest first. PERMISSION_DENIED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeToken(self, request, context):
+        """Forgets a token. Calls and streams that are open with it end with UNAUTHENTICATED (CREDENTIAL_ENDED). NOT_FOUND,
+        UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetSelf(self, request, context):
+        """Who the caller is to the hub, and what the caller may do. Any credential is enough.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -116,6 +169,26 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.BackupStore,
                     request_deserializer=hubbub_dot_v1_dot_admin__pb2.BackupStoreRequest.FromString,
                     response_serializer=hubbub_dot_v1_dot_admin__pb2.BackupStoreResponse.SerializeToString,
+            ),
+            'CreateToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateToken,
+                    request_deserializer=hubbub_dot_v1_dot_admin__pb2.CreateTokenRequest.FromString,
+                    response_serializer=hubbub_dot_v1_dot_admin__pb2.CreateTokenResponse.SerializeToString,
+            ),
+            'ListTokens': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTokens,
+                    request_deserializer=hubbub_dot_v1_dot_admin__pb2.ListTokensRequest.FromString,
+                    response_serializer=hubbub_dot_v1_dot_admin__pb2.ListTokensResponse.SerializeToString,
+            ),
+            'RevokeToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeToken,
+                    request_deserializer=hubbub_dot_v1_dot_admin__pb2.RevokeTokenRequest.FromString,
+                    response_serializer=hubbub_dot_v1_dot_admin__pb2.RevokeTokenResponse.SerializeToString,
+            ),
+            'GetSelf': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSelf,
+                    request_deserializer=hubbub_dot_v1_dot_admin__pb2.GetSelfRequest.FromString,
+                    response_serializer=hubbub_dot_v1_dot_admin__pb2.GetSelfResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -227,6 +300,114 @@ class AdminService:
             '/hubbub.v1.AdminService/BackupStore',
             hubbub_dot_v1_dot_admin__pb2.BackupStoreRequest.SerializeToString,
             hubbub_dot_v1_dot_admin__pb2.BackupStoreResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hubbub.v1.AdminService/CreateToken',
+            hubbub_dot_v1_dot_admin__pb2.CreateTokenRequest.SerializeToString,
+            hubbub_dot_v1_dot_admin__pb2.CreateTokenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTokens(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hubbub.v1.AdminService/ListTokens',
+            hubbub_dot_v1_dot_admin__pb2.ListTokensRequest.SerializeToString,
+            hubbub_dot_v1_dot_admin__pb2.ListTokensResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hubbub.v1.AdminService/RevokeToken',
+            hubbub_dot_v1_dot_admin__pb2.RevokeTokenRequest.SerializeToString,
+            hubbub_dot_v1_dot_admin__pb2.RevokeTokenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSelf(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hubbub.v1.AdminService/GetSelf',
+            hubbub_dot_v1_dot_admin__pb2.GetSelfRequest.SerializeToString,
+            hubbub_dot_v1_dot_admin__pb2.GetSelfResponse.FromString,
             options,
             channel_credentials,
             insecure,

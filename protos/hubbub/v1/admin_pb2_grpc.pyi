@@ -34,20 +34,36 @@ class AdminServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AdminServiceAsyncStub: ...
     GetStatus: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetStatusRequest, _admin_pb2.GetStatusResponse]
-    """One page about the hub: version, servers, inbox, calls, tasks, watchers, store."""
+    """One page about the hub: version, servers, inbox, calls, tasks, watchers, store. PERMISSION_DENIED."""
     GetStoreStats: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetStoreStatsRequest, _admin_pb2.GetStoreStatsResponse]
-    """What the store holds, and how much of the disk it takes. UNAVAILABLE (STORE_UNAVAILABLE) when it cannot be read."""
+    """What the store holds, and how much of the disk it takes. UNAVAILABLE (STORE_UNAVAILABLE) when it cannot be read,
+    PERMISSION_DENIED.
+    """
     CompactStore: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CompactStoreRequest, _admin_pb2.CompactStoreResponse]
     """Deletes now what is too old or too much, and gives the space back; this also happens by itself every few minutes.
-    When it returns, nothing of what was deleted is left on the disk. UNAVAILABLE (STORE_UNAVAILABLE).
+    When it returns, nothing of what was deleted is left on the disk. UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
     """
     BackupStore: _grpc.UnaryStreamMultiCallable[_admin_pb2.BackupStoreRequest, _admin_pb2.BackupStoreResponse]
     """A copy of the whole store, as it is at one moment; everything else goes on. Put in the place of the store of a
     hub that is stopped, it is a store of its own: resume tokens from before give `reset`. The copy is complete when
     `end` has come, and its size and digest are those of all chunks, one after the other. One copy is made at a time.
     RESOURCE_EXHAUSTED (NO_ROOM_FOR_BACKUP) when the hub's disk cannot hold another store meanwhile, UNAVAILABLE
-    (STORE_UNAVAILABLE).
+    (STORE_UNAVAILABLE), PERMISSION_DENIED.
     """
+    CreateToken: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CreateTokenRequest, _admin_pb2.CreateTokenResponse]
+    """Makes a token for a caller. The token is in this response and nowhere else: the hub keeps a digest of it. It takes
+    the place of an expired one of the same name. INVALID_ARGUMENT, ALREADY_EXISTS (TOKEN_EXISTS), RESOURCE_EXHAUSTED
+    (TOO_MANY_TOKENS), UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED (also NAMING_NOT_ALLOWED, for a token that may
+    name others when the caller may not).
+    """
+    ListTokens: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListTokensRequest, _admin_pb2.ListTokensResponse]
+    """The tokens there are, expired ones included, newest first. PERMISSION_DENIED."""
+    RevokeToken: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RevokeTokenRequest, _admin_pb2.RevokeTokenResponse]
+    """Forgets a token. Calls and streams that are open with it end with UNAUTHENTICATED (CREDENTIAL_ENDED). NOT_FOUND,
+    UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
+    """
+    GetSelf: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetSelfRequest, _admin_pb2.GetSelfResponse]
+    """Who the caller is to the hub, and what the caller may do. Any credential is enough."""
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -55,20 +71,36 @@ class AdminServiceAsyncStub(AdminServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetStatus: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetStatusRequest, _admin_pb2.GetStatusResponse]  # type: ignore[assignment]
-    """One page about the hub: version, servers, inbox, calls, tasks, watchers, store."""
+    """One page about the hub: version, servers, inbox, calls, tasks, watchers, store. PERMISSION_DENIED."""
     GetStoreStats: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetStoreStatsRequest, _admin_pb2.GetStoreStatsResponse]  # type: ignore[assignment]
-    """What the store holds, and how much of the disk it takes. UNAVAILABLE (STORE_UNAVAILABLE) when it cannot be read."""
+    """What the store holds, and how much of the disk it takes. UNAVAILABLE (STORE_UNAVAILABLE) when it cannot be read,
+    PERMISSION_DENIED.
+    """
     CompactStore: _aio.UnaryUnaryMultiCallable[_admin_pb2.CompactStoreRequest, _admin_pb2.CompactStoreResponse]  # type: ignore[assignment]
     """Deletes now what is too old or too much, and gives the space back; this also happens by itself every few minutes.
-    When it returns, nothing of what was deleted is left on the disk. UNAVAILABLE (STORE_UNAVAILABLE).
+    When it returns, nothing of what was deleted is left on the disk. UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
     """
     BackupStore: _aio.UnaryStreamMultiCallable[_admin_pb2.BackupStoreRequest, _admin_pb2.BackupStoreResponse]  # type: ignore[assignment]
     """A copy of the whole store, as it is at one moment; everything else goes on. Put in the place of the store of a
     hub that is stopped, it is a store of its own: resume tokens from before give `reset`. The copy is complete when
     `end` has come, and its size and digest are those of all chunks, one after the other. One copy is made at a time.
     RESOURCE_EXHAUSTED (NO_ROOM_FOR_BACKUP) when the hub's disk cannot hold another store meanwhile, UNAVAILABLE
-    (STORE_UNAVAILABLE).
+    (STORE_UNAVAILABLE), PERMISSION_DENIED.
     """
+    CreateToken: _aio.UnaryUnaryMultiCallable[_admin_pb2.CreateTokenRequest, _admin_pb2.CreateTokenResponse]  # type: ignore[assignment]
+    """Makes a token for a caller. The token is in this response and nowhere else: the hub keeps a digest of it. It takes
+    the place of an expired one of the same name. INVALID_ARGUMENT, ALREADY_EXISTS (TOKEN_EXISTS), RESOURCE_EXHAUSTED
+    (TOO_MANY_TOKENS), UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED (also NAMING_NOT_ALLOWED, for a token that may
+    name others when the caller may not).
+    """
+    ListTokens: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListTokensRequest, _admin_pb2.ListTokensResponse]  # type: ignore[assignment]
+    """The tokens there are, expired ones included, newest first. PERMISSION_DENIED."""
+    RevokeToken: _aio.UnaryUnaryMultiCallable[_admin_pb2.RevokeTokenRequest, _admin_pb2.RevokeTokenResponse]  # type: ignore[assignment]
+    """Forgets a token. Calls and streams that are open with it end with UNAUTHENTICATED (CREDENTIAL_ENDED). NOT_FOUND,
+    UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
+    """
+    GetSelf: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetSelfRequest, _admin_pb2.GetSelfResponse]  # type: ignore[assignment]
+    """Who the caller is to the hub, and what the caller may do. Any credential is enough."""
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     """The hub itself."""
@@ -79,7 +111,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.GetStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.GetStatusResponse, _abc.Awaitable[_admin_pb2.GetStatusResponse]]:
-        """One page about the hub: version, servers, inbox, calls, tasks, watchers, store."""
+        """One page about the hub: version, servers, inbox, calls, tasks, watchers, store. PERMISSION_DENIED."""
 
     @_abc_1.abstractmethod
     def GetStoreStats(
@@ -87,7 +119,9 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.GetStoreStatsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.GetStoreStatsResponse, _abc.Awaitable[_admin_pb2.GetStoreStatsResponse]]:
-        """What the store holds, and how much of the disk it takes. UNAVAILABLE (STORE_UNAVAILABLE) when it cannot be read."""
+        """What the store holds, and how much of the disk it takes. UNAVAILABLE (STORE_UNAVAILABLE) when it cannot be read,
+        PERMISSION_DENIED.
+        """
 
     @_abc_1.abstractmethod
     def CompactStore(
@@ -96,7 +130,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.CompactStoreResponse, _abc.Awaitable[_admin_pb2.CompactStoreResponse]]:
         """Deletes now what is too old or too much, and gives the space back; this also happens by itself every few minutes.
-        When it returns, nothing of what was deleted is left on the disk. UNAVAILABLE (STORE_UNAVAILABLE).
+        When it returns, nothing of what was deleted is left on the disk. UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
         """
 
     @_abc_1.abstractmethod
@@ -109,7 +143,45 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         hub that is stopped, it is a store of its own: resume tokens from before give `reset`. The copy is complete when
         `end` has come, and its size and digest are those of all chunks, one after the other. One copy is made at a time.
         RESOURCE_EXHAUSTED (NO_ROOM_FOR_BACKUP) when the hub's disk cannot hold another store meanwhile, UNAVAILABLE
-        (STORE_UNAVAILABLE).
+        (STORE_UNAVAILABLE), PERMISSION_DENIED.
         """
+
+    @_abc_1.abstractmethod
+    def CreateToken(
+        self,
+        request: _admin_pb2.CreateTokenRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.CreateTokenResponse, _abc.Awaitable[_admin_pb2.CreateTokenResponse]]:
+        """Makes a token for a caller. The token is in this response and nowhere else: the hub keeps a digest of it. It takes
+        the place of an expired one of the same name. INVALID_ARGUMENT, ALREADY_EXISTS (TOKEN_EXISTS), RESOURCE_EXHAUSTED
+        (TOO_MANY_TOKENS), UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED (also NAMING_NOT_ALLOWED, for a token that may
+        name others when the caller may not).
+        """
+
+    @_abc_1.abstractmethod
+    def ListTokens(
+        self,
+        request: _admin_pb2.ListTokensRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListTokensResponse, _abc.Awaitable[_admin_pb2.ListTokensResponse]]:
+        """The tokens there are, expired ones included, newest first. PERMISSION_DENIED."""
+
+    @_abc_1.abstractmethod
+    def RevokeToken(
+        self,
+        request: _admin_pb2.RevokeTokenRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.RevokeTokenResponse, _abc.Awaitable[_admin_pb2.RevokeTokenResponse]]:
+        """Forgets a token. Calls and streams that are open with it end with UNAUTHENTICATED (CREDENTIAL_ENDED). NOT_FOUND,
+        UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
+        """
+
+    @_abc_1.abstractmethod
+    def GetSelf(
+        self,
+        request: _admin_pb2.GetSelfRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.GetSelfResponse, _abc.Awaitable[_admin_pb2.GetSelfResponse]]:
+        """Who the caller is to the hub, and what the caller may do. Any credential is enough."""
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

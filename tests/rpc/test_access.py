@@ -1,0 +1,405 @@
+"""Who may do what: every RPC, every role, for what is somebody's own and what is not."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import anyio
+import grpc
+import pytest
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2
+from hubbubd.config import HubSettings, ServerConfig
+from hubbubd.core.access import Grant, Role
+from hubbubd.core.inbox import CauseSource, Origin, PendingRequest, RequestKind
+from hubbubd.core.tasks import Task, TaskRole
+from hubbubd.rpc.server import serve
+from hubbubd.runtime.calls import CallSpec
+from hubbubd.runtime.hub import Hub
+from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store.tokens import TokenFile
+from hubbubd.upstream.connector import McpConnector
+
+from .conftest import LIMIT_S, TOKEN, Caller, explain, gate, settled
+from .test_bad_input import METHODS
+
+V, R, C, OP, A = Role.VIEWER, Role.RESPONDER, Role.CALLER, Role.OPERATOR, Role.ADMIN
+SERVER, ELSEWHERE = "away", "elsewhere"
+SOMEBODY = "somebody"
+ANSWER = b'{"name":"x"}'
+OK, DENIED, HIDDEN, UNKNOWN = "ok", "denied", "hidden", "unknown"
+
+
+@dataclass
+class World:
+    """A hub with two servers that are never there, so that calls wait, and requests that a server might have made."""
+
+    hub: Hub
+    address: str
+    channel: grpc.aio.Channel
+    numbers: Any
+
+    async def caller(self, role: Role, *servers: str, name: str = "") -> Caller:
+        """Somebody with a token."""
+        grants = [Grant(role, servers or ("*",))]
+        name = name or f"{role}{next(self.numbers)}"
+        _, secret = await self.hub.tokens.create(name, grants, by="test", ttl_s=None, may_name_others=False)
+        return Caller(self.channel, (("authorization", f"Bearer {secret}"),))
+
+    def pending(self, principal: str, source: CauseSource, server: str = SERVER) -> PendingRequest:
+        """A request that a server makes because of somebody's call."""
+        schema = b'{"message":"?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}}}}'
+        return PendingRequest(
+            id=f"req_{next(self.numbers)}",
+            server=server,
+            kind=RequestKind.ELICITATION_FORM,
+            origin=Origin.PLAIN,
+            request=schema,
+            created_at=self.hub.clock.now(),
+            deadline=None,
+            cause_source=source,
+            principal=principal,
+        )
+
+    async def request(self, principal: str, source: CauseSource = CauseSource.WIRE, server: str = SERVER) -> str:
+        """One that is open."""
+        request = self.pending(principal, source, server)
+        await self.hub.inbox.open([request])
+        return request.id
+
+    async def claimed(self, principal: str, by: str) -> tuple[str, str]:
+        """One that is claimed, with the claim's id."""
+        request = await self.hub.inbox.claim(await self.request(principal), by, 0)
+        assert request.claim is not None
+        return request.id, request.claim.id
+
+    async def call(self, principal: str, server: str = SERVER) -> str:
+        """One that waits for its server."""
+        spec = CallSpec(server=server, method="tools/call", params=b'{"name":"x"}', call_id=f"call{next(self.numbers)}")
+        return (await self.hub.calls.start(spec, principal)).id
+
+    async def task(self, principal: str, server: str = SERVER) -> str:
+        """One that the hub holds for its server."""
+        request, now = self.pending(principal, CauseSource.WIRE, server), self.hub.clock.now()
+        task = Task(
+            id=f"task{next(self.numbers)}",
+            server=server,
+            fingerprint="f",
+            role=TaskRole.RECEIVER,
+            method="elicitation/create",
+            created_at=now,
+            last_updated_at=now,
+            pending_ids=(request.id,),
+            principal=principal,
+        )
+        await self.hub.tasks.add(task, request)
+        return task.id
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    store = await SqliteStore.open(":memory:")
+    urls = {SERVER: "http://127.0.0.1:9/mcp", ELSEWHERE: "http://127.0.0.1:9/other"}
+    servers = {name: ServerConfig(name=name, transport="http", url=url) for name, url in urls.items()}
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(store.close)
+        await stack.enter_async_context(settled())
+        connector = McpConnector(TokenFile.open(tmp_path))
+        hub = await stack.enter_async_context(Hub.open(store, connector, servers, HubSettings(data_dir=tmp_path)))
+        address = await stack.enter_async_context(serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=0))
+        channel = await stack.enter_async_context(grpc.aio.insecure_channel(address))
+        yield World(hub, address, channel, count(1))
+
+
+def spec(method: str = "tools/call", server: str = SERVER) -> call_pb2.CallSpec:
+    return call_pb2.CallSpec(server=server, method=method, params=b'{"name":"x"}', timeout_s=0.05)
+
+
+def configured() -> server_pb2.ServerSpec:
+    return server_pb2.ServerSpec(name=SERVER, transport=server_pb2.TRANSPORT_HTTP, url="http://127.0.0.1:9/mcp")
+
+
+# What is about the hub as a whole: who may, given the role for all servers.
+OF_THE_HUB: list[tuple[str, Message, set[Role]]] = [
+    ("GetStatus", admin_pb2.GetStatusRequest(), {V, R, OP, A}),
+    ("GetStoreStats", admin_pb2.GetStoreStatsRequest(), {A}),
+    ("CompactStore", admin_pb2.CompactStoreRequest(), {A}),
+    ("BackupStore", admin_pb2.BackupStoreRequest(), {A}),
+    ("CreateToken", admin_pb2.CreateTokenRequest(name="new", grants=[admin_pb2.Grant(role=1)]), {A}),
+    ("ListTokens", admin_pb2.ListTokensRequest(), {A}),
+    ("RevokeToken", admin_pb2.RevokeTokenRequest(name="new"), {A}),
+]
+
+# What is about one server: who may, given the role for that server.
+OF_A_SERVER: list[tuple[str, Message, set[Role]]] = [
+    ("GetServer", server_pb2.GetServerRequest(name=SERVER), {V, R, C, OP, A}),
+    ("UpdateServer", server_pb2.UpdateServerRequest(spec=configured()), {A}),
+    ("RemoveServer", server_pb2.RemoveServerRequest(name=SERVER), {A}),
+    ("ConnectServer", server_pb2.ConnectServerRequest(name=SERVER), {OP, A}),
+    ("GetRoots", server_pb2.GetRootsRequest(name=SERVER), {OP, A}),
+    ("SetRoots", server_pb2.SetRootsRequest(name=SERVER, roots="[]"), {OP, A}),
+    ("CallMethod", call_pb2.CallMethodRequest(spec=spec()), {C, A}),
+    ("CallMethod", call_pb2.CallMethodRequest(spec=spec("logging/setLevel")), {OP, A}),
+    ("CallMethod", call_pb2.CallMethodRequest(spec=spec("tasks/result")), {OP, A}),
+    ("StartCall", call_pb2.StartCallRequest(spec=spec()), {C, A}),
+    ("StartCall", call_pb2.StartCallRequest(spec=spec("resources/unsubscribe")), {OP, A}),
+    ("GetQueue", call_pb2.GetQueueRequest(server=SERVER), {OP, A}),
+    ("ClearQueue", call_pb2.ClearQueueRequest(server=SERVER), {OP, A}),
+    ("RefreshCatalog", catalog_pb2.RefreshCatalogRequest(server=SERVER), {C, OP, A}),
+    ("WatchEvents", event_pb2.WatchEventsRequest(server=SERVER), {V, R, OP, A}),
+    ("TailLogs", event_pb2.TailLogsRequest(server=SERVER, follow=True), {V, R, OP, A}),
+    ("WatchResource", event_pb2.WatchResourceRequest(server=SERVER, uri="x://y"), {C, A}),
+    ("DisconnectServer", server_pb2.DisconnectServerRequest(name=SERVER), {OP, A}),
+]
+
+
+async def _get_request(world: World, owner: str, _by: str) -> Message:
+    return inbox_pb2.GetRequestRequest(id=await world.request(owner))
+
+
+async def _claim(world: World, owner: str, _by: str) -> Message:
+    return inbox_pb2.ClaimRequestRequest(id=await world.request(owner))
+
+
+async def _answer(world: World, owner: str, _by: str) -> Message:
+    return inbox_pb2.AnswerRequestRequest(id=await world.request(owner), accept=inbox_pb2.Accept(content=ANSWER))
+
+
+async def _renew(world: World, owner: str, by: str) -> Message:
+    request_id, claim_id = await world.claimed(owner, by)
+    return inbox_pb2.RenewClaimRequest(id=request_id, claim_id=claim_id)
+
+
+async def _release(world: World, owner: str, by: str) -> Message:
+    request_id, claim_id = await world.claimed(owner, by)
+    return inbox_pb2.ReleaseRequestRequest(id=request_id, claim_id=claim_id)
+
+
+async def _get_call(world: World, owner: str, _by: str) -> Message:
+    return call_pb2.GetCallRequest(id=await world.call(owner))
+
+
+async def _cancel_call(world: World, owner: str, _by: str) -> Message:
+    return call_pb2.CancelCallRequest(id=await world.call(owner))
+
+
+async def _get_task(world: World, owner: str, _by: str) -> Message:
+    return task_pb2.GetTaskRequest(id=await world.task(owner))
+
+
+async def _get_task_result(world: World, owner: str, _by: str) -> Message:
+    return task_pb2.GetTaskResultRequest(id=await world.task(owner))
+
+
+async def _cancel_task(world: World, owner: str, _by: str) -> Message:
+    return task_pb2.CancelTaskRequest(id=await world.task(owner))
+
+
+# What is about one record: who may, given the role for its server; callers may all of it with what is their own.
+OF_A_RECORD: list[tuple[str, Callable[[World, str, str], Any], set[Role]]] = [
+    ("GetRequest", _get_request, {V, R, OP, A}),
+    ("ClaimRequest", _claim, {R, A}),
+    ("RenewClaim", _renew, {R, A}),
+    ("ReleaseRequest", _release, {R, A}),
+    ("AnswerRequest", _answer, {R, A}),
+    ("GetCall", _get_call, {V, R, OP, A}),
+    ("CancelCall", _cancel_call, {OP, A}),
+    ("GetTask", _get_task, {V, R, OP, A}),
+    ("GetTaskResult", _get_task_result, {V, R, OP, A}),
+    ("CancelTask", _cancel_task, {OP, A}),
+]
+
+# What shows many: those who see all there is of a server; callers see what is their own.
+OF_MANY: dict[str, set[Role]] = {
+    "ListServers": {V, R, C, OP, A},
+    "WatchServers": {V, R, C, OP, A},
+    "ListCatalog": {V, R, C, OP, A},
+    "WatchCatalog": {V, R, C, OP, A},
+    "ListRequests": {V, R, OP, A},
+    "WatchInbox": {V, R, OP, A},
+    "ListCalls": {V, R, OP, A},
+    "WatchCalls": {V, R, OP, A},
+    "ListTasks": {V, R, OP, A},
+    "WatchTasks": {V, R, OP, A},
+}
+ELSEWHERE_TESTED = {"AddServer", "GetSelf", "Work"}
+
+
+def test_every_rpc_is_in_one_of_the_tables() -> None:
+    tables = {rpc for rpc, _, _ in [*OF_THE_HUB, *OF_A_SERVER, *OF_A_RECORD]}
+    assert tables | set(OF_MANY) | ELSEWHERE_TESTED == set(METHODS)
+
+
+async def outcome(caller: Caller, rpc: str, request: Message) -> str:
+    """What the hub makes of it; what has nothing to do with access counts as OK."""
+    try:
+        await caller(METHODS[rpc], request)
+    except grpc.aio.AioRpcError as error:
+        refusal = explain(error)
+    else:
+        return OK
+    match refusal.code, refusal.reason:
+        case grpc.StatusCode.PERMISSION_DENIED, "PERMISSION_DENIED":
+            assert set(refusal.metadata) == {"permission", "server"}
+            return DENIED
+        case grpc.StatusCode.NOT_FOUND, _:
+            return HIDDEN
+        case grpc.StatusCode.UNAUTHENTICATED, "TOKEN_MISSING":
+            return UNKNOWN
+        case _:
+            return OK
+
+
+async def shown(caller: Caller, rpc: str) -> set[str]:
+    """The ids in a list, or in the snapshot of a watch."""
+    method = METHODS[rpc]
+    kinds = {"ListCatalog": catalog_pb2.ListCatalogRequest(kind=catalog_pb2.CATALOG_KIND_TOOL)}
+    request = kinds.get(rpc, _request_type(method)())
+    if not method.server_streaming:
+        answer = await caller(method, request)
+        records = answer.lists if rpc == "ListCatalog" else getattr(answer, rpc.removeprefix("List").lower())
+        return {getattr(record, "id", "") or record.name for record in records}
+    found: set[str] = set()
+    path = f"/{method.containing_service.full_name}/{method.name}"
+    watch = caller.channel.unary_stream(path, response_deserializer=GetMessageClass(method.output_type).FromString)
+    stream = watch(request.SerializeToString(), metadata=caller.metadata)
+    with anyio.fail_after(LIMIT_S):
+        while not (step := await stream.read()).HasField("synced"):
+            found.add(getattr(step.upsert, "id", "") or step.upsert.name)
+    stream.cancel()
+    return found
+
+
+def _request_type(method: MethodDescriptor) -> Any:
+    return GetMessageClass(method.input_type)
+
+
+ROLES = pytest.mark.parametrize("role", list(Role))
+
+
+@ROLES
+async def test_what_is_of_the_hub_needs_the_role_for_all_servers(world: World, role: Role) -> None:
+    everywhere, limited = await world.caller(role), await world.caller(role, SERVER, ELSEWHERE)
+    for rpc, request, may in OF_THE_HUB:
+        assert await outcome(limited, rpc, request) == DENIED, rpc
+        assert await outcome(everywhere, rpc, request) == (OK if role in may else DENIED), rpc
+
+
+@ROLES
+async def test_what_is_of_a_server_needs_the_role_for_that_server(world: World, role: Role) -> None:
+    everywhere, there = await world.caller(role), await world.caller(role, "aw*")
+    limited = await world.caller(role, ELSEWHERE)
+    for rpc, request, may in OF_A_SERVER:
+        expected = OK if role in may else DENIED
+        assert await outcome(limited, rpc, request) != OK, rpc
+        assert (await outcome(everywhere, rpc, request), await outcome(there, rpc, request)) == (expected, expected), (
+            rpc
+        )
+
+
+@ROLES
+async def test_a_server_out_of_reach_is_as_if_it_did_not_exist(world: World, role: Role) -> None:
+    limited = await world.caller(role, ELSEWHERE)
+    for rpc, request, _ in OF_A_SERVER:
+        missing = _request_type(METHODS[rpc]).FromString(request.SerializeToString().replace(b"away", b"none"))
+        answers = [await limited.refused(METHODS[rpc], each) for each in (request, missing)]
+        there, nowhere = ((answer.code, answer.reason, answer.message.replace("none", SERVER)) for answer in answers)
+        assert there == nowhere, rpc
+
+
+@ROLES
+async def test_adding_a_server_needs_an_admin_of_that_name(world: World, role: Role) -> None:
+    request = server_pb2.AddServerRequest(spec=configured())
+    expected = OK if role is A else DENIED
+    assert await outcome(await world.caller(role, "aw*"), "AddServer", request) == expected
+    assert await outcome(await world.caller(role, ELSEWHERE), "AddServer", request) == DENIED
+
+
+@ROLES
+async def test_records_of_others_need_the_role_for_their_server(world: World, role: Role) -> None:
+    caller = await world.caller(role, "aw*", name="me")
+    for rpc, make, may in OF_A_RECORD:
+        expected = OK if role in may else HIDDEN if role is C else DENIED
+        assert await outcome(caller, rpc, await make(world, SOMEBODY, "me")) == expected, rpc
+
+
+@ROLES
+async def test_callers_may_do_with_their_own_what_it_needs(world: World, role: Role) -> None:
+    caller = await world.caller(role, "aw*", name="me")
+    for rpc, make, may in OF_A_RECORD:
+        expected = OK if role in may or role is C else DENIED
+        assert await outcome(caller, rpc, await make(world, "me", "me")) == expected, rpc
+
+
+@ROLES
+async def test_records_out_of_reach_are_as_if_they_did_not_exist(world: World, role: Role) -> None:
+    limited = await world.caller(role, ELSEWHERE, name="me")
+    for rpc, make, may in OF_A_RECORD:
+        for owner in ("me", SOMEBODY):
+            expected = HIDDEN if role in may or role is C else DENIED  # at the door: with no server they may do this
+            assert await outcome(limited, rpc, await make(world, owner, "me")) == expected, rpc
+
+
+async def test_a_cause_that_was_only_inferred_makes_a_request_nobodys_own(world: World) -> None:
+    caller = await world.caller(C, name="me")
+    request_id = await world.request("me", CauseSource.INFERRED)
+    for rpc, request in (
+        ("GetRequest", inbox_pb2.GetRequestRequest(id=request_id)),
+        ("ClaimRequest", inbox_pb2.ClaimRequestRequest(id=request_id)),
+        ("AnswerRequest", inbox_pb2.AnswerRequestRequest(id=request_id, decline=inbox_pb2.Decline())),
+    ):
+        assert await outcome(caller, rpc, request) == HIDDEN
+    assert await shown(caller, "ListRequests") == set()
+
+
+@ROLES
+async def test_lists_and_watches_show_what_is_in_reach(world: World, role: Role) -> None:
+    here, elsewhere = await world.caller(role, SERVER, name="me"), await world.caller(role, ELSEWHERE, name="them")
+    own, others, far = (("me", SERVER), (SOMEBODY, SERVER), (SOMEBODY, ELSEWHERE))
+    ids: dict[str, list[str]] = {"Inbox": [], "Calls": [], "Tasks": []}
+    for owner, server in (own, others, far):
+        task = await world.task(owner, server)
+        ids["Tasks"].append(task)
+        ids["Inbox"].append(world.hub.tasks.get(task).pending_ids[0])
+        ids["Calls"].append(await world.call(owner, server))
+    ids["Requests"] = ids["Inbox"]
+    for rpc, may in OF_MANY.items():
+        of = ids.get(rpc.removeprefix("List").removeprefix("Watch"))
+        seen, seen_elsewhere = await shown(here, rpc), await shown(elsewhere, rpc)
+        if of is None:
+            assert {name.split("/")[0] for name in seen} <= {SERVER}, rpc
+            assert {name.split("/")[0] for name in seen_elsewhere} <= {ELSEWHERE}, rpc
+            assert "Servers" not in rpc or (seen, seen_elsewhere) == ({SERVER}, {ELSEWHERE})
+        else:
+            assert seen == (set(of[:2]) if role in may else set(of[:1])), rpc
+            assert seen_elsewhere == (set(of[2:]) if role in may else set()), rpc
+
+
+async def test_without_a_credential_there_is_nothing_at_all(world: World) -> None:
+    nobody = Caller(world.channel, ())
+    for rpc, request, _ in [*OF_THE_HUB, *OF_A_SERVER]:
+        assert await outcome(nobody, rpc, request) == UNKNOWN, rpc
+    for rpc, make, _ in OF_A_RECORD:
+        assert await outcome(nobody, rpc, await make(world, "me", "me")) == UNKNOWN, rpc
+    for rpc in [*OF_MANY, *ELSEWHERE_TESTED]:
+        assert await outcome(nobody, rpc, _request_type(METHODS[rpc])()) == UNKNOWN, rpc
+
+
+@ROLES
+async def test_anybody_with_a_credential_may_ask_who_that_is(world: World, role: Role) -> None:
+    caller = await world.caller(role, "aw*", "b?", name="me")
+    me = (await caller(METHODS["GetSelf"], admin_pb2.GetSelfRequest())).caller
+    assert (me.name, me.credential.split(":")[0], me.may_name_others) == ("me", "token", False)
+    assert [(admin_pb2.Role.Name(g.role), list(g.servers)) for g in me.grants] == [(f"ROLE_{role.name}", ["aw*", "b?"])]
+
+
+async def test_the_local_token_is_an_admin_who_may_name_others(world: World) -> None:
+    local = Caller(world.channel, (("authorization", f"Bearer {TOKEN}"), ("hubbub-as", "ada")))
+    me = (await local(METHODS["GetSelf"], admin_pb2.GetSelfRequest())).caller
+    assert (me.name, me.credential, me.may_name_others) == ("ada", "local", True)
