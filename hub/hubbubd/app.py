@@ -191,7 +191,7 @@ def _log_to_stderr(level: str) -> None:
 
 def _quiet_grpc() -> None:
     """Else each stranger whose handshake fails adds a line of gRPC's own to the log."""
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    os.environ["GRPC_VERBOSITY"] = os.environ.get("GRPC_VERBOSITY", "ERROR")
 
 
 def _complain(problem: str, status: int = DONE) -> int:

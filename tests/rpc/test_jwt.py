@@ -248,6 +248,7 @@ async def test_what_only_looks_like_a_token_is_refused(provider: Provider, token
     assert (await refusal(provider.jwt(), token)).reason == "TOKEN_INVALID"
 
 
+@pytest.mark.filterwarnings("ignore:The RSA key is 1024 bits long")
 async def test_a_key_is_used_only_for_what_it_is_published_for(provider: Provider) -> None:
     for more in ({"use": "enc"}, {"alg": "RS512"}, {"alg": "HS256"}, {"kty": "oct"}, {"kid": 5}):
         provider.keys = [published("one", private("RSA")) | more, published("two", private("EC"))]
