@@ -92,8 +92,9 @@ def _layer(command_line: dict[str, Any], environ: Mapping[str, str], files: Sequ
         raise ConfigError(_blame_environment(exc), "is not valid JSON") from None
     except ValidationError as exc:
         error, name = config_error(exc, values, "hub"), str(exc.errors()[0]["loc"][0])
-        within = error.key.removeprefix(f"hub.{name}")
-        raise ConfigError(_origin(name, command_line, environ, files) + within, error.problem) from None
+        within = error.key.removeprefix(f"hub.{name}").removeprefix(".")
+        problem = f"{within}: {error.problem}" if within else error.problem
+        raise ConfigError(_origin(name, command_line, environ, files), problem) from None
     except ConfigError as exc:
         raise ConfigError(_origin(exc.key, command_line, environ, files), exc.problem) from None
     return hub
