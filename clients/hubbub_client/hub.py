@@ -8,6 +8,7 @@ from typing import Any, Literal
 from hubbub.v1 import admin_pb2
 from hubbub_client.calls import Calls, OnPending, OnProgress
 from hubbub_client.catalog import Catalog
+from hubbub_client.discovery import Where
 from hubbub_client.handlers import ELICITATION, H, Handlers
 from hubbub_client.inbox import Inbox
 from hubbub_client.link import Link
@@ -220,18 +221,24 @@ async def connect(
     token: str | None = None,
     data_dir: str | Path | None = None,
     *,
+    ca: str | Path | None = None,
+    cert: str | Path | None = None,
+    key: str | Path | None = None,
     name: str | None = None,
     connect_timeout_s: float = 5.0,
     silence_s: float = 15.0,
 ) -> AsyncGenerator[Hub, None]:
-    """The hub at `address` (HOST:PORT or unix:PATH), as an asynchronous context.
+    """The hub at `address` (HOST:PORT, https://HOST:PORT or unix:PATH), as an asynchronous context.
 
-    What is not given comes from HUBBUB_ADDRESS and HUBBUB_TOKEN, else from `client.json` in `data_dir`,
-    HUBBUB_DATA_DIR or the default data directory. `name` is who answers and claims are said to come from.
-    Each RPC waits up to `connect_timeout_s` for a hub; a watch that is silent for `silence_s` is opened anew.
-    Raises Unavailable (HUB_UNREACHABLE) when there is no hub.
+    Off loopback TLS is used, with or without https://. `ca` is a PEM file of the authorities to believe, `cert` and
+    `key` are what a hub is shown that asks for it; else HUBBUB_CA, HUBBUB_CERT and HUBBUB_KEY. What else is not given
+    comes from HUBBUB_ADDRESS and HUBBUB_TOKEN, else from `client.json` in `data_dir`, HUBBUB_DATA_DIR or the default
+    data directory. `name` is who answers and claims are said to come from. Each RPC waits up to `connect_timeout_s`
+    for a hub; a watch that is silent for `silence_s` is opened anew.
+    Raises Unavailable when there is no hub (HUB_UNREACHABLE) or no agreement with it (HANDSHAKE_FAILED), and
+    InvalidArgument for an address or files that cannot be used.
     """
-    link = Link(address, token, data_dir, name, connect_timeout_s, silence_s)
+    link = Link(Where(address, token, data_dir, ca, cert, key), name, connect_timeout_s, silence_s)
     try:
         await link.ready()
         yield Hub(link)

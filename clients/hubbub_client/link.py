@@ -4,11 +4,10 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 import anyio
-from grpc import ChannelConnectivity, aio
+from grpc import ChannelConnectivity, aio, ssl_channel_credentials
 from grpc.aio import EOF  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType] - not in its stubs
 
 from hubbub.v1 import (
@@ -21,7 +20,7 @@ from hubbub.v1 import (
     server_pb2_grpc,
     task_pb2_grpc,
 )
-from hubbub_client.discovery import Endpoint, discover
+from hubbub_client.discovery import Endpoint, Where, discover
 from hubbub_client.errors import Unauthenticated, Unavailable, from_rpc
 
 if TYPE_CHECKING:
@@ -88,14 +87,12 @@ class Link:
 
     def __init__(
         self,
-        address: str | None,
-        token: str | None,
-        data_dir: str | Path | None,
+        where: Where,
         name: str | None,
         connect_timeout_s: float,
         silence_s: float,
     ) -> None:
-        self._where = (address, token, data_dir)
+        self._where = where
         self._name = name
         self._connect_timeout_s = connect_timeout_s
         self._silence_s = silence_s
@@ -128,19 +125,19 @@ class Link:
                 async with self._lock:
                     await self._connect()
         if self._stubs is None or not _is_ready(self._channel):
-            raise self._unreachable()
+            raise await self._unreachable()
         return self._stubs
 
     async def refresh(self) -> bool:
         """Looks again where the hub is; whether its address or token has changed."""
-        endpoint = discover(*self._where)
+        endpoint = discover(self._where)
         before = self._endpoint
-        if before is not None and before.address == endpoint.address:
+        if before is not None and (before.address, before.tls) == (endpoint.address, endpoint.tls):
             self._endpoint = endpoint
             return before.token != endpoint.token
         await self._retire()
         self._endpoint = endpoint
-        self._channel = aio.insecure_channel(endpoint.address, options=OPTIONS)
+        self._channel = _channel(endpoint)
         self._stubs = Stubs(self._channel)
         return True
 
@@ -238,14 +235,19 @@ class Link:
                 await anyio.sleep(POLL_S)
         return _is_ready(self._channel)
 
-    def _unreachable(self) -> Unavailable:
+    async def _unreachable(self) -> Unavailable:
         try:
-            endpoint = discover(*self._where)
+            endpoint = discover(self._where)
         except Unavailable as nowhere:
             return nowhere
+        from hubbub_client.handshake import problem  # for the few who need to know
+
+        what = await problem(endpoint)
         return Unavailable(
-            f"no hub answers at {endpoint.address} ({endpoint.source}); is hubbubd running?",
-            reason="HUB_UNREACHABLE",
+            f"no connection to the hub at {endpoint.address} ({endpoint.source}): {what}"
+            if what
+            else f"no hub answers at {endpoint.address} ({endpoint.source}); is hubbubd running?",
+            reason="HANDSHAKE_FAILED" if what else "HUB_UNREACHABLE",
             metadata={"address": endpoint.address},
         )
 
@@ -256,6 +258,14 @@ class Link:
         if self._name:
             metadata.append(("hubbub-as", self._name))
         return metadata
+
+
+def _channel(endpoint: Endpoint) -> aio.Channel:
+    tls = endpoint.tls
+    if tls is None:
+        return aio.insecure_channel(endpoint.target, options=OPTIONS)
+    credentials = ssl_channel_credentials(tls.ca, tls.key, tls.cert)
+    return aio.secure_channel(endpoint.target, credentials, options=OPTIONS)
 
 
 async def _response(call: aio.UnaryUnaryCall[Q, A]) -> A:

@@ -181,11 +181,16 @@ def connect(
     token: str | None = None,
     data_dir: str | Path | None = None,
     *,
+    ca: str | Path | None = None,
+    cert: str | Path | None = None,
+    key: str | Path | None = None,
     name: str | None = None,
     connect_timeout_s: float = 5.0,
 ) -> Generator[SyncHub, Any, None]:
     """The hub, as `hubbub_client.connect` finds it, for the length of a `with` block."""
     with start_blocking_portal() as portal:
-        connecting = hubbub_client.connect(address, token, data_dir, name=name, connect_timeout_s=connect_timeout_s)
+        connecting = hubbub_client.connect(
+            address, token, data_dir, ca=ca, cert=cert, key=key, name=name, connect_timeout_s=connect_timeout_s
+        )
         with portal.wrap_async_context_manager(connecting) as hub:
             yield SyncHub(portal, hub)

@@ -14,10 +14,13 @@ import structlog
 
 from hubbubd import __version__, payload
 from hubbubd.config import HubSettings, Settings, load_settings
+from hubbubd.config.network import UNIX, check_unix
 from hubbubd.errors import ConfigError, Unavailable, first_cause
 from hubbubd.redaction import REDACTION
 from hubbubd.rpc import client_file
 from hubbubd.rpc.auth import Gate
+from hubbubd.rpc.grants import Grants
+from hubbubd.rpc.jwt import Jwt
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.store import StoreError
@@ -28,17 +31,21 @@ from hubbubd.upstream.connector import McpConnector
 log = structlog.get_logger(__name__)
 
 STORE_FILE = "hubbub.db"
+LOCAL_SOCKET = "hub.sock"
 
 DONE, FAILED, USAGE = 0, 1, 2
 
 
 def run(argv: Sequence[str]) -> int:
     """The daemon from start to end; returns its exit status, and says in one line on stderr why it is not 0."""
+    _quiet_grpc()
     try:
         settings = load_settings(argv, os.environ)
     except ConfigError as exc:
         return _complain(str(exc), USAGE)
     if settings.check_config:
+        if settings.hub.tls and (problem := settings.hub.tls.problem()):
+            _complain(f"warning: {problem}")
         return DONE
     _log_to_stderr(settings.hub.log_level)
     # What the imports made stays for ever; looked at in each full collection, it stopped the loop for 80 ms and more.
@@ -58,6 +65,7 @@ def run(argv: Sequence[str]) -> int:
 
 async def _serve(settings: Settings) -> None:
     hub_settings = settings.hub
+    local = _local_socket(hub_settings)
     _make_private(hub_settings.data_dir)
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         connector = McpConnector(TokenFile.open(hub_settings.data_dir))
@@ -71,20 +79,26 @@ async def _serve(settings: Settings) -> None:
             ):
                 token = client_file.token(hub_settings.data_dir)
                 REDACTION.learn("the local token", [token])
-                gate = Gate(token, hub.clock, [hub.tokens])
-                hub.tokens.on_revoked(gate.end)
+                gate = _gate(hub, hub_settings, token)
                 async with (
                     _connect(hub, hub_settings, gate) as connect,  # serves to the end of what `serve` waits for
                     serve(
                         hub,
                         listen=hub_settings.listen,
                         gate=gate,
+                        tls=hub_settings.tls,
+                        local=local,
                         max_message_bytes=hub_settings.max_message_bytes,
                         grace_s=hub_settings.shutdown_grace_s,
                         hurry=hurry,
                     ) as address,
                 ):
-                    path = client_file.write(hub_settings.data_dir, address=address, token=token, connect=connect)
+                    path = client_file.write(
+                        hub_settings.data_dir,
+                        address=f"{UNIX}{local}" if local else address,
+                        token=token,
+                        connect=connect,
+                    )
                     _say_ready(address, connect, hub_settings, path)
                     await anext(signals)
                     listening.start_soon(_hear, signals, hurry)
@@ -108,6 +122,32 @@ def _redact(_: object, __: str, event: structlog.typing.EventDict) -> structlog.
     return REDACTION.value(event)
 
 
+def _gate(hub: Hub, settings: HubSettings, token: str) -> Gate:
+    grants = Grants(settings.grants)
+    jwt = Jwt.of(settings, grants)
+    gate = Gate(
+        token,
+        hub.clock,
+        [hub.tokens, jwt] if jwt else [hub.tokens],
+        certificates=grants.of_certificate if settings.tls_client_ca else None,
+        networked=settings.networked,
+    )
+    hub.tokens.on_revoked(gate.end)
+    return gate
+
+
+def _local_socket(settings: HubSettings) -> Path | None:
+    """Where local clients go when `listen` speaks TLS: they need neither its authority nor its name."""
+    if settings.tls is None or settings.listen.startswith(UNIX):
+        return None
+    path = settings.data_dir.absolute() / LOCAL_SOCKET
+    try:
+        check_unix(str(path))
+    except ValueError as exc:
+        raise ConfigError("hub.data_dir", f"{exc}; local clients need {path}") from None
+    return path
+
+
 @asynccontextmanager
 async def _connect(hub: Hub, settings: HubSettings, gate: Gate) -> AsyncGenerator[str | None, None]:
     """The base URL of Connect and gRPC-Web, where they are wanted."""
@@ -120,6 +160,7 @@ async def _connect(hub: Hub, settings: HubSettings, gate: Gate) -> AsyncGenerato
         hub,
         listen=settings.connect_listen,
         gate=gate,
+        tls=settings.tls,
         origins=settings.connect_origins,
         max_message_bytes=settings.max_message_bytes,
     ) as url:
@@ -168,6 +209,11 @@ def _log_to_stderr(level: str) -> None:
     logging.basicConfig(level=logging.WARNING, handlers=[bridge], force=True)
 
 
-def _complain(problem: str, status: int) -> int:
+def _quiet_grpc() -> None:
+    """Else each stranger whose handshake fails adds a line of gRPC's own to the log."""
+    os.environ["GRPC_VERBOSITY"] = os.environ.get("GRPC_VERBOSITY", "ERROR")
+
+
+def _complain(problem: str, status: int = DONE) -> int:
     sys.stderr.write(f"hubbubd: {' '.join(problem.split())}\n")
     return status

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from hubbub_client.discovery import discover
+from hubbub_client.discovery import Where, discover
 from hubbub_client.errors import Unavailable
 
 
 @pytest.fixture(autouse=True)
 def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HUBBUB_ADDRESS", "HUBBUB_TOKEN", "HUBBUB_DATA_DIR"):
+    for name in ("HUBBUB_ADDRESS", "HUBBUB_TOKEN", "HUBBUB_DATA_DIR", "HUBBUB_CA", "HUBBUB_CERT", "HUBBUB_KEY"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -24,7 +24,7 @@ def _client_file(folder: Path, address: str = "127.0.0.1:7", token: str = "filed
 def _found(
     address: str | None = None, token: str | None = None, data_dir: Path | None = None
 ) -> tuple[str, str | None]:
-    endpoint = discover(address, token, data_dir)
+    endpoint = discover(Where(address, token, data_dir))
     return endpoint.address, endpoint.token
 
 
@@ -59,5 +59,5 @@ def test_the_token_in_the_file_is_shown_to_no_other_hub(tmp_path: Path) -> None:
 def test_a_useless_file_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "client.json").write_text(content)
     with pytest.raises(Unavailable, match=r"client\.json") as refused:
-        discover(None, None, tmp_path)
+        discover(Where(data_dir=tmp_path))
     assert refused.value.reason == "HUB_UNREACHABLE"

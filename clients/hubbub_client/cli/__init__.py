@@ -1,5 +1,6 @@
 """The command `hubbub`."""
 
+import os
 import signal
 import sys
 
@@ -14,6 +15,8 @@ def main() -> None:
     """Runs the command line; exits 0 when done, 1 when refused, failed or unreachable, 2 on wrong usage."""
     # A shell starts background jobs with SIGINT ignored; a watch there must end on it all the same.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # gRPC's own lines about failed handshakes; what is to be known of them is in the error.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     own = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
     as_json = "--json" in own
     try:

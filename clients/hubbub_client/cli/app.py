@@ -8,6 +8,7 @@ from hubbub_client.cli import (
     agent,
     calls,
     catalog,
+    certs,
     doctor,
     events,
     inbox,
@@ -45,6 +46,7 @@ app.command("complete", epilog=example("complete everything city Be --prompt arg
 app.command("subscribe", epilog=example("subscribe everything demo://resource/dynamic/text/1"))(resources.subscribe)
 app.command("roots", epilog=example('roots demo set \'[{"uri": "file:///srv/project"}]\''))(resources.roots)
 app.command("log-level", epilog=example("log-level demo debug"))(resources.log_level)
+app.add_typer(certs.app, name="certs")
 app.add_typer(events.app, name="events")
 app.command("logs", epilog=example("logs demo --follow"))(events.logs)
 app.command("status", epilog=example("status"))(status.status)
@@ -60,17 +62,33 @@ app.command("web", epilog=example("web"))(web.web)
 def options(
     context: typer.Context,
     address: Annotated[
-        str | None, typer.Option(help="The hub, HOST:PORT or unix:PATH; else HUBBUB_ADDRESS, else client.json.")
+        str | None,
+        typer.Option(help="The hub, HOST:PORT, https://HOST:PORT or unix:PATH; else HUBBUB_ADDRESS, else its file."),
     ] = None,
     token: Annotated[str | None, typer.Option(help="Its token; else HUBBUB_TOKEN, else client.json.")] = None,
     data_dir: Annotated[
         str | None, typer.Option(help="Where client.json is; else HUBBUB_DATA_DIR, else the default data directory.")
     ] = None,
+    ca: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Authorities to believe, PEM; else HUBBUB_CA, else gRPC's own.")
+    ] = None,
+    cert: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Certificate to show the hub, PEM; else HUBBUB_CERT.")
+    ] = None,
+    key: Annotated[str | None, typer.Option(metavar="FILE", help="Its key; else HUBBUB_KEY, else in --cert.")] = None,
     name: Annotated[str | None, typer.Option("--as", metavar="NAME", help="Who claims and answers.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line, errors too.")] = False,
     connect_timeout: Annotated[float, typer.Option(min=0, metavar="S", help="Seconds to wait for the hub.")] = 5.0,
 ) -> None:
     """Watch and answer what MCP servers ask, and call them, through one hub."""
     context.obj = Settings(
-        address=address, token=token, data_dir=data_dir, name=name, json=as_json, connect_timeout_s=connect_timeout
+        address=address,
+        token=token,
+        data_dir=data_dir,
+        ca=ca,
+        cert=cert,
+        key=key,
+        name=name,
+        json=as_json,
+        connect_timeout_s=connect_timeout,
     )

@@ -5,6 +5,7 @@ import os
 import shlex
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -27,6 +28,9 @@ class Settings:
     address: str | None
     token: str | None
     data_dir: str | None
+    ca: str | None
+    cert: str | None
+    key: str | None
     name: str | None
     json: bool
     connect_timeout_s: float
@@ -38,15 +42,41 @@ class Settings:
 
     def command(self, *words: str) -> str:
         """A command to type that reaches the same hub; its token is never repeated."""
-        where = [("--address", self.address), ("--data-dir", self.data_dir)]
+        where = [
+            ("--address", self.address),
+            ("--data-dir", self.data_dir),
+            ("--ca", self.ca),
+            ("--cert", self.cert),
+            ("--key", self.key),
+        ]
         given = [word for option, value in where if value for word in (option, value)]
         return shlex.join(("hubbub", *given, *words))
 
     @property
     def environment(self) -> dict[str, str]:
         """What another `hubbub` needs in its environment to reach the same hub."""
-        given = {"HUBBUB_ADDRESS": self.address, "HUBBUB_TOKEN": self.token, "HUBBUB_DATA_DIR": self.data_dir}
+        given = {
+            "HUBBUB_ADDRESS": self.address,
+            "HUBBUB_TOKEN": self.token,
+            "HUBBUB_DATA_DIR": self.data_dir,
+            "HUBBUB_CA": self.ca,
+            "HUBBUB_CERT": self.cert,
+            "HUBBUB_KEY": self.key,
+        }
         return {name: value for name, value in given.items() if value}
+
+    def connect(self, name: str | None = None) -> AbstractAsyncContextManager[Hub]:
+        """The hub, as `hubbub_client.connect` finds it; a `name` goes before that of the options."""
+        return connect(
+            self.address,
+            self.token,
+            self.data_dir,
+            ca=self.ca,
+            cert=self.cert,
+            key=self.key,
+            name=name or self.name,
+            connect_timeout_s=self.connect_timeout_s,
+        )
 
 
 def settings_of(context: typer.Context) -> Settings:
@@ -63,13 +93,7 @@ def run(context: typer.Context, work: Callable[[Hub], Awaitable[bool | None]], *
     settings = settings_of(context)
 
     async def session() -> bool | None:
-        async with connect(
-            settings.address,
-            settings.token,
-            settings.data_dir,
-            name=settings.name,
-            connect_timeout_s=settings.connect_timeout_s,
-        ) as hub:
+        async with settings.connect() as hub:
             return await work(hub)
 
     interrupted = 0 if endless else 1

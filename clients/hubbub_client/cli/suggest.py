@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from hubbub_client.discovery import discover
+from hubbub_client.discovery import Where, discover
 from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub, connect
 from hubbub_client.records import CatalogKind
@@ -109,15 +109,15 @@ def _of_catalog(context: typer.Context, incomplete: str, kind: CatalogKind) -> l
 
 def _of_hub(context: typer.Context, incomplete: str, work: Callable[[Hub], Awaitable[Iterable[str]]]) -> list[str]:
     given: dict[str, Any] = context.find_root().params
-    where = (given.get("address"), given.get("token"), given.get("data_dir"))
+    where = Where(*(given.get(name) for name in Where._fields))
 
     async def session() -> Iterable[str]:
-        async with asyncio.timeout(LIMIT_S), connect(*where, connect_timeout_s=CONNECT_S) as hub:
+        async with asyncio.timeout(LIMIT_S), connect(**where._asdict(), connect_timeout_s=CONNECT_S) as hub:
             return await work(hub)
 
     try:
         # Where no hub has ever been there is nothing to wait for.
-        discover(*where)
+        discover(where)
         found = asyncio.run(session())
     except (HubbubError, TimeoutError, OSError):
         return []

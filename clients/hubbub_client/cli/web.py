@@ -1,43 +1,39 @@
 """`hubbub web`."""
 
-from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from hubbub_client.cli.output import print_json
 from hubbub_client.cli.session import Usage, run, settings_of
-from hubbub_client.hub import Hub, connect
 
 
 def web(
     context: typer.Context,
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where, on loopback; port 0 is a free one.")] = (
-        "127.0.0.1:0"
-    ),
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where; port 0 is a free one.")] = "127.0.0.1:0",
+    tls_cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Certificate of the page, PEM; off loopback it is needed.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key; else in --tls-cert.")] = None,
     browser: Annotated[bool, typer.Option(help="Whether a browser is opened.")] = True,
 ) -> None:
     """The inbox and all the rest in a browser; prints a link that logs one browser in, once."""
     try:
-        from hubbub_client.web.serve import bind, serve
+        from hubbub_client.web.serve import Secured, bind, serve
     except ImportError as missing:
         raise Usage(f"the web inbox needs {missing.name}: pip install 'hubbub[web]'") from None
     settings = settings_of(context)
     try:
-        bound = bind(listen)
+        tls = Secured.by(tls_cert, tls_key or tls_cert) if tls_cert else None
+    except ValueError as error:
+        raise Usage(f"--tls-cert: {error}") from None
+    try:
+        bound = bind(listen, secure=tls is not None)
     except ValueError as error:
         raise Usage(f"--listen: {error}") from None
     except OSError as error:
         raise typer.TyperException(f"cannot listen on {listen}: {error.strerror}") from None
-
-    def named(name: str | None) -> AbstractAsyncContextManager[Hub]:
-        return connect(
-            settings.address,
-            settings.token,
-            settings.data_dir,
-            name=name or settings.name,
-            connect_timeout_s=settings.connect_timeout_s,
-        )
 
     def announce(url: str) -> None:
         if settings.json:
@@ -46,4 +42,8 @@ def web(
             print(f"Open {url}", flush=True)
 
     with bound:
-        run(context, lambda hub: serve(hub, named, bound, announce, open_browser=browser), endless=True)
+        run(
+            context,
+            lambda hub: serve(hub, settings.connect, bound, announce, tls=tls, open_browser=browser),
+            endless=True,
+        )

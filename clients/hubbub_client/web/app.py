@@ -21,7 +21,7 @@ from hubbub_client.errors import HubbubError, InvalidArgument, NotFound, Resourc
 from hubbub_client.records import EventKind
 from hubbub_client.web.actions import ACTIONS
 from hubbub_client.web.feed import Feed
-from hubbub_client.web.guard import MAX_BODY_BYTES, TOKEN_HEADER, Guard
+from hubbub_client.web.guard import MAX_BODY_BYTES, TOKEN_HEADER, Guard, Site
 from hubbub_client.web.sessions import Session, Sessions
 from hubbub_client.web.told import Told
 
@@ -44,11 +44,12 @@ STATUS = {
 class Bridge:
     """The routes, over one feed and one set of sessions."""
 
-    def __init__(self, feed: Feed, sessions: Sessions, port: int) -> None:
+    def __init__(self, feed: Feed, sessions: Sessions, port: int, site: Site) -> None:
         self._feed = feed
         self._sessions = sessions
         # Cookies do not tell ports apart: two bridges on one machine must not overwrite each other's.
-        self._cookie = f"hubbub-{port}"
+        self._cookie = f"{'__Host-' if site.secure else ''}hubbub-{port}"
+        self._site = site
 
     def application(self) -> Starlette:
         """The ASGI application."""
@@ -63,7 +64,7 @@ class Bridge:
                 Route("/api/{action}", self._act, methods=["POST"]),
                 Mount("/static", StaticFiles(directory=STATIC)),
             ],
-            middleware=[Middleware(Guard)],
+            middleware=[Middleware(Guard, self._site)],
             exception_handlers={HubbubError: _refused},
         )
 
@@ -76,18 +77,18 @@ class Bridge:
             raise Unauthenticated("this link has been used, or is not one of this bridge", reason="LINK_USED")
         cookie, session = entered
         response = JSONResponse({"token": session.token})
-        response.set_cookie(self._cookie, cookie, httponly=True, samesite="strict", path="/")
+        response.set_cookie(self._cookie, cookie, httponly=True, samesite="strict", path="/", secure=self._site.secure)
         return response
 
     async def _logout(self, request: Request) -> Response:
         self._sessions.leave(self._session(request))
         response = JSONResponse({})
-        response.delete_cookie(self._cookie, path="/", httponly=True, samesite="strict")
+        response.delete_cookie(self._cookie, path="/", httponly=True, samesite="strict", secure=self._site.secure)
         return response
 
     async def _link(self, request: Request) -> Response:
         self._session(request)
-        return JSONResponse({"url": f"http://{request.headers['host']}/#login={self._sessions.link()}"})
+        return JSONResponse({"url": f"{self._site.scheme}://{request.headers['host']}/#login={self._sessions.link()}"})
 
     async def _stream(self, request: Request) -> Response:
         session = self._session(request)

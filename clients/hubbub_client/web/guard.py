@@ -4,12 +4,14 @@ Host is checked against DNS rebinding, Origin against pages of other sites. What
 with a JSON body and a header of the page's own, neither of which another site can send without being asked first.
 """
 
-from ipaddress import ip_address
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from hubbub_client.discovery import is_loopback
 
 TOKEN_HEADER = "x-hubbub-token"  # noqa: S105 - a header's name
 MAX_BODY_BYTES = 6 * 1024 * 1024
@@ -40,19 +42,33 @@ HEADERS = {
 }
 
 
-def is_loopback(host: str) -> bool:
-    """Whether this name or address never leaves the machine."""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
+@dataclass(frozen=True, slots=True)
+class Site:
+    """How browsers reach the page: over TLS by the `names` of its certificate, or without it; on loopback always."""
+
+    names: frozenset[str] = frozenset()
+    secure: bool = False
+
+    @property
+    def scheme(self) -> str:
+        """Of its addresses."""
+        return "https" if self.secure else "http"
+
+    def is_at(self, host: str) -> bool:
+        """Whether a `Host` means it. Any port will do: it differs where the page is reached through a tunnel."""
+        try:
+            name = urlsplit(f"{self.scheme}://{host}").hostname or ""
+        except ValueError:
+            return False
+        return is_loopback(name) or name in self.names or f"*.{name.partition('.')[2]}" in self.names
 
 
 class Guard:
     """Refuses what a page of ours would not send, before anything looks at it."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, site: Site) -> None:
         self._app = app
+        self._site = site
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
@@ -64,31 +80,26 @@ class Guard:
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        problem = _problem(scope["method"], Headers(scope=scope))
+        problem = _problem(self._site, scope["method"], Headers(scope=scope))
         app = PlainTextResponse(problem[1], problem[0]) if problem else self._app
         await app(scope, receive, send_guarded)
 
 
-def _problem(method: str, headers: Headers) -> tuple[int, str] | None:
+def _problem(site: Site, method: str, headers: Headers) -> tuple[int, str] | None:
     host = headers.get("host", "")
-    if not _is_ours(host):
-        return 421, "This is served to loopback addresses only."
+    if not site.is_at(host):
+        return 421, "This is not served under that name."
     if method in ("GET", "HEAD"):
         return None
     if method != "POST":
         return 405, "Only GET and POST are served."
-    if headers.get("origin") != f"http://{host}" or headers.get("sec-fetch-site", "same-origin") != "same-origin":
+    if (
+        headers.get("origin") != f"{site.scheme}://{host}"
+        or headers.get("sec-fetch-site", "same-origin") != "same-origin"
+    ):
         return 403, "This comes from another site."
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         return 415, "The body must be JSON."
     if TOKEN_HEADER not in headers:
         return 403, f"The header {TOKEN_HEADER} is missing."
     return None
-
-
-def _is_ours(host: str) -> bool:
-    """Any port will do: it differs where the page is reached through a tunnel."""
-    try:
-        return is_loopback(urlsplit(f"http://{host}").hostname or "")
-    except ValueError:
-        return False

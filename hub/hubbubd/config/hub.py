@@ -1,10 +1,6 @@
 """The hub's own settings: `[hub]` in a file, `HUBBUBD_*` in the environment, some as options."""
 
-import ipaddress
-import os
-import re
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,15 +9,11 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from hubbubd.config.commands import AllowedCommand
 from hubbubd.config.hosts import PUBLIC, check_rule
+from hubbubd.config.network import ConnectListen, GrantSettings, Listen, Origin, Url, is_local
 from hubbubd.config.server import Count, Seconds
+from hubbubd.config.tls import TlsFiles
 
 ENV_PREFIX = "HUBBUBD_"
-
-# sockaddr_un holds 108 bytes, the last of them zero.
-_UNIX_PATH_MAX = 107
-
-# https://www.rfc-editor.org/rfc/rfc6454#section-6.2, of the web.
-_ORIGIN = re.compile(r"https?://(\[[0-9a-f:]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?")
 
 
 def default_data_dir(environ: Mapping[str, str]) -> Path:
@@ -31,48 +23,7 @@ def default_data_dir(environ: Mapping[str, str]) -> Path:
     return (Path(share) if share.startswith("/") else Path.home() / ".local" / "share") / "hubbub"
 
 
-def _check_listen(text: str) -> str:
-    if text.startswith("unix:"):
-        path = text.removeprefix("unix:")
-        if not path:
-            raise ValueError("unix: needs a path")
-        if len(os.fsencode(path)) > _UNIX_PATH_MAX:
-            raise ValueError(f"the path of a unix socket may have {_UNIX_PATH_MAX} bytes")
-        return text
-    host, colon, port = text.rpartition(":")
-    bare = host.removeprefix("[").removesuffix("]") if host.startswith("[") and host.endswith("]") else host
-    if not colon or not host or (":" in host and bare == host):
-        raise ValueError("must be HOST:PORT, [IPV6]:PORT or unix:PATH")
-    if not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise ValueError(f"{port!r} is not a port (0 to 65535; 0 picks a free one)")
-    if not _is_loopback(bare):
-        raise ValueError(f"{bare} is not a loopback address; the network needs TLS, which this version does not offer")
-    return text
-
-
-def _check_connect_listen(text: str | None) -> str | None:
-    if text is None:
-        return None
-    if text.startswith("unix:"):
-        raise ValueError("must be HOST:PORT or [IPV6]:PORT")
-    if any(find_spec(name) is None for name in ("connectrpc", "starlette", "uvicorn")):
-        raise ValueError("needs packages that are not installed: pip install 'hubbub[connect]'")
-    return _check_listen(text)
-
-
-def _check_origin(text: str) -> str:
-    if not _ORIGIN.fullmatch(text):
-        raise ValueError(f"{text!r} is not an origin as browsers send it, for example http://localhost:5173")
-    return text
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+ExpandedPath = Annotated[Path, AfterValidator(Path.expanduser)]
 
 
 class HubSettings(BaseSettings):
@@ -92,16 +43,43 @@ class HubSettings(BaseSettings):
         """Only what is passed in: `load_settings` puts the layers together, from an environment that it is given."""
         return (init_settings,)
 
-    listen: Annotated[str, AfterValidator(_check_listen)] = "127.0.0.1:7878"
-    """Where the API is served: HOST:PORT on loopback (port 0 picks a free one), or unix:PATH."""
+    listen: Listen = "127.0.0.1:7878"
+    """Where the API is served: HOST:PORT (port 0 picks a free one; off loopback with TLS only), or unix:PATH."""
 
-    connect_listen: Annotated[str | None, AfterValidator(_check_connect_listen)] = None
-    """Where the API is also served as Connect and gRPC-Web: HOST:PORT on loopback (port 0 picks a free one)."""
+    connect_listen: ConnectListen = None
+    """Where the API is also served as Connect and gRPC-Web: HOST:PORT, as `listen`."""
 
-    connect_origins: tuple[Annotated[str, AfterValidator(_check_origin)], ...] = ()
+    connect_origins: tuple[Origin, ...] = ()
     """Origins whose pages may use Connect and gRPC-Web (CORS), such as http://localhost:5173; none by default."""
 
-    data_dir: Annotated[Path, AfterValidator(Path.expanduser)]
+    tls_cert: ExpandedPath | None = None
+    """PEM file of the hub's certificate and those between it and its authority; turns TLS on, with `tls_key`."""
+
+    tls_key: ExpandedPath | None = None
+    """PEM file of its private key, not encrypted."""
+
+    tls_client_ca: ExpandedPath | None = None
+    """PEM file of authorities; each caller on the network must then show a certificate of one of them."""
+
+    grants: tuple[GrantSettings, ...] = ()
+    """Roles for those whom client certificates and tokens of the identity provider name; nobody else has any."""
+
+    oidc_issuer: Url | None = None
+    """The identity provider whose tokens (JWT) are taken: `iss`, exactly."""
+
+    oidc_audience: Annotated[str, Field(min_length=1)] | None = None
+    """For whom these tokens must be meant: `aud`."""
+
+    oidc_jwks_url: Url | None = None
+    """Where its keys are; by default where its discovery document says."""
+
+    oidc_name_claim: Annotated[str, Field(min_length=1)] = "sub"
+    """The claim that says who somebody is. Its values must be unique, and not for its owner to choose."""
+
+    oidc_roles_claim: Annotated[str, Field(min_length=1)] | None = None
+    """The claim that lists somebody's roles or groups; `a.b` is `b` within `a`, if there is no claim `a.b`."""
+
+    data_dir: ExpandedPath
     """Directory of the store, the token and `client.json`; made when missing."""
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -157,3 +135,15 @@ class HubSettings(BaseSettings):
 
     shutdown_grace_s: Seconds = 10
     """How long calls that are under way may take to end after SIGTERM or SIGINT; a second signal ends the wait."""
+
+    @property
+    def tls(self) -> TlsFiles | None:
+        """The files of TLS, when it is on."""
+        if self.tls_cert is None or self.tls_key is None:
+            return None
+        return TlsFiles(self.tls_cert, self.tls_key, self.tls_client_ca)
+
+    @property
+    def networked(self) -> bool:
+        """Whether others than programs on this machine may reach the API."""
+        return not all(is_local(listen) for listen in (self.listen, self.connect_listen) if listen is not None)

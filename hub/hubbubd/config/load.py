@@ -12,6 +12,7 @@ from pydantic_settings import EnvSettingsSource
 from pydantic_settings.exceptions import SettingsError
 
 from hubbubd import __version__
+from hubbubd.config.consistent import check
 from hubbubd.config.files import FileContent, read_file
 from hubbubd.config.hub import ENV_PREFIX, HubSettings, default_data_dir
 from hubbubd.config.references import resolve
@@ -85,12 +86,18 @@ def _layer(command_line: dict[str, Any], environ: Mapping[str, str], files: Sequ
     try:
         for layer in (*(file.hub for file in files), environment(), command_line):
             values |= layer
-        return HubSettings(**values)
+        hub = HubSettings(**values)
+        check(hub)
     except SettingsError as exc:
         raise ConfigError(_blame_environment(exc), "is not valid JSON") from None
     except ValidationError as exc:
-        problem = config_error(exc, values, "hub").problem
-        raise ConfigError(_origin(str(exc.errors()[0]["loc"][0]), command_line, environ, files), problem) from None
+        error, name = config_error(exc, values, "hub"), str(exc.errors()[0]["loc"][0])
+        within = error.key.removeprefix(f"hub.{name}").removeprefix(".")
+        problem = f"{within}: {error.problem}" if within else error.problem
+        raise ConfigError(_origin(name, command_line, environ, files), problem) from None
+    except ConfigError as exc:
+        raise ConfigError(_origin(exc.key, command_line, environ, files), exc.problem) from None
+    return hub
 
 
 def _blame_environment(exc: SettingsError) -> str:

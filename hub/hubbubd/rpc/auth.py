@@ -10,16 +10,18 @@ import hmac
 import inspect
 import re
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
+from urllib.parse import unquote
 
 import anyio
 import grpc
 
 from hubbubd.clock import Clock
+from hubbubd.config.network import is_loopback
 from hubbubd.core.access import Grant, Permission, Principal, Role
 from hubbubd.errors import HubError, InvalidArgument, PermissionDenied, Unauthenticated
 from hubbubd.rpc import status
@@ -44,14 +46,19 @@ ENDED_CREDENTIALS = 10_000
 Q = TypeVar("Q")
 A = TypeVar("A")
 Metadata = Iterable[tuple[str, str | bytes]]
-CertificatePrincipal = Callable[[Sequence[str]], Principal]
-"""Who has a verified certificate with these names (subject alternative names, or the common name).
-
-Raises Unauthenticated for names that mean nobody.
-"""
+CertificatePrincipal = Callable[[bytes], Principal]
+"""Who shows a verified certificate (PEM or DER). Raises Unauthenticated, PermissionDenied for one that means nobody."""
 
 principal: ContextVar[Principal] = ContextVar("principal")
 """The caller of the RPC that is being served; unset where none is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The other end of a connection: whether it is on this machine, and the certificate that it showed."""
+
+    local: bool
+    certificate: bytes | None = None
 
 
 class Authenticator(Protocol):
@@ -76,17 +83,20 @@ class Gate:
         clock: Clock,
         authenticators: Sequence[Authenticator] = (),
         certificates: CertificatePrincipal | None = None,
+        *,
+        networked: bool = False,
     ) -> None:
         self._token = token.encode()
         self._local = local_principal()
         self._clock = clock
         self._authenticators = authenticators
         self._certificates = certificates
+        self._networked = networked
         self._inside: dict[str, set[anyio.CancelScope]] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
 
-    async def admit(self, path: str, metadata: Metadata, names: Sequence[str] | None = None) -> Principal | None:
-        """Notes who calls, and returns it; None as long as only the `names` of a certificate could tell.
+    async def admit(self, path: str, metadata: Metadata, peer: Peer | None = None) -> Principal | None:
+        """Notes who calls, and returns it; None as long as only the `peer` could tell.
 
         Raises Unauthenticated, PermissionDenied, and InvalidArgument for a name that is none.
         """
@@ -100,9 +110,9 @@ class Gate:
                     called.append(_text(value))
                 case _:
                     pass
-        if not credentials and names is None and self._certificates is not None:
+        caller = await self._of_bearer(credentials, peer) if credentials else self._of_certificate(peer)
+        if caller is None:
             return None
-        caller = await self._of_bearer(credentials) if credentials else self._of_certificate(names or ())
         caller = _named(caller, called)
         rule = RULES.get(path)
         if rule is not None and not rule.admits(caller):
@@ -110,21 +120,33 @@ class Gate:
         principal.set(caller)
         return caller
 
-    async def _of_bearer(self, credentials: list[str]) -> Principal:
+    async def _of_bearer(self, credentials: list[str], peer: Peer | None) -> Principal | None:
         bearer = _BEARER.fullmatch(credentials[0].strip(" ")) if len(credentials[0]) <= MAX_TOKEN else None
         if len(credentials) == 1 and bearer is not None:
             token = bearer[1]
             if hmac.compare_digest(token.encode(), self._token):
-                return self._local
+                return self._of_local(peer)
             for authenticator in self._authenticators:
                 if (found := await authenticator.principal(token)) is not None:
                     return found
         raise Unauthenticated("this is no bearer token that the hub knows", reason="TOKEN_INVALID")
 
-    def _of_certificate(self, names: Sequence[str]) -> Principal:
-        if self._certificates is None or not names:
+    def _of_local(self, peer: Peer | None) -> Principal | None:
+        if not self._networked:
+            return self._local
+        if peer is not None and not peer.local:
+            raise Unauthenticated(
+                "the token of client.json is for the hub's own machine; `hubbub tokens create` makes one for others",
+                reason="TOKEN_LOCAL_ONLY",
+            )
+        return self._local if peer else None
+
+    def _of_certificate(self, peer: Peer | None) -> Principal | None:
+        if self._certificates is not None and peer is None:
+            return None
+        if self._certificates is None or peer is None or peer.certificate is None:
             raise Unauthenticated("a bearer token is needed; the hub's client.json has it", reason="TOKEN_MISSING")
-        return self._certificates(names)
+        return self._certificates(peer.certificate)
 
     @contextmanager
     def inside(self, caller: Principal | None) -> Generator[None]:
@@ -177,7 +199,8 @@ class Authentication(grpc.aio.ServerInterceptor):
             caller = await self._gate.admit(path, metadata)
         except HubError as exc:
             return _refusal(exc)
-        handler = await continuation(handler_call_details)
+        # What has no rule is not there, whoever serves it.
+        handler = await continuation(handler_call_details) if rule is not None else None
         if caller is not None and (handler is None or caller.credential == LOCAL):
             return handler
         return _kept(handler or _unknown(), self._steps(path, metadata, caller))
@@ -185,8 +208,8 @@ class Authentication(grpc.aio.ServerInterceptor):
     def _steps(self, path: str, metadata: Metadata, known: Principal | None) -> "Guard":
         async def guard(behaviour: Callable[[], Awaitable[Any]], context: status.Context) -> Any:
             try:
-                caller = known or await self._gate.admit(path, metadata, _names(context))
-                assert caller is not None, "names were given"
+                caller = known or await self._gate.admit(path, metadata, _peer(context))
+                assert caller is not None, "the peer was given"
                 with self._gate.inside(caller):
                     return await behaviour()
             except HubError as exc:
@@ -249,10 +272,12 @@ def _named(caller: Principal, names: list[str]) -> Principal:
     return replace(caller, name=name)
 
 
-def _names(context: status.Context) -> list[str]:
-    """The names in the verified certificate of the peer; none where there is none."""
-    identities: Iterable[bytes] = context.peer_identities() or ()  # pyright: ignore[reportUnknownMemberType]
-    return [each.decode("utf-8", "replace") for each in identities]
+def _peer(context: status.Context) -> Peer:
+    """The other end, as gRPC writes it: unix:..., ipv4:1.2.3.4:5, ipv6:%5B::1%5D:5."""
+    kind, _, where = context.peer().partition(":")  # pyright: ignore[reportUnknownMemberType]
+    local = kind == "unix" or is_loopback(unquote(where).rpartition(":")[0].strip("[]"))
+    shown: Mapping[str, Iterable[bytes]] = context.auth_context()  # pyright: ignore[reportUnknownMemberType]
+    return Peer(local, next(iter(shown.get("x509_pem_cert", ())), None))
 
 
 def _ended() -> Unauthenticated:

@@ -6,8 +6,10 @@ servicers, same statuses. Streams whose requests stream too need gRPC.
 Connect: https://connectrpc.com/docs/protocol. gRPC-Web: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-WEB.md.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,14 +34,18 @@ from protobuf.wkt import Struct
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Event
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hubbubd import payload
+from hubbubd.config.network import is_loopback
+from hubbubd.config.tls import TlsFiles
 from hubbubd.errors import HubError, InvalidArgument
 from hubbubd.rpc import auth, status
 from hubbubd.rpc import listen as listening
 from hubbubd.rpc.methods import STALL_S, Rpc, rpcs
 from hubbubd.rpc.permissions import RULES, Reach
 from hubbubd.rpc.server import LAST_WORDS_S, MAX_RPCS, servicers
+from hubbubd.rpc.tls import ssl_context
 from hubbubd.runtime.hub import Hub
 
 log = structlog.get_logger(__name__)
@@ -58,6 +64,11 @@ _REQUEST_HEADERS = (
 _RESPONSE_HEADERS = ("grpc-status", "grpc-message", "grpc-status-details-bin")
 _PREFLIGHT_S = 7200
 
+CERTIFICATE = "hubbub.certificate"
+"""Of an ASGI scope: the certificate of the peer (DER), or None."""
+
+_peer: ContextVar[auth.Peer] = ContextVar("peer")
+
 _DETAILS = {
     kind.DESCRIPTOR.full_name: kind
     for kind in (details_pb2.ErrorInfo, details_pb2.RetryInfo, details_pb2.BadRequest, details_pb2.Help)
@@ -66,16 +77,24 @@ _DETAILS = {
 
 @asynccontextmanager
 async def serve_connect(
-    hub: Hub, *, listen: str, gate: auth.Gate, origins: Sequence[str] = (), max_message_bytes: int = 16 * 1024 * 1024
+    hub: Hub,
+    *,
+    listen: str,
+    gate: auth.Gate,
+    tls: TlsFiles | None = None,
+    origins: Sequence[str] = (),
+    max_message_bytes: int = 16 * 1024 * 1024,
 ) -> AsyncGenerator[str, None]:
     """Serves a hub over HTTP/1.1 and yields the base URL. Pages of the `origins` may use it from a browser.
 
     On leaving, what is still open has `LAST_WORDS_S` seconds: whoever stops a hub ends watches and calls before.
-    Raises ConfigError for an address off loopback and OSError for one that cannot be had.
+    Raises as `server.serve`.
     """
+    context = ssl_context(tls) if tls else None
     config = uvicorn.Config(
         application(hub, gate=gate, origins=origins, max_message_bytes=max_message_bytes),
-        http="h11",
+        http=_Connection,
+        ssl_context_factory=(lambda _config, _default: context) if context else None,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -85,14 +104,29 @@ async def serve_connect(
         timeout_graceful_shutdown=round(LAST_WORDS_S),
     )
     server = _Server(config)
-    listener, address = listening.bound_socket(listen)
+    listener, address = listening.bound_socket(listen, secure=tls is not None)
     with listener:
         async with anyio.create_task_group() as serving:
             serving.start_soon(server.serve, [listener])
             try:
-                yield f"http://{address}"
+                yield f"{'https' if tls else 'http'}://{address}"
             finally:
                 server.should_exit = True
+
+
+class _Connection(H11Protocol):
+    """A connection that tells the application, beside the peer's address, the certificate that it showed."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """Notes the certificate: None where none was asked for."""
+        super().connection_made(transport)
+        secured = transport.get_extra_info("ssl_object")
+        app, shown = self.app, secured.getpeercert(binary_form=True) if secured else None
+
+        async def call(scope: Any, receive: Any, send: Any) -> None:
+            await app({**scope, CERTIFICATE: shown}, receive, send)
+
+        self.app = call
 
 
 class _Server(uvicorn.Server):
@@ -148,6 +182,8 @@ def _unstalled(app: Callable[..., Any]) -> ASGIApp:
             with anyio.fail_after(STALL_S):
                 await send(event)
 
+        host, _ = scope.get("client") or ("", 0)
+        _peer.set(auth.Peer(local=is_loopback(host), certificate=scope.get(CERTIFICATE)))
         try:
             headers = [(key, _readable(value)) for key, value in scope.get("headers", ())]
             await app({**scope, "headers": headers}, receive, send_in_time)
@@ -177,7 +213,7 @@ class _Access(MetadataInterceptor[None]):
         path = f"/{ctx.method.service_name}/{ctx.method.name}"
         if RULES[path].reach is not Reach.OPEN:
             try:
-                await self._gate.admit(path, ctx.request_headers.allitems(), ())
+                await self._gate.admit(path, ctx.request_headers.allitems(), _peer.get())
             except HubError as exc:
                 raise _refusal(exc) from None
 

@@ -1,4 +1,4 @@
-"""Where the API listens: a port on loopback, or a unix socket that only its owner may open."""
+"""Where the API listens: a port, off loopback with TLS only, or a unix socket that only its owner may open."""
 
 import ipaddress
 import os
@@ -8,54 +8,50 @@ from pathlib import Path
 
 import grpc
 
+from hubbubd.config.network import UNIX, is_local, off_loopback
 from hubbubd.errors import ConfigError
 
-UNIX = "unix:"
 
+def bind(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCredentials | None = None) -> str:
+    """Binds HOST:PORT (0 picks a free port) or unix:PATH, which needs no TLS; returns the address to connect to.
 
-def bind(server: grpc.aio.Server, listen: str) -> str:
-    """Binds HOST:PORT (0 picks a free port) or unix:PATH; returns the address to connect to.
-
-    Raises ConfigError for an address off loopback, and OSError with a sentence for one that cannot be had.
+    Raises ConfigError for an address off loopback without TLS, and OSError with a sentence for one that cannot be had.
     """
     if listen.startswith(UNIX):
         return _bind_unix(server, Path(listen.removeprefix(UNIX)))
-    host, _, port = listen.rpartition(":")
-    return _bind_loopback(server, host, int(port))
-
-
-def bound_socket(listen: str) -> tuple[socket.socket, str]:
-    """A socket that listens on HOST:PORT (0 picks a free one), and the address to connect to. Raises as `bind`."""
-    host, _, port = listen.rpartition(":")
-    name, shown, family = _loopback(host)
-    try:
-        listener = socket.create_server((name, int(port)), family=family)
-    except OSError as exc:
-        raise OSError(f"cannot listen on {shown}:{port}: {exc.strerror}") from None
-    return listener, f"{shown}:{listener.getsockname()[1]}"
-
-
-def _loopback(host: str) -> tuple[str, str, socket.AddressFamily]:
-    # localhost may mean two addresses, and a free port on one of them need not be free on the other.
-    name = "127.0.0.1" if host == "localhost" else host.strip("[]")
-    try:
-        address = ipaddress.ip_address(name)
-    except ValueError:
-        raise ConfigError("listen", f"{host} is not an address") from None
-    if not address.is_loopback:
-        raise ConfigError("listen", f"{host} is not a loopback address, and the network needs TLS")
-    return (name, f"[{name}]", socket.AF_INET6) if address.version == 6 else (name, name, socket.AF_INET)
-
-
-def _bind_loopback(server: grpc.aio.Server, host: str, port: int) -> str:
-    name, shown, family = _loopback(host)
+    name, port, shown, family = _place(listen, secure=credentials is not None)
     with socket.socket(family, socket.SOCK_STREAM) as trial:  # it knows why a port cannot be had, gRPC does not say
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             trial.bind((name, port))
         except OSError as exc:
             raise OSError(f"cannot listen on {shown}:{port}: {exc.strerror}") from None
-    return f"{shown}:{_add_port(server, f'{shown}:{port}')}"
+    return f"{shown}:{_add_port(server, f'{shown}:{port}', credentials)}"
+
+
+def bound_socket(listen: str, *, secure: bool = False) -> tuple[socket.socket, str]:
+    """A socket that listens on HOST:PORT (0 picks a free one), and the address to connect to. Raises as `bind`."""
+    name, port, shown, family = _place(listen, secure=secure)
+    try:
+        listener = socket.create_server((name, port), family=family)
+    except OSError as exc:
+        raise OSError(f"cannot listen on {shown}:{port}: {exc.strerror}") from None
+    return listener, f"{shown}:{listener.getsockname()[1]}"
+
+
+def _place(listen: str, *, secure: bool) -> tuple[str, int, str, socket.AddressFamily]:
+    if not secure and not is_local(listen):
+        raise ConfigError("listen", off_loopback(listen))
+    host, _, port = listen.rpartition(":")
+    # localhost may mean two addresses, and a free port on one of them need not be free on the other.
+    name = "127.0.0.1" if host == "localhost" else host.strip("[]")
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        raise ConfigError("listen", f"{host} is not an address") from None
+    if address.version == 6:
+        return name, int(port), f"[{name}]", socket.AF_INET6
+    return name, int(port), name, socket.AF_INET
 
 
 def _bind_unix(server: grpc.aio.Server, path: Path) -> str:
@@ -68,8 +64,10 @@ def _bind_unix(server: grpc.aio.Server, path: Path) -> str:
     return f"{UNIX}{path}"
 
 
-def _add_port(server: grpc.aio.Server, address: str) -> int:
+def _add_port(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None = None) -> int:
     try:
+        if credentials is not None:
+            return server.add_secure_port(address, credentials)
         return server.add_insecure_port(address)
     except RuntimeError as exc:
         raise OSError(f"cannot listen on {address}: {exc}") from None

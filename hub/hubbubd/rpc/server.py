@@ -1,7 +1,8 @@
-"""The gRPC server: all services, health and reflection on one loopback address."""
+"""The gRPC server: all services, health and reflection on one address, and on a second for those who are local."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import anyio
 import grpc
@@ -9,6 +10,8 @@ from google.protobuf.descriptor import ServiceDescriptor
 from grpc_reflection.v1alpha import reflection
 
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2
+from hubbubd.config.network import UNIX
+from hubbubd.config.tls import TlsFiles
 from hubbubd.rpc import health
 from hubbubd.rpc import listen as listening
 from hubbubd.rpc.admin import AdminService
@@ -21,6 +24,7 @@ from hubbubd.rpc.inbox import InboxService
 from hubbubd.rpc.methods import generic_handler
 from hubbubd.rpc.servers import ServerService
 from hubbubd.rpc.tasks import TaskService
+from hubbubd.rpc.tls import grpc_credentials
 from hubbubd.runtime.hub import Hub
 
 _FILES = (admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2)
@@ -44,16 +48,20 @@ async def serve(
     *,
     listen: str,
     gate: Gate,
+    tls: TlsFiles | None = None,
+    local: Path | None = None,
     max_message_bytes: int = 16 * 1024 * 1024,
     grace_s: float = 10,
     hurry: anyio.Event | None = None,
 ) -> AsyncGenerator[str, None]:
-    """Serves a hub to whom the `gate` lets in, and yields the address to connect to: HOST:PORT or unix:PATH.
+    """Serves a hub to whom the `gate` lets in, and yields the address to connect to.
+
+    That is HOST:PORT, with TLS where it is given, or unix:PATH. A unix socket at `local` serves the same without TLS.
 
     On leaving, watches end with their tokens, new calls are refused, and those under way have `grace_s` seconds to
     finish, or until somebody is in a `hurry`; whatever they still need, an answer for example, can be given. A call
-    that takes longer is ended, and its caller told. Raises ConfigError for an address off loopback and OSError for one
-    that cannot be had.
+    that takes longer is ended, and its caller told. Raises ConfigError for an address off loopback without TLS
+    and for files of TLS that cannot be used, OSError for an address that cannot be had.
     """
     server = grpc.aio.server(
         interceptors=[Authentication(gate)], options=_options(max_message_bytes), maximum_concurrent_rpcs=MAX_RPCS
@@ -64,7 +72,9 @@ async def serve(
     )
     reflection.enable_server_reflection([*(s.full_name for s, _ in served), reflection.SERVICE_NAME], server)
 
-    address = listening.bind(server, listen)
+    address = listening.bind(server, listen, grpc_credentials(tls) if tls else None)
+    if local is not None:
+        listening.bind(server, f"{UNIX}{local}")
     await server.start()
     try:
         yield address

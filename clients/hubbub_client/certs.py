@@ -1,0 +1,175 @@
+"""Certificates for development: an authority of one's own, and what it vouches for.
+
+Whoever has `ca-key.pem` can pose as the hub and as each of its callers. For production use the authority that the other
+services of the place use.
+"""
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+AUTHORITY_DAYS = 3650
+DAYS = 365
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+
+# Part of file names; and of what a person types.
+_CLIENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The files of a certificate and its key."""
+
+    cert: Path
+    key: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """Who signs, and where it keeps everything."""
+
+    directory: Path
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    @classmethod
+    def open(cls, directory: Path) -> "Authority":
+        """The authority of a directory, a new one when there is none; what is there stays as it is.
+
+        Raises OSError, and ValueError for half an authority.
+        """
+        pair = _pair(directory, "ca")
+        if pair.cert.exists() or pair.key.exists():
+            key = load_pem_private_key(pair.key.read_bytes(), None)
+            if not isinstance(key, ec.EllipticCurvePrivateKey):
+                raise ValueError(f"{pair.key} is not a key of `hubbub certs dev`")
+            return cls(directory, x509.load_pem_x509_certificate(pair.cert.read_bytes()), key)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = _name("Hubbub development authority")
+        begun = _builder(name, key, AUTHORITY_DAYS).issuer_name(name)
+        begun = begun.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        begun = begun.add_extension(_usage(signs_certificates=True), critical=True)
+        made = begun.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        certificate = made.sign(key, SHA256())
+        _write(pair, certificate, key)
+        return cls(directory, certificate, key)
+
+    @property
+    def file(self) -> Path:
+        """The certificate that the other side believes."""
+        return _pair(self.directory, "ca").cert
+
+    def server(self, hosts: Iterable[str] = (), *, days: int = DAYS) -> Pair:
+        """A new certificate for a hub on this machine that is also called `hosts`: names or addresses.
+
+        Raises OSError, and ValueError for what is no host.
+        """
+        names = [_host(each) for each in dict.fromkeys((*LOCAL_HOSTS, *hosts))]
+        return self._issue("server", "Hubbub", ExtendedKeyUsageOID.SERVER_AUTH, names, days)
+
+    def client(self, name: str, *, days: int = DAYS) -> Pair:
+        """A new certificate for a caller, whom the hub knows as `cert:NAME`. Raises OSError, ValueError."""
+        if not _CLIENT.fullmatch(name):
+            raise ValueError(f"{name!r} is no name for a client: letters, digits and ._@- only, at most 64")
+        return self._issue(f"client-{name}", name, ExtendedKeyUsageOID.CLIENT_AUTH, [], days)
+
+    def _issue(
+        self, file: str, common: str, purpose: x509.ObjectIdentifier, names: list[x509.GeneralName], days: int
+    ) -> Pair:
+        key = ec.generate_private_key(ec.SECP256R1())
+        begun = _builder(_name(common), key, days).issuer_name(self.certificate.subject)
+        begun = begun.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        begun = begun.add_extension(_usage(signs_certificates=False), critical=True)
+        begun = begun.add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+        signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
+        begun = begun.add_extension(signer, critical=False)
+        if names:
+            begun = begun.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        pair = _pair(self.directory, file)
+        _write(pair, begun.sign(self.key, SHA256()), key)
+        return pair
+
+
+def names(cert: Path) -> frozenset[str]:
+    """The hosts that a certificate is for. Raises ValueError for a file that has none."""
+    try:
+        certificate = x509.load_pem_x509_certificate(cert.read_bytes())
+        hosts = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except OSError as error:
+        raise ValueError(f"{cert} cannot be read: {error.strerror}") from None
+    except (ValueError, x509.ExtensionNotFound):
+        raise ValueError(f"{cert} is no certificate for a host") from None
+    addresses = map(str, hosts.get_values_for_type(x509.IPAddress))
+    return frozenset((*(name.lower() for name in hosts.get_values_for_type(x509.DNSName)), *addresses))
+
+
+def _builder(subject: x509.Name, key: ec.EllipticCurvePrivateKey, days: int) -> x509.CertificateBuilder:
+    # An hour back, for clocks that are late; all of the past for a certificate that is to be over already.
+    until = datetime.now(UTC) + timedelta(days=days)
+    begin = min(datetime.now(UTC) - timedelta(hours=1), until - timedelta(days=1))
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begin)
+        .not_valid_after(until)
+    )
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _host(text: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(text))
+    except ValueError:
+        pass
+    try:
+        return x509.DNSName(text.encode("idna").decode())
+    except UnicodeError:
+        raise ValueError(f"{text!r} is no host") from None
+
+
+def _pair(directory: Path, name: str) -> Pair:
+    return Pair(directory / f"{name}.pem", directory / f"{name}-key.pem")
+
+
+def _write(pair: Pair, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
+    _put(pair.key, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), 0o600)
+    _put(pair.cert, certificate.public_bytes(Encoding.PEM), 0o644)
+
+
+def _put(path: Path, content: bytes, mode: int) -> None:
+    """Whole or not at all, and never wider than `mode`."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(content)
+    draft.replace(path)

@@ -1,0 +1,82 @@
+"""Why no connection comes about, in words for whoever can mend it: gRPC itself only says that there is none."""
+
+import ssl
+
+import anyio
+from anyio.abc import SocketStream
+from anyio.streams.tls import TLSStream
+
+from hubbub_client.discovery import UNIX, Endpoint, Tls
+
+LIMIT_S = 3
+
+# https://docs.openssl.org/3.0/man3/X509_STORE_CTX_get_error
+_EXPIRED, _TOO_EARLY = 10, 9
+_OTHER_NAME = (62, 63, 64)
+_OTHER_AUTHORITY = (2, 18, 19, 20, 21)
+
+_ENDS = (ssl.SSLError, OSError, anyio.BrokenResourceError, anyio.EndOfStream)
+
+
+async def problem(endpoint: Endpoint) -> str | None:
+    """What goes wrong between here and the hub's TLS; None where nobody answers, or where all is well."""
+    if endpoint.target.startswith(UNIX):
+        return None
+    host, _, port = endpoint.target.rpartition(":")
+    host = host.strip("[]")
+    with anyio.move_on_after(LIMIT_S):
+        try:
+            context = _context(endpoint.tls)
+        except (ssl.SSLError, ValueError) as error:
+            return f"the file of authorities (--ca, HUBBUB_CA) cannot be used: {error}"
+        try:
+            tcp = await anyio.connect_tcp(host, int(port))
+        except OSError:
+            return None
+        async with tcp:
+            return await _shake(tcp, host, context, endpoint)
+    return None
+
+
+async def _shake(tcp: SocketStream, host: str, context: ssl.SSLContext, endpoint: Endpoint) -> str | None:
+    try:
+        tls = await TLSStream.wrap(tcp, hostname=host, ssl_context=context, standard_compatible=False)
+    except ssl.SSLCertVerificationError as error:
+        return _distrust(error, host)
+    except _ENDS:
+        return "it speaks no TLS, or not as gRPC does; on loopback leave https:// out" if endpoint.tls else None
+    if endpoint.tls is None:
+        return f"it speaks TLS: use https://{endpoint.target}"
+    try:
+        await tls.receive(1)  # with TLS 1.3 a client hears only now whether it is welcome
+    except _ENDS:
+        if endpoint.tls.cert is None:
+            return "it wants a client certificate; name one with --cert and --key"
+        return "it does not take the client certificate: it is of another authority, expired, or not of its key"
+    return None
+
+
+def _context(tls: Tls | None) -> ssl.SSLContext:
+    if tls is None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE  # nothing is said over this connection
+    else:
+        context = ssl.create_default_context(cadata=tls.ca.decode("latin-1") if tls.ca else None)
+        # The client certificate stays at home, since the standard library takes it from files only. A hub that wants
+        # one hangs up on this, and there it is known whether there was one.
+    context.set_alpn_protocols(["h2"])
+    return context
+
+
+def _distrust(error: ssl.SSLCertVerificationError, host: str) -> str:
+    code = error.verify_code
+    if code == _EXPIRED:
+        return "its certificate has expired"
+    if code == _TOO_EARLY:
+        return "its certificate is not valid yet, or a clock is wrong"
+    if code in _OTHER_NAME:
+        return f"its certificate is not for the name {host}"
+    if code in _OTHER_AUTHORITY:
+        return "its certificate is of an authority that is not known here; name that with --ca or HUBBUB_CA"
+    return f"its certificate is refused: {error.verify_message}"

@@ -1,0 +1,43 @@
+"""What settings must agree on, and what the files hold that they name."""
+
+from hubbubd.config.hub import HubSettings
+from hubbubd.config.network import CERT, OIDC, OIDC_ROLE, is_local, off_loopback
+from hubbubd.errors import ConfigError
+
+
+def check(hub: HubSettings) -> None:
+    """Raises ConfigError, whose key is a setting's name."""
+    if (hub.tls_cert is None) is not (hub.tls_key is None):
+        there, missing = ("tls_key", "tls_cert") if hub.tls_cert is None else ("tls_cert", "tls_key")
+        raise ConfigError(there, f"needs {missing}, too")
+    if hub.tls_client_ca is not None and hub.tls is None:
+        raise ConfigError("tls_client_ca", "needs tls_cert and tls_key, too")
+    for key, listen in (("listen", hub.listen), ("connect_listen", hub.connect_listen)):
+        if listen is not None and hub.tls is None and not is_local(listen):
+            raise ConfigError(key, off_loopback(listen))
+    _check_oidc(hub)
+    _check_grants(hub)
+    if hub.tls is not None:
+        hub.tls.read()
+
+
+def _check_oidc(hub: HubSettings) -> None:
+    if hub.oidc_issuer is not None:
+        if hub.oidc_audience is None:
+            raise ConfigError("oidc_issuer", "needs oidc_audience, too: a token for others must not open this hub")
+        return
+    for key in ("oidc_audience", "oidc_jwks_url", "oidc_roles_claim"):
+        if getattr(hub, key) is not None:
+            raise ConfigError(key, "needs oidc_issuer, too")
+
+
+def _check_grants(hub: HubSettings) -> None:
+    needed = {
+        CERT: ("tls_client_ca", hub.tls_client_ca),
+        OIDC: ("oidc_issuer", hub.oidc_issuer),
+        OIDC_ROLE: ("oidc_roles_claim", hub.oidc_roles_claim),
+    }
+    for number, grant in enumerate(hub.grants):
+        name, value = needed[grant.who.partition(":")[0]]
+        if value is None:
+            raise ConfigError("grants", f"{number}.who: nobody can be {grant.who!r} without {name}")

@@ -1,0 +1,113 @@
+"""Settings of how the API is reached, and who comes in with what other authorities say of them."""
+
+import ipaddress
+import os
+import re
+from importlib.util import find_spec
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+UNIX = "unix:"
+CERT, OIDC, OIDC_ROLE = "cert", "oidc", "oidc-role"
+"""Who says what somebody is called; nobody else's names begin like this."""
+
+# sockaddr_un holds 108 bytes, the last of them zero.
+_UNIX_PATH_MAX = 107
+
+# https://www.rfc-editor.org/rfc/rfc6454#section-6.2, of the web.
+_ORIGIN = re.compile(r"https?://(\[[0-9a-f:]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?")
+
+
+class GrantSettings(BaseModel):
+    """Roles for those whom a certificate or a token of another authority names."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    who: Annotated[str, Field(pattern=rf"^({CERT}|{OIDC}|{OIDC_ROLE}):.+$")]
+    """`cert:NAME` or `oidc:NAME`, where NAME may have `*`, `?` and `[...]`, or `oidc-role:VALUE`, compared exactly."""
+
+    roles: Annotated[tuple[Literal["viewer", "responder", "caller", "operator", "admin"], ...], Field(min_length=1)]
+    """What they are."""
+
+    servers: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)] = ("*",)
+    """For the servers whose names match one of these."""
+
+
+def off_loopback(listen: str) -> str:
+    """Why the hub does not listen there without TLS."""
+    return (
+        f"{listen} is not on loopback, and the network needs TLS: set tls_cert and tls_key. Callers then need a token "
+        "(hubbub tokens create), a client certificate (tls_client_ca) or a token of your identity provider "
+        "(oidc_issuer)"
+    )
+
+
+def is_local(listen: str) -> bool:
+    """Whether what is said to this address never leaves the machine."""
+    return listen.startswith(UNIX) or is_loopback(listen.rpartition(":")[0].strip("[]"))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether this name or address means the machine itself."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+
+def _check_listen(text: str) -> str:
+    if text.startswith(UNIX):
+        check_unix(text.removeprefix(UNIX))
+        return text
+    host, colon, port = text.rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]") if host.startswith("[") and host.endswith("]") else host
+    if not colon or not host or (":" in host and bare == host):
+        raise ValueError("must be HOST:PORT, [IPV6]:PORT or unix:PATH")
+    if not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise ValueError(f"{port!r} is not a port (0 to 65535; 0 picks a free one)")
+    try:
+        _ = bare == "localhost" or ipaddress.ip_address(bare)
+    except ValueError:
+        raise ValueError(f"{bare} is not an address of this machine; 0.0.0.0 and [::] are all of them") from None
+    return text
+
+
+def check_unix(path: str) -> None:
+    """Raises ValueError for what cannot be the path of a socket."""
+    if not path:
+        raise ValueError("unix: needs a path")
+    if len(os.fsencode(path)) > _UNIX_PATH_MAX:
+        raise ValueError(f"the path of a unix socket may have {_UNIX_PATH_MAX} bytes")
+
+
+def _check_connect_listen(text: str | None) -> str | None:
+    if text is None:
+        return None
+    if text.startswith(UNIX):
+        raise ValueError("must be HOST:PORT or [IPV6]:PORT")
+    if any(find_spec(name) is None for name in ("connectrpc", "starlette", "uvicorn")):
+        raise ValueError("needs packages that are not installed: pip install 'hubbub[connect]'")
+    return _check_listen(text)
+
+
+def _check_origin(text: str) -> str:
+    if not _ORIGIN.fullmatch(text):
+        raise ValueError(f"{text!r} is not an origin as browsers send it, for example http://localhost:5173")
+    return text
+
+
+def check_url(text: str) -> str:
+    """An address whose answers can be trusted. Raises ValueError."""
+    parts = urlsplit(text)
+    if parts.hostname and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname))):
+        return text
+    raise ValueError(f"{text!r} must be an https address (http is for loopback only)")
+
+
+Listen = Annotated[str, AfterValidator(_check_listen)]
+ConnectListen = Annotated[str | None, AfterValidator(_check_connect_listen)]
+Origin = Annotated[str, AfterValidator(_check_origin)]
+Url = Annotated[str, AfterValidator(check_url)]

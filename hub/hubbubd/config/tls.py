@@ -1,0 +1,84 @@
+"""The files of TLS: a certificate with its key, and the authorities whose client certificates are believed."""
+
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from hubbubd.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """What the hub shows and whom it believes, as PEM."""
+
+    chain: bytes
+    key: bytes = field(repr=False)
+    client_ca: bytes | None
+    not_before: datetime
+    not_after: datetime
+
+    def problem(self, now: datetime) -> str | None:
+        """Why clients will refuse the certificate."""
+        if now < self.not_before:
+            return f"the certificate is valid only from {self.not_before:%Y-%m-%d %H:%M} UTC"
+        return f"the certificate expired on {self.not_after:%Y-%m-%d %H:%M} UTC" if now > self.not_after else None
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """Where they are."""
+
+    cert: Path
+    key: Path
+    client_ca: Path | None = None
+
+    def __iter__(self) -> Iterator[Path]:
+        yield self.cert
+        yield self.key
+        if self.client_ca is not None:
+            yield self.client_ca
+
+    def read(self) -> Tls:
+        """What they hold now. Raises ConfigError, whose key is a setting's name, and which names the file."""
+        from cryptography import x509
+        from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+
+        chain, key = _read("tls_cert", self.cert), _read("tls_key", self.key)
+        try:
+            certificate = x509.load_pem_x509_certificates(chain)[0]
+        except ValueError as exc:
+            raise ConfigError("tls_cert", f"{self.cert} is not a PEM certificate: {exc}") from None
+        try:
+            private = load_pem_private_key(key, None)
+        except TypeError:
+            raise ConfigError("tls_key", f"{self.key} is encrypted, and nobody is there to be asked") from None
+        except ValueError:
+            raise ConfigError("tls_key", f"{self.key} is not a PEM private key") from None
+        form = Encoding.DER, PublicFormat.SubjectPublicKeyInfo
+        if private.public_key().public_bytes(*form) != certificate.public_key().public_bytes(*form):
+            raise ConfigError("tls_key", f"{self.key} is not the key of the certificate {self.cert}")
+        authorities = None if self.client_ca is None else _authorities(self.client_ca)
+        return Tls(chain, key, authorities, certificate.not_valid_before_utc, certificate.not_valid_after_utc)
+
+    def problem(self) -> str | None:
+        """Why clients will refuse the certificate now, with its file. Raises as `read`."""
+        found = self.read().problem(datetime.now(UTC))
+        return f"{self.cert}: {found}" if found else None
+
+
+def _authorities(path: Path) -> bytes:
+    pem = _read("tls_client_ca", path)
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cadata=pem.decode("ascii"))
+    except (ValueError, ssl.SSLError):
+        raise ConfigError("tls_client_ca", f"{path} has no PEM certificates of authorities") from None
+    return pem
+
+
+def _read(setting: str, path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as exc:
+        raise ConfigError(setting, f"{path} cannot be read: {exc.strerror}") from None

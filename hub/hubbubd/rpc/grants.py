@@ -1,0 +1,90 @@
+"""Who somebody is by the word of another authority, and what the configuration grants them."""
+
+from collections.abc import Callable, Collection, Iterable
+from functools import lru_cache
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from hubbubd.config.network import CERT, OIDC, OIDC_ROLE, GrantSettings
+from hubbubd.core.access import Grant, Principal, Role, matches
+from hubbubd.errors import PermissionDenied, Unauthenticated
+
+MAX_NAME = 256
+
+
+class Grants:
+    """What `[[hub.grants]]` says."""
+
+    def __init__(self, settings: Iterable[GrantSettings]) -> None:
+        self._settings = tuple(settings)
+        self._of_certificate = lru_cache(maxsize=256)(self._principal_of_certificate)
+
+    def of_certificate(self, certificate: bytes) -> Principal:
+        """Who shows a client certificate (PEM or DER) that TLS has verified.
+
+        Raises Unauthenticated for one without a name, PermissionDenied for a name without a grant.
+        """
+        return self._of_certificate(certificate)
+
+    def of_claims(self, name: str, roles: Collection[str], expires_at: float) -> Principal:
+        """Who the identity provider calls so. Raises Unauthenticated, PermissionDenied as `of_certificate`."""
+
+        def holds(source: str, wanted: str) -> bool:
+            return wanted in roles if source == OIDC_ROLE else source == OIDC and matches((wanted,), name)
+
+        return self._principal(f"{OIDC}:{name}", "jwt", expires_at, holds)
+
+    def _principal_of_certificate(self, certificate: bytes) -> Principal:
+        found = _parsed(certificate)
+        name = _name(found)
+
+        def holds(source: str, wanted: str) -> bool:
+            return source == CERT and matches((wanted,), name)
+
+        until = found.not_valid_after_utc.timestamp()
+        return self._principal(f"{CERT}:{name}", f"certificate {found.serial_number:x}", until, holds)
+
+    def _principal(self, name: str, credential: str, expires_at: float, holds: Callable[[str, str], bool]) -> Principal:
+        if not name.isprintable() or len(name) > MAX_NAME:
+            raise Unauthenticated(f"a name has at most {MAX_NAME} printable characters", reason="NAME_INVALID")
+        grants = tuple(
+            Grant(Role(role), each.servers)
+            for each in self._settings
+            if holds(*each.who.split(":", 1))
+            for role in each.roles
+        )
+        if not grants:
+            raise PermissionDenied(
+                f"{name} is known to the hub, but none of its grants is for them",
+                reason="NOTHING_GRANTED",
+                metadata={"principal": name},
+            )
+        return Principal(name=name, grants=grants, credential=credential, expires_at=expires_at)
+
+
+def _parsed(certificate: bytes) -> x509.Certificate:
+    if certificate.startswith(b"-----BEGIN"):
+        return x509.load_pem_x509_certificate(certificate)
+    return x509.load_der_x509_certificate(certificate)
+
+
+def _name(certificate: x509.Certificate) -> str:
+    """The one name that counts: a URI, else a mail address, else a host, else the common name.
+
+    The common name only where there is no other kind of name, as of old (https://www.rfc-editor.org/rfc/rfc6125).
+    """
+    try:
+        other = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        common = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        names = [str(each.value) for each in common]
+    else:
+        kinds = (x509.UniformResourceIdentifier, x509.RFC822Name, x509.DNSName)
+        names = [name for kind in kinds for name in other.get_values_for_type(kind)]
+    if not names or not names[0]:
+        raise Unauthenticated(
+            "the certificate names nobody: it needs a URI, a mail address, a host or a common name",
+            reason="NAME_INVALID",
+        )
+    return names[0]

@@ -1,0 +1,104 @@
+"""Tokens of an identity provider: JSON web tokens that only it can have signed, meant for this hub.
+
+https://www.rfc-editor.org/rfc/rfc7519, and https://www.rfc-editor.org/rfc/rfc8725 for what not to believe.
+"""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import jwt
+from jwt.exceptions import ExpiredSignatureError, InvalidAudienceError, InvalidIssuerError, PyJWTError
+
+from hubbubd.config import HubSettings
+from hubbubd.core.access import Principal
+from hubbubd.errors import Unauthenticated
+from hubbubd.rpc.grants import Grants
+from hubbubd.rpc.keys import Keys
+
+LEEWAY_S = 30
+"""How far the provider's clock may be from ours."""
+
+
+class Jwt:
+    """Knows principals by their tokens from one issuer."""
+
+    def __init__(self, keys: Keys, grants: Grants, *, issuer: str, audience: str, name: str, roles: str | None) -> None:
+        self._keys = keys
+        self._grants = grants
+        self._issuer = issuer
+        self._audience = audience
+        self._name = name
+        self._roles = roles
+
+    @classmethod
+    def of(cls, settings: HubSettings, grants: Grants) -> "Jwt | None":
+        """What the settings ask for; None where they name no issuer."""
+        if settings.oidc_issuer is None or settings.oidc_audience is None:
+            return None
+        return cls(
+            Keys(settings.oidc_issuer, settings.oidc_jwks_url),
+            grants,
+            issuer=settings.oidc_issuer,
+            audience=settings.oidc_audience,
+            name=settings.oidc_name_claim,
+            roles=settings.oidc_roles_claim,
+        )
+
+    async def principal(self, token: str) -> Principal | None:
+        """Whose token this is; None for what is no JWT.
+
+        Raises Unauthenticated for one that is refused, PermissionDenied for one to whom nothing is granted, and
+        Unavailable while the keys of the issuer cannot be had.
+        """
+        if token.count(".") != 2:
+            return None
+        claims = await self._verified(token)
+        name = claims.get(self._name)
+        if not isinstance(name, str) or not name:
+            raise _refused(f"its claim {self._name!r} is no name")
+        return self._grants.of_claims(name, _values(claims, self._roles), float(claims["exp"]) + LEEWAY_S)
+
+    async def _verified(self, token: str) -> dict[str, Any]:
+        try:
+            header = jwt.get_unverified_header(token)
+            algorithm, kid = header.get("alg"), header.get("kid")
+            found = await self._keys.find(kid)
+            if found is None:
+                raise _refused("the issuer has no such key")
+            # The token's own word is only a choice among what the key is for.
+            if algorithm not in found.algorithms:
+                raise _refused("it is signed in a way that is not taken")
+            return jwt.decode(
+                token,
+                found.key,
+                algorithms=[algorithm],
+                audience=self._audience,
+                issuer=self._issuer,
+                leeway=LEEWAY_S,
+                options={"require": ["exp", "iss", "aud"], "enforce_minimum_key_length": True},
+            )
+        except ExpiredSignatureError:
+            raise Unauthenticated("the token has expired; get a new one", reason="TOKEN_EXPIRED") from None
+        except InvalidAudienceError:
+            raise _refused(f"it is not meant for {self._audience}") from None
+        except InvalidIssuerError:
+            raise _refused(f"it is not of {self._issuer}") from None
+        except (PyJWTError, ValueError, TypeError, OverflowError) as exc:
+            raise _refused(str(exc)) from None
+
+
+def _refused(why: str) -> Unauthenticated:
+    return Unauthenticated(f"this JSON web token is refused: {why}", reason="TOKEN_INVALID")
+
+
+def _values(claims: Mapping[str, Any], path: str | None) -> frozenset[str]:
+    """The values of a claim, a list or words in one string, which may lie in objects: `realm_access.roles`."""
+    if path is None:
+        return frozenset()
+    found: Any = claims
+    for step in (path,) if path in claims else path.split("."):
+        found = cast("Mapping[str, Any]", found).get(step) if isinstance(found, Mapping) else None
+    if isinstance(found, str):
+        return frozenset(found.split())
+    values = cast("list[Any]", found) if isinstance(found, list) else []
+    return frozenset(each for each in values if isinstance(each, str))

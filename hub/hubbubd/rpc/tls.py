@@ -1,0 +1,108 @@
+"""TLS as the API speaks it: what new connections are shown follows the files, without a restart."""
+
+import os
+import ssl
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Generic, TypeVar
+
+import grpc
+import structlog
+
+from hubbubd.config.tls import Tls, TlsFiles
+from hubbubd.errors import ConfigError
+
+log = structlog.get_logger(__name__)
+
+M = TypeVar("M")
+
+
+def grpc_credentials(files: TlsFiles) -> grpc.ServerCredentials:
+    """For a port of gRPC, which takes TLS 1.2 and 1.3. Raises ConfigError for files that cannot be used."""
+    followed = _Followed(files, _configuration)
+    known: Any = followed.current()
+
+    def changed() -> Any:
+        """What gRPC asks, at each handshake: None to go on with what it has."""
+        nonlocal known
+        before, known = known, followed.current()
+        return None if known is before else known
+
+    return grpc.dynamic_ssl_server_credentials(known, changed, files.client_ca is not None)
+
+
+def _configuration(tls: Tls) -> Any:
+    return grpc.ssl_server_certificate_configuration([(tls.key, tls.chain)], tls.client_ca)
+
+
+def ssl_context(files: TlsFiles) -> ssl.SSLContext:
+    """For a socket of the standard library. Raises ConfigError for files that cannot be used."""
+    followed = _Followed(files, lambda tls: _context(files, tls))
+    context = followed.current()
+
+    def choose(connection: ssl.SSLObject | ssl.SSLSocket, _name: object, _context: object) -> None:
+        connection.context = followed.current()
+
+    context.sni_callback = choose  # called for clients that name no host, too
+    return context
+
+
+def _context(files: TlsFiles, tls: Tls) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # A resumed session would skip the question whether its certificate is still believed.
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
+    if tls.client_ca is not None:
+        context.load_verify_locations(cadata=tls.client_ca.decode("ascii"))
+        context.verify_mode = ssl.CERT_REQUIRED
+    try:
+        context.load_cert_chain(files.cert, files.key)
+    except (OSError, ssl.SSLError) as exc:  # it reads the files itself, and they may have changed since
+        raise ConfigError("tls_cert", f"{files.cert}: {exc}") from None
+    return context
+
+
+class _Followed(Generic[M]):
+    """What is made of the files, again when they change.
+
+    Asked at each handshake, gRPC's from threads of its own. What cannot be used changes nothing: the files are not
+    written in one step, so one of a new pair may come first.
+    """
+
+    def __init__(self, files: TlsFiles, make: Callable[[Tls], M]) -> None:
+        self._files = files
+        self._make = make
+        self._lock = threading.Lock()
+        self._stamps = self._look()
+        self._made = self._read()
+
+    def current(self) -> M:
+        """The same object until the files change."""
+        with self._lock:
+            if (stamps := self._look()) != self._stamps:
+                self._stamps = stamps
+                try:
+                    self._made = self._read()
+                    log.info("certificate changed", file=str(self._files.cert))
+                except ConfigError as exc:
+                    log.warning("certificate not changed", error=str(exc))
+            return self._made
+
+    def _read(self) -> M:
+        tls = self._files.read()
+        if problem := tls.problem(datetime.now(UTC)):
+            log.warning("clients will refuse the certificate", file=str(self._files.cert), error=problem)
+        return self._make(tls)
+
+    def _look(self) -> list[tuple[int, int, int] | None]:
+        return [_stamp(path) for path in self._files]
+
+
+def _stamp(path: os.PathLike[str]) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)  # noqa: PTH116 - of what a link leads to, like reading
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
