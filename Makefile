@@ -146,7 +146,7 @@ $(HUBBUB_PEERS)/typescript/stamp: $(TYPESCRIPT) $(PROTOS) $(VENV)/node22.stamp
 check-deploy: $(VENV)/dev.stamp mcp1 deploy-tools
 	$(BIN)/pytest tests/deploy $(ARGS)
 
-# Programs of Debian; without them their tests are skipped.
+# Programs of Debian; without them their tests are skipped. Where systemd runs, its Prometheus starts as a service, too.
 DEPLOY_TOOLS := docker-compose prometheus socat
 deploy-tools:
 	@for tool in $(DEPLOY_TOOLS); do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \

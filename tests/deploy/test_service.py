@@ -10,7 +10,7 @@ from .conftest import DEPLOY, installed, ran
 
 UNIT = DEPLOY / "hubbubd.service"
 PROGRAM = re.compile(r"(?<==)\S+/hubbubd(?= |$)", re.MULTILINE)
-# systemd's own scale: 10 is a service without any confinement.
+# In tenths of systemd's own scale, on which 10 is a service without any confinement.
 MOST_EXPOSED = "20"
 
 
