@@ -25,6 +25,7 @@ from hubbub_client.errors import (
 from hubbub_client.events import Bookmark, Logged, Progressed, Removed, Reset, Synced, Upsert, WatchEvent
 from hubbub_client.hub import Hub, connect
 from hubbub_client.records import (
+    AuditEntry,
     Call,
     CallLog,
     CatalogEntry,
@@ -47,6 +48,7 @@ from hubbub_client.store import Backup
 __all__ = [
     "Aborted",
     "AlreadyExists",
+    "AuditEntry",
     "Backup",
     "Bookmark",
     "Call",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hubbub.v1 import admin_pb2
+from hubbub_client.audit import AuditLog
 from hubbub_client.calls import Calls, OnPending, OnProgress
 from hubbub_client.catalog import Catalog
 from hubbub_client.handlers import ELICITATION, H, Handlers
@@ -46,6 +47,7 @@ class Hub:
         self.events = Events(link)
         self.store = Store(link)
         self.admin = Admin(link)
+        self.audit = AuditLog(link)
         self._handlers = Handlers(self.inbox)
 
     @property

@@ -40,7 +40,9 @@ EventKind = Literal[
     "elicitation_complete",
     "task_status",
     "other",
+    "throttled",
 ]
+AuditSort = Literal["change", "answer", "refusal"]
 TaskRole = Literal["receiver", "client"]
 TaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled"]
 CatalogKind = Literal["tool", "resource", "template", "prompt"]
@@ -249,7 +251,8 @@ class Task(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class ServerEvent(Record):
-    """One thing that a server told; `params` is the MCP params, of a line on stderr `{"line": ...}`."""
+    """One thing that a server told; `params` is the MCP params, of a line on stderr and of a throttled server
+    `{"line": ...}`."""
 
     server: str
     kind: EventKind
@@ -331,6 +334,22 @@ class StoreStatus(Record):
     keys: int
     deletions: int
     free_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditEntry(Record):
+    """Who changed what, or was refused; of equal refusals within a minute `count` says how many there were."""
+
+    id: str
+    sort: AuditSort
+    created_at: datetime
+    principal: str | None
+    credential: str | None
+    peer: str | None
+    action: str
+    target: str | None
+    outcome: str
+    count: int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,7 @@ MESSAGES: dict[str, Any] = {
     "ResourceUpdate": event_pb2.ResourceUpdate,
     "StateCount": admin_pb2.StateCount,
     "StoreStatus": admin_pb2.StoreStatus,
+    "AuditEntry": admin_pb2.AuditEntry,
     "Compaction": admin_pb2.Compaction,
     "GetStatusResponse": admin_pb2.GetStatusResponse,
 }
@@ -44,6 +45,7 @@ ENUMS = [
     (task_pb2.TaskStatus, records.TaskStatus),
     (catalog_pb2.CatalogKind, records.CatalogKind),
     (catalog_pb2.Freshness, records.Freshness),
+    (admin_pb2.AuditSort, records.AuditSort),
 ]
 
 MOMENT = Timestamp(seconds=1_767_225_600, nanos=123_000_000)

@@ -6,6 +6,7 @@ import typer
 
 from hubbub_client.cli import (
     agent,
+    audit,
     calls,
     catalog,
     doctor,
@@ -50,6 +51,7 @@ app.command("status", epilog=example("status"))(status.status)
 app.command("doctor", epilog=example("doctor"))(doctor.doctor)
 app.command("tui", epilog=example("tui"))(tui.tui)
 app.add_typer(store.app, name="store")
+app.add_typer(audit.app, name="audit")
 app.command("web", epilog=example("web"))(web.web)
 
 

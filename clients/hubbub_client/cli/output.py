@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hubbub_client.errors import HubbubError
 from hubbub_client.events import Event, Logged, Progressed, Removed, Reset, Upsert
-from hubbub_client.records import Call, CatalogEntry, CatalogList, PendingRequest, Record, Server, Task
+from hubbub_client.records import AuditEntry, Call, CatalogEntry, CatalogList, PendingRequest, Record, Server, Task
 from hubbub_client.wording import clean, describe, in_queue, question, relative, what
 
 if TYPE_CHECKING:
@@ -107,6 +107,14 @@ COLUMNS: dict[type[Record], Columns] = {
         "name": lambda it: it.name,
         "uri": lambda it: it.uri,
         "description": lambda it: it.title or it.description,
+    },
+    AuditEntry: {
+        "came": lambda it: relative(it.created_at),
+        "principal": lambda it: it.principal,
+        "from": lambda it: it.peer,
+        "action": lambda it: it.action,
+        "target": lambda it: it.target,
+        "outcome": lambda it: it.outcome if it.count == 1 else f"{it.outcome} x {it.count}",
     },
 }
 

@@ -12,7 +12,6 @@ import re
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
@@ -23,6 +22,7 @@ from hubbubd.clock import Clock
 from hubbubd.core.access import Grant, Permission, Principal, Role
 from hubbubd.errors import HubError, InvalidArgument, PermissionDenied, Unauthenticated
 from hubbubd.rpc import status
+from hubbubd.rpc.oversight import Oversight, peer, principal
 from hubbubd.rpc.permissions import RULES, Reach
 
 LOCAL = "local"
@@ -50,8 +50,8 @@ CertificatePrincipal = Callable[[Sequence[str]], Principal]
 Raises Unauthenticated for names that mean nobody.
 """
 
-principal: ContextVar[Principal] = ContextVar("principal")
-"""The caller of the RPC that is being served; unset where none is needed."""
+NOBODY = Principal(name="", grants=(), credential="")
+"""Whoever has shown no good credential."""
 
 
 class Authenticator(Protocol):
@@ -85,21 +85,26 @@ class Gate:
         self._inside: dict[str, set[anyio.CancelScope]] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
 
-    async def admit(self, path: str, metadata: Metadata, names: Sequence[str] | None = None) -> Principal | None:
+    async def admit(
+        self, path: str, metadata: Metadata, oversight: Oversight, names: Sequence[str] | None = None
+    ) -> Principal | None:
         """Notes who calls, and returns it; None as long as only the `names` of a certificate could tell.
 
-        Raises Unauthenticated, PermissionDenied, and InvalidArgument for a name that is none.
+        Raises Unauthenticated, PermissionDenied, ResourceExhausted, and InvalidArgument for a name that is none.
         """
+        principal.set(NOBODY)
         given = list(metadata)
         credentials = _values(given, "authorization")
         if not credentials and names is None and self._certificates is not None:
             return None
         caller = await self._of_bearer(credentials) if credentials else self._of_certificate(names or ())
+        principal.set(caller)
         caller = _named(caller, _values(given, NAME_METADATA))
+        principal.set(caller)
+        oversight.admit(caller)
         rule = RULES.get(path)
         if rule is not None and not rule.admits(caller):
             raise denied(rule.any_of[0])
-        principal.set(caller)
         return caller
 
     async def _of_bearer(self, credentials: list[str]) -> Principal:
@@ -152,8 +157,9 @@ class Gate:
 class Authentication(grpc.aio.ServerInterceptor):
     """The gate, as gRPC asks it: before the request is read where a token can tell, else after."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Gate, oversight: Oversight) -> None:
         self._gate = gate
+        self._oversight = oversight
 
     async def intercept_service(
         self,
@@ -166,9 +172,9 @@ class Authentication(grpc.aio.ServerInterceptor):
         if rule is not None and rule.reach is Reach.OPEN:
             return await continuation(handler_call_details)
         try:
-            caller = await self._gate.admit(path, metadata)
+            caller = await self._gate.admit(path, metadata, self._oversight)
         except HubError as exc:
-            return _refusal(exc)
+            return self._refusal(path, exc)
         handler = await continuation(handler_call_details)
         if caller is not None and (handler is None or caller.credential == LOCAL):
             return handler
@@ -177,14 +183,23 @@ class Authentication(grpc.aio.ServerInterceptor):
     def _steps(self, path: str, metadata: Metadata, known: Principal | None) -> "Guard":
         async def guard(behaviour: Callable[[], Awaitable[Any]], context: status.Context) -> Any:
             try:
-                caller = known or await self._gate.admit(path, metadata, _names(context))
+                caller = known or await self._gate.admit(path, metadata, self._oversight, _names(context))
                 assert caller is not None, "names were given"
                 with self._gate.inside(caller):
                     return await behaviour()
             except HubError as exc:
-                await status.abort(context, exc)
+                peer.set(context.peer)
+                await status.abort(context, self._oversight.refused(path, exc, principal.get()))
 
         return guard
+
+    def _refusal(self, path: str, exc: HubError) -> "grpc.RpcMethodHandler[Any, Any]":
+        # Of the four kinds of handler this is the one that may answer before it has read anything.
+        async def refuse(_requests: object, context: status.Context) -> None:
+            peer.set(context.peer)
+            await status.abort(context, self._oversight.refused(path, exc, principal.get()))
+
+        return grpc.stream_stream_rpc_method_handler(refuse)
 
 
 Guard = Callable[[Callable[[], Awaitable[Any]], status.Context], Awaitable[Any]]
@@ -257,14 +272,6 @@ def _values(metadata: Metadata, name: str) -> list[str]:
 
 def _text(value: str | bytes) -> str:
     return value if isinstance(value, str) else value.decode("latin-1")
-
-
-def _refusal(exc: HubError) -> "grpc.RpcMethodHandler[Any, Any]":
-    # Of the four kinds of handler this is the one that may answer before it has read anything.
-    async def refuse(_requests: object, context: status.Context) -> None:
-        await status.abort(context, exc)
-
-    return grpc.stream_stream_rpc_method_handler(refuse)
 
 
 def _unknown() -> "grpc.RpcMethodHandler[Any, Any]":

@@ -82,7 +82,7 @@ function signs(server) {
 
 function line(event) {
   const at = new Date(event.at).toLocaleTimeString();
-  if (event.kind === "stderr") return `${at}  ${event.params?.line ?? ""}`;
+  if (event.kind === "stderr" || event.kind === "throttled") return `${at}  ${event.params?.line ?? ""}`;
   const said = event.params?.data;
   return `${at}  ${event.params?.level ?? event.kind}: ${typeof said === "string" ? said : JSON.stringify(said ?? event.params)}`;
 }
