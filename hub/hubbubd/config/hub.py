@@ -150,7 +150,7 @@ class HubSettings(BaseSettings):
     rpcs_per_s_per_principal: PerSecond = 2000
     """RPCs that one principal may begin in a second, and ten times that at once."""
 
-    refused_credentials_per_s: PerSecond = 1
+    refused_credentials_per_s: PerSecond = 10
     """Refused credentials of one address of which it is told why, in a second, and ten times that at once."""
 
     calls_per_principal: Count = 10_000
