@@ -6,6 +6,7 @@ async with hubbub_client.connect() as hub:
         ...
 """
 
+from hubbub_client.audit import AuditEntry
 from hubbub_client.errors import (
     Aborted,
     AlreadyExists,
@@ -25,7 +26,6 @@ from hubbub_client.errors import (
 from hubbub_client.events import Bookmark, Logged, Progressed, Removed, Reset, Synced, Upsert, WatchEvent
 from hubbub_client.hub import Hub, connect
 from hubbub_client.records import (
-    AuditEntry,
     Call,
     CallLog,
     CatalogEntry,

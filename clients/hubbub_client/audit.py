@@ -1,13 +1,33 @@
 """`hub.audit`: who changed what, and who was refused."""
 
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
 
 from hubbub.v1 import admin_pb2, common_pb2
 from hubbub_client.link import Link, pages
-from hubbub_client.records import AuditEntry, read
+from hubbub_client.records import Record, read
+
+AuditSort = Literal["change", "answer", "refusal"]
 
 PAGE = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditEntry(Record):
+    """Who changed what, or was refused; of equal refusals within a minute `count` says how many there were."""
+
+    id: str
+    sort: AuditSort
+    created_at: datetime
+    principal: str | None
+    credential: str | None
+    peer: str | None
+    action: str
+    target: str | None
+    outcome: str
+    count: int
 
 
 class AuditLog:

@@ -42,7 +42,6 @@ EventKind = Literal[
     "other",
     "throttled",
 ]
-AuditSort = Literal["change", "answer", "refusal"]
 TaskRole = Literal["receiver", "client"]
 TaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled"]
 CatalogKind = Literal["tool", "resource", "template", "prompt"]
@@ -334,22 +333,6 @@ class StoreStatus(Record):
     keys: int
     deletions: int
     free_bytes: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class AuditEntry(Record):
-    """Who changed what, or was refused; of equal refusals within a minute `count` says how many there were."""
-
-    id: str
-    sort: AuditSort
-    created_at: datetime
-    principal: str | None
-    credential: str | None
-    peer: str | None
-    action: str
-    target: str | None
-    outcome: str
-    count: int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,7 +41,7 @@ class QuotaModel(RuleBasedStateMachine):
             try:
                 block.__exit__(type(error) if error else None, error, None)  # type: ignore[attr-defined]
             except RuntimeError as exc:
-                assert exc is error
+                assert exc is error  # noqa: PT017
 
     @invariant()
     def counts_are_exact(self) -> None:

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
+from hubbub_client.audit import AuditEntry
 from hubbub_client.cli.output import print_json, print_records
 from hubbub_client.cli.params import Limit, example
 from hubbub_client.cli.session import run, settings_of
 from hubbub_client.hub import Hub
-from hubbub_client.records import AuditEntry
 
 app = typer.Typer(help="Who changed what, and who was refused.")
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hubbub_client.errors import HubbubError
 from hubbub_client.events import Event, Logged, Progressed, Removed, Reset, Upsert
-from hubbub_client.records import AuditEntry, Call, CatalogEntry, CatalogList, PendingRequest, Record, Server, Task
+from hubbub_client.audit import AuditEntry
+from hubbub_client.records import Call, CatalogEntry, CatalogList, PendingRequest, Record, Server, Task
 from hubbub_client.wording import clean, describe, in_queue, question, relative, what
 
 if TYPE_CHECKING:

@@ -132,7 +132,7 @@ class Calls:
             self._record(live.call)
             exchange = self._resumption.way_on(lane, live, partial(self._exchange, lane, live))
             self._quota.take(live.call.principal)
-            self._tasks.start_soon(self._counted, live, partial(self._run, lane, live, exchange))
+            self._tasks.start_soon(self._quota.until_ended, live.call.principal, partial(self._run, lane, live, exchange))
         return lane
 
     async def close_lane(self, server: str, fault: Fault) -> None:
@@ -294,14 +294,8 @@ class Calls:
         if not call.detached:
             self._record(call)
         # The hub runs the call, not its caller: one who is cancelled leaves nothing half done.
-        self._tasks.start_soon(self._counted, live, partial(self._first_run, lane, live, params))
+        self._tasks.start_soon(self._quota.until_ended, call.principal, partial(self._first_run, lane, live, params))
         return live
-
-    async def _counted(self, live: Live, run: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await run()
-        finally:
-            self._quota.give_back(live.call.principal)
 
     async def _admit(self, lane: Lane, live: Live) -> bool:
         """Makes a detached call durable before it is sent; False when the store does not take it."""

@@ -76,30 +76,24 @@ class Hub:
         self,
         ledger: Ledger,
         clock: Clock,
+        rooms: Rooms,
         servers: Servers,
-        inbox: Inbox,
         work: Work,
-        calls: Calls,
-        tasks: Tasks,
-        events: EventFeed,
-        subscriptions: Subscriptions,
-        catalog: Catalog,
         retention: Retention,
         tokens: Tokens,
-        audit: Audit,
         quotas: Quotas,
     ) -> None:
         self.servers = servers
-        self.inbox = inbox
+        self.inbox = rooms.inbox
         self.work = work
-        self.calls = calls
-        self.tasks = tasks
-        self.events = events
-        self.subscriptions = subscriptions
-        self.catalog = catalog
+        self.calls = rooms.calls
+        self.tasks = rooms.tasks
+        self.events = rooms.events
+        self.subscriptions = rooms.subscriptions
+        self.catalog = rooms.catalog
         self.retention = retention
         self.tokens = tokens
-        self.audit = audit
+        self.audit = rooms.audit
         self.quotas = quotas
         self.clock = clock
         self.started_at = clock.now()
@@ -213,24 +207,8 @@ class Hub:
             upkeep=tables.upkeep,
             audit=audit,
         )
-        events, subscriptions = rooms.events, rooms.subscriptions
         tokens = Tokens(ledger, tables.tokens, clock, max_tokens=settings.max_tokens)
-        return cls(
-            ledger,
-            clock,
-            servers,
-            inbox,
-            work,
-            calls,
-            tasks,
-            events,
-            subscriptions,
-            catalog,
-            retention,
-            tokens,
-            audit,
-            quotas,
-        )
+        return cls(ledger, clock, rooms, servers, work, retention, tokens, quotas)
 
     def watchers(self) -> int:
         """How many watches are open."""

@@ -1,7 +1,7 @@
 """What one principal may have of what all share, so that nobody uses it up alone (docs/limits.md)."""
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 
 from hubbubd.bucket import Bucket
@@ -46,6 +46,13 @@ class Quota:
         self._taken[holder] -= 1
         if not self._taken[holder]:
             del self._taken[holder]
+
+    async def until_ended(self, holder: str, run: Callable[[], Awaitable[None]]) -> None:
+        """Runs what one was taken for, and gives it back, however that ends."""
+        try:
+            await run()
+        finally:
+            self.give_back(holder)
 
     @contextmanager
     def hold(self, holder: str) -> Generator[None]:
