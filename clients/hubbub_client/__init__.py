@@ -44,6 +44,7 @@ from hubbub_client.records import (
     Task,
 )
 from hubbub_client.store import Backup
+from hubbub_client.tokens import Caller, Grant, NewToken, Token
 
 __all__ = [
     "Aborted",
@@ -53,6 +54,7 @@ __all__ = [
     "Bookmark",
     "Call",
     "CallLog",
+    "Caller",
     "Cancelled",
     "CatalogEntry",
     "CatalogList",
@@ -61,11 +63,13 @@ __all__ = [
     "DeadlineExceeded",
     "FailedPrecondition",
     "Fault",
+    "Grant",
     "Hub",
     "HubStatus",
     "HubbubError",
     "InvalidArgument",
     "Logged",
+    "NewToken",
     "NotFound",
     "PendingRequest",
     "PermissionDenied",
@@ -81,6 +85,7 @@ __all__ = [
     "StoreStatus",
     "Synced",
     "Task",
+    "Token",
     "Unauthenticated",
     "Unavailable",
     "Unimplemented",

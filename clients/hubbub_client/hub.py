@@ -17,6 +17,7 @@ from hubbub_client.records import Call, HubStatus, ResourceUpdate, read
 from hubbub_client.servers import Servers
 from hubbub_client.store import Store
 from hubbub_client.tasks import Tasks
+from hubbub_client.tokens import Caller, Tokens
 from hubbub_client.work import OnError
 
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
@@ -33,6 +34,11 @@ class Admin:
         """The hub in numbers."""
         return read(HubStatus, await self._link.call(lambda hub: hub.admin.GetStatus, admin_pb2.GetStatusRequest()))
 
+    async def whoami(self) -> Caller:
+        """Who one is to the hub, and what one may do."""
+        answer = await self._link.call(lambda hub: hub.admin.GetSelf, admin_pb2.GetSelfRequest())
+        return read(Caller, answer.caller)
+
 
 class Hub:
     """One hub, also over its restarts. Made by `connect`."""
@@ -46,6 +52,7 @@ class Hub:
         self.catalog = Catalog(link)
         self.events = Events(link)
         self.store = Store(link)
+        self.tokens = Tokens(link)
         self.admin = Admin(link)
         self.audit = AuditLog(link)
         self._handlers = Handlers(self.inbox)

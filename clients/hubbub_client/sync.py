@@ -149,6 +149,7 @@ class SyncAdmin(Facade[Admin]):
     """`hub.admin`."""
 
     status = _blocking(Admin.status)
+    whoami = _blocking(Admin.whoami)
 
 
 class SyncHub(Facade[Hub]):

@@ -7,7 +7,7 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2
-from hubbub_client import audit, records
+from hubbub_client import audit, records, tokens
 from hubbub_client.records import Call, HubStatus, PendingRequest, Server, Task, enum_number, read
 
 MESSAGES: dict[str, Any] = {
@@ -28,6 +28,10 @@ MESSAGES: dict[str, Any] = {
     "StoreStatus": admin_pb2.StoreStatus,
     "Compaction": admin_pb2.Compaction,
     "GetStatusResponse": admin_pb2.GetStatusResponse,
+    "Grant": admin_pb2.Grant,
+    "Token": admin_pb2.Token,
+    "CreateTokenResponse": admin_pb2.CreateTokenResponse,
+    "Caller": admin_pb2.Caller,
 }
 
 ENUMS = [
@@ -45,6 +49,7 @@ ENUMS = [
     (catalog_pb2.CatalogKind, records.CatalogKind),
     (catalog_pb2.Freshness, records.Freshness),
     (admin_pb2.AuditSort, audit.AuditSort),
+    (admin_pb2.Role, tokens.Role),
 ]
 
 MOMENT = Timestamp(seconds=1_767_225_600, nanos=123_000_000)

@@ -71,7 +71,7 @@ Make = Callable[..., AbstractAsyncContextManager[World]]
 
 
 @pytest.fixture
-async def make(tmp_path: Path) -> AsyncIterator[Make]:
+def make(tmp_path: Path) -> Make:
     """Serves hubs with the settings given."""
 
     @asynccontextmanager
@@ -88,7 +88,7 @@ async def make(tmp_path: Path) -> AsyncIterator[Make]:
             yield World(hub, channel, store)
         await store.close()
 
-    yield made
+    return made
 
 
 def test_every_rpc_that_is_not_reading_is_audited_but_calls() -> None:

@@ -1,11 +1,16 @@
-"""The table of what each RPC needs."""
+"""The table of what each RPC needs, and the same for people."""
+
+import re
+from pathlib import Path
 
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
-from hubbubd.rpc.permissions import RULES
+from hubbubd.core.access import ROLES, Permission, Role
+from hubbubd.rpc.permissions import OF_CALLERS, RULES
 from hubbubd.rpc.server import SERVICES
 
+DOCUMENT = (Path(__file__).parents[2] / "docs/access.md").read_text()
 SERVED = [
     *SERVICES.values(),
     health_pb2.DESCRIPTOR.services_by_name["Health"],
@@ -16,3 +21,30 @@ SERVED = [
 def test_every_rpc_has_a_rule_and_every_rule_an_rpc() -> None:
     paths = {f"/{service.full_name}/{method.name}" for service in SERVED for method in service.methods}
     assert set(RULES) == paths
+
+
+def tight(line: str) -> str:
+    """The row of a table without the space of empty cells."""
+    return re.sub(r"\|\s*(?=\|)", "| ", line)
+
+
+def row(path: str) -> str:
+    _, service, method = path.split("/")
+    rule = RULES[path]
+    marks = ["x" if role in rule.roles or not rule.any_of else "" for role in Role]
+    return tight(f"| {service.rpartition('.')[2]}.{method} | {' | '.join(marks)} | {rule} |")
+
+
+def test_the_document_has_a_row_for_every_rpc() -> None:
+    rows = re.findall(r"^\| \w+\.\w+ \|.*", DOCUMENT, re.MULTILINE)
+    assert sorted(rows) == sorted(map(row, RULES))
+
+
+def test_the_document_has_every_permission_with_its_roles() -> None:
+    for permission in Permission:
+        marks = " | ".join("x" if permission in ROLES[role] else "" for role in Role)
+        assert tight(f"| `{permission}` | {marks} |") in DOCUMENT
+
+
+def test_the_document_names_what_callers_may_send() -> None:
+    assert all(f"`{method}`" in DOCUMENT for method in OF_CALLERS)

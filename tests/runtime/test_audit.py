@@ -45,9 +45,14 @@ async def test_a_change_that_the_store_refuses_is_counted_as_refused(world: Worl
 
 async def test_what_fails_after_its_commit_says_so(world: World) -> None:
     async with world.hub(server()) as hub:
-        with pytest.raises(HubError), hub.audit.change(ATTEMPT):
-            await hub.servers.disconnect("one")
-            raise HubError("too late", reason="TOO_LATE")
+
+        async def fail_late() -> None:
+            with hub.audit.change(ATTEMPT):
+                await hub.servers.disconnect("one")
+                raise HubError("too late", reason="TOO_LATE")
+
+        with pytest.raises(HubError):
+            await fail_late()
         (entry,) = entries(hub)
         assert (entry.sort, entry.outcome) == (Sort.CHANGE, "TOO_LATE")
 

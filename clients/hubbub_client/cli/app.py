@@ -17,6 +17,7 @@ from hubbub_client.cli import (
     status,
     store,
     tasks,
+    tokens,
     tui,
     web,
 )
@@ -52,6 +53,8 @@ app.command("doctor", epilog=example("doctor"))(doctor.doctor)
 app.command("tui", epilog=example("tui"))(tui.tui)
 app.add_typer(store.app, name="store")
 app.add_typer(audit.app, name="audit")
+app.add_typer(tokens.app, name="tokens")
+app.command("whoami", epilog=example("whoami"))(tokens.whoami)
 app.command("web", epilog=example("web"))(web.web)
 
 

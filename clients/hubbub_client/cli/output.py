@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from hubbub_client.audit import AuditEntry
 from hubbub_client.errors import HubbubError
 from hubbub_client.events import Event, Logged, Progressed, Removed, Reset, Upsert
-from hubbub_client.audit import AuditEntry
 from hubbub_client.records import Call, CatalogEntry, CatalogList, PendingRequest, Record, Server, Task
+from hubbub_client.tokens import Token
 from hubbub_client.wording import clean, describe, in_queue, question, relative, what
 
 if TYPE_CHECKING:
@@ -102,6 +103,14 @@ COLUMNS: dict[type[Record], Columns] = {
         "count": lambda it: str(it.count),
         "fetched": lambda it: relative(it.fetched_at),
         "error": lambda it: it.error and f"{it.error.code}: {it.error.message}",
+    },
+    Token: {
+        "name": lambda it: it.name,
+        "grants": lambda it: ", ".join(f"{grant.role} of {' '.join(grant.servers)}" for grant in it.grants),
+        "made": lambda it: relative(it.created_at),
+        "by": lambda it: it.created_by,
+        "expires": lambda it: relative(it.expires_at),
+        "used": lambda it: relative(it.last_used_at),
     },
     CatalogEntry: {
         "server": lambda it: it.server,

@@ -55,6 +55,15 @@ def pages(context: typer.Context, incomplete: str) -> list[str]:
     return _of_hub(context, incomplete, work)
 
 
+def tokens(context: typer.Context, incomplete: str) -> list[str]:
+    """The names of the tokens."""
+
+    async def work(hub: Hub) -> Iterable[str]:
+        return [token.name for token in await hub.tokens.list(MOST)]
+
+    return _of_hub(context, incomplete, work)
+
+
 def calls(context: typer.Context, incomplete: str) -> list[str]:
     """The ids of the newest calls."""
 

@@ -131,8 +131,8 @@ class Calls:
             live = lane.resume(core.taken_up(call))
             self._record(live.call)
             exchange = self._resumption.way_on(lane, live, partial(self._exchange, lane, live))
-            self._quota.take(live.call.principal)
-            self._tasks.start_soon(self._quota.until_ended, live.call.principal, partial(self._run, lane, live, exchange))
+            self._quota.take(call.principal)
+            self._tasks.start_soon(self._quota.until_ended, call.principal, partial(self._run, lane, live, exchange))
         return lane
 
     async def close_lane(self, server: str, fault: Fault) -> None:
