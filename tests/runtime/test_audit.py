@@ -67,6 +67,20 @@ async def test_who_hangs_up_after_the_commit_has_made_the_change(world: World) -
         assert (entry.sort, entry.outcome) == (Sort.CHANGE, "OK")
 
 
+async def test_a_change_that_goes_on_without_its_caller_has_its_entry(world: World) -> None:
+    async with world.hub(server()) as hub:
+        world.store.delay_s = 1
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(hub.servers.connect, "one")
+            await settle()
+            with anyio.move_on_after(0.1), hub.audit.change(ATTEMPT):
+                await hub.servers.disconnect("one")  # waits for its turn
+        await settle(5)
+        assert not hub.servers.get("one").wanted
+        assert [(entry.sort, entry.outcome) for entry in entries(hub, Sort.CHANGE)] == [(Sort.CHANGE, "OK")]
+        assert [entry.outcome for entry in entries(hub, Sort.REFUSAL)] == ["CANCELLED"]
+
+
 async def test_what_the_hub_commits_after_an_rpc_has_no_entry(world: World) -> None:
     async with world.hub(server()) as hub:
         with hub.audit.change(ATTEMPT):

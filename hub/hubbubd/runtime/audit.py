@@ -92,7 +92,7 @@ class Audit:
             raise
         finally:
             RIDER.reset(before)
-            ride.over = True
+            ride.over = outcome != CANCELLED  # what goes on without its caller still takes its entry along
             if outcome == OK and not ride.durable:
                 self._later(entry)
             elif outcome != OK and not ride.durable:
