@@ -108,6 +108,7 @@ export function told(event) {
   const params = event.params ?? {};
   switch (event.kind) {
     case "stderr":
+    case "throttled":
       return String(params.line ?? JSON.stringify(params));
     case "log":
       return `${params.level ?? "log"}: ${typeof params.data === "string" ? params.data : JSON.stringify(params.data ?? params)}`;
