@@ -1,5 +1,6 @@
 """The composition root: from settings to a hub that serves its API, and down again."""
 
+import asyncio
 import gc
 import logging
 import os
@@ -11,8 +12,10 @@ from pathlib import Path
 
 import anyio
 import structlog
+from anyio import to_thread
 
 from hubbubd import __version__, payload
+from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, Settings, load_settings
 from hubbubd.errors import ConfigError, Unavailable, first_cause
 from hubbubd.rpc import client_file
@@ -21,6 +24,7 @@ from hubbubd.runtime.hub import Hub
 from hubbubd.store import StoreError
 from hubbubd.store.sqlite import SqliteStore
 from hubbubd.store.tokens import TokenFile
+from hubbubd.telemetry import setup
 from hubbubd.upstream.connector import McpConnector
 
 STORE_FILE = "hubbub.db"
@@ -56,13 +60,15 @@ async def _serve(settings: Settings) -> None:
     hub_settings = settings.hub
     hub_settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        connector = McpConnector(TokenFile.open(hub_settings.data_dir))
+        clock = Clock(asyncio.get_running_loop().time)
+        tracer = setup.tracer(os.environ, clock.now, content=hub_settings.trace_content)
+        connector = McpConnector(TokenFile.open(hub_settings.data_dir), tracer)
         store = await SqliteStore.open(hub_settings.data_dir / STORE_FILE)
         hurry = anyio.Event()
         try:
             configured = {server.name: server for server in settings.servers}
             async with (
-                Hub.open(store, connector, configured, hub_settings) as hub,
+                Hub.open(store, connector, configured, hub_settings, clock, tracer) as hub,
                 anyio.create_task_group() as listening,
             ):
                 token = client_file.token(hub_settings.data_dir)
@@ -84,6 +90,7 @@ async def _serve(settings: Settings) -> None:
                 listening.cancel_scope.cancel()
         finally:
             await store.close()
+            await to_thread.run_sync(tracer.close)
 
 
 @asynccontextmanager

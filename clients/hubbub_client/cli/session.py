@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import typer
 
-from hubbub_client import payload
+from hubbub_client import payload, tracing
 from hubbub_client.hub import Hub, connect
 
 
@@ -63,6 +63,7 @@ def run(context: typer.Context, work: Callable[[Hub], Awaitable[bool | None]], *
     settings = settings_of(context)
 
     async def session() -> bool | None:
+        tracing.from_environment()
         async with connect(
             settings.address,
             settings.token,

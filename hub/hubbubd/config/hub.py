@@ -105,6 +105,9 @@ class HubSettings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """What is worth a log line on stderr."""
 
+    trace_content: bool = False
+    """Whether traces hold what callers send, servers ask and people answer; traces themselves are up to `OTEL_*`."""
+
     allow_commands: tuple[str, ...] = ()
     """Commands that a stdio server added over the API may start, compared exactly; none by default."""
 

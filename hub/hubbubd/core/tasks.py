@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from hubbubd.core.connection import IllegalTransition
+from hubbubd.telemetry.trace import Trace
 
 RELATED_TASK = "io.modelcontextprotocol/related-task"
 
@@ -78,7 +79,8 @@ class Task:
     object, both JSON bytes. `fingerprint` says which server, so that another one under its name gets nothing.
 
     `remote_id` is the id that a client task has at its server; servers may well use the same ones. `questions` pairs
-    the keys of its inputRequests (tasks extension) with the pending requests made of them.
+    the keys of its inputRequests (tasks extension) with the pending requests made of them. `trace` is the place of its
+    span.
     """
 
     id: str
@@ -98,6 +100,7 @@ class Task:
     error: bytes | None = None
     remote_id: str | None = None
     questions: tuple[tuple[str, str], ...] = ()
+    trace: Trace | None = None
 
 
 def lifetime_ms(asked: object, default_s: float) -> int:

@@ -9,6 +9,7 @@ import grpc
 
 from hubbubd.errors import HubError, InvalidArgument, Unauthenticated
 from hubbubd.rpc import status
+from hubbubd.telemetry.trace import CALLER, Trace, parsed
 
 LOCAL = "local"
 NAME_METADATA = "hubbub-as"
@@ -49,6 +50,12 @@ def admit(metadata: Iterable[tuple[str, str | bytes]], token: str) -> None:
     given = list(metadata)
     _check_token(_values(given, "authorization"), token)
     principal.set(_name(_values(given, NAME_METADATA)))
+    CALLER.set(_place(given))
+
+
+def _place(metadata: list[tuple[str, str | bytes]]) -> Trace | None:
+    """The span that the caller names, by the headers of W3C Trace Context."""
+    return parsed({key: _text(value) for key, value in metadata if key in ("traceparent", "tracestate")})
 
 
 def _check_token(credentials: list[str], token: str) -> None:

@@ -47,6 +47,8 @@ log = structlog.get_logger(__name__)
 _REQUEST_HEADERS = (
     "authorization",
     auth.NAME_METADATA,
+    "traceparent",
+    "tracestate",
     "content-type",
     "connect-protocol-version",
     "connect-timeout-ms",
@@ -108,7 +110,7 @@ def application(hub: Hub, *, token: str, origins: Sequence[str], max_message_byt
         return {rpc.path: _endpoint(rpc) for rpc in served if not rpc.method.client_streaming}
 
     app = _Services(
-        service=[rpc for each in servicers(hub) for rpc in rpcs(*each, max_message_bytes)],
+        service=[rpc for each in servicers(hub) for rpc in rpcs(*each, max_message_bytes, hub.tracer, "connectrpc")],
         endpoints=endpoints,
         interceptors=[_Access(token)],
         # Room above our own limit, as in gRPC; JSON is longer than what is counted.

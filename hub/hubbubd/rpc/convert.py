@@ -141,6 +141,13 @@ def request(record: PendingRequest, *, with_claim_id: bool = False) -> inbox_pb2
         reason=text(record.reason),
         caller=text(record.principal),
         answered_at=timestamp(record.answered_at),
+        trace_id=record.trace.trace_id if record.trace else "",
+        moments=[
+            inbox_pb2.Moment(
+                at=timestamp(moment.at), what=HAPPENINGS[moment.what], by=text(moment.by), agent=moment.agent
+            )
+            for moment in record.moments
+        ],
     )
 
 
@@ -159,6 +166,7 @@ def call(record: Call) -> call_pb2.Call:
         error=fault(record.fault),
         pending_ids=record.pending_ids,
         task_id=record.task_id or "",
+        trace_id=record.trace.trace_id if record.trace else "",
     )
 
 

@@ -3,15 +3,18 @@
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
+from typing import cast
 
 import anyio
 
 from hubbub.v1 import common_pb2
 from hubbub.v1 import inbox_pb2 as pb
+from hubbubd.core.inbox import PendingRequest
 from hubbubd.errors import InvalidArgument
 from hubbubd.rpc import convert, pages, requests, watch
 from hubbubd.rpc.auth import principal
 from hubbubd.rpc.methods import Write
+from hubbubd.runtime.broadcast import WatchEvent
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.work import Assigned, Over, Step, Work, Worker
 
@@ -26,18 +29,31 @@ class InboxService:
     def watch_inbox(self, request: pb.WatchInboxRequest) -> AsyncGenerator[bytes, None]:
         """Snapshot and changes."""
         events = self._inbox.watch(requests.request_filter(request.filter), request.resume_token)
-        return watch.responses(events, pb.WatchInboxResponse, convert.request)
+        return watch.responses(self._shown(events), pb.WatchInboxResponse, convert.request)
+
+    async def _shown(
+        self, events: AsyncIterator[WatchEvent[PendingRequest]]
+    ) -> AsyncGenerator[WatchEvent[PendingRequest]]:
+        async with aclosing(cast("AsyncGenerator[WatchEvent[PendingRequest]]", events)) as steps:
+            async for event in steps:
+                if event.record is not None:
+                    self._inbox.shown(event.record, principal.get())
+                yield event
 
     async def list_requests(self, request: pb.ListRequestsRequest) -> pb.ListRequestsResponse:
         """A page of pending requests, newest first."""
         records = self._inbox.select(requests.request_filter(request.filter))
-        found, token = pages.page(records, request.page, pages.newest, convert.request, request.filter)
+        found, token = pages.page(records, request.page, pages.newest, self._show, request.filter)
         return pb.ListRequestsResponse(requests=found, next_page_token=token)
 
     async def get_request(self, request: pb.GetRequestRequest) -> pb.GetRequestResponse:
         """One pending request."""
         record = self._inbox.get(requests.identifier(request.id, "id"))
-        return pb.GetRequestResponse(request=convert.request(record))
+        return pb.GetRequestResponse(request=self._show(record))
+
+    def _show(self, record: PendingRequest) -> pb.PendingRequest:
+        self._inbox.shown(record, principal.get())
+        return convert.request(record)
 
     async def claim_request(self, request: pb.ClaimRequestRequest) -> pb.ClaimRequestResponse:
         """Leases a request to the caller."""

@@ -23,6 +23,8 @@ from google.protobuf.message_factory import GetMessageClass
 from hubbubd.errors import InvalidArgument, ResourceExhausted, first_cause
 from hubbubd.rpc import status
 from hubbubd.rpc.status import Context
+from hubbubd.rpc.tracing import traced
+from hubbubd.telemetry.tracer import OFF, Tracer
 
 STALL_S = 30.0
 """How long a caller may take to make room for the next response of a watch."""
@@ -53,17 +55,22 @@ class Rpc:
         return GetMessageClass(self.method.output_type)
 
 
-def rpcs(service: ServiceDescriptor, servicer: object, max_message_bytes: int) -> list[Rpc]:
-    """All RPCs of a service. Raises AttributeError when the servicer lacks one."""
-    return [
-        Rpc(method, _parser(method, max_message_bytes), getattr(servicer, _snake_case(method.name)))
-        for method in service.methods
-    ]
+def rpcs(
+    service: ServiceDescriptor, servicer: object, max_message_bytes: int, tracer: Tracer = OFF, system: str = "grpc"
+) -> list[Rpc]:
+    """All RPCs of a service, for a `system` as traces name it. Raises AttributeError when the servicer lacks one."""
+
+    def served(method: MethodDescriptor) -> Callable[..., Any]:
+        return traced(tracer, method, getattr(servicer, _snake_case(method.name)), system)
+
+    return [Rpc(method, _parser(method, max_message_bytes), served(method)) for method in service.methods]
 
 
-def generic_handler(service: ServiceDescriptor, servicer: object, max_message_bytes: int) -> grpc.GenericRpcHandler:
+def generic_handler(
+    service: ServiceDescriptor, servicer: object, max_message_bytes: int, tracer: Tracer = OFF
+) -> grpc.GenericRpcHandler:
     """The handlers of all RPCs of a service. Raises AttributeError when the servicer lacks one."""
-    table = {rpc.method.name: _handler(rpc) for rpc in rpcs(service, servicer, max_message_bytes)}
+    table = {rpc.method.name: _handler(rpc) for rpc in rpcs(service, servicer, max_message_bytes, tracer)}
     return grpc.method_handlers_generic_handler(service.full_name, table)
 
 

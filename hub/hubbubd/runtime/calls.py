@@ -38,8 +38,10 @@ from hubbubd.runtime.ledger import Change, Ledger, Table
 from hubbubd.runtime.orphans import Orphans
 from hubbubd.runtime.resumption import Resumption, require_rounds, require_state
 from hubbubd.runtime.rounds import Rounds
+from hubbubd.runtime.story import Story
 from hubbubd.runtime.task_support import TaskSupport, with_task
 from hubbubd.store import Conflict
+from hubbubd.telemetry.tracer import Tracer
 from hubbubd.upstream.ports import Era, Link, ProgressUpdate
 
 DRAIN_S = 0.02
@@ -102,6 +104,8 @@ class Calls:
         resumption: Resumption,
         support: TaskSupport,
         orphans: Orphans,
+        story: Story,
+        tracer: Tracer,
     ) -> None:
         self._ledger = ledger
         self._table = table
@@ -113,6 +117,8 @@ class Calls:
         self._resumption = resumption
         self._support = support
         self._orphans = orphans
+        self._story = story
+        self._tracer = tracer
         self._lanes: dict[str, Lane] = {}
         self._draining = False
 
@@ -120,12 +126,12 @@ class Calls:
 
     def open_lane(self, config: ServerConfig) -> Lane:
         """Makes the request queue of a server, and goes on with the calls that the hub before this one has left."""
-        lane = self._lanes[config.name] = Lane(config, self._clock, self._record)
+        lane = self._lanes[config.name] = Lane(config, self._clock, self._record, self._tracer)
         own = [call for call in self._table if call.server == config.name]
         lane.ended.update(call.state for call in own if call.state.ended)
         left = [call for call in own if not call.state.ended and self._resumption.obstacle(call, config) is None]
         for call in sorted(left, key=lambda c: c.created_at, reverse=True):  # each goes to the head of the queue
-            live = lane.resume(core.taken_up(call))
+            live = lane.resume(core.taken_up(self._story.left(call)))
             self._record(live.call)
             exchange = self._resumption.way_on(lane, live, partial(self._exchange, lane, live))
             self._tasks.start_soon(self._run, lane, live, exchange)
@@ -142,7 +148,7 @@ class Calls:
         for call in [call for call in self._table if not call.state.ended and self._live(call) is None]:
             lane = self._lanes.get(call.server)
             why = self._resumption.obstacle(call, lane.config if lane else None)
-            ended = core.fail(call, _restarted(why), self._clock.now())
+            ended = core.fail(self._story.left(call), _restarted(why), self._clock.now())
             self._record(ended)
             if lane is not None:
                 lane.ended[ended.state] += 1
@@ -190,6 +196,8 @@ class Calls:
             live.waiters -= 1
             if not live.waiters and not live.call.detached and not live.ended.is_set():
                 live.stop(cancelled("its caller hung up"))
+            elif not live.call.state.ended:
+                self._story.hung_up(live)
         if not live.call.state.ended:
             raise Unavailable("the hub is shutting down; the call goes on with the next one", reason="SHUTTING_DOWN")
         return live.call
@@ -284,9 +292,9 @@ class Calls:
         refusal = self._support.refusal(lane.link.hello, call, params) if lane.link is not None else None
         if refusal is not None:
             raise FailedPrecondition(refusal.message, reason=refusal.code)
-        live = lane.enter(call)
+        live = lane.enter(self._story.begun(call, params))
         if not call.detached:
-            self._record(call)
+            self._record(live.call)
         # The hub runs the call, not its caller: one who is cancelled leaves nothing half done.
         self._tasks.start_soon(self._first_run, lane, live, params)
         return live
@@ -326,6 +334,7 @@ class Calls:
             fault = Fault(code="INTERNAL", category=Category.SERVER, message=f"the hub failed: {type(exc).__name__}")
         if result is None and self._resumption.outlives(lane, live, fault):
             lane.leave(live, live.call)
+            self._record(live.call)
             live.ended.set()
             return
         now = self._clock.now()
@@ -345,7 +354,8 @@ class Calls:
         """
         resumed, sending = sending is not None, params if sending is None else sending
         while True:
-            link = await lane.turn(live)
+            with self._story.queued(live):
+                link = await lane.turn(live)
             if resumed:
                 require_rounds(link.hello, live.call)
             await self._support.check(link.hello, live.call, sending)
@@ -383,8 +393,10 @@ class Calls:
                 event = ProgressEvent(live.call.id, update.progress, update.total, update.message)
                 self._table.feed.publish_live(live.call.id, live.call, live.call.id, event)
 
-        with self._orphans.looked_after(lane, link, live.call, params):
-            return await link.request(live.call.method, params or None, call_id=live.call.id, on_progress=on_progress)
+        with self._orphans.looked_after(lane, link, live.call, params), self._story.sent(live, params) as span:
+            return await link.request(
+                live.call.method, params or None, call_id=live.call.id, on_progress=on_progress, span=span
+            )
 
     async def _end(self, lane: Lane, live: Live, call: Call) -> None:
         lane.ended[call.state] += 1

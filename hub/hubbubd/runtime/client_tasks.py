@@ -28,6 +28,7 @@ from hubbubd.runtime.lane import Lane, Live
 from hubbubd.runtime.ledger import Change, Ledger, Table
 from hubbubd.runtime.rounds import asked_by, configured, input_fault, questions_of
 from hubbubd.store import Conflict
+from hubbubd.telemetry.trace import Kind, Span
 from hubbubd.upstream.ports import Era, Link
 
 INVALID_PARAMS = -32602
@@ -56,9 +57,11 @@ class _Followed:
 
     async def request(self, link: Link, method: str, **params: Any) -> dict[str, Any]:
         """Sends a request about the task; what the server asks meanwhile belongs to its call. Raises as Link."""
-        call_id = self.live.call.id
+        call_id, place = self.live.call.id, self.live.place
+        # Each poll a span would be too many: the server is told of the task's own.
+        span = place and Span(name=method, kind=Kind.CLIENT, trace=replace(place, own=False), start=0.0)
         with anyio.move_on_after(self.lane.config.call_timeout_s if method != "tasks/result" else None):
-            return await link.request(method, {"taskId": self.remote_id, **params}, call_id=call_id)
+            return await link.request(method, {"taskId": self.remote_id, **params}, call_id=call_id, span=span)
         raise UpstreamError(
             Fault(
                 code="CALL_TIMEOUT",
@@ -131,6 +134,7 @@ class ClientTasks:
         if task.status.ended:
             return _outcome(task)
         followed = _Followed(task.id, task.remote_id or "", lane, live)
+        live.place = task.trace
         async with self._held(followed):
             followed.stateless = (await lane.connected()).hello.era is Era.STATELESS
             return await self._follow(followed)
@@ -151,7 +155,9 @@ class ClientTasks:
             last_updated_at=now,
             ttl_ms=None,
             call_id=followed.live.call.id,
+            trace=followed.lane.tracer.begin(followed.live.call.trace, "task tools/call"),
         )
+        followed.live.place = task.trace
         task, call = core.observed(task, wire, now), replace(followed.live.call, task_id=name)
         return (task, call), [self._table.change(name, task), Change(self._calls, call.id, call)]
 
@@ -350,7 +356,7 @@ class ClientTasks:
             if not new:
                 return
             requests = {
-                key: asked_by(lane, live.call, Origin.TASK_INPUT, kind, params, self._clock.now())
+                key: asked_by(lane, live, Origin.TASK_INPUT, kind, params, self._clock.now())
                 for key, (kind, params) in new.items()
                 if not configured(lane, kind)
             }

@@ -33,11 +33,13 @@ from hubbubd.runtime.resumption import Resumption
 from hubbubd.runtime.retention import Retention, Upkeep
 from hubbubd.runtime.rounds import Rounds
 from hubbubd.runtime.servers import Rooms, Servers
+from hubbubd.runtime.story import Story
 from hubbubd.runtime.subscriptions import Subscriptions
 from hubbubd.runtime.task_support import TaskSupport
 from hubbubd.runtime.tasks import Tasks
 from hubbubd.runtime.work import Work
 from hubbubd.store import Store
+from hubbubd.telemetry.tracer import OFF, Tracer
 from hubbubd.upstream.ports import Connector
 
 log = structlog.get_logger(__name__)
@@ -79,7 +81,9 @@ class Hub:
         subscriptions: Subscriptions,
         catalog: Catalog,
         retention: Retention,
+        tracer: Tracer,
     ) -> None:
+        self.tracer = tracer
         self.servers = servers
         self.inbox = inbox
         self.work = work
@@ -104,6 +108,7 @@ class Hub:
         configured: Mapping[str, ServerConfig],
         settings: HubSettings,
         clock: Clock | None = None,
+        tracer: Tracer = OFF,
     ) -> AsyncGenerator["Hub"]:
         """A running hub. It reconnects to what was wanted; leaving the block closes all connections, not the store.
 
@@ -115,7 +120,7 @@ class Hub:
         async with Background.open() as background:
             clock = clock or Clock(asyncio.get_running_loop().time)
             alarms = Alarms(clock, background)
-            hub = cls._wire(ledger, tables, clock, alarms, background, connector, settings)
+            hub = cls._wire(ledger, tables, clock, alarms, background, connector, settings, tracer)
             try:
                 await hub._start(configured, background)
                 yield hub
@@ -133,6 +138,7 @@ class Hub:
         background: Background,
         connector: Connector,
         settings: HubSettings,
+        tracer: Tracer,
     ) -> "Hub":
         """Makes the rooms; each knows those before it, and what it needs of a later one comes as a function."""
 
@@ -156,7 +162,7 @@ class Hub:
         inbox.register(Origin.PLAIN, PlainRequests())
         catalog = Catalog(ledger, tables.lists, tables.entries, clock, background)
         client_tasks = ClientTasks(ledger, tables.tasks, tables.calls, inbox, clock)
-        calls = _calls(ledger, tables, clock, background, inbox, catalog, client_tasks)
+        calls = _calls(ledger, tables, clock, background, inbox, catalog, client_tasks, tracer)
         tasks = Tasks(
             ledger,
             tables.tasks,
@@ -197,7 +203,7 @@ class Hub:
             upkeep=tables.upkeep,
         )
         events, subscriptions = rooms.events, rooms.subscriptions
-        return cls(ledger, clock, servers, inbox, work, calls, tasks, events, subscriptions, catalog, retention)
+        return cls(ledger, clock, servers, inbox, work, calls, tasks, events, subscriptions, catalog, retention, tracer)
 
     def watchers(self) -> int:
         """How many watches are open."""
@@ -242,6 +248,7 @@ def _calls(
     inbox: Inbox,
     catalog: Catalog,
     client_tasks: ClientTasks,
+    tracer: Tracer,
 ) -> Calls:
     """The room of calls, with all that a call may turn into."""
     rounds = Rounds(inbox, tables.calls, clock)
@@ -257,4 +264,6 @@ def _calls(
         Resumption(rounds, consents, client_tasks),
         TaskSupport(catalog),
         Orphans(tables.tasks, background),
+        Story(tracer, ledger, tables.calls, tables.requests, tables.tasks),
+        tracer,
     )
