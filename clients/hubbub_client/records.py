@@ -29,6 +29,7 @@ RequestKind = Literal["elicitation_form", "elicitation_url", "sampling", "roots"
 RequestState = Literal["open", "answered", "withdrawn", "expired"]
 DeliveryState = Literal["none", "pending", "delivered", "failed"]
 CauseSource = Literal["wire", "inferred"]
+Happening = Literal["shown", "claimed", "released", "lapsed", "answered", "expired", "withdrawn", "delivered", "failed"]
 CallState = Literal["queued", "in_progress", "waiting_input", "completed", "failed", "cancelled"]
 EventKind = Literal[
     "progress",
@@ -114,6 +115,16 @@ class Claim(Record):
     expires_at: datetime | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Moment(Record):
+    """Something that happened to a pending request, and who did it: an agent where `agent`."""
+
+    at: datetime
+    what: Happening | None
+    by: str | None
+    agent: bool
+
+
 class How(TypedDict, total=False):
     """What goes with any answer: the claim it is made under (else the record's own, where it has one), and an id
     that makes it safe to repeat."""
@@ -143,6 +154,8 @@ class PendingRequest(Record):
     reason: str | None
     caller: str | None = None
     answered_at: datetime | None = None
+    trace_id: str | None = None
+    moments: tuple[Moment, ...] = ()
     _inbox: Inbox | None = field(default=None, repr=False, compare=False)
 
     async def accept(self, content: Mapping[str, Any] | None = None, **how: Unpack[How]) -> PendingRequest:
@@ -204,6 +217,7 @@ class Call(Record):
     error: Fault | None
     pending_ids: tuple[str, ...]
     task_id: str | None
+    trace_id: str | None = None
 
     @property
     def ended(self) -> bool:

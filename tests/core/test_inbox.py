@@ -123,7 +123,9 @@ def test_who_meets_a_claim_is_told_whose_it_is(operation: str) -> None:
     assert refusal.value.metadata == {"claimed_by": "ann"}
 
 
-@pytest.mark.parametrize("later", [lambda r: inbox.delivered(r, NOW), lambda r: inbox.not_delivered(r, "gone", NOW), lambda r: r])
+@pytest.mark.parametrize(
+    "later", [lambda r: inbox.delivered(r, NOW), lambda r: inbox.not_delivered(r, "gone", NOW), lambda r: r]
+)
 def test_the_same_answer_again_changes_nothing_however_far_it_has_come(later: Operation) -> None:
     record = later(ANSWERED)
     again = inbox.answer(record, NO, "ann", NOW + 9999, answer_id="a1", claim_id="k7")

@@ -14,6 +14,8 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
+import hubbub_client
+
 from .collector import Collector, TraceOf, collecting
 
 CALL_METHOD = "hubbub.v1.CallService/CallMethod"
@@ -168,3 +170,152 @@ async def test_rounds_are_told_with_one_exchange_for_each(
     assert [found.above(queue) for queue in found.all("queue")] == [above, above]
     assert first.end <= asked.end <= second.end
     assert not [span for span in collector.spans if CANARY in span.raw]
+
+
+def require_once_each(collector: Collector, trace_id: str) -> TraceOf:
+    """Every span of a trace came once, and everybody's parent is there."""
+    found = TraceOf([span for span in collector.spans if span.trace_id == trace_id])
+    found.require_sound()
+    return found
+
+
+async def started(hub: Any, tool: str, **arguments: Any) -> Any:
+    return await hub.client.calls.start("traced", "tools/call", {"name": tool, "arguments": arguments})
+
+
+async def test_a_call_tells_how_it_ended_and_nothing_of_what_was_said(
+    start_hub: Any, peer_scripts: Path, collector: Collector, tracer: Any
+) -> None:
+    hub = await start_hub({"traced": stdio(peer_scripts, collector) | {"max_in_flight": 2, "call_timeout_s": 1}})
+    await hub.connected("traced")
+    with tracer.start_as_current_span("agent turn"):
+        failed = await started(hub, "fail", text=CANARY)
+        late = await started(hub, "hang")
+        queued = await hub.client.calls.start("traced", "tools/call", {"name": "echo"}, timeout_s=30)
+        assert (await hub.call(late.id)).error.code == "CALL_TIMEOUT"
+        hanging = await hub.client.calls.start("traced", "tools/call", {"name": "hang"}, timeout_s=30)
+        await hub.call(hanging.id, "in_progress")
+        await hub.client.calls.cancel(hanging.id, abort=True)
+    ended = {"fail": (failed, "tool_error"), "echo": (queued, "tool_error")}
+    for tool, (call, error) in ended.items():
+        await hub.call(call.id)
+        found = await collector.trace(call.trace_id, "agent turn", "queue", "queue", "queue", "queue")
+        span = found.one(f"call tools/call {tool}")
+        assert (span.attributes["error.type"], span.failed) == (error, True)
+        (wire,) = [s for s in found.all(f"tools/call {tool}") if s.service == "hubbub"]
+        assert wire.attributes["error.type"] == error
+    found = await collector.trace(hanging.trace_id, "call tools/call hang", "call tools/call hang")
+    endings = {s.attributes["hubbub.call.id"]: s.attributes["error.type"] for s in found.all("call tools/call hang")}
+    assert endings == {late.id: "CALL_TIMEOUT", hanging.id: "CALL_CANCELLED"}
+    require_once_each(collector, hanging.trace_id)
+    assert not [s for s in collector.spans if CANARY in s.raw and s.service == "hubbub"]
+
+
+@pytest.mark.parametrize("ends", ["terminate", "kill"])
+async def test_the_next_hub_tells_what_the_last_one_began(
+    start_hub: Any, peer_scripts: Path, collector: Collector, tracer: Any, ends: str
+) -> None:
+    servers = {"traced": stdio(peer_scripts, collector) | {"max_in_flight": 2}}
+    first = await start_hub(servers)
+    await first.connected("traced")
+    with tracer.start_as_current_span("agent turn"):
+        asking = await started(first, "rounds")
+        lost = await started(first, "hang")
+    (request,) = await first.asked()
+    await first.call(lost.id, "in_progress")
+    # What an exporter has not sent yet a killed hub takes with it.
+    await collector.trace(asking.trace_id, "agent turn", "queue", "queue")
+    await collector.until(lambda spans: any(s.service == "hubbub" and s.name == "tools/call rounds" for s in spans))
+    await getattr(first, ends)()
+    second = await start_hub(servers)
+    await second.connected("traced")
+    await second.client.inbox.answer(request.id, accept={"name": CANARY})
+    assert (await second.call(asking.id)).state == "completed"
+    assert (await second.call(lost.id)).state in ("failed", "cancelled")
+    names = ("call tools/call rounds", "call tools/call hang", "ask elicitation_form", "tools/call hang")
+    await collector.trace(asking.trace_id, *names)
+    found = require_once_each(collector, asking.trace_id)
+    assert found.one("ask elicitation_form").happened == ["shown", "answered", "delivered"]
+    assert found.one("call tools/call rounds").attributes["hubbub.call.state"] == "completed"
+    hung = next(s for s in found.all("tools/call hang") if s.service == "hubbub")
+    assert hung.failed
+    assert found.above(hung)[-1] == "call tools/call hang"
+
+
+async def test_a_hub_that_is_killed_tells_of_the_rpc_that_waited_for_a_call(
+    start_hub: Any, peer_scripts: Path, collector: Collector, tracer: Any
+) -> None:
+    servers = {"traced": stdio(peer_scripts, collector)}
+    first = await start_hub(servers)
+    await first.connected("traced")
+    with tracer.start_as_current_span("agent turn") as root:
+        trace_id = f"{root.get_span_context().trace_id:032x}"
+        async with anyio.create_task_group() as tasks:
+
+            async def call() -> None:
+                with pytest.raises(hubbub_client.Unavailable):
+                    await first.client.calls.call("traced", "tools/call", {"name": "rounds"}, call_id="waited-for")
+
+            tasks.start_soon(call)
+            (request,) = await first.asked()
+            await collector.until(
+                lambda spans: any(s.kind == "CLIENT" and s.name == "tools/call rounds" for s in spans)
+            )
+            await first.kill()
+    second = await start_hub(servers)
+    await second.connected("traced")
+    await second.client.inbox.answer(request.id, decline=True)
+    await second.call("waited-for")
+    await collector.trace(trace_id, "agent turn", CALL_METHOD, CALL_METHOD, "call tools/call rounds")
+    found = require_once_each(collector, trace_id)
+    rpc = next(s for s in found.all(CALL_METHOD) if s.service == "hubbub")
+    assert (rpc.attributes["error.type"], rpc.attributes["rpc.method"]) == ("HUB_RESTARTED", CALL_METHOD)
+
+
+async def test_what_people_say_is_told_where_it_is_wanted(
+    start_hub: Any, peer_scripts: Path, collector: Collector, tracer: Any
+) -> None:
+    hub = await start_hub({"traced": stdio(peer_scripts, collector)}, hub={"trace_content": True})
+    found = await told(hub, collector, tracer, "rounds", "ask elicitation_form")
+    assert CANARY in found.one("ask elicitation_form").attributes["hubbub.answer"]
+    assert CANARY in found.one("call tools/call rounds").attributes["gen_ai.tool.call.result"]
+
+
+async def test_a_hub_that_does_not_trace_passes_traces_on(
+    start_hub: Any, peer_scripts: Path, collector: Collector, tracer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    hub = await start_hub({"traced": stdio(peer_scripts, collector)})
+    await hub.connected("traced")
+    with tracer.start_as_current_span("agent turn") as root:
+        await hub.client.calls.call("traced", "tools/call", {"name": "echo", "arguments": {"text": "x"}})
+    trace_id = f"{root.get_span_context().trace_id:032x}"
+    found = await collector.trace(trace_id, "agent turn", CALL_METHOD, "tools/call echo")
+    found.require_sound()
+    assert found.above(found.one("tools/call echo")) == ["agent turn", CALL_METHOD]
+    assert not [span for span in collector.spans if span.service == "hubbub"]
+    call = await hub.client.calls.call("traced", "tools/call", {"name": "echo", "arguments": {"text": "x"}})
+    assert call.trace_id is None
+
+
+async def test_a_dead_collector_stops_nothing(
+    start_hub: Any, peer_scripts: Path, free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port}")
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+    hub = await start_hub({"plain": {"command": sys.executable, "args": [str(peer_scripts / "plain_server.py")]}})
+    await hub.connected("plain")
+    tools = await hub.client.calls.call("plain", "tools/list")
+    assert tools.trace_id
+    await hub.terminate()
+
+
+async def test_a_trace_that_the_environment_names_goes_on_from_the_command_line(
+    start_hub: Any, peer_scripts: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = await start_hub({"plain": {"command": sys.executable, "args": [str(peer_scripts / "plain_server.py")]}})
+    await hub.connected("plain")
+    monkeypatch.setenv("TRACEPARENT", f"00-{'ab' * 16}-{'cd' * 8}-01")
+    assert (await hub.hubbub("send", "plain", "tools/list")).status == 0
+    spans = await collector.until(lambda spans: any(s.name == "call tools/list" for s in spans))
+    assert {s.trace_id for s in spans if s.name in ("call tools/list", CALL_METHOD)} == {"ab" * 16}

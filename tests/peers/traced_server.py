@@ -1,10 +1,10 @@
 """A server that traces itself, as any other with OpenTelemetry's SDK set up. For the second generation of the SDK.
 
-    traced_server.py stdio | http      (PORT in the environment for the latter, OTEL_EXPORTER_OTLP_ENDPOINT for both)
+traced_server.py stdio | http      (PORT in the environment for the latter, OTEL_EXPORTER_OTLP_ENDPOINT for both)
 
-    plain   asks on the wire (to 2025-11-25)        task    asks as a task (2025-11-25)
-    rounds  asks by its result (2026-07-28)         echo    asks nothing
-    hang    never ends                              fail    ends with a result that says that it has failed
+plain   asks on the wire (to 2025-11-25)        task    asks as a task (2025-11-25)
+rounds  asks by its result (2026-07-28)         echo    asks nothing
+hang    never ends                              fail    ends with a result that says that it has failed
 """
 
 import os

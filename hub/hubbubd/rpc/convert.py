@@ -13,7 +13,7 @@ from hubbubd.config.server import TransportName
 from hubbubd.core.calls import Call, CallState
 from hubbubd.core.catalog import CatalogList, Freshness, Kind
 from hubbubd.core.connection import State
-from hubbubd.core.inbox import CauseSource, Delivery, PendingRequest, RequestKind, RequestState
+from hubbubd.core.inbox import CauseSource, Delivery, Happening, PendingRequest, RequestKind, RequestState
 from hubbubd.core.server import QueueCounts, ServerRecord
 from hubbubd.core.tasks import Task, TaskRole, TaskStatus
 from hubbubd.errors import Fault
@@ -42,6 +42,7 @@ REQUEST_KINDS = _numbers(RequestKind, inbox_pb2.RequestKind.Value, "REQUEST_KIND
 REQUEST_STATES = _numbers(RequestState, inbox_pb2.RequestState.Value, "REQUEST_STATE")
 DELIVERIES = _numbers(Delivery, inbox_pb2.DeliveryState.Value, "DELIVERY_STATE")
 CAUSE_SOURCES = _numbers(CauseSource, inbox_pb2.CauseSource.Value, "CAUSE_SOURCE")
+HAPPENINGS = _numbers(Happening, inbox_pb2.Happening.Value, "HAPPENING")
 CALL_STATES = _numbers(CallState, call_pb2.CallState.Value, "CALL_STATE")
 EVENT_KINDS = _numbers(ServerEventKind, event_pb2.EventKind.Value, "EVENT_KIND")
 TASK_ROLES = _numbers(TaskRole, task_pb2.TaskRole.Value, "TASK_ROLE")
