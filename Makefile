@@ -7,6 +7,7 @@
 #   make chromium the browser of the tests              make pictures  those of the documents
 #   make faults  more faults between hub and servers    make models the stateful models, for an hour
 #   make crash   kill the hub KILLS=200 times           make soak   MINUTES=10 at load, does anything grow
+#   make check-deploy  what ships for running the hub   make dashboard  that of Grafana
 
 PYTHON ?= python3
 VENV := .venv
@@ -29,12 +30,12 @@ ARGS ?=
 OUT ?= protos
 PROTOS := $(wildcard protos/hubbub/v1/*.proto)
 
-.PHONY: run test models bench crash soak check check-code check-api check-gen gen fmt peers mcp1 chromium pictures constraints clean
+.PHONY: run test models bench crash soak check check-deploy deploy-tools dashboard check-code check-api check-gen gen fmt peers mcp1 chromium pictures constraints clean
 
 run: $(VENV)/run.stamp mcp1
 	@$(BIN)/python docs/demo/run.py $(ARGS)
 
-test: check peers chromium
+test: check peers chromium deploy-tools
 	$(BIN)/pytest -n $(WORKERS) $(ARGS)
 
 # Faults at random between hub and servers, for longer than a test run has time for.
@@ -140,6 +141,21 @@ $(HUBBUB_PEERS)/typescript/stamp: $(TYPESCRIPT) $(PROTOS) $(VENV)/node22.stamp
 	PROTOS=$(CURDIR)/protos npm run --silent --prefix $(@D) generate
 	ln -sf "$$(node -p process.execPath)" $(@D)/node
 	@touch $@
+
+# Images, Compose, Prometheus, Grafana and systemd: each file by the tool it is written for, and all of it as processes.
+check-deploy: $(VENV)/dev.stamp mcp1 deploy-tools
+	$(BIN)/pytest tests/deploy $(ARGS)
+
+# Programs of Debian; without them their tests are skipped. Where systemd runs, its Prometheus starts as a service, too.
+DEPLOY_TOOLS := docker-compose prometheus socat
+deploy-tools:
+	@for tool in $(DEPLOY_TOOLS); do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+	[ -z "$$missing" ] || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; } || \
+	  echo "not installed, so some tests of tests/deploy are skipped:$$missing" >&2
+
+dashboard: $(VENV)/dev.stamp
+	$(BIN)/python docs/deploy/grafana/make.py
 
 constraints: $(VENV)/dev.stamp
 	$(BIN)/python -m pip freeze --all --exclude pip --exclude-editable > constraints.txt

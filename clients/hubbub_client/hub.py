@@ -5,6 +5,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+from grpc_health.v1 import health_pb2
+
 from hubbub.v1 import admin_pb2
 from hubbub_client.calls import Calls, OnPending, OnProgress
 from hubbub_client.catalog import Catalog
@@ -31,6 +33,11 @@ class Admin:
     async def status(self) -> HubStatus:
         """The hub in numbers."""
         return read(HubStatus, await self._link.call(lambda hub: hub.admin.GetStatus, admin_pb2.GetStatusRequest()))
+
+    async def well(self) -> bool:
+        """Whether the hub takes new work, as the standard health service says (grpc.health.v1)."""
+        found = await self._link.call(lambda hub: hub.health.Check, health_pb2.HealthCheckRequest())
+        return found.status == health_pb2.HealthCheckResponse.SERVING
 
 
 class Hub:

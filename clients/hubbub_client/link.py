@@ -5,11 +5,12 @@ import contextlib
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import anyio
 from grpc import ChannelConnectivity, aio
 from grpc.aio import EOF  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType] - not in its stubs
+from grpc_health.v1 import health_pb2_grpc
 
 from hubbub.v1 import (
     admin_pb2_grpc,
@@ -84,6 +85,8 @@ class Stubs:
         self.catalog: CatalogServiceAsyncStub = catalog_pb2_grpc.CatalogServiceStub(channel)
         self.events: EventServiceAsyncStub = event_pb2_grpc.EventServiceStub(channel)
         self.admin: AdminServiceAsyncStub = admin_pb2_grpc.AdminServiceStub(channel)
+        # Its published types know channels that wait only.
+        self.health = cast("Any", health_pb2_grpc).HealthStub(channel)
 
 
 class Link:

@@ -1,13 +1,23 @@
 """The demo's own server: each tool needs a person, or time, in another way.
 
-Runs over stdio on the first generation of the MCP SDK, the one that can ask as a task.
+Runs on the first generation of the MCP SDK, the one that can ask as a task: over stdio, or with the argument `http`
+over HTTP at HOST and PORT, below /mcp.
 """
+
+import os
+import sys
 
 import anyio
 from mcp.server.fastmcp import Context, FastMCP
 from mcp.types import SamplingMessage, TextContent
 
-mcp = FastMCP("demo", instructions="Tools that ask people, or take their time.", log_level="WARNING")
+mcp = FastMCP(
+    "demo",
+    instructions="Tools that ask people, or take their time.",
+    log_level="WARNING",
+    host=os.environ.get("HOST", "127.0.0.1"),
+    port=int(os.environ.get("PORT", "8000")),
+)
 
 MENU = {
     "type": "object",
@@ -93,4 +103,4 @@ async def long_walk(ctx: Context, steps: int = 10, step_s: float = 0.5) -> str:
 
 
 if __name__ == "__main__":
-    mcp.run()
+    mcp.run("streamable-http" if sys.argv[1:] == ["http"] else "stdio")

@@ -94,10 +94,13 @@ async def test_while_the_disk_is_full_the_hub_reads_and_says_so_and_writes_again
                     await hub.client.servers.add(spec("refused"))
                 assert refused.value.reason == "STORE_UNAVAILABLE"
             assert (await health.read()).status == NOT_SERVING
+            assert not await hub.client.admin.well()
+            assert (await hub.hubbub("health")).status == 1
             assert await names(hub) == {"before"}
             assert (await hub.client.admin.status()).pid == hub.process.pid
             disk.put()
             assert (await health.read()).status == SERVING
+            assert (await hub.hubbub("health")).record == {"serving": True}
             await hub.client.servers.add(spec("refused"))
             seen: set[str] = set()
             async for event in watch:

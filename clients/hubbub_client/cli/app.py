@@ -10,6 +10,7 @@ from hubbub_client.cli import (
     catalog,
     doctor,
     events,
+    health,
     inbox,
     resources,
     servers,
@@ -48,6 +49,7 @@ app.add_typer(events.app, name="events")
 app.command("logs", epilog=example("logs demo --follow"))(events.logs)
 app.command("status", epilog=example("status"))(status.status)
 app.command("doctor", epilog=example("doctor"))(doctor.doctor)
+app.command("health", epilog=example("health"))(health.health)
 app.command("tui", epilog=example("tui"))(tui.tui)
 app.add_typer(store.app, name="store")
 app.command("web", epilog=example("web"))(web.web)
