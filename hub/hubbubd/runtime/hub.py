@@ -237,6 +237,7 @@ class Hub:
         with anyio.move_on_after(SHUTDOWN_S):
             await self.servers.close()
         alarms.close()
+        self.inbox.keep_shown()
         await self._ledger.close()
 
 

@@ -103,6 +103,12 @@ class Inbox:
             if len(seen) < core.MOMENTS:
                 seen.setdefault(to, self._clock.now())
 
+    def keep_shown(self) -> None:
+        """Has the records say who was shown what, since the hub ends."""
+        for request in filter(None, map(self._table.record, list(self._shown))):
+            if (seen := self._seen(request)) is not request:
+                self._ledger.later(Change(self._table, request.id, seen))
+
     # What people do
 
     async def claim(self, request_id: str, by: str, ttl_s: float, *, worker: bool = False) -> PendingRequest:
