@@ -25,6 +25,8 @@ from hubbubd.store import StoreError
 from hubbubd.store.sqlite import SqliteStore
 from hubbubd.store.tokens import TokenFile
 from hubbubd.telemetry import setup
+from hubbubd.telemetry.logs import LogSink, placed
+from hubbubd.telemetry.meter import Meter
 from hubbubd.upstream.connector import McpConnector
 
 STORE_FILE = "hubbub.db"
@@ -40,7 +42,11 @@ def run(argv: Sequence[str]) -> int:
         return _complain(str(exc), USAGE)
     if settings.check_config:
         return DONE
-    _log_to_stderr(settings.hub.log_level)
+    try:
+        sink = setup.log_sink(os.environ)
+    except ConfigError as exc:
+        return _complain(str(exc), USAGE)
+    _log_to_stderr(settings.hub.log_level, sink)
     # What the imports made stays for ever; looked at in each full collection, it stopped the loop for 80 ms and more.
     gc.collect()
     gc.freeze()
@@ -53,6 +59,8 @@ def run(argv: Sequence[str]) -> int:
         if isinstance(first, (StoreError, OSError, Unavailable)):
             return _complain(str(first), FAILED)
         raise
+    finally:
+        sink.close()
     return DONE
 
 
@@ -62,13 +70,15 @@ async def _serve(settings: Settings) -> None:
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         clock = Clock(asyncio.get_running_loop().time)
         tracer = setup.tracer(os.environ, clock.now, content=hub_settings.trace_content)
-        connector = McpConnector(TokenFile.open(hub_settings.data_dir), tracer)
+        meter = setup.meter(os.environ, scraped=hub_settings.metrics_listen is not None)
+        connector = McpConnector(TokenFile.open(hub_settings.data_dir), tracer, meter)
         store = await SqliteStore.open(hub_settings.data_dir / STORE_FILE)
         hurry = anyio.Event()
         try:
             configured = {server.name: server for server in settings.servers}
             async with (
-                Hub.open(store, connector, configured, hub_settings, clock, tracer) as hub,
+                Hub.open(store, connector, configured, hub_settings, clock, tracer, meter) as hub,
+                _metrics(hub_settings, meter) as metrics,
                 anyio.create_task_group() as listening,
             ):
                 token = client_file.token(hub_settings.data_dir)
@@ -84,13 +94,14 @@ async def _serve(settings: Settings) -> None:
                     ) as address,
                 ):
                     path = client_file.write(hub_settings.data_dir, address=address, token=token, connect=connect)
-                    _say_ready(address, connect, hub_settings, path)
+                    _say_ready(address, connect, metrics, hub_settings, path)
                     await anext(signals)
                     listening.start_soon(_hear, signals, hurry)
                 listening.cancel_scope.cancel()
         finally:
             await store.close()
             await to_thread.run_sync(tracer.close)
+            await to_thread.run_sync(meter.close)
 
 
 @asynccontextmanager
@@ -111,17 +122,30 @@ async def _connect(hub: Hub, settings: HubSettings, token: str) -> AsyncGenerato
         yield url
 
 
+@asynccontextmanager
+async def _metrics(settings: HubSettings, meter: Meter) -> AsyncGenerator[str | None, None]:
+    """The URL at which Prometheus finds the metrics, where that is wanted."""
+    if settings.metrics_listen is None:
+        yield None
+        return
+    from hubbubd.rpc.metrics import serve_metrics  # an extra, which need not be installed
+
+    async with serve_metrics(settings.metrics_listen, meter.exposition) as url:
+        yield url
+
+
 async def _hear(signals: AsyncIterator[signal.Signals], hurry: anyio.Event) -> None:
     """A second signal means that the first one was meant for now."""
     await anext(signals)
     hurry.set()
 
 
-def _say_ready(address: str, connect: str | None, settings: HubSettings, client: Path) -> None:
+def _say_ready(address: str, connect: str | None, metrics: str | None, settings: HubSettings, client: Path) -> None:
     line = {
         "event": "ready",
         "grpc": address,
         **({"connect": connect} if connect else {}),
+        **({"metrics": metrics} if metrics else {}),
         "pid": os.getpid(),
         "version": __version__,
         "data_dir": str(settings.data_dir),
@@ -131,24 +155,26 @@ def _say_ready(address: str, connect: str | None, settings: HubSettings, client:
     sys.stdout.flush()
 
 
-def _log_to_stderr(level: str) -> None:
-    """One line per event on stderr: readable on a terminal, JSON elsewhere."""
+def _log_to_stderr(level: str, sink: LogSink) -> None:
+    """One line per event on stderr: readable on a terminal, JSON elsewhere; and to the sink, as it is there."""
     on_terminal = sys.stderr.isatty()
     steps: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
+        placed,
     ]
     last = structlog.dev.ConsoleRenderer() if on_terminal else structlog.processors.JSONRenderer()
     structlog.configure(
-        processors=[structlog.contextvars.merge_contextvars, *steps, last],
+        processors=[structlog.contextvars.merge_contextvars, *steps, sink, last],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
     # Libraries log through the standard library; what they warn of belongs in the same place, in the same form.
     bridge = logging.StreamHandler(sys.stderr)
-    bridge.setFormatter(structlog.stdlib.ProcessorFormatter(processor=last, foreign_pre_chain=steps))
+    one_form = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, sink, last]
+    bridge.setFormatter(structlog.stdlib.ProcessorFormatter(processors=one_form, foreign_pre_chain=steps))
     logging.basicConfig(level=logging.WARNING, handlers=[bridge], force=True)
 
 

@@ -49,12 +49,18 @@ def _check_listen(text: str) -> str:
 
 
 def _check_connect_listen(text: str | None) -> str | None:
-    if text is None:
-        return None
+    return None if text is None else _check_port(text, "connect", ("connectrpc", "starlette", "uvicorn"))
+
+
+def _check_metrics_listen(text: str | None) -> str | None:
+    return None if text is None else _check_port(text, "telemetry", ("opentelemetry", "prometheus_client", "uvicorn"))
+
+
+def _check_port(text: str, extra: str, packages: tuple[str, ...]) -> str:
     if text.startswith("unix:"):
         raise ValueError("must be HOST:PORT or [IPV6]:PORT")
-    if any(find_spec(name) is None for name in ("connectrpc", "starlette", "uvicorn")):
-        raise ValueError("needs packages that are not installed: pip install 'hubbub[connect]'")
+    if any(find_spec(name) is None for name in packages):
+        raise ValueError(f"needs packages that are not installed: pip install 'hubbub[{extra}]'")
     return _check_listen(text)
 
 
@@ -98,6 +104,9 @@ class HubSettings(BaseSettings):
 
     connect_origins: tuple[Annotated[str, AfterValidator(_check_origin)], ...] = ()
     """Origins whose pages may use Connect and gRPC-Web (CORS), such as http://localhost:5173; none by default."""
+
+    metrics_listen: Annotated[str | None, AfterValidator(_check_metrics_listen)] = None
+    """Where Prometheus finds the hub's metrics, at /metrics: HOST:PORT on loopback (port 0 picks a free one)."""
 
     data_dir: Annotated[Path, AfterValidator(Path.expanduser)]
     """Directory of the store, the token and `client.json`; made when missing."""

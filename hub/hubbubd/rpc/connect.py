@@ -7,7 +7,7 @@ Connect: https://connectrpc.com/docs/protocol. gRPC-Web: https://github.com/grpc
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager, nullcontext
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +36,7 @@ from starlette.types import Message as Event
 from hubbubd import payload
 from hubbubd.errors import HubError, InvalidArgument
 from hubbubd.rpc import auth, status
-from hubbubd.rpc import listen as listening
+from hubbubd.rpc.http import serving
 from hubbubd.rpc.methods import STALL_S, Rpc, rpcs
 from hubbubd.rpc.server import LAST_WORDS_S, MAX_RPCS, servicers
 from hubbubd.runtime.hub import Hub
@@ -85,22 +85,8 @@ async def serve_connect(
         limit_concurrency=MAX_RPCS,
         timeout_graceful_shutdown=round(LAST_WORDS_S),
     )
-    server = _Server(config)
-    listener, address = listening.bound_socket(listen)
-    with listener:
-        async with anyio.create_task_group() as serving:
-            serving.start_soon(server.serve, [listener])
-            try:
-                yield f"http://{address}"
-            finally:
-                server.should_exit = True
-
-
-class _Server(uvicorn.Server):
-    """A server whose signals are the hub's."""
-
-    def capture_signals(self) -> nullcontext[None]:  # pyright: ignore[reportIncompatibleMethodOverride] - any context
-        return nullcontext()
+    async with serving(config, listen) as url:
+        yield url
 
 
 def application(hub: Hub, *, token: str, origins: Sequence[str], max_message_bytes: int) -> ASGIApp:
@@ -118,7 +104,7 @@ def application(hub: Hub, *, token: str, origins: Sequence[str], max_message_byt
         compressions=(),  # nothing leaves the machine
         codecs=[_Binary(), _Json()],
     )
-    guarded = _unstalled(app)
+    guarded = _unstalled(app, hub.watcher_dropped)
     if not origins:
         return guarded
     return CORSMiddleware(
@@ -141,7 +127,7 @@ class _Services(ConnectASGIApplication[Sequence[Rpc]]):
         return ""
 
 
-def _unstalled(app: Callable[..., Any]) -> ASGIApp:
+def _unstalled(app: Callable[..., Any], dropped: Callable[[], None]) -> ASGIApp:
     """Lets go of a caller who makes no room for the next response; it may come back with its last token."""
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
@@ -152,6 +138,7 @@ def _unstalled(app: Callable[..., Any]) -> ASGIApp:
         try:
             await app(scope, receive, send_in_time)
         except TimeoutError:
+            dropped()
             log.warning("caller read nothing", path=scope["path"], seconds=STALL_S)
 
     return call

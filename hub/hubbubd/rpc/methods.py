@@ -67,18 +67,25 @@ def rpcs(
 
 
 def generic_handler(
-    service: ServiceDescriptor, servicer: object, max_message_bytes: int, tracer: Tracer = OFF
+    service: ServiceDescriptor,
+    servicer: object,
+    max_message_bytes: int,
+    tracer: Tracer = OFF,
+    dropped: Callable[[], None] = lambda: None,
 ) -> grpc.GenericRpcHandler:
-    """The handlers of all RPCs of a service. Raises AttributeError when the servicer lacks one."""
-    table = {rpc.method.name: _handler(rpc) for rpc in rpcs(service, servicer, max_message_bytes, tracer)}
+    """The handlers of all RPCs of a service; `dropped` is called for each stream that is ended because nobody reads it.
+
+    Raises AttributeError when the servicer lacks one.
+    """
+    table = {rpc.method.name: _handler(rpc, dropped) for rpc in rpcs(service, servicer, max_message_bytes, tracer)}
     return grpc.method_handlers_generic_handler(service.full_name, table)
 
 
-def _handler(rpc: Rpc) -> "grpc.RpcMethodHandler[bytes, bytes]":
+def _handler(rpc: Rpc, dropped: Callable[[], None]) -> "grpc.RpcMethodHandler[bytes, bytes]":
     if rpc.method.client_streaming:
-        return grpc.stream_stream_rpc_method_handler(_dialogue(rpc.parse, rpc.serve))
+        return grpc.stream_stream_rpc_method_handler(_dialogue(rpc.parse, rpc.serve, dropped))
     if rpc.method.server_streaming:
-        return grpc.unary_stream_rpc_method_handler(_stream(rpc.parse, rpc.serve, rpc.response_type))
+        return grpc.unary_stream_rpc_method_handler(_stream(rpc.parse, rpc.serve, rpc.response_type, dropped))
     return grpc.unary_unary_rpc_method_handler(_unary(rpc.parse, rpc.serve))
 
 
@@ -115,7 +122,9 @@ def _unary(parse: Parse, serve: Unary) -> Callable[[bytes, Context], Awaitable[b
     return call
 
 
-def _stream(parse: Parse, serve: Stream, response_type: type[Message]) -> Callable[[bytes, Context], Awaitable[None]]:
+def _stream(
+    parse: Parse, serve: Stream, response_type: type[Message], dropped: Callable[[], None]
+) -> Callable[[bytes, Context], Awaitable[None]]:
     async def call(raw: bytes, context: Context) -> None:
         last = b""
         try:
@@ -128,6 +137,7 @@ def _stream(parse: Parse, serve: Stream, response_type: type[Message]) -> Callab
                         await context.write(response)
                         scope.deadline = math.inf
                 return
+            dropped()
             raise _stalled(response_type.FromString(last))
         except grpc.aio.InternalError:
             return  # the caller went away while a response was on its way
@@ -137,7 +147,9 @@ def _stream(parse: Parse, serve: Stream, response_type: type[Message]) -> Callab
     return call
 
 
-def _dialogue(parse: Parse, serve: Dialogue) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
+def _dialogue(
+    parse: Parse, serve: Dialogue, dropped: Callable[[], None]
+) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
     async def call(raw: AsyncIterator[bytes], context: Context) -> None:
         async def parsed() -> AsyncIterator[Any]:
             async for each in raw:
@@ -147,6 +159,7 @@ def _dialogue(parse: Parse, serve: Dialogue) -> Callable[[AsyncIterator[bytes], 
             with anyio.move_on_after(STALL_S) as scope:
                 await context.write(response)
             if scope.cancelled_caught:
+                dropped()
                 raise _stalled()
 
         try:

@@ -60,7 +60,10 @@ async def serve(
     )
     served = servicers(hub)
     server.add_generic_rpc_handlers(
-        [generic_handler(service, servicer, max_message_bytes, hub.tracer) for service, servicer in served]
+        [
+            generic_handler(service, servicer, max_message_bytes, hub.tracer, hub.watcher_dropped)
+            for service, servicer in served
+        ]
     )
     reflection.enable_server_reflection([*(s.full_name for s, _ in served), reflection.SERVICE_NAME], server)
 

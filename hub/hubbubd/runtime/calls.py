@@ -41,6 +41,7 @@ from hubbubd.runtime.rounds import Rounds
 from hubbubd.runtime.story import Story
 from hubbubd.runtime.task_support import TaskSupport, with_task
 from hubbubd.store import Conflict
+from hubbubd.telemetry.trace import CALLER
 from hubbubd.telemetry.tracer import Tracer
 from hubbubd.upstream.ports import Era, Link, ProgressUpdate
 
@@ -319,6 +320,7 @@ class Calls:
             await self._run(lane, live, partial(self._exchange, lane, live, params))
 
     async def _run(self, lane: Lane, live: Live, exchange: Callable[[], Awaitable[dict[str, Any]]]) -> None:
+        CALLER.set(live.call.trace)  # what is logged from here on belongs to the call
         started = self._clock.now()
         result: dict[str, Any] | None = None
         fault: Fault | None = None

@@ -16,6 +16,7 @@ from hubbubd.core.connection import Connection, Effect, Event, RetryPolicy, Stat
 from hubbubd.errors import Category, Fault, HubError, PeerError, UpstreamError
 from hubbubd.runtime.calls import cancelled
 from hubbubd.runtime.lane import Lane
+from hubbubd.runtime.measures import Measures
 from hubbubd.upstream.ports import Connector, Era, Hello, Inbound, Link
 
 MISSED_PINGS = 2
@@ -34,6 +35,7 @@ class ConnectionShell:
         inbound: Inbound,
         lane: Lane,
         clock: Clock,
+        measures: Measures,
         changed: Callable[[], None],
     ) -> None:
         self.config = config
@@ -44,6 +46,7 @@ class ConnectionShell:
         self._inbound = inbound
         self._lane = lane
         self._clock = clock
+        self._measures = measures
         self._changed = changed
         self._policy = RetryPolicy(
             retries=config.retries,
@@ -196,7 +199,9 @@ class ConnectionShell:
     def _feed(self, event: Event, *, fault: Fault | None = None) -> None:
         now = self._clock.now()
         jitter = random.random()  # noqa: S311 - spreads retries, guards nothing
-        self.connection, effects = core.plan(self.connection, event, now, self._policy, fault=fault, jitter=jitter)
+        before = self.connection
+        self.connection, effects = core.plan(before, event, now, self._policy, fault=fault, jitter=jitter)
+        self._measures.happened(self.config, self.hello, before, event, fault)
         for effect in effects:
             match effect:
                 case Effect.RELEASE_CALLS:

@@ -28,6 +28,7 @@ from hubbubd.runtime.inbound import PlainRequests
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.ledger import Ledger, Table
 from hubbubd.runtime.log_levels import LogLevels
+from hubbubd.runtime.measures import Measures
 from hubbubd.runtime.orphans import Orphans
 from hubbubd.runtime.resumption import Resumption
 from hubbubd.runtime.retention import Retention, Upkeep
@@ -39,6 +40,8 @@ from hubbubd.runtime.task_support import TaskSupport
 from hubbubd.runtime.tasks import Tasks
 from hubbubd.runtime.work import Work
 from hubbubd.store import Store
+from hubbubd.telemetry import meter as metering
+from hubbubd.telemetry.meter import Meter
 from hubbubd.telemetry.tracer import OFF, Tracer
 from hubbubd.upstream.ports import Connector
 
@@ -81,9 +84,11 @@ class Hub:
         subscriptions: Subscriptions,
         catalog: Catalog,
         retention: Retention,
+        measures: Measures,
         tracer: Tracer,
     ) -> None:
         self.tracer = tracer
+        self._measures = measures
         self.servers = servers
         self.inbox = inbox
         self.work = work
@@ -109,18 +114,20 @@ class Hub:
         settings: HubSettings,
         clock: Clock | None = None,
         tracer: Tracer = OFF,
+        meter: Meter = metering.OFF,
     ) -> AsyncGenerator["Hub"]:
         """A running hub. It reconnects to what was wanted; leaving the block closes all connections, not the store.
 
         `clock` is the system's time by default; it must not go back from one hub over a store to the next.
         """
-        ledger = Ledger(store, max_watchers=settings.max_watchers)
+        ledger = Ledger(store, max_watchers=settings.max_watchers, meter=meter)
         tables = Tables()
         await ledger.load(*tables.all())
         async with Background.open() as background:
             clock = clock or Clock(asyncio.get_running_loop().time)
             alarms = Alarms(clock, background)
-            hub = cls._wire(ledger, tables, clock, alarms, background, connector, settings, tracer)
+            measures = Measures(meter, ledger, clock, tables.servers, tables.calls, tables.requests)
+            hub = cls._wire(ledger, tables, clock, alarms, background, connector, settings, measures, tracer)
             try:
                 await hub._start(configured, background)
                 yield hub
@@ -138,6 +145,7 @@ class Hub:
         background: Background,
         connector: Connector,
         settings: HubSettings,
+        measures: Measures,
         tracer: Tracer,
     ) -> "Hub":
         """Makes the rooms; each knows those before it, and what it needs of a later one comes as a function."""
@@ -189,6 +197,7 @@ class Hub:
             log_levels=LogLevels(tables.calls, background),
             catalog=catalog,
             authorizations=Authorizations(inbox),
+            measures=measures,
         )
         servers = Servers(rooms, tables.servers, settings)
         work = Work(inbox, tables.requests, clock, alarms, background, ledger.door)
@@ -202,12 +211,29 @@ class Hub:
             tasks=tables.tasks,
             upkeep=tables.upkeep,
         )
-        events, subscriptions = rooms.events, rooms.subscriptions
-        return cls(ledger, clock, servers, inbox, work, calls, tasks, events, subscriptions, catalog, retention, tracer)
+        return cls(
+            ledger,
+            clock,
+            servers,
+            inbox,
+            work,
+            calls,
+            tasks,
+            rooms.events,
+            rooms.subscriptions,
+            catalog,
+            retention,
+            measures,
+            tracer,
+        )
 
     def watchers(self) -> int:
         """How many watches are open."""
         return self._ledger.door.count
+
+    def watcher_dropped(self) -> None:
+        """Notes that a watch was ended because its client read nothing."""
+        self._ledger.door.drop()
 
     def end_watches(self) -> None:
         """Ends all watches, each with its last token; new ones end at once."""
@@ -229,6 +255,8 @@ class Hub:
         background.start_soon(self._ledger.run)
         background.start_soon(self.health.run)
         background.start_soon(self.retention.run)
+        if self._measures.on:
+            background.start_soon(self._measures.run)
         await self.servers.start(configured)
         await self.calls.start_up()
 

@@ -31,6 +31,7 @@ from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.lane import Lane
 from hubbubd.runtime.ledger import Change, Ledger, Table
 from hubbubd.runtime.log_levels import LogLevels
+from hubbubd.runtime.measures import Measures
 from hubbubd.runtime.subscriptions import Subscriptions
 from hubbubd.runtime.tasks import ReceiverTasks, Tasks
 from hubbubd.upstream.ports import Connector, Era, Link
@@ -79,6 +80,7 @@ class Rooms:
     log_levels: LogLevels
     catalog: Catalog
     authorizations: Authorizations
+    measures: Measures
 
 
 class Servers:
@@ -279,7 +281,15 @@ class Servers:
             catalog,
             rooms.authorizations,
         )
-        shell = ConnectionShell(config, rooms.connector, inbound, lane, rooms.clock, lambda: self._show(config.name))
+        shell = ConnectionShell(
+            config,
+            rooms.connector,
+            inbound,
+            lane,
+            rooms.clock,
+            rooms.measures,
+            lambda: self._show(config.name),
+        )
         kept = self._kept[config.name] = _Kept(record, lane, shell, catalog)
         self._show(config.name)
         rooms.background.start_soon(kept.run)

@@ -36,6 +36,18 @@ def about(method: str, params: Mapping[str, Any] | None) -> tuple[str, Attribute
     return f"{text(method)} {target}".rstrip(), attributes
 
 
+def operation(method: str, params: Mapping[str, Any] | None) -> Attributes:
+    """What metrics say of a request."""
+    about: Attributes = {"mcp.method.name": text(method)}
+    return about if method != "tools/call" else {**about, "gen_ai.tool.name": text((params or {}).get("name"))}
+
+
+def connection(transport: str, version: str | None) -> Attributes:
+    """What metrics say of a connection: what carries it (a pipe or TCP), and the revision once that is known."""
+    about: Attributes = {"network.transport": "pipe" if transport == "stdio" else "tcp"}
+    return about if version is None else {**about, "mcp.protocol.version": version}
+
+
 def text(value: object, longest: int = LONGEST) -> str:
     """A string that any backend takes: bounded, and without halves of surrogate pairs."""
     return str(value)[:longest].encode("utf-8", "replace").decode() if value is not None else ""

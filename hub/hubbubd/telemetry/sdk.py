@@ -86,7 +86,7 @@ class SdkTracer(Tracer):
         """As `Tracer`. The sampler decides here, for good."""
         trace_id = parent.trace_id if parent else f"{random.getrandbits(128) or 1:032x}"
         verdict = self._provider.sampler.should_sample(
-            _context(parent), int(trace_id, 16), name, _KINDS[kind], None, None
+            context_of(parent), int(trace_id, 16), name, _KINDS[kind], None, None
         )
         sampled = verdict.decision.is_sampled()
         return Trace(
@@ -116,7 +116,7 @@ class SdkTracer(Tracer):
         parent = trace.parent_id and Trace(trace_id=trace.trace_id, span_id=trace.parent_id, state=trace.state)
         told = self._tracer.start_span(
             span.name,
-            _context(parent or None),
+            context_of(parent or None),
             _KINDS[span.kind],
             {**span.attributes, **(attributes or {}), **({"error.type": error} if error else {})},
             [Link(_span_context(link)) for link in links],
@@ -173,7 +173,7 @@ def quieten() -> None:
         logging.getLogger(name).addFilter(_complaints)
 
 
-def _context(parent: Trace | None) -> Context:
+def context_of(parent: Trace | None) -> Context:
     """A context of the SDK's with this parent alone, whatever is around."""
     return set_span_in_context(NonRecordingSpan(_span_context(parent)), Context()) if parent else Context()
 

@@ -7,6 +7,10 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 
 from hubbubd.errors import ConfigError
+from hubbubd.telemetry import logs
+from hubbubd.telemetry import meter as metering
+from hubbubd.telemetry.logs import LogSink
+from hubbubd.telemetry.meter import Meter
 from hubbubd.telemetry.tracer import OFF, Tracer
 
 _PACKAGES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.grpc")
@@ -43,6 +47,26 @@ def tracer(environ: Mapping[str, str], now: Callable[[], float], *, content: boo
     from hubbubd.telemetry.sdk import SdkTracer  # only now: it takes a while, and is an extra
 
     return SdkTracer.open(exporter, now, content=content)
+
+
+def meter(environ: Mapping[str, str], *, scraped: bool) -> Meter:
+    """The meter that the environment asks for, or Prometheus when metrics are to be `scraped`. Raises ConfigError."""
+    exporter = wanted(environ, "metrics")
+    if exporter is None and not scraped:
+        return metering.OFF
+    from hubbubd.telemetry.sdk_metrics import SdkMeter
+
+    return SdkMeter.open(exporter, scraped=scraped)
+
+
+def log_sink(environ: Mapping[str, str]) -> LogSink:
+    """Where log lines go beside stderr, as the environment asks for. Raises ConfigError."""
+    exporter = wanted(environ, "logs")
+    if exporter is None:
+        return logs.OFF
+    from hubbubd.telemetry.sdk_logs import SdkLogSink
+
+    return SdkLogSink.open(exporter)
 
 
 def _is_installed(package: str) -> bool:

@@ -11,6 +11,8 @@ import anyio
 
 from hubbubd.config import ServerConfig, VariableNotSet, resolve
 from hubbubd.errors import ConfigError, Fault, UpstreamError
+from hubbubd.telemetry import meter as metering
+from hubbubd.telemetry.meter import Meter
 from hubbubd.telemetry.tracer import OFF, Tracer
 from hubbubd.upstream import faults
 from hubbubd.upstream.http import http_transport, sse_transport
@@ -32,9 +34,10 @@ _DOWNLOADERS: Final = frozenset({"bunx", "docker", "npm", "npx", "pipx", "pnpm",
 class McpConnector:
     """Implements `ports.Connector` for stdio, streamable HTTP, and HTTP with SSE."""
 
-    def __init__(self, vault: Vault, tracer: Tracer = OFF) -> None:
+    def __init__(self, vault: Vault, tracer: Tracer = OFF, meter: Meter = metering.OFF) -> None:
         self._vault = vault
         self._tracer = tracer
+        self._meter = meter
 
     async def forget(self, server: str) -> None:
         """As `ports.Connector`."""
@@ -46,7 +49,7 @@ class McpConnector:
         resolved = _resolved(config)
         patience = Patience()
         transport = _transport(resolved, inbound, _access(resolved, inbound, self._vault, patience))
-        telling = Telling(resolved, self._tracer)
+        telling = Telling(resolved, self._tracer, self._meter)
         link = ServerLink(resolved, inbound, transport, patience, telling)
         outcome: BaseException | None = None
         async with anyio.create_task_group() as tasks:
