@@ -1,8 +1,7 @@
 """The records of the hub as frozen dataclasses, and the one converter that reads them from messages.
 
-The converter follows the message's descriptor: JSON bytes become values, enums short lower-case strings,
-timestamps aware datetimes; what is unset (an empty string or document, enum zero) becomes None. The JSON form
-of a record (`to_json`) has every field of the message, under its name.
+The converter follows the message's descriptor: JSON bytes become values, enums short lower-case strings, timestamps
+aware datetimes; what is unset (an empty string, enum zero) becomes None. `to_json` has every field under its name.
 """
 
 from __future__ import annotations
@@ -373,9 +372,7 @@ class HubStatus(Record):
 
 
 # The record of each message, by the message's name.
-RECORDS: dict[str, type[Record]] = {kind.__name__: kind for kind in Record.__subclasses__()} | {
-    "GetStatusResponse": HubStatus
-}
+RECORDS: dict[str, type[Record]] = {k.__name__: k for k in Record.__subclasses__()} | {"GetStatusResponse": HubStatus}
 
 R = TypeVar("R", bound=Record)
 

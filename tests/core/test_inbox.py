@@ -230,3 +230,28 @@ def test_a_request_is_overdue_from_its_deadline_on_and_only_while_open() -> None
     assert inbox.overdue(OPEN, NOW + 300)
     assert not inbox.overdue(replace(OPEN, deadline=None), 1e12)
     assert not inbox.overdue(ANSWERED, 1e12)
+
+
+def test_what_happened_is_remembered_with_who_did_it_and_whether_it_was_an_agent() -> None:
+    shown = inbox.noted(OPEN, Happening.SHOWN, NOW, "bob")
+    held = inbox.claim(shown, "k", "ann", 60, NOW + 1, worker=True)
+    given = inbox.answer(held, YES, "ann", NOW + 2, answer_id=None, claim_id="k")
+    over = inbox.delivered(given, NOW + 3)
+    assert [(m.what, m.at, m.by, m.agent) for m in over.moments] == [
+        (Happening.SHOWN, NOW, "bob", False),
+        (Happening.CLAIMED, NOW + 1, "ann", True),
+        (Happening.ANSWERED, NOW + 2, "ann", True),
+        (Happening.DELIVERED, NOW + 3, None, False),
+    ]
+    assert inbox.over(over)
+    assert not inbox.over(given)
+    assert inbox.shown_to(over, "bob")
+    assert not inbox.shown_to(over, "ann")
+
+
+def test_many_moments_leave_room_for_the_end() -> None:
+    busy = OPEN
+    for number in range(10 * inbox.MOMENTS):
+        busy = inbox.noted(busy, Happening.SHOWN, NOW, f"watcher {number}")
+    assert len(busy.moments) == inbox.MOMENTS
+    assert inbox.withdraw(busy, "gone", NOW).moments[-1].what is Happening.WITHDRAWN

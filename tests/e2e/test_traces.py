@@ -17,8 +17,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 import hubbub_client
 
 from .collector import Collector, TraceOf, collecting
+from .conftest import BIN, environment
 
 CALL_METHOD = "hubbub.v1.CallService/CallMethod"
+SHOW = ("calls", "show", "lunch", "--timeline")
 CANARY = "canary-7f3a"
 
 
@@ -62,31 +64,31 @@ def stdio(peer_scripts: Path, collector: Collector) -> dict[str, Any]:
     return {"command": sys.executable, "args": [str(peer_scripts / "traced_server.py"), "stdio"], "env": env}
 
 
-async def answered(hub: Any, call: dict[str, Any], tool: str, name: str = CANARY) -> None:
-    """Calls a tool that asks, and answers."""
+async def answered(hub: Any, tracer: Any, tool: str) -> tuple[Any, str]:
+    """Calls a tool that asks, in a turn of an agent, and answers from elsewhere: the call, and the turn's trace."""
+    outcome: list[Any] = []
 
-    async def ask() -> None:
-        call["record"] = await hub.client.calls.call("traced", "tools/call", {"name": tool, "arguments": {}})
+    async def turn() -> None:
+        with tracer.start_as_current_span("agent turn") as root:
+            call = await hub.client.calls.call("traced", "tools/call", {"name": tool, "arguments": {}})
+            outcome.extend([call, f"{root.get_span_context().trace_id:032x}"])
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(ask)
+        tasks.start_soon(turn)
         (request,) = await hub.asked()
         claimed = await hub.client.inbox.claim(request.id)
-        await claimed.accept({"name": name})
+        await claimed.accept({"name": CANARY})
+    return outcome[0], outcome[1]
 
 
 async def told(hub: Any, collector: Collector, tracer: Any, tool: str, *names: str) -> TraceOf:
     """The trace of a call with a question."""
     await hub.connected("traced")
-    call: dict[str, Any] = {}
-    with tracer.start_as_current_span("agent turn") as root:
-        # What answers is no part of the turn.
-        trace_id = f"{root.get_span_context().trace_id:032x}"
-        await answered(hub, call, tool)
-    assert CANARY in call["record"].result["content"][0]["text"]
+    call, trace_id = await answered(hub, tracer, tool)
+    assert CANARY in call.result["content"][0]["text"]
     found = await collector.trace(trace_id, "agent turn", CALL_METHOD, f"call tools/call {tool}", *names)
     found.require_sound()
-    assert call["record"].trace_id == trace_id
+    assert call.trace_id == trace_id
     return found
 
 
@@ -95,14 +97,15 @@ def line(found: TraceOf, tool: str) -> list[str]:
     return ["agent turn", CALL_METHOD, CALL_METHOD, f"call tools/call {tool}"]
 
 
-def require_asked(found: TraceOf, span: Any) -> None:
-    """The question's own story."""
+def require_asked(collector: Collector, span: Any) -> None:
+    """The question's own story; what answered it is another one's, and both know of each other."""
     assert span.happened == ["shown", "claimed", "answered", "delivered"]
     assert not span.failed
     assert span.attributes["hubbub.request.state"] == "answered"
     assert span.attributes["hubbub.request.delivery"] == "delivered"
     assert dict(span.events[2][1]) == {"hubbub.by": "local", "hubbub.agent": False}
-    answer = next(s for s in found.spans if s.name.endswith("/AnswerRequest") and s.service == "hubbub")
+    answer = next(s for s in collector.spans if s.name.endswith("/AnswerRequest") and s.service == "hubbub")
+    assert answer.trace_id != span.trace_id
     assert answer.id in span.links
     assert span.id in answer.links
 
@@ -119,7 +122,7 @@ async def test_a_plain_question_is_told_from_the_caller_to_the_server_and_back(
     asked = found.one("ask elicitation_form")
     assert found.above(asked) == [*above, "tools/call plain", "tools/call plain", "MCP send elicitation/create"]
     assert asked.kind == "SERVER"
-    require_asked(found, asked)
+    require_asked(collector, asked)
     tcp = "url" in server
     assert wire.attributes["mcp.method.name"] == "tools/call"
     assert wire.attributes["gen_ai.tool.name"] == "plain"
@@ -148,7 +151,7 @@ async def test_a_question_that_is_a_task_is_told_with_its_task(
     assert found.above(found.one("task elicitation/create")) == above
     asked = found.one("ask elicitation_form")
     assert found.above(asked) == [*above, "task elicitation/create"]
-    require_asked(found, asked)
+    require_asked(collector, asked)
     assert found.one("task elicitation/create").attributes["hubbub.task.status"] == "completed"
     assert found.one("tasks/result").kind == "SERVER"
     assert not [span for span in collector.spans if CANARY in span.raw]
@@ -166,7 +169,7 @@ async def test_rounds_are_told_with_one_exchange_for_each(
     assert len([s for s in found.all("tools/call rounds") if s.service == "traced-server"]) == 2
     asked = found.one("ask elicitation_form")
     assert asked.parent_id == first.id
-    require_asked(found, asked)
+    require_asked(collector, asked)
     assert [found.above(queue) for queue in found.all("queue")] == [above, above]
     assert first.end <= asked.end <= second.end
     assert not [span for span in collector.spans if CANARY in span.raw]
@@ -326,3 +329,25 @@ async def test_a_trace_that_the_environment_names_goes_on_from_the_command_line(
     assert (await hub.hubbub("send", "plain", "tools/list")).status == 0
     spans = await collector.until(lambda spans: any(s.name == "call tools/list" for s in spans))
     assert {s.trace_id for s in spans if s.name in ("call tools/list", CALL_METHOD)} == {"ab" * 16}
+
+
+async def test_the_time_of_a_call_is_drawn_from_its_records(start_hub: Any, peer_scripts: Path) -> None:
+    hub = await start_hub({"plain": {"command": sys.executable, "args": [str(peer_scripts / "plain_server.py")]}})
+    await hub.connected("plain")
+    call = await hub.client.calls.start(
+        "plain", "tools/call", {"name": "ask", "arguments": {"message": "Who?"}}, call_id="lunch"
+    )
+    (request,) = await hub.asked()
+    await (await hub.client.inbox.claim(request.id)).accept({"name": "Ann"})
+    await hub.call(call.id)
+    await hub.request(request.id, delivery="delivered")
+    line = (await hub.hubbub("calls", "show", "lunch", "--timeline")).record
+    assert line["call"] == "lunch"
+    assert [part["kind"] for part in line["parts"]] == ["queued", "server", "person", "server"]
+    assert 0 < line["person_share"] < 1
+    (asked,) = line["asked"]
+    assert [step["what"] for step in asked["steps"]] == ["shown", "claimed", "answered", "delivered"]
+    assert asked["steps"][2]["by"] == "local"
+    drawn = await anyio.run_process([str(BIN / "hubbub"), "--data-dir", str(hub.data_dir), *SHOW], env=environment())
+    assert "● answered" in drawn.stdout.decode()
+    assert "person" in drawn.stdout.decode()

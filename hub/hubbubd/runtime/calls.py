@@ -36,13 +36,12 @@ from hubbubd.runtime.filters import CallFilter
 from hubbubd.runtime.lane import Lane, Live
 from hubbubd.runtime.ledger import Change, Ledger, Table
 from hubbubd.runtime.orphans import Orphans
-from hubbubd.runtime.resumption import Resumption, require_rounds, require_state
+from hubbubd.runtime.resumption import Resumption, require_rounds, require_state, restarted
 from hubbubd.runtime.rounds import Rounds
 from hubbubd.runtime.story import Story
 from hubbubd.runtime.task_support import TaskSupport, with_task
 from hubbubd.store import Conflict
 from hubbubd.telemetry.trace import CALLER
-from hubbubd.telemetry.tracer import Tracer
 from hubbubd.upstream.ports import Era, Link, ProgressUpdate
 
 DRAIN_S = 0.02
@@ -106,7 +105,6 @@ class Calls:
         support: TaskSupport,
         orphans: Orphans,
         story: Story,
-        tracer: Tracer,
     ) -> None:
         self._ledger = ledger
         self._table = table
@@ -119,7 +117,6 @@ class Calls:
         self._support = support
         self._orphans = orphans
         self._story = story
-        self._tracer = tracer
         self._lanes: dict[str, Lane] = {}
         self._draining = False
 
@@ -127,7 +124,7 @@ class Calls:
 
     def open_lane(self, config: ServerConfig) -> Lane:
         """Makes the request queue of a server, and goes on with the calls that the hub before this one has left."""
-        lane = self._lanes[config.name] = Lane(config, self._clock, self._record, self._tracer)
+        lane = self._lanes[config.name] = Lane(config, self._clock, self._record, self._story.tracer)
         own = [call for call in self._table if call.server == config.name]
         lane.ended.update(call.state for call in own if call.state.ended)
         left = [call for call in own if not call.state.ended and self._resumption.obstacle(call, config) is None]
@@ -149,7 +146,7 @@ class Calls:
         for call in [call for call in self._table if not call.state.ended and self._live(call) is None]:
             lane = self._lanes.get(call.server)
             why = self._resumption.obstacle(call, lane.config if lane else None)
-            ended = core.fail(self._story.left(call), _restarted(why), self._clock.now())
+            ended = core.fail(self._story.left(call), restarted(why), self._clock.now())
             self._record(ended)
             if lane is not None:
                 lane.ended[ended.state] += 1
@@ -443,11 +440,6 @@ def _not_connected(server: str, given_up: Fault | None) -> FailedPrecondition:
 
 def _reused(call: Call) -> AlreadyExists:
     return AlreadyExists(f"call id {call.id!r} names another request", reason="CALL_ID_REUSED")
-
-
-def _restarted(why: str | None) -> Fault:
-    message = f"the hub was restarted, and the call could not go on: {why}"
-    return Fault(code="HUB_RESTARTED", category=Category.CONNECTION, message=message, retryable=True)
 
 
 def _server_error(exc: PeerError) -> Fault:

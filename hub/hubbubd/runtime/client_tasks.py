@@ -28,7 +28,7 @@ from hubbubd.runtime.lane import Lane, Live
 from hubbubd.runtime.ledger import Change, Ledger, Table
 from hubbubd.runtime.rounds import asked_by, configured, input_fault, questions_of
 from hubbubd.store import Conflict
-from hubbubd.telemetry.trace import Kind, Span
+from hubbubd.telemetry.trace import passed_on
 from hubbubd.upstream.ports import Era, Link
 
 INVALID_PARAMS = -32602
@@ -57,19 +57,12 @@ class _Followed:
 
     async def request(self, link: Link, method: str, **params: Any) -> dict[str, Any]:
         """Sends a request about the task; what the server asks meanwhile belongs to its call. Raises as Link."""
-        call_id, place = self.live.call.id, self.live.place
-        # Each poll a span would be too many: the server is told of the task's own.
-        span = place and Span(name=method, kind=Kind.CLIENT, trace=replace(place, own=False), start=0.0)
+        # A span for each poll would be too many: the server is told of the task's own.
+        call_id, span = self.live.call.id, passed_on(self.live.place)
         with anyio.move_on_after(self.lane.config.call_timeout_s if method != "tasks/result" else None):
             return await link.request(method, {"taskId": self.remote_id, **params}, call_id=call_id, span=span)
-        raise UpstreamError(
-            Fault(
-                code="CALL_TIMEOUT",
-                category=Category.TIMEOUT,
-                message=f"{self.lane.config.name} did not answer {method} in time",
-                retryable=True,
-            )
-        )
+        message = f"{self.lane.config.name} did not answer {method} in time"
+        raise UpstreamError(Fault(code="CALL_TIMEOUT", category=Category.TIMEOUT, message=message, retryable=True))
 
     async def pause(self, seconds: float) -> None:
         """Waits for the next poll, or until something makes it worth while earlier."""
@@ -134,7 +127,6 @@ class ClientTasks:
         if task.status.ended:
             return _outcome(task)
         followed = _Followed(task.id, task.remote_id or "", lane, live)
-        live.place = task.trace
         async with self._held(followed):
             followed.stateless = (await lane.connected()).hello.era is Era.STATELESS
             return await self._follow(followed)
@@ -157,7 +149,6 @@ class ClientTasks:
             call_id=followed.live.call.id,
             trace=followed.lane.tracer.begin(followed.live.call.trace, "task tools/call"),
         )
-        followed.live.place = task.trace
         task, call = core.observed(task, wire, now), replace(followed.live.call, task_id=name)
         return (task, call), [self._table.change(name, task), Change(self._calls, call.id, call)]
 
@@ -204,6 +195,7 @@ class ClientTasks:
             self._put(core.move(task, TaskStatus.CANCELLED, self._clock.now(), why))
 
     async def _follow(self, followed: _Followed) -> dict[str, Any]:
+        followed.live.place = self._table.get(followed.task_id).trace
         async with followed.group as group:
             self._take_up_questions(followed)
             await self._poll(followed)

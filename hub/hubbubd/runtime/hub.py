@@ -294,5 +294,4 @@ def _calls(
         TaskSupport(catalog),
         Orphans(tables.tasks, background),
         Story(tracer, ledger, tables.calls, tables.requests, tables.tasks),
-        tracer,
     )

@@ -43,7 +43,7 @@ class Story:
         requests: Table[PendingRequest],
         tasks: Table[Task],
     ) -> None:
-        self._tracer = tracer
+        self.tracer = tracer
         self._ledger = ledger
         self._calls = calls
         if tracer.on:
@@ -57,9 +57,9 @@ class Story:
         """A new call with its place: below what its params name, else below the RPC that makes it."""
         named = of_params(params)
         around = named or CALLER.get()
-        if around is None and not self._tracer.on:
+        if around is None and not self.tracer.on:
             return call
-        trace = self._tracer.begin(around, f"call {mcp.about(call.method, params)[0]}")
+        trace = self.tracer.begin(around, f"call {mcp.about(call.method, params)[0]}")
         serving = SERVING.get()
         if serving is None or trace is None:
             return replace(call, trace=trace)
@@ -71,23 +71,23 @@ class Story:
     @contextmanager
     def queued(self, live: Live) -> Generator[None]:
         """Tells how long a call waits for its turn: the block."""
-        start = live.call.created_at if live.call.started_at is None else self._tracer.now()
+        start = live.call.created_at if live.call.started_at is None else self.tracer.now()
         try:
             yield
         finally:
-            if self._tracer.on:
-                self._tell_queue(live.call, start, self._tracer.now())
+            if self.tracer.on:
+                self._tell_queue(live.call, start, self.tracer.now())
 
     @contextmanager
     def sent(self, live: Live, params: dict[str, object]) -> Generator[Span | None]:
         """The span of an exchange on the wire, for the link to tell; noted in the record while the block is open."""
         name, attributes = mcp.about(live.call.method, params)
-        trace = self._tracer.begin(live.call.trace, name, Kind.CLIENT) if live.call.trace else None
+        trace = self.tracer.begin(live.call.trace, name, Kind.CLIENT) if live.call.trace else None
         if trace is None:
             yield None
             return
         live.place = trace
-        span = Span(name=name, kind=Kind.CLIENT, trace=trace, start=self._tracer.now(), attributes=attributes)
+        span = Span(name=name, kind=Kind.CLIENT, trace=trace, start=self.tracer.now(), attributes=attributes)
         if not trace.own:
             yield span
             return
@@ -106,9 +106,9 @@ class Story:
         """An unfinished call of the hub before this one, after telling what that one could not."""
         if not call.under_way and call.started_at is not None:
             return call
-        now = self._tracer.now()
+        now = self.tracer.now()
         for span in call.under_way:
-            self._tracer.tell(span, now, attributes={"hubbub.server": call.server}, error=RESTARTED)
+            self.tracer.tell(span, now, attributes={"hubbub.server": call.server}, error=RESTARTED)
         if call.started_at is None:
             self._tell_queue(call, call.created_at, now)
         return replace(call, under_way=())
@@ -118,10 +118,10 @@ class Story:
         self._ledger.later(Change(self._calls, live.call.id, live.call))
 
     def _tell_queue(self, call: Call, start: float, end: float) -> None:
-        trace = self._tracer.begin(call.trace, "queue") if call.trace and call.trace.own else None
+        trace = self.tracer.begin(call.trace, "queue") if call.trace and call.trace.own else None
         if trace is not None:
             about: Attributes = {"hubbub.server": call.server, "hubbub.call.id": call.id}
-            self._tracer.tell(Span(name="queue", kind=Kind.INTERNAL, trace=trace, start=start, attributes=about), end)
+            self.tracer.tell(Span(name="queue", kind=Kind.INTERNAL, trace=trace, start=start, attributes=about), end)
 
     def _follow_call(self, before: Call | None, call: Call | None) -> None:
         if call is None or not call.state.ended or (before is not None and before.state.ended) or not _own(call.trace):
@@ -137,7 +137,7 @@ class Story:
         }
         if call.task_id is not None:
             about["hubbub.task.id"] = mcp.text(call.task_id)
-        if self._tracer.content:
+        if self.tracer.content:
             about["gen_ai.tool.call.arguments"] = mcp.content(call.params)
             about["gen_ai.tool.call.result"] = mcp.content(call.result)
         self._tell(f"call {name}", call.trace, call.created_at, call.completed_at, about, error=_failure(call))
@@ -179,7 +179,7 @@ class Story:
             about["hubbub.request.cause_source"] = request.cause_source.value
         if request.task_id:
             about["hubbub.task.id"] = mcp.text(request.task_id)
-        if self._tracer.content:
+        if self.tracer.content:
             sampling = request.kind is RequestKind.SAMPLING
             asked, said = (
                 ("gen_ai.input.messages", "gen_ai.output.messages") if sampling else ("hubbub.request", "hubbub.answer")
@@ -225,7 +225,7 @@ class Story:
     ) -> None:
         if trace is not None:
             span = Span(name=name, kind=kind, trace=trace, start=start, attributes=about)
-            self._tracer.tell(span, start if end is None else end, error=error, events=events or (), links=links or ())
+            self.tracer.tell(span, start if end is None else end, error=error, events=events or (), links=links or ())
 
 
 @contextmanager

@@ -83,12 +83,13 @@ class SdkTracer(Tracer):
         return self._now()
 
     def begin(self, parent: Trace | None, name: str = "", kind: Kind = Kind.INTERNAL) -> Trace:
-        """As `Tracer`. The sampler decides here, for good."""
+        """As `Tracer`. The sampler decides here, for good, and what is below a span of ours is told with it."""
         trace_id = parent.trace_id if parent else f"{random.getrandbits(128) or 1:032x}"
-        verdict = self._provider.sampler.should_sample(
-            context_of(parent), int(trace_id, 16), name, _KINDS[kind], None, None
-        )
-        sampled = verdict.decision.is_sampled()
+        sampled = parent is not None and parent.own
+        if not sampled:
+            number = int(trace_id, 16)
+            verdict = self._provider.sampler.should_sample(context_of(parent), number, name, _KINDS[kind], None, None)
+            sampled = verdict.decision.is_sampled()
         return Trace(
             trace_id=trace_id,
             span_id=f"{random.getrandbits(64) or 1:016x}",

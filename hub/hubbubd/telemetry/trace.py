@@ -6,7 +6,7 @@ A span is told when it ends, under ids that were chosen when it began: what bega
 import re
 from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, cast
 
@@ -103,6 +103,11 @@ def parsed(carrier: object) -> Trace | None:
 def of_params(params: Mapping[str, Any]) -> Trace | None:
     """The place that an MCP message names in its `_meta`."""
     return parsed(params.get("_meta"))
+
+
+def passed_on(trace: Trace | None) -> Span | None:
+    """A span for the other side to know of, and nobody to tell: what it belongs to tells of itself."""
+    return trace and Span(name="", kind=Kind.CLIENT, trace=replace(trace, own=False), start=0.0)
 
 
 def with_place(params: Mapping[str, Any] | None, trace: Trace) -> dict[str, Any]:
