@@ -1,4 +1,4 @@
-"""A receiver of traces, as an OpenTelemetry collector is one: gRPC on loopback, and everything is kept."""
+"""A receiver of telemetry, as an OpenTelemetry collector is one: gRPC on loopback, and everything is kept."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -8,6 +8,10 @@ from typing import Any
 
 import anyio
 import grpc
+from opentelemetry.proto.collector.logs.v1 import logs_service_pb2 as logs_pb
+from opentelemetry.proto.collector.logs.v1 import logs_service_pb2_grpc as logs_pb_grpc
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as metrics_pb
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2_grpc as metrics_pb_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as pb
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as pb_grpc
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as Told
@@ -40,12 +44,50 @@ class Span:
         return [name for name, _ in self.events]
 
 
+@dataclass(frozen=True)
+class Line:
+    """A log line as it arrived. Ids in hex, empty when it belongs to no trace."""
+
+    service: str
+    text: str
+    level: str
+    trace_id: str
+    span_id: str
+    attributes: dict[str, Any]
+
+
+class _Metrics(metrics_pb_grpc.MetricsServiceServicer):
+    def __init__(self, collector: "Collector") -> None:
+        self._collector = collector
+
+    def Export(self, request: Any, context: Any) -> metrics_pb.ExportMetricsServiceResponse:  # noqa: N802
+        for resource in request.resource_metrics:
+            assert _values(resource.resource.attributes)["service.name"] == "hubbub"
+            for scope in resource.scope_metrics:
+                self._collector.metrics |= {metric.name: metric for metric in scope.metrics}
+        return metrics_pb.ExportMetricsServiceResponse()
+
+
+class _Logs(logs_pb_grpc.LogsServiceServicer):
+    def __init__(self, collector: "Collector") -> None:
+        self._collector = collector
+
+    def Export(self, request: Any, context: Any) -> logs_pb.ExportLogsServiceResponse:  # noqa: N802
+        for resource in request.resource_logs:
+            service = _values(resource.resource.attributes)["service.name"]
+            for scope in resource.scope_logs:
+                self._collector.logs += [_line(service, record) for record in scope.log_records]
+        return logs_pb.ExportLogsServiceResponse()
+
+
 class Collector(pb_grpc.TraceServiceServicer):
-    """`spans` has what arrived so far, in the order in which it did."""
+    """`spans` and `logs` have what arrived so far, in the order in which it did; `metrics` has the newest of each."""
 
     def __init__(self) -> None:
         self.endpoint = ""
         self.spans: list[Span] = []
+        self.logs: list[Line] = []
+        self.metrics: dict[str, Any] = {}
 
     def Export(self, request: pb.ExportTraceServiceRequest, context: Any) -> pb.ExportTraceServiceResponse:  # noqa: N802
         for resource in request.resource_spans:
@@ -53,6 +95,13 @@ class Collector(pb_grpc.TraceServiceServicer):
             for scope in resource.scope_spans:
                 self.spans += [_span(service, told) for told in scope.spans]
         return pb.ExportTraceServiceResponse()
+
+    async def has(self, wanted: Callable[["Collector"], Any]) -> Any:
+        """What is wanted of all this, once there is something."""
+        with anyio.fail_after(LIMIT_S):
+            while not (found := wanted(self)):
+                await anyio.sleep(POLL_S)
+        return found
 
     async def until(self, wanted: Callable[[list[Span]], bool]) -> list[Span]:
         """The spans, once they are as wanted."""
@@ -122,6 +171,8 @@ def collecting() -> Iterator[Collector]:
     collector = Collector()
     server = grpc.server(ThreadPoolExecutor(2))
     pb_grpc.add_TraceServiceServicer_to_server(collector, server)
+    metrics_pb_grpc.add_MetricsServiceServicer_to_server(_Metrics(collector), server)
+    logs_pb_grpc.add_LogsServiceServicer_to_server(_Logs(collector), server)
     port = server.add_insecure_port("127.0.0.1:0")
     collector.endpoint = f"http://127.0.0.1:{port}"
     server.start()
@@ -146,6 +197,17 @@ def _span(service: str, told: Told) -> Span:
         links=[link.span_id.hex() for link in told.links],
         failed=told.status.code == Status.STATUS_CODE_ERROR,
         raw=str(told),
+    )
+
+
+def _line(service: str, record: Any) -> Line:
+    return Line(
+        service=service,
+        text=record.body.string_value,
+        level=record.severity_text,
+        trace_id=record.trace_id.hex(),
+        span_id=record.span_id.hex(),
+        attributes=_values(record.attributes),
     )
 
 

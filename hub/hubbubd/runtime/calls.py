@@ -401,6 +401,7 @@ class Calls:
         lane.ended[call.state] += 1
         lane.leave(live, call)
         self._record(call)
+        log.debug("call ended", call=call.id, server=call.server, method=call.method, state=call.state.value)
         try:
             if call.detached or call.rounds or call.task_id:
                 # Durable before the answer; if the store fails now, the record follows when it recovers.
@@ -414,10 +415,9 @@ class Calls:
         self._ledger.later(Change(self._table, call.id, call))
 
     def _lane(self, server: str) -> Lane:
-        lane = self._lanes.get(server)
-        if lane is None:
+        if server not in self._lanes:
             raise NotFound("server", server)
-        return lane
+        return self._lanes[server]
 
     def _known(self, call_id: str) -> Call | None:
         under_way = (lane.lives[call_id].call for lane in self._lanes.values() if call_id in lane.lives)

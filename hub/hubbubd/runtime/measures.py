@@ -80,7 +80,7 @@ class Measures:
         meter.observe(metrics.WATCHERS, lambda: _one(door.count))
         meter.observe(metrics.WATCHERS_LAG, lambda: _one(self._backlog))
         meter.observe(metrics.WATCHERS_DROPPED, lambda: _one(door.dropped))
-        meter.observe(metrics.STORE_AVAILABLE, lambda: _one(health.writable))
+        meter.observe(metrics.STORE_AVAILABLE, lambda: _one(int(health.writable)))
         meter.observe(metrics.LOOP_LAG, lambda: _one(self._latest_s))
         meter.observe(metrics.MEMORY, process.memory)
         meter.observe(metrics.CPU, process.cpu)

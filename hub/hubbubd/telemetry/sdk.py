@@ -41,6 +41,11 @@ CLOSE_MS: Final = 3000
 COMPLAIN_EVERY_S: Final = 300.0
 """How often the log says that the collector takes nothing."""
 
+_COMPLAINING: Final = (
+    "opentelemetry.exporter.otlp.proto.grpc.exporter",
+    "opentelemetry.sdk._shared_internal",
+    "opentelemetry.sdk.metrics._internal.export",
+)
 _KINDS: Final = {Kind.INTERNAL: SpanKind.INTERNAL, Kind.CLIENT: SpanKind.CLIENT, Kind.SERVER: SpanKind.SERVER}
 _NS: Final = 1_000_000_000
 
@@ -170,7 +175,7 @@ _complaints: Final = _NowAndThen()
 
 def quieten() -> None:
     """Has exporters complain now and then, not about each batch that nobody takes."""
-    for name in ("opentelemetry.exporter.otlp.proto.grpc.exporter", "opentelemetry.sdk._shared_internal"):
+    for name in _COMPLAINING:
         logging.getLogger(name).addFilter(_complaints)
 
 
