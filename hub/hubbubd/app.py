@@ -100,8 +100,9 @@ async def _serve(settings: Settings) -> None:
                 listening.cancel_scope.cancel()
         finally:
             await store.close()
-            await to_thread.run_sync(tracer.close)
-            await to_thread.run_sync(meter.close)
+            async with anyio.create_task_group() as closing:
+                for close in (tracer.close, meter.close):
+                    closing.start_soon(to_thread.run_sync, close)
 
 
 @asynccontextmanager

@@ -7,9 +7,10 @@ import logging
 import os
 import random
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
@@ -50,6 +51,14 @@ _KINDS: Final = {Kind.INTERNAL: SpanKind.INTERNAL, Kind.CLIENT: SpanKind.CLIENT,
 _NS: Final = 1_000_000_000
 
 
+class Closing(Protocol):
+    """A part of the SDK's that can be shut down."""
+
+    def shutdown(self) -> None:
+        """Takes nothing more."""
+        ...
+
+
 class _ChosenIds(IdGenerator):
     """Gives the ids of the span being told. All spans are told on the hub's one thread."""
 
@@ -69,6 +78,7 @@ class SdkTracer(Tracer):
 
     def __init__(self, exporter: SpanExporter, now: Callable[[], float], *, content: bool = False) -> None:
         self._now = now
+        self._exporter = exporter
         self.content = content
         self._ids = _ChosenIds()
         # The process's end is the hub's own business.
@@ -136,8 +146,17 @@ class SdkTracer(Tracer):
 
     def close(self) -> None:
         """As `Tracer`."""
-        self._provider.force_flush(CLOSE_MS)
-        self._provider.shutdown()
+        shut_down(self._provider, self._exporter)
+
+
+def shut_down(provider: Closing, exporter: Closing) -> None:
+    """Sends what is left; after CLOSE_MS the exporter is made to give up, which the provider by itself does not do."""
+    timer = threading.Timer(CLOSE_MS / 1000, exporter.shutdown)
+    timer.start()
+    try:
+        provider.shutdown()
+    finally:
+        timer.cancel()
 
 
 def resource() -> Resource:

@@ -13,7 +13,7 @@ from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, ConsoleLogRe
 from hubbubd import __version__
 from hubbubd.telemetry.logs import LogSink
 from hubbubd.telemetry.mcp import LONGEST_CONTENT, text
-from hubbubd.telemetry.sdk import CLOSE_MS, SERVICE, context_of, quieten, resource
+from hubbubd.telemetry.sdk import SERVICE, context_of, quieten, resource, shut_down
 from hubbubd.telemetry.trace import CALLER
 
 SEVERITIES: Final = {
@@ -34,6 +34,7 @@ class SdkLogSink(LogSink):
     on = True
 
     def __init__(self, exporter: LogRecordExporter) -> None:
+        self._exporter = exporter
         self._provider = LoggerProvider(resource(), shutdown_on_exit=False)
         self._provider.add_log_record_processor(BatchLogRecordProcessor(exporter))
         self._logger = self._provider.get_logger(SERVICE, __version__)
@@ -65,5 +66,4 @@ class SdkLogSink(LogSink):
 
     def close(self) -> None:
         """As `LogSink`."""
-        self._provider.force_flush(CLOSE_MS)
-        self._provider.shutdown()
+        shut_down(self._provider, self._exporter)
