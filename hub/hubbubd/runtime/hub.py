@@ -84,11 +84,9 @@ class Hub:
         subscriptions: Subscriptions,
         catalog: Catalog,
         retention: Retention,
-        measures: Measures,
         tracer: Tracer,
     ) -> None:
         self.tracer = tracer
-        self._measures = measures
         self.servers = servers
         self.inbox = inbox
         self.work = work
@@ -130,6 +128,8 @@ class Hub:
             hub = cls._wire(ledger, tables, clock, alarms, background, connector, settings, measures, tracer)
             try:
                 await hub._start(configured, background)
+                if meter.on:
+                    background.start_soon(measures.run)
                 yield hub
             finally:
                 with anyio.CancelScope(shield=True):
@@ -211,21 +211,8 @@ class Hub:
             tasks=tables.tasks,
             upkeep=tables.upkeep,
         )
-        return cls(
-            ledger,
-            clock,
-            servers,
-            inbox,
-            work,
-            calls,
-            tasks,
-            rooms.events,
-            rooms.subscriptions,
-            catalog,
-            retention,
-            measures,
-            tracer,
-        )
+        events, subscriptions = rooms.events, rooms.subscriptions
+        return cls(ledger, clock, servers, inbox, work, calls, tasks, events, subscriptions, catalog, retention, tracer)
 
     def watchers(self) -> int:
         """How many watches are open."""
@@ -255,8 +242,6 @@ class Hub:
         background.start_soon(self._ledger.run)
         background.start_soon(self.health.run)
         background.start_soon(self.retention.run)
-        if self._measures.on:
-            background.start_soon(self._measures.run)
         await self.servers.start(configured)
         await self.calls.start_up()
 

@@ -30,7 +30,6 @@ class Metric:
 
 
 _MCP_S: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
-_SESSION_S: Final = (*_MCP_S, 3_600, 86_400)
 _PEOPLE_S: Final = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_800, 3_600, 14_400, 86_400)
 _DISK_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
@@ -48,7 +47,7 @@ SESSION: Final = Metric(
     unit="s",
     about="How long connections have lasted that have ended.",
     attributes=("error.type", "network.transport", "mcp.protocol.version"),
-    buckets=_SESSION_S,
+    buckets=_MCP_S,
 )
 SERVERS: Final = Metric(
     name="hubbub.servers",
