@@ -71,6 +71,7 @@ async def hub(
     directory: Path,
     command: Sequence[str | Path] | None = None,
     settings: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] | None = None,
 ) -> AsyncGenerator[HubProcess]:
     """A hub with these servers, as its own process, through the client library. `command` stands in for hubbubd."""
     config, data_dir = directory / "hubbub.json", directory / "hub"
@@ -80,7 +81,7 @@ async def hub(
         [*(command or [sys.executable, "-m", "hubbubd"]), *options],
         stdin=subprocess.DEVNULL,
         stderr=None,
-        env=os.environ | {"HUBBUBD_LOG_LEVEL": "warning"},
+        env=os.environ | {"HUBBUBD_LOG_LEVEL": "warning"} | dict(environ or {}),
     )
     async with _ended_after(process):
         assert process.stdout is not None

@@ -31,7 +31,6 @@ from hubbub_client.records import (
     CatalogEntry,
     CatalogList,
     Claim,
-    Compaction,
     Fault,
     HubStatus,
     PendingRequest,
@@ -40,10 +39,9 @@ from hubbub_client.records import (
     ResourceUpdate,
     Server,
     ServerEvent,
-    StoreStatus,
     Task,
 )
-from hubbub_client.store import Backup
+from hubbub_client.store import Backup, Compaction, StoreStatus
 from hubbub_client.tokens import Caller, Grant, NewToken, Token
 
 __all__ = [

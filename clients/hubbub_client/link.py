@@ -21,10 +21,13 @@ from hubbub.v1 import (
     server_pb2_grpc,
     task_pb2_grpc,
 )
+from hubbub_client import tracing
 from hubbub_client.discovery import Endpoint, Where, discover
 from hubbub_client.errors import Unauthenticated, Unavailable, from_rpc
 
 if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
     from hubbub.v1.admin_pb2_grpc import AdminServiceAsyncStub
     from hubbub.v1.call_pb2_grpc import CallServiceAsyncStub
     from hubbub.v1.catalog_pb2_grpc import CatalogServiceAsyncStub
@@ -149,12 +152,18 @@ class Link:
         for may_retry in (True, False):
             stubs = await self.ready()
             try:
-                return await _response(method(stubs)(request, metadata=self._metadata()))
-            except aio.AioRpcError as failure:
-                error = from_rpc(failure)
-            if not (may_retry and isinstance(error, Unauthenticated) and await self.moved()):
-                raise error
+                with tracing.rpc(cast("Message", request), self.address):
+                    return await self._sent(method(stubs), request)
+            except Unauthenticated:
+                if not (may_retry and await self.moved()):
+                    raise
         raise AssertionError("the second attempt returns or raises")
+
+    async def _sent(self, method: aio.UnaryUnaryMultiCallable[Q, A], request: Q) -> A:
+        try:
+            return await _response(method(request, metadata=self._metadata()))
+        except aio.AioRpcError as failure:
+            raise from_rpc(failure) from None
 
     async def stream(
         self, method: Callable[[Stubs], aio.UnaryStreamMultiCallable[Q, A]], request: Q
@@ -260,7 +269,7 @@ class Link:
             metadata.append(("authorization", f"Bearer {self._endpoint.token}"))
         if self._name:
             metadata.append(("hubbub-as", self._name))
-        return metadata
+        return metadata + tracing.metadata()
 
 
 def _channel(endpoint: Endpoint) -> aio.Channel:

@@ -1,8 +1,7 @@
 """The records of the hub as frozen dataclasses, and the one converter that reads them from messages.
 
-The converter follows the message's descriptor: JSON bytes become values, enums short lower-case strings,
-timestamps aware datetimes; what is unset (an empty string or document, enum zero) becomes None. The JSON form
-of a record (`to_json`) has every field of the message, under its name.
+The converter follows the message's descriptor: JSON bytes become values, enums short lower-case strings, timestamps
+aware datetimes; what is unset (an empty string, enum zero) becomes None. `to_json` has every field under its name.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from hubbub_client import payload
 
 if TYPE_CHECKING:
     from hubbub_client.inbox import Inbox
+    from hubbub_client.store import StoreStatus
 
 Transport = Literal["stdio", "http", "sse"]
 ServerState = Literal["disconnected", "connecting", "connected", "disconnecting", "error"]
@@ -29,6 +29,7 @@ RequestKind = Literal["elicitation_form", "elicitation_url", "sampling", "roots"
 RequestState = Literal["open", "answered", "withdrawn", "expired"]
 DeliveryState = Literal["none", "pending", "delivered", "failed"]
 CauseSource = Literal["wire", "inferred"]
+Happening = Literal["shown", "claimed", "released", "lapsed", "answered", "expired", "withdrawn", "delivered", "failed"]
 CallState = Literal["queued", "in_progress", "waiting_input", "completed", "failed", "cancelled"]
 EventKind = Literal[
     "progress",
@@ -115,6 +116,16 @@ class Claim(Record):
     expires_at: datetime | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Moment(Record):
+    """Something that happened to a pending request, and who did it: an agent where `agent`."""
+
+    at: datetime
+    what: Happening | None
+    by: str | None
+    agent: bool
+
+
 class How(TypedDict, total=False):
     """What goes with any answer: the claim it is made under (else the record's own, where it has one), and an id
     that makes it safe to repeat."""
@@ -144,6 +155,8 @@ class PendingRequest(Record):
     reason: str | None
     caller: str | None = None
     answered_at: datetime | None = None
+    trace_id: str | None = None
+    moments: tuple[Moment, ...] = ()
     _inbox: Inbox | None = field(default=None, repr=False, compare=False)
 
     async def accept(self, content: Mapping[str, Any] | None = None, **how: Unpack[How]) -> PendingRequest:
@@ -205,6 +218,7 @@ class Call(Record):
     error: Fault | None
     pending_ids: tuple[str, ...]
     task_id: str | None
+    trace_id: str | None = None
 
     @property
     def ended(self) -> bool:
@@ -323,28 +337,6 @@ class StateCount(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoreStatus(Record):
-    """The store in numbers."""
-
-    id: str | None
-    revision: int
-    compacted_revision: int
-    size_bytes: int
-    keys: int
-    deletions: int
-    free_bytes: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Compaction(Record):
-    """What compacting the store was good for; `deleted` counts records."""
-
-    deleted: int
-    before: StoreStatus | None
-    after: StoreStatus | None
-
-
-@dataclass(frozen=True, kw_only=True)
 class HubStatus(Record):
     """The hub in numbers."""
 
@@ -361,9 +353,7 @@ class HubStatus(Record):
 
 
 # The record of each message, by the message's name.
-RECORDS: dict[str, type[Record]] = {kind.__name__: kind for kind in Record.__subclasses__()} | {
-    "GetStatusResponse": HubStatus
-}
+RECORDS: dict[str, type[Record]] = {k.__name__: k for k in Record.__subclasses__()} | {"GetStatusResponse": HubStatus}
 
 R = TypeVar("R", bound=Record)
 

@@ -6,7 +6,17 @@ from dataclasses import replace
 import pytest
 
 from hubbubd.core import inbox
-from hubbubd.core.inbox import Answer, Claim, Delivery, Origin, PendingRequest, RequestKind, RequestState
+from hubbubd.core.inbox import (
+    Answer,
+    Claim,
+    Delivery,
+    Happening,
+    Moment,
+    Origin,
+    PendingRequest,
+    RequestKind,
+    RequestState,
+)
 from hubbubd.errors import FailedPrecondition
 
 YES = Answer(payload=b'{"action":"accept","content":{}}')
@@ -96,6 +106,7 @@ def test_an_answer_is_kept_with_who_gave_it_and_is_on_its_way() -> None:
         answered_at=NOW + 5,
         closed_at=NOW + 5,
         answer_id="a1",
+        moments=(Moment(at=NOW + 5, what=Happening.ANSWERED, by="ann"),),
     )
 
 
@@ -112,7 +123,9 @@ def test_who_meets_a_claim_is_told_whose_it_is(operation: str) -> None:
     assert refusal.value.metadata == {"claimed_by": "ann"}
 
 
-@pytest.mark.parametrize("later", [inbox.delivered, lambda r: inbox.not_delivered(r, "gone"), lambda r: r])
+@pytest.mark.parametrize(
+    "later", [lambda r: inbox.delivered(r, NOW), lambda r: inbox.not_delivered(r, "gone", NOW), lambda r: r]
+)
 def test_the_same_answer_again_changes_nothing_however_far_it_has_come(later: Operation) -> None:
     record = later(ANSWERED)
     again = inbox.answer(record, NO, "ann", NOW + 9999, answer_id="a1", claim_id="k7")
@@ -187,8 +200,8 @@ def test_an_expired_request_is_answered_on_the_users_behalf_and_a_withdrawn_one_
 def test_only_an_answer_on_its_way_is_delivered_or_fails_to_be(delivery: Delivery) -> None:
     record = replace(ANSWERED, delivery=delivery)
     moves = delivery is Delivery.PENDING
-    assert inbox.delivered(record).delivery is (Delivery.DELIVERED if moves else delivery)
-    failed = inbox.not_delivered(record, "the connection was lost")
+    assert inbox.delivered(record, NOW).delivery is (Delivery.DELIVERED if moves else delivery)
+    failed = inbox.not_delivered(record, "the connection was lost", NOW)
     assert failed.delivery is (Delivery.FAILED if moves else delivery)
     assert failed.reason == ("the connection was lost" if moves else None)
 
@@ -217,3 +230,28 @@ def test_a_request_is_overdue_from_its_deadline_on_and_only_while_open() -> None
     assert inbox.overdue(OPEN, NOW + 300)
     assert not inbox.overdue(replace(OPEN, deadline=None), 1e12)
     assert not inbox.overdue(ANSWERED, 1e12)
+
+
+def test_what_happened_is_remembered_with_who_did_it_and_whether_it_was_an_agent() -> None:
+    shown = inbox.noted(OPEN, Happening.SHOWN, NOW, "bob")
+    held = inbox.claim(shown, "k", "ann", 60, NOW + 1, worker=True)
+    given = inbox.answer(held, YES, "ann", NOW + 2, answer_id=None, claim_id="k")
+    over = inbox.delivered(given, NOW + 3)
+    assert [(m.what, m.at, m.by, m.agent) for m in over.moments] == [
+        (Happening.SHOWN, NOW, "bob", False),
+        (Happening.CLAIMED, NOW + 1, "ann", True),
+        (Happening.ANSWERED, NOW + 2, "ann", True),
+        (Happening.DELIVERED, NOW + 3, None, False),
+    ]
+    assert inbox.over(over)
+    assert not inbox.over(given)
+    assert inbox.shown_to(over, "bob")
+    assert not inbox.shown_to(over, "ann")
+
+
+def test_many_moments_leave_room_for_the_end() -> None:
+    busy = OPEN
+    for number in range(10 * inbox.MOMENTS):
+        busy = inbox.noted(busy, Happening.SHOWN, NOW, f"watcher {number}")
+    assert len(busy.moments) == inbox.MOMENTS
+    assert inbox.withdraw(busy, "gone", NOW).moments[-1].what is Happening.WITHDRAWN

@@ -128,7 +128,7 @@ class OneRequest(RuleBasedStateMachine):
     @rule(arrives=st.booleans())
     def hand_over(self, arrives: bool) -> None:
         before = self.record
-        self.record = inbox.delivered(before) if arrives else inbox.not_delivered(before, "lost")
+        self.record = inbox.delivered(before, self.now) if arrives else inbox.not_delivered(before, "lost", self.now)
         if before.delivery is not Delivery.PENDING:
             assert self.record == before
 

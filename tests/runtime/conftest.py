@@ -20,6 +20,7 @@ from hubbubd.runtime.filters import RequestFilter
 from hubbubd.runtime.hub import Hub
 from hubbubd.store import Commit, Guard, Snapshot, StoreStats, StoreUnavailable, Write
 from hubbubd.store.sqlite import SqliteStore
+from hubbubd.telemetry.meter import OFF, Meter
 
 from .peer import Peer, Peers
 from .virtual_time import VirtualTimeLoop
@@ -118,6 +119,7 @@ class World:
     store: FailingStore
     peers: Peers = field(default_factory=Peers)
     settings: dict[str, Any] = field(default_factory=dict[str, Any])
+    meter: Meter = OFF
 
     @property
     def peer(self) -> Peer:
@@ -130,7 +132,8 @@ class World:
         settings = HubSettings(data_dir=Path("unused"), allow_commands=(ANY_PEER,), **self.settings)
         configured = {config.name: config for config in servers}
         time = asyncio.get_running_loop().time
-        async with Hub.open(self.store, self.peers, configured, settings, Clock(time, EPOCH + time())) as hub:
+        clock = Clock(time, EPOCH + time())
+        async with Hub.open(self.store, self.peers, configured, settings, clock, meter=self.meter) as hub:
             yield hub
 
 

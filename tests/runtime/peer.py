@@ -11,6 +11,7 @@ from anyio.abc import TaskGroup
 
 from hubbubd.config import Confinement, ServerConfig
 from hubbubd.errors import Category, Fault, PeerError, UpstreamError
+from hubbubd.telemetry.trace import Span
 from hubbubd.upstream.ports import Era, Hello, Inbound, InboundRequest, ProgressUpdate, Reply, ReplyError
 
 Outcome = dict[str, Any]
@@ -122,6 +123,7 @@ class PeerLink:
         *,
         call_id: str | None = None,
         on_progress: Callable[[ProgressUpdate], None] | None = None,
+        span: Span | None = None,
     ) -> Outcome:
         sent = Sent(self.peer, self, method, params or {}, call_id, on_progress, anyio.current_time())
         # What the hub itself wants to know has no call.

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Annotated, Any, TypedDict, Unpack, cast
 
 import typer
@@ -26,6 +27,7 @@ from hubbub_client.errors import NotFound
 from hubbub_client.events import Removed, Reset, Synced, Upsert
 from hubbub_client.hub import Hub
 from hubbub_client.records import Call
+from hubbub_client.timeline import timeline
 
 app = typer.Typer(help="Requests to servers, and what became of them.")
 
@@ -124,6 +126,33 @@ def get(context: typer.Context, id_: CallId) -> None:
 
     async def work(hub: Hub) -> None:
         print_record(await hub.calls.get(id_), settings_of(context).json)
+
+    run(context, work)
+
+
+@app.command(epilog=example("calls show lunch --timeline"))
+def show(
+    context: typer.Context,
+    id_: CallId,
+    picture: Annotated[
+        bool, typer.Option("--timeline", help="Where its time went: in the queue, at the server, with people.")
+    ] = False,
+) -> None:
+    """One call, or its time as a picture."""
+    as_json = settings_of(context).json
+
+    async def work(hub: Hub) -> None:
+        call = await hub.calls.get(id_)
+        if not picture:
+            print_record(call, as_json)
+            return
+        line = timeline(call, await hub.inbox.list(call_id=call.id), datetime.now(UTC))
+        if as_json:
+            print_json({"call": call.id, "trace_id": call.trace_id, **line.to_json()})
+        else:
+            from hubbub_client.cli.timeline import print_timeline  # only here: it brings rich along
+
+            print_timeline(call, line)
 
     run(context, work)
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import typer
 
-from hubbub_client import payload
+from hubbub_client import payload, tracing
 from hubbub_client.hub import Hub, connect
 
 
@@ -93,6 +93,7 @@ def run(context: typer.Context, work: Callable[[Hub], Awaitable[bool | None]], *
     settings = settings_of(context)
 
     async def session() -> bool | None:
+        tracing.from_environment()
         async with settings.connect() as hub:
             return await work(hub)
 

@@ -10,7 +10,7 @@ from hubbub_client.cli.params import example
 from hubbub_client.cli.session import run, settings_of
 from hubbub_client.errors import FailedPrecondition
 from hubbub_client.hub import Hub
-from hubbub_client.records import StoreStatus
+from hubbub_client.store import StoreStatus
 
 app = typer.Typer(help="What the hub remembers on its disk.")
 

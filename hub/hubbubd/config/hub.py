@@ -9,7 +9,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from hubbubd.config.commands import AllowedCommand
 from hubbubd.config.hosts import PUBLIC, check_rule
-from hubbubd.config.network import ConnectListen, GrantSettings, Listen, Origin, Url, is_local
+from hubbubd.config.network import ConnectListen, GrantSettings, Listen, MetricsListen, Origin, Url, is_local
 from hubbubd.config.server import Count, PerSecond, Seconds
 from hubbubd.config.tls import TlsFiles
 
@@ -79,11 +79,17 @@ class HubSettings(BaseSettings):
     oidc_roles_claim: Annotated[str, Field(min_length=1)] | None = None
     """The claim that lists somebody's roles or groups; `a.b` is `b` within `a`, if there is no claim `a.b`."""
 
+    metrics_listen: MetricsListen = None
+    """Where Prometheus finds the hub's metrics, at /metrics: HOST:PORT on loopback (port 0 picks a free one)."""
+
     data_dir: ExpandedPath
     """Directory of the store, the token and `client.json`; made when missing."""
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """What is worth a log line on stderr."""
+
+    trace_content: bool = False
+    """Whether traces hold what callers send, servers ask and people answer; traces themselves are up to `OTEL_*`."""
 
     allow_commands: tuple[AllowedCommand, ...] = ()
     """Commands that a stdio server added over the API may start, with what arguments, variables and directories."""

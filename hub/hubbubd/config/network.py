@@ -84,12 +84,23 @@ def check_unix(path: str) -> None:
 
 
 def _check_connect_listen(text: str | None) -> str | None:
+    return None if text is None else _check_port(text, "connect", ("connectrpc", "starlette", "uvicorn"))
+
+
+def _check_metrics_listen(text: str | None) -> str | None:
     if text is None:
         return None
+    checked = _check_port(text, "telemetry", ("opentelemetry", "prometheus_client", "uvicorn"))
+    if not is_local(checked):
+        raise ValueError(f"{text} is not on loopback, and metrics are served to whoever asks, without a credential")
+    return checked
+
+
+def _check_port(text: str, extra: str, packages: tuple[str, ...]) -> str:
     if text.startswith(UNIX):
         raise ValueError("must be HOST:PORT or [IPV6]:PORT")
-    if any(find_spec(name) is None for name in ("connectrpc", "starlette", "uvicorn")):
-        raise ValueError("needs packages that are not installed: pip install 'hubbub[connect]'")
+    if any(find_spec(name) is None for name in packages):
+        raise ValueError(f"needs packages that are not installed: pip install 'hubbub[{extra}]'")
     return _check_listen(text)
 
 
@@ -109,5 +120,6 @@ def check_url(text: str) -> str:
 
 Listen = Annotated[str, AfterValidator(_check_listen)]
 ConnectListen = Annotated[str | None, AfterValidator(_check_connect_listen)]
+MetricsListen = Annotated[str | None, AfterValidator(_check_metrics_listen)]
 Origin = Annotated[str, AfterValidator(_check_origin)]
 Url = Annotated[str, AfterValidator(check_url)]

@@ -19,6 +19,7 @@ from types import MappingProxyType
 
 from hubbubd.core.connection import IllegalTransition
 from hubbubd.errors import Fault
+from hubbubd.telemetry.trace import Span, Trace
 
 
 class CallState(StrEnum):
@@ -70,7 +71,11 @@ class Rounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One MCP request and what became of it. Times are seconds since the epoch, payloads JSON bytes."""
+    """One MCP request and what became of it. Times are seconds since the epoch, payloads JSON bytes.
+
+    `trace` is the place of its span; `under_way` has the spans around and below it that have begun and that a hub which
+    is killed cannot tell of any more: the next one does.
+    """
 
     id: str
     server: str
@@ -90,6 +95,8 @@ class Call:
     task_id: str | None = None
     as_task: bool = False
     rounds: Rounds | None = None
+    trace: Trace | None = None
+    under_way: tuple[Span, ...] = ()
 
     def same_request(self, other: "Call") -> bool:
         """Whether both ask the same of the same server: what makes a repeated `call_id` the same call."""
@@ -103,7 +110,9 @@ def move(call: Call, state: CallState, now: float, *, result: bytes | None = Non
         raise IllegalTransition(call.state, state)
     if state is CallState.IN_PROGRESS:
         return replace(call, state=state, started_at=now if call.started_at is None else call.started_at)
-    return replace(call, state=state, completed_at=now if state in ENDED else None, result=result, fault=fault)
+    if state not in ENDED:
+        return replace(call, state=state)
+    return replace(call, state=state, completed_at=now, result=result, fault=fault, under_way=())
 
 
 def complete(call: Call, result: bytes, now: float) -> Call:

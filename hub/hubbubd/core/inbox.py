@@ -11,9 +11,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from hubbubd.errors import FailedPrecondition
+from hubbubd.telemetry.trace import Trace
 
 DEFAULT_CLAIM_S = 60.0
 MAX_CLAIM_S = 3600.0
+
+MOMENTS = 50
+"""How many moments of a request are remembered before its end; whatever comes then, its end is."""
 
 
 class RequestKind(StrEnum):
@@ -77,6 +81,34 @@ class Claim:
     worker: bool = False
 
 
+class Happening(StrEnum):
+    """What may happen to a pending request."""
+
+    SHOWN = "shown"
+    CLAIMED = "claimed"
+    RELEASED = "released"
+    LAPSED = "lapsed"
+    ANSWERED = "answered"
+    EXPIRED = "expired"
+    WITHDRAWN = "withdrawn"
+    DELIVERED = "delivered"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """When something happened to a request, in seconds since the epoch, and who did it: an agent where `agent`.
+
+    `trace` is the place of the RPC by which it was answered.
+    """
+
+    at: float
+    what: Happening
+    by: str | None = None
+    agent: bool = False
+    trace: Trace | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """What the server gets: an MCP result, or with `refused` the JSON object `{"error": {code, message}}`."""
@@ -89,7 +121,8 @@ class Answer:
 class PendingRequest:
     """One thing that a server asks. Times are seconds since the epoch, payloads JSON bytes.
 
-    `principal` is who made the call that caused it. No `deadline` means that it waits for as long as it takes.
+    `principal` is who made the call that caused it. No `deadline` means that it waits for as long as it takes. `trace`
+    is the place of its span, from its opening to the delivery of its answer.
     """
 
     id: str
@@ -112,6 +145,8 @@ class PendingRequest:
     closed_at: float | None = None
     answer_id: str | None = None
     reason: str | None = None
+    moments: tuple[Moment, ...] = ()
+    trace: Trace | None = None
 
     def holder(self, now: float) -> Claim | None:
         """The claim, unless it has lapsed."""
@@ -129,7 +164,7 @@ def claim(
             f"{holder.by} has claimed this request", reason="ALREADY_CLAIMED", metadata={"claimed_by": holder.by}
         )
     lease = Claim(id=claim_id, by=by, expires_at=_lease_end(request, ttl_s, now), worker=worker)
-    return replace(request, claim=lease)
+    return replace(noted(request, Happening.CLAIMED, now, by, agent=worker), claim=lease)
 
 
 def renew(request: PendingRequest, claim_id: str, ttl_s: float, now: float) -> PendingRequest:
@@ -142,16 +177,24 @@ def renew(request: PendingRequest, claim_id: str, ttl_s: float, now: float) -> P
 def release(request: PendingRequest, claim_id: str, now: float) -> PendingRequest:
     """Free for others. Raises FailedPrecondition."""
     _must_be_open(request, now)
-    _must_hold(request, claim_id, now)
-    return replace(request, claim=None)
+    held = _must_hold(request, claim_id, now)
+    return replace(noted(request, Happening.RELEASED, now, held.by, agent=held.worker), claim=None)
 
 
 def answer(
-    request: PendingRequest, given: Answer, by: str, now: float, *, answer_id: str | None, claim_id: str | None
+    request: PendingRequest,
+    given: Answer,
+    by: str,
+    now: float,
+    *,
+    answer_id: str | None,
+    claim_id: str | None,
+    trace: Trace | None = None,
 ) -> PendingRequest:
     """With its one answer, on its way. The same `answer_id` of the same person again changes nothing.
 
-    A claimed request takes an answer only with the claim's id. Raises FailedPrecondition.
+    A claimed request takes an answer only with the claim's id. `trace` is the place of what answers it.
+    Raises FailedPrecondition.
     """
     if (
         request.state is RequestState.ANSWERED
@@ -167,8 +210,9 @@ def answer(
         raise FailedPrecondition(
             f"{holder.by} has claimed this request", reason="ALREADY_CLAIMED", metadata={"claimed_by": holder.by}
         )
+    agent = holder is not None and holder.worker
     return replace(
-        request,
+        noted(request, Happening.ANSWERED, now, by, agent=agent, trace=trace),
         state=RequestState.ANSWERED,
         delivery=Delivery.PENDING,
         claim=None,
@@ -185,7 +229,7 @@ def expire(request: PendingRequest, given: Answer, reason: str, now: float) -> P
     if request.state is not RequestState.OPEN:
         return request
     return replace(
-        request,
+        noted(request, Happening.EXPIRED, now),
         state=RequestState.EXPIRED,
         delivery=Delivery.PENDING,
         claim=None,
@@ -199,24 +243,58 @@ def withdraw(request: PendingRequest, reason: str, now: float) -> PendingRequest
     """No longer wanted. One that is not open stays as it is."""
     if request.state is not RequestState.OPEN:
         return request
-    return replace(request, state=RequestState.WITHDRAWN, claim=None, reason=reason, closed_at=now)
+    ended = noted(request, Happening.WITHDRAWN, now)
+    return replace(ended, state=RequestState.WITHDRAWN, claim=None, reason=reason, closed_at=now)
 
 
-def delivered(request: PendingRequest) -> PendingRequest:
+def delivered(request: PendingRequest, now: float) -> PendingRequest:
     """The answer was handed over."""
-    return replace(request, delivery=Delivery.DELIVERED) if request.delivery is Delivery.PENDING else request
+    if request.delivery is not Delivery.PENDING:
+        return request
+    return replace(noted(request, Happening.DELIVERED, now), delivery=Delivery.DELIVERED)
 
 
-def not_delivered(request: PendingRequest, reason: str) -> PendingRequest:
+def not_delivered(request: PendingRequest, reason: str, now: float) -> PendingRequest:
     """The answer could not be handed over."""
     if request.delivery is not Delivery.PENDING:
         return request
-    return replace(request, delivery=Delivery.FAILED, reason=reason)
+    return replace(noted(request, Happening.FAILED, now), delivery=Delivery.FAILED, reason=reason)
+
+
+def over(request: PendingRequest) -> bool:
+    """Whether nothing more can happen: it is closed, and no answer is on its way."""
+    return request.state is not RequestState.OPEN and request.delivery is not Delivery.PENDING
+
+
+def shown_to(request: PendingRequest, by: str) -> bool:
+    """Whether it is known that somebody has seen the request."""
+    return any(moment.what is Happening.SHOWN and moment.by == by for moment in request.moments)
+
+
+def noted(
+    request: PendingRequest,
+    what: Happening,
+    at: float,
+    by: str | None = None,
+    *,
+    agent: bool = False,
+    trace: Trace | None = None,
+) -> PendingRequest:
+    """With one moment more, while there is room; an end always has room."""
+    if len(request.moments) >= MOMENTS and what in _PASSING:
+        return request
+    return replace(request, moments=(*request.moments, Moment(at=at, what=what, by=by, agent=agent, trace=trace)))
+
+
+_PASSING = frozenset({Happening.SHOWN, Happening.CLAIMED, Happening.RELEASED, Happening.LAPSED})
 
 
 def lapse(request: PendingRequest, now: float) -> PendingRequest:
     """Without a claim that has lapsed."""
-    return replace(request, claim=None) if request.claim is not None and request.holder(now) is None else request
+    if request.claim is None or request.holder(now) is not None:
+        return request
+    held = request.claim
+    return replace(noted(request, Happening.LAPSED, now, held.by, agent=held.worker), claim=None)
 
 
 def without_worker(request: PendingRequest) -> PendingRequest:

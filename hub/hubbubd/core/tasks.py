@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from hubbubd.core.connection import IllegalTransition
+from hubbubd.telemetry.trace import Trace
 
 RELATED_TASK = "io.modelcontextprotocol/related-task"
 
@@ -79,7 +80,7 @@ class Task:
 
     `remote_id` is the id that a client task has at its server; servers may well use the same ones. `questions` pairs
     the keys of its inputRequests (tasks extension) with the pending requests made of them. `principal` is who made the
-    call that became the task, or that asked for it on the wire.
+    call that became the task, or that asked for it on the wire. `trace` is the place of its span.
     """
 
     id: str
@@ -100,6 +101,7 @@ class Task:
     remote_id: str | None = None
     questions: tuple[tuple[str, str], ...] = ()
     principal: str | None = None
+    trace: Trace | None = None
 
 
 def lifetime_ms(asked: object, default_s: float) -> int:

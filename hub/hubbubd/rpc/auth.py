@@ -26,6 +26,7 @@ from hubbubd.errors import HubError, InvalidArgument, PermissionDenied, Unauthen
 from hubbubd.rpc import status
 from hubbubd.rpc.oversight import Oversight, peer, principal
 from hubbubd.rpc.permissions import RULES, Reach
+from hubbubd.telemetry.trace import CALLER, parsed
 
 LOCAL = "local"
 NAME_METADATA = "hubbub-as"
@@ -98,19 +99,22 @@ class Gate:
     async def admit(
         self, path: str, metadata: Metadata, oversight: Oversight, peer: Peer | None = None
     ) -> Principal | None:
-        """Notes who calls, and returns it; None as long as only the `peer` could tell.
+        """Notes who calls and in what trace, and returns who; None as long as only the `peer` could tell.
 
         Raises Unauthenticated, PermissionDenied, ResourceExhausted, and InvalidArgument for a name that is none.
         """
         principal.set(NOBODY)
         credentials: list[str] = []
         called: list[str] = []
+        place: dict[str, str] = {}
         for key, value in metadata:
             match key.lower():
                 case "authorization":
                     credentials.append(_text(value))
                 case name if name == NAME_METADATA:
                     called.append(_text(value))
+                case "traceparent" | "tracestate" as name:
+                    place[name] = _text(value)
                 case _:
                     pass
         caller = await self._of_bearer(credentials, peer) if credentials else self._of_certificate(peer)
@@ -119,6 +123,7 @@ class Gate:
         principal.set(caller)
         caller = _named(caller, called)
         principal.set(caller)
+        CALLER.set(parsed(place))
         oversight.admit(caller)
         rule = RULES.get(path)
         if rule is not None and not rule.admits(caller):

@@ -8,7 +8,7 @@ Connect: https://connectrpc.com/docs/protocol. gRPC-Web: https://github.com/grpc
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager, nullcontext
+from contextlib import aclosing, asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -41,12 +41,13 @@ from hubbubd.config.network import is_loopback
 from hubbubd.config.tls import TlsFiles
 from hubbubd.errors import HubError, InvalidArgument
 from hubbubd.rpc import auth, status
-from hubbubd.rpc import listen as listening
+from hubbubd.rpc.http import serving
 from hubbubd.rpc.methods import STALL_S, Rpc, rpcs
 from hubbubd.rpc.oversight import Oversight, peer
 from hubbubd.rpc.permissions import RULES, Reach
 from hubbubd.rpc.server import LAST_WORDS_S, MAX_RPCS, servicers
 from hubbubd.rpc.tls import ssl_context
+from hubbubd.rpc.tracing import tracing
 from hubbubd.runtime.hub import Hub
 
 log = structlog.get_logger(__name__)
@@ -55,6 +56,8 @@ log = structlog.get_logger(__name__)
 _REQUEST_HEADERS = (
     "authorization",
     auth.NAME_METADATA,
+    "traceparent",
+    "tracestate",
     "content-type",
     "connect-protocol-version",
     "connect-timeout-ms",
@@ -104,15 +107,8 @@ async def serve_connect(
         limit_concurrency=MAX_RPCS,
         timeout_graceful_shutdown=round(LAST_WORDS_S),
     )
-    server = _Server(config)
-    listener, address = listening.bound_socket(listen, secure=tls is not None)
-    with listener:
-        async with anyio.create_task_group() as serving:
-            serving.start_soon(server.serve, [listener])
-            try:
-                yield f"{'https' if tls else 'http'}://{address}"
-            finally:
-                server.should_exit = True
+    async with serving(config, listen, secure=tls is not None) as url:
+        yield url
 
 
 class _Connection(H11Protocol):
@@ -130,13 +126,6 @@ class _Connection(H11Protocol):
         self.app = call
 
 
-class _Server(uvicorn.Server):
-    """A server whose signals are the hub's."""
-
-    def capture_signals(self) -> nullcontext[None]:  # pyright: ignore[reportIncompatibleMethodOverride] - any context
-        return nullcontext()
-
-
 def application(hub: Hub, *, gate: auth.Gate, origins: Sequence[str], max_message_bytes: int) -> ASGIApp:
     """All services of a hub as one ASGI application."""
 
@@ -144,8 +133,9 @@ def application(hub: Hub, *, gate: auth.Gate, origins: Sequence[str], max_messag
         return {rpc.path: _endpoint(rpc, gate) for rpc in served if not rpc.method.client_streaming}
 
     oversight = Oversight(hub.audit, hub.quotas)
+    around = (tracing(hub.tracer, "connectrpc"), oversight.over)
     app = _Services(
-        service=[rpc for each in servicers(hub) for rpc in rpcs(*each, max_message_bytes, oversight)],
+        service=[rpc for each in servicers(hub) for rpc in rpcs(*each, max_message_bytes, *around)],
         endpoints=endpoints,
         interceptors=[_Access(gate, oversight)],
         # Room above our own limit, as in gRPC; JSON is longer than what is counted.
@@ -153,7 +143,7 @@ def application(hub: Hub, *, gate: auth.Gate, origins: Sequence[str], max_messag
         compressions=(),  # nothing leaves the machine
         codecs=[_Binary(), _Json()],
     )
-    guarded = _unstalled(app)
+    guarded = _unstalled(app, hub.watcher_dropped)
     if not origins:
         return guarded
     return CORSMiddleware(
@@ -176,7 +166,7 @@ class _Services(ConnectASGIApplication[Sequence[Rpc]]):
         return ""
 
 
-def _unstalled(app: Callable[..., Any]) -> ASGIApp:
+def _unstalled(app: Callable[..., Any], dropped: Callable[[], None]) -> ASGIApp:
     """Lets go of a caller who makes no room for the next response; it may come back with its last token."""
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
@@ -190,6 +180,7 @@ def _unstalled(app: Callable[..., Any]) -> ASGIApp:
             headers = [(key, _readable(value)) for key, value in scope.get("headers", ())]
             await app({**scope, "headers": headers}, receive, send_in_time)
         except TimeoutError:
+            dropped()
             log.warning("caller read nothing", path=scope["path"], seconds=STALL_S)
 
     return call

@@ -15,7 +15,7 @@ from hubbubd.core.audit import AuditEntry, Sort
 from hubbubd.core.calls import Call, CallState
 from hubbubd.core.catalog import CatalogList, Freshness, Kind
 from hubbubd.core.connection import State
-from hubbubd.core.inbox import CauseSource, Delivery, PendingRequest, RequestKind, RequestState
+from hubbubd.core.inbox import CauseSource, Delivery, Happening, PendingRequest, RequestKind, RequestState
 from hubbubd.core.server import QueueCounts, ServerRecord
 from hubbubd.core.tasks import Task, TaskRole, TaskStatus
 from hubbubd.errors import Fault
@@ -45,6 +45,7 @@ REQUEST_KINDS = _numbers(RequestKind, inbox_pb2.RequestKind.Value, "REQUEST_KIND
 REQUEST_STATES = _numbers(RequestState, inbox_pb2.RequestState.Value, "REQUEST_STATE")
 DELIVERIES = _numbers(Delivery, inbox_pb2.DeliveryState.Value, "DELIVERY_STATE")
 CAUSE_SOURCES = _numbers(CauseSource, inbox_pb2.CauseSource.Value, "CAUSE_SOURCE")
+HAPPENINGS = _numbers(Happening, inbox_pb2.Happening.Value, "HAPPENING")
 CALL_STATES = _numbers(CallState, call_pb2.CallState.Value, "CALL_STATE")
 EVENT_KINDS = _numbers(ServerEventKind, event_pb2.EventKind.Value, "EVENT_KIND")
 TASK_ROLES = _numbers(TaskRole, task_pb2.TaskRole.Value, "TASK_ROLE")
@@ -146,6 +147,13 @@ def request(record: PendingRequest, *, with_claim_id: bool = False) -> inbox_pb2
         reason=text(record.reason),
         caller=text(record.principal),
         answered_at=timestamp(record.answered_at),
+        trace_id=record.trace.trace_id if record.trace else "",
+        moments=[
+            inbox_pb2.Moment(
+                at=timestamp(moment.at), what=HAPPENINGS[moment.what], by=text(moment.by), agent=moment.agent
+            )
+            for moment in record.moments
+        ],
     )
 
 
@@ -164,6 +172,7 @@ def call(record: Call) -> call_pb2.Call:
         error=fault(record.fault),
         pending_ids=record.pending_ids,
         task_id=record.task_id or "",
+        trace_id=record.trace.trace_id if record.trace else "",
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
+from typing import cast
 
 import anyio
 
@@ -14,6 +15,7 @@ from hubbubd.errors import InvalidArgument
 from hubbubd.rpc import access, convert, pages, requests, watch
 from hubbubd.rpc.auth import principal
 from hubbubd.rpc.methods import Write
+from hubbubd.runtime.broadcast import WatchEvent
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.work import Assigned, Over, Step, Work, Worker
 
@@ -28,19 +30,32 @@ class InboxService:
     def watch_inbox(self, request: pb.WatchInboxRequest) -> AsyncGenerator[bytes, None]:
         """Snapshot and changes."""
         events = self._inbox.watch(requests.request_filter(request.filter, access.reading()), request.resume_token)
-        return watch.responses(events, pb.WatchInboxResponse, convert.request)
+        return watch.responses(self._shown(events), pb.WatchInboxResponse, convert.request)
+
+    async def _shown(
+        self, events: AsyncIterator[WatchEvent[PendingRequest]]
+    ) -> AsyncGenerator[WatchEvent[PendingRequest]]:
+        async with aclosing(cast("AsyncGenerator[WatchEvent[PendingRequest]]", events)) as steps:
+            async for event in steps:
+                if event.record is not None:
+                    self._inbox.shown(event.record, principal.get().name)
+                yield event
 
     async def list_requests(self, request: pb.ListRequestsRequest) -> pb.ListRequestsResponse:
         """A page of pending requests, newest first."""
         scope = access.reading()
         records = self._inbox.select(requests.request_filter(request.filter, scope))
-        found, token = pages.page(records, request.page, pages.newest, convert.request, request.filter, scope)
+        found, token = pages.page(records, request.page, pages.newest, self._show, request.filter, scope)
         return pb.ListRequestsResponse(requests=found, next_page_token=token)
 
     async def get_request(self, request: pb.GetRequestRequest) -> pb.GetRequestResponse:
         """One pending request."""
         record = access.request(self._inbox.get(requests.identifier(request.id, "id")))
-        return pb.GetRequestResponse(request=convert.request(record))
+        return pb.GetRequestResponse(request=self._show(record))
+
+    def _show(self, record: PendingRequest) -> pb.PendingRequest:
+        self._inbox.shown(record, principal.get().name)
+        return convert.request(record)
 
     async def claim_request(self, request: pb.ClaimRequestRequest) -> pb.ClaimRequestResponse:
         """Leases a request to the caller."""

@@ -11,8 +11,9 @@ import math
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
 
 import anyio
 import grpc
@@ -33,14 +34,10 @@ Unary = Callable[[Any], Awaitable[Message]]
 Stream = Callable[[Any], AsyncGenerator[bytes, None]]
 Write = Callable[[bytes], Awaitable[None]]
 Dialogue = Callable[[AsyncIterator[Any], Write], Awaitable[None]]
-
-
-class Oversee(Protocol):
-    """What is done around every RPC."""
-
-    def over(self, path: str, method: MethodDescriptor, serve: Callable[..., Any]) -> Callable[..., Any]:
-        """The servicer's own method, with that around it."""
-        ...
+Serve = Callable[..., Any]
+"""One of the three, as the method has it."""
+Around = Callable[[MethodDescriptor, Serve], Serve]
+"""Puts something around the serving of an RPC."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +46,7 @@ class Rpc:
 
     method: MethodDescriptor
     parse: Parse
-    serve: Callable[..., Any]
+    serve: Serve
 
     @property
     def path(self) -> str:
@@ -62,32 +59,39 @@ class Rpc:
         return GetMessageClass(self.method.output_type)
 
 
-def rpcs(
-    service: ServiceDescriptor, servicer: object, max_message_bytes: int, oversee: Oversee | None = None
-) -> list[Rpc]:
-    """All RPCs of a service. Raises AttributeError when the servicer lacks one."""
-    found = [
-        Rpc(method, _parser(method, max_message_bytes), getattr(servicer, _snake_case(method.name)))
-        for method in service.methods
-    ]
-    if oversee is None:
-        return found
-    return [replace(rpc, serve=oversee.over(rpc.path, rpc.method, rpc.serve)) for rpc in found]
+def rpcs(service: ServiceDescriptor, servicer: object, max_message_bytes: int, *around: Around) -> list[Rpc]:
+    """All RPCs of a service, each within what is `around` it, the outermost first.
+
+    Raises AttributeError when the servicer lacks one.
+    """
+
+    def served(method: MethodDescriptor) -> Serve:
+        innermost: Serve = getattr(servicer, _snake_case(method.name))
+        return reduce(lambda serve, wrap: wrap(method, serve), reversed(around), innermost)
+
+    return [Rpc(method, _parser(method, max_message_bytes), served(method)) for method in service.methods]
 
 
 def generic_handler(
-    service: ServiceDescriptor, servicer: object, max_message_bytes: int, oversee: Oversee | None = None
+    service: ServiceDescriptor,
+    servicer: object,
+    max_message_bytes: int,
+    *around: Around,
+    dropped: Callable[[], None] = lambda: None,
 ) -> grpc.GenericRpcHandler:
-    """The handlers of all RPCs of a service. Raises AttributeError when the servicer lacks one."""
-    table = {rpc.method.name: _handler(rpc) for rpc in rpcs(service, servicer, max_message_bytes, oversee)}
+    """The handlers of all RPCs of a service; `dropped` is called for each stream that is ended because nobody reads it.
+
+    Raises AttributeError when the servicer lacks one.
+    """
+    table = {rpc.method.name: _handler(rpc, dropped) for rpc in rpcs(service, servicer, max_message_bytes, *around)}
     return grpc.method_handlers_generic_handler(service.full_name, table)
 
 
-def _handler(rpc: Rpc) -> "grpc.RpcMethodHandler[bytes, bytes]":
+def _handler(rpc: Rpc, dropped: Callable[[], None]) -> "grpc.RpcMethodHandler[bytes, bytes]":
     if rpc.method.client_streaming:
-        return grpc.stream_stream_rpc_method_handler(_dialogue(rpc.parse, rpc.serve))
+        return grpc.stream_stream_rpc_method_handler(_dialogue(rpc.parse, rpc.serve, dropped))
     if rpc.method.server_streaming:
-        return grpc.unary_stream_rpc_method_handler(_stream(rpc.parse, rpc.serve, rpc.response_type))
+        return grpc.unary_stream_rpc_method_handler(_stream(rpc.parse, rpc.serve, rpc.response_type, dropped))
     return grpc.unary_unary_rpc_method_handler(_unary(rpc.parse, rpc.serve))
 
 
@@ -125,7 +129,9 @@ def _unary(parse: Parse, serve: Unary) -> Callable[[bytes, Context], Awaitable[b
     return call
 
 
-def _stream(parse: Parse, serve: Stream, response_type: type[Message]) -> Callable[[bytes, Context], Awaitable[None]]:
+def _stream(
+    parse: Parse, serve: Stream, response_type: type[Message], dropped: Callable[[], None]
+) -> Callable[[bytes, Context], Awaitable[None]]:
     async def call(raw: bytes, context: Context) -> None:
         peer.set(context.peer)
         last = b""
@@ -139,6 +145,7 @@ def _stream(parse: Parse, serve: Stream, response_type: type[Message]) -> Callab
                         await context.write(response)
                         scope.deadline = math.inf
                 return
+            dropped()
             raise _stalled(response_type.FromString(last))
         except grpc.aio.InternalError:
             return  # the caller went away while a response was on its way
@@ -148,7 +155,9 @@ def _stream(parse: Parse, serve: Stream, response_type: type[Message]) -> Callab
     return call
 
 
-def _dialogue(parse: Parse, serve: Dialogue) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
+def _dialogue(
+    parse: Parse, serve: Dialogue, dropped: Callable[[], None]
+) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
     async def call(raw: AsyncIterator[bytes], context: Context) -> None:
         peer.set(context.peer)
 
@@ -160,6 +169,7 @@ def _dialogue(parse: Parse, serve: Dialogue) -> Callable[[AsyncIterator[bytes], 
             with anyio.move_on_after(STALL_S) as scope:
                 await context.write(response)
             if scope.cancelled_caught:
+                dropped()
                 raise _stalled()
 
         try:

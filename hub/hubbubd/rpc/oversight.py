@@ -27,14 +27,15 @@ principal: ContextVar[Principal] = ContextVar("principal")
 
 
 class Oversight:
-    """Implements `methods.Oversee`."""
+    """What stands around RPCs; `over` is a `methods.Around`."""
 
     def __init__(self, audit: Audit, quotas: Quotas) -> None:
         self._audit = audit
         self._quotas = quotas
 
-    def over(self, path: str, method: MethodDescriptor, serve: Callable[..., Any]) -> Callable[..., Any]:
+    def over(self, method: MethodDescriptor, serve: Callable[..., Any]) -> Callable[..., Any]:
         """Serves an RPC as before, overseen."""
+        path = f"/{method.containing_service.full_name}/{method.name}"
         if RULES[path].reach is Reach.OPEN:
             return serve
         if method.client_streaming:

@@ -26,6 +26,7 @@ from hubbubd.rpc.oversight import Oversight
 from hubbubd.rpc.servers import ServerService
 from hubbubd.rpc.tasks import TaskService
 from hubbubd.rpc.tls import grpc_credentials
+from hubbubd.rpc.tracing import tracing
 from hubbubd.runtime.hub import Hub
 
 _FILES = (admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2)
@@ -64,15 +65,16 @@ async def serve(
     that takes longer is ended, and its caller told. Raises ConfigError for an address off loopback without TLS
     and for files of TLS that cannot be used, OSError for an address that cannot be had.
     """
-    oversee = Oversight(hub.audit, hub.quotas)
+    oversight = Oversight(hub.audit, hub.quotas)
+    around = (tracing(hub.tracer, "grpc"), oversight.over)
     server = grpc.aio.server(
-        interceptors=[Authentication(gate, oversee)],
+        interceptors=[Authentication(gate, oversight)],
         options=_options(max_message_bytes),
         maximum_concurrent_rpcs=MAX_RPCS,
     )
     served = servicers(hub)
     server.add_generic_rpc_handlers(
-        [generic_handler(service, servicer, max_message_bytes, oversee) for service, servicer in served]
+        [generic_handler(*each, max_message_bytes, *around, dropped=hub.watcher_dropped) for each in served]
     )
     reflection.enable_server_reflection([*(s.full_name for s, _ in served), reflection.SERVICE_NAME], server)
 

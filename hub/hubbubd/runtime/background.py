@@ -10,6 +10,8 @@ import structlog
 from anyio.abc import TaskGroup
 from typing_extensions import TypeVarTuple, Unpack
 
+from hubbubd.telemetry.trace import CALLER, SERVING
+
 Args = TypeVarTuple("Args")
 R = TypeVar("R")
 
@@ -34,7 +36,7 @@ class Background:
 
     def start_soon(self, work: Callable[[Unpack[Args]], Awaitable[object]], *args: *Args) -> None:
         """Starts `work(*args)`."""
-        self._tasks.start_soon(self._contained, work, args)
+        self._tasks.start_soon(self._apart, work, args)
 
     async def finish(self, work: Callable[[Unpack[Args]], Awaitable[R]], *args: *Args) -> R:
         """Does `work(*args)` and returns its result; it goes on when the caller is cancelled."""
@@ -56,6 +58,11 @@ class Background:
 
         self._tasks.start_soon(self._contained, settle, ())
         return await done
+
+    async def _apart(self, work: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
+        CALLER.set(None)  # what goes on in the background is no part of the RPC in whose course it was started
+        SERVING.set(None)
+        await self._contained(work, args)
 
     async def _contained(self, work: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
         try:

@@ -188,6 +188,8 @@ class Doorkeeper:
 
     def __init__(self, limit: int) -> None:
         self.count = 0
+        self.dropped = 0
+        """How many watches were ended because their client read too slowly."""
         self._limit = limit
 
     def enter(self) -> None:
@@ -195,6 +197,10 @@ class Doorkeeper:
         if self.count >= self._limit:
             raise ResourceExhausted(f"{self._limit} watches are open already", reason="TOO_MANY_WATCHERS")
         self.count += 1
+
+    def drop(self) -> None:
+        """Counts a watcher that is let go; it leaves as well."""
+        self.dropped += 1
 
     def leave(self) -> None:
         """One watcher less."""
@@ -239,6 +245,10 @@ class Feed(Generic[T]):
     def watched(self) -> bool:
         """Whether anybody watches."""
         return bool(self._groups)
+
+    def backlog(self) -> int:
+        """How many changed records the slowest watcher has yet to take."""
+        return max((len(w.changes) for group in self._groups.values() for w in group.watchers), default=0)
 
     def close(self) -> None:
         """Ends all watches, each with its last token."""
@@ -292,6 +302,7 @@ class Feed(Generic[T]):
         while True:
             event = watcher.pop()
             if watcher.overrun:
+                self._door.drop()
                 raise ResourceExhausted(
                     "this watcher fell too far behind; resume with its last token",
                     reason="WATCHER_TOO_SLOW",

@@ -18,7 +18,6 @@ from hubbubd.core.calls import Call, CallState
 from hubbubd.core.server import QueueCounts
 from hubbubd.core.tasks import created
 from hubbubd.errors import (
-    AlreadyExists,
     Category,
     FailedPrecondition,
     Fault,
@@ -37,11 +36,14 @@ from hubbubd.runtime.lane import Lane, Live
 from hubbubd.runtime.ledger import Change, Ledger, Table
 from hubbubd.runtime.orphans import Orphans
 from hubbubd.runtime.quotas import Quota
-from hubbubd.runtime.resumption import Resumption, require_rounds, require_state
+from hubbubd.runtime.resumption import Resumption, require_rounds, require_state, restarted
 from hubbubd.runtime.rounds import Rounds
+from hubbubd.runtime.story import Story
 from hubbubd.runtime.task_support import TaskSupport, with_task
 from hubbubd.runtime.tool_rules import denied, shown
+from hubbubd.runtime.verdicts import cancelled, not_connected, of_hub, of_server, reused
 from hubbubd.store import Conflict
+from hubbubd.telemetry.trace import CALLER
 from hubbubd.upstream.ports import Era, Link, ProgressUpdate
 
 DRAIN_S = 0.02
@@ -84,11 +86,6 @@ class LogEvent:
     params: bytes
 
 
-def cancelled(message: str, code: str = "CALL_CANCELLED") -> Fault:
-    """The fault of a call that somebody ended on purpose."""
-    return Fault(code=code, category=Category.CANCELLED, message=message)
-
-
 class Calls:
     """The calls of all servers, under way and ended."""
 
@@ -105,6 +102,7 @@ class Calls:
         support: TaskSupport,
         orphans: Orphans,
         quota: Quota,
+        story: Story,
     ) -> None:
         self._ledger = ledger
         self._table = table
@@ -117,6 +115,7 @@ class Calls:
         self._support = support
         self._orphans = orphans
         self._quota = quota
+        self._story = story
         self._lanes: dict[str, Lane] = {}
         self._draining = False
 
@@ -124,12 +123,12 @@ class Calls:
 
     def open_lane(self, config: ServerConfig) -> Lane:
         """Makes the request queue of a server, and goes on with the calls that the hub before this one has left."""
-        lane = self._lanes[config.name] = Lane(config, self._clock, self._record)
+        lane = self._lanes[config.name] = Lane(config, self._clock, self._record, self._story.tracer)
         own = [call for call in self._table if call.server == config.name]
         lane.ended.update(call.state for call in own if call.state.ended)
         left = [call for call in own if not call.state.ended and self._resumption.obstacle(call, config) is None]
         for call in sorted(left, key=lambda c: c.created_at, reverse=True):  # each goes to the head of the queue
-            live = lane.resume(core.taken_up(call))
+            live = lane.resume(core.taken_up(self._story.left(call)))
             self._record(live.call)
             exchange = self._resumption.way_on(lane, live, partial(self._exchange, lane, live))
             self._quota.take(call.principal)
@@ -147,7 +146,7 @@ class Calls:
         for call in [call for call in self._table if not call.state.ended and self._live(call) is None]:
             lane = self._lanes.get(call.server)
             why = self._resumption.obstacle(call, lane.config if lane else None)
-            ended = core.fail(call, _restarted(why), self._clock.now())
+            ended = core.fail(self._story.left(call), restarted(why), self._clock.now())
             self._record(ended)
             if lane is not None:
                 lane.ended[ended.state] += 1
@@ -195,6 +194,8 @@ class Calls:
             live.waiters -= 1
             if not live.waiters and not live.call.detached and not live.ended.is_set():
                 live.stop(cancelled("its caller hung up"))
+            elif not live.call.state.ended:
+                self._story.hung_up(live)
         if not live.call.state.ended:
             raise Unavailable("the hub is shutting down; the call goes on with the next one", reason="SHUTTING_DOWN")
         return live.call
@@ -270,7 +271,7 @@ class Calls:
         known = self._known(call.id) if spec.call_id else None
         if known is not None:
             if known.principal != principal or not known.same_request(call):
-                raise _reused(call)
+                raise reused(call)
             live = self._live(known)
         elif self._draining:
             raise Unavailable("the hub is shutting down and takes no new calls", reason="SHUTTING_DOWN")
@@ -284,7 +285,7 @@ class Calls:
 
     def _enter(self, lane: Lane, call: Call) -> Live:
         if lane.closed:
-            raise _not_connected(call.server, lane.given_up)
+            raise not_connected(call.server, lane.given_up)
         params = payload.loads_object(call.params, "spec.params")
         if (denial := denied(lane.config, call.method, params)) is not None:
             raise denial
@@ -292,10 +293,10 @@ class Calls:
         if refusal is not None:
             raise FailedPrecondition(refusal.message, reason=refusal.code)
         self._quota.require(call.principal)
-        live = lane.enter(call)
+        live = lane.enter(self._story.begun(call, params))
         self._quota.take(call.principal)
         if not call.detached:
-            self._record(call)
+            self._record(live.call)
         # The hub runs the call, not its caller: one who is cancelled leaves nothing half done.
         self._tasks.start_soon(self._quota.until_ended, call.principal, partial(self._first_run, lane, live, params))
         return live
@@ -306,11 +307,11 @@ class Calls:
             try:
                 await self._ledger.commit([self._table.change(live.call.id, live.call)])
             except Conflict:
-                live.refusal = _reused(live.call)
+                live.refusal = reused(live.call)
             except HubError as exc:
                 live.refusal = exc
         if live.refusal is not None:
-            lane.leave(live, core.fail(live.call, _hub_error(live.refusal), self._clock.now()))
+            lane.leave(live, core.fail(live.call, of_hub(live.refusal), self._clock.now()))
             live.ended.set()
         live.admitted.set()
         return live.refusal is None
@@ -320,6 +321,7 @@ class Calls:
             await self._run(lane, live, partial(self._exchange, lane, live, params))
 
     async def _run(self, lane: Lane, live: Live, exchange: Callable[[], Awaitable[dict[str, Any]]]) -> None:
+        CALLER.set(live.call.trace)  # what is logged from here on belongs to the call
         started = self._clock.now()
         result: dict[str, Any] | None = None
         fault: Fault | None = None
@@ -327,14 +329,15 @@ class Calls:
             with live.scope:
                 result = await exchange()
         except PeerError as exc:
-            fault = _server_error(exc)
+            fault = of_server(exc)
         except HubError as exc:
-            fault = exc.fault if isinstance(exc, UpstreamError) else _hub_error(exc)
+            fault = exc.fault if isinstance(exc, UpstreamError) else of_hub(exc)
         except Exception as exc:
             log.exception("a call failed in the hub", call=live.call.id)
             fault = Fault(code="INTERNAL", category=Category.SERVER, message=f"the hub failed: {type(exc).__name__}")
         if result is None and self._resumption.outlives(lane, live, fault):
             lane.leave(live, live.call)
+            self._record(live.call)
             live.ended.set()
             return
         now = self._clock.now()
@@ -354,7 +357,8 @@ class Calls:
         """
         resumed, sending = sending is not None, params if sending is None else sending
         while True:
-            link = await lane.turn(live)
+            with self._story.queued(live):
+                link = await lane.turn(live)
             if (denial := denied(lane.config, live.call.method, sending)) is not None:
                 raise denial
             if resumed:
@@ -394,13 +398,16 @@ class Calls:
                 event = ProgressEvent(live.call.id, update.progress, update.total, update.message)
                 self._table.feed.publish_live(live.call.id, live.call, live.call.id, event)
 
-        with self._orphans.looked_after(lane, link, live.call, params):
-            return await link.request(live.call.method, params or None, call_id=live.call.id, on_progress=on_progress)
+        with self._orphans.looked_after(lane, link, live.call, params), self._story.sent(live, params) as span:
+            return await link.request(
+                live.call.method, params or None, call_id=live.call.id, on_progress=on_progress, span=span
+            )
 
     async def _end(self, lane: Lane, live: Live, call: Call) -> None:
         lane.ended[call.state] += 1
         lane.leave(live, call)
         self._record(call)
+        log.debug("call ended", call=call.id, server=call.server, method=call.method, state=call.state.value)
         try:
             if call.detached or call.rounds or call.task_id:
                 # Durable before the answer; if the store fails now, the record follows when it recovers.
@@ -414,10 +421,9 @@ class Calls:
         self._ledger.later(Change(self._table, call.id, call))
 
     def _lane(self, server: str) -> Lane:
-        lane = self._lanes.get(server)
-        if lane is None:
+        if server not in self._lanes:
             raise NotFound("server", server)
-        return lane
+        return self._lanes[server]
 
     def _known(self, call_id: str) -> Call | None:
         under_way = (lane.lives[call_id].call for lane in self._lanes.values() if call_id in lane.lives)
@@ -426,30 +432,3 @@ class Calls:
     def _live(self, call: Call) -> Live | None:
         lane = self._lanes.get(call.server)
         return lane.lives.get(call.id) if lane else None
-
-
-def _not_connected(server: str, given_up: Fault | None) -> FailedPrecondition:
-    if given_up is None:
-        return FailedPrecondition(f"{server} is disconnected; connect it first", reason="SERVER_NOT_CONNECTED")
-    return FailedPrecondition(
-        f"{server} is disconnected, the hub gave up on it: {given_up.message}",
-        reason="SERVER_NOT_CONNECTED",
-        metadata={"server": server, "cause": given_up.code},
-    )
-
-
-def _reused(call: Call) -> AlreadyExists:
-    return AlreadyExists(f"call id {call.id!r} names another request", reason="CALL_ID_REUSED")
-
-
-def _restarted(why: str | None) -> Fault:
-    message = f"the hub was restarted, and the call could not go on: {why}"
-    return Fault(code="HUB_RESTARTED", category=Category.CONNECTION, message=message, retryable=True)
-
-
-def _server_error(exc: PeerError) -> Fault:
-    return Fault(code="SERVER_ERROR", category=Category.SERVER, message=exc.message, details=exc.details)
-
-
-def _hub_error(exc: HubError) -> Fault:
-    return Fault(code=exc.reason, category=Category.SERVER, message=exc.message, details=dict(exc.metadata))

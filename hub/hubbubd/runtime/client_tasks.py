@@ -28,6 +28,7 @@ from hubbubd.runtime.lane import Lane, Live
 from hubbubd.runtime.ledger import Change, Ledger, Table
 from hubbubd.runtime.rounds import asked_by, configured, input_fault, questions_of
 from hubbubd.store import Conflict
+from hubbubd.telemetry.trace import passed_on
 from hubbubd.upstream.ports import Era, Link
 
 INVALID_PARAMS = -32602
@@ -56,17 +57,12 @@ class _Followed:
 
     async def request(self, link: Link, method: str, **params: Any) -> dict[str, Any]:
         """Sends a request about the task; what the server asks meanwhile belongs to its call. Raises as Link."""
-        call_id = self.live.call.id
+        # A span for each poll would be too many: the server is told of the task's own.
+        call_id, span = self.live.call.id, passed_on(self.live.place)
         with anyio.move_on_after(self.lane.config.call_timeout_s if method != "tasks/result" else None):
-            return await link.request(method, {"taskId": self.remote_id, **params}, call_id=call_id)
-        raise UpstreamError(
-            Fault(
-                code="CALL_TIMEOUT",
-                category=Category.TIMEOUT,
-                message=f"{self.lane.config.name} did not answer {method} in time",
-                retryable=True,
-            )
-        )
+            return await link.request(method, {"taskId": self.remote_id, **params}, call_id=call_id, span=span)
+        message = f"{self.lane.config.name} did not answer {method} in time"
+        raise UpstreamError(Fault(code="CALL_TIMEOUT", category=Category.TIMEOUT, message=message, retryable=True))
 
     async def pause(self, seconds: float) -> None:
         """Waits for the next poll, or until something makes it worth while earlier."""
@@ -151,6 +147,7 @@ class ClientTasks:
             last_updated_at=now,
             call_id=followed.live.call.id,
             principal=followed.live.call.principal,
+            trace=followed.lane.tracer.begin(followed.live.call.trace, "task tools/call"),
         )
         task, call = core.observed(task, wire, now), replace(followed.live.call, task_id=name)
         return (task, call), [self._table.change(name, task), Change(self._calls, call.id, call)]
@@ -198,6 +195,7 @@ class ClientTasks:
             self._put(core.move(task, TaskStatus.CANCELLED, self._clock.now(), why))
 
     async def _follow(self, followed: _Followed) -> dict[str, Any]:
+        followed.live.place = self._table.get(followed.task_id).trace
         async with followed.group as group:
             self._take_up_questions(followed)
             await self._poll(followed)
@@ -350,7 +348,7 @@ class ClientTasks:
             if not new:
                 return
             requests = {
-                key: asked_by(lane, live.call, Origin.TASK_INPUT, kind, params, self._clock.now())
+                key: asked_by(lane, live, Origin.TASK_INPUT, kind, params, self._clock.now())
                 for key, (kind, params) in new.items()
                 if not configured(lane, kind)
             }

@@ -14,8 +14,9 @@ from hubbubd.config import Confinement, ServerConfig
 from hubbubd.core import connection as core
 from hubbubd.core.connection import Connection, Effect, Event, RetryPolicy, State
 from hubbubd.errors import Category, Fault, HubError, PeerError, UpstreamError
-from hubbubd.runtime.calls import cancelled
 from hubbubd.runtime.lane import Lane
+from hubbubd.runtime.measures import Measures
+from hubbubd.runtime.verdicts import cancelled
 from hubbubd.upstream.ports import Connector, Era, Hello, Inbound, Link
 
 MISSED_PINGS = 2
@@ -34,6 +35,7 @@ class ConnectionShell:
         inbound: Inbound,
         lane: Lane,
         clock: Clock,
+        measures: Measures,
         changed: Callable[[], None],
         confinement: Confinement | None,
     ) -> None:
@@ -46,6 +48,7 @@ class ConnectionShell:
         self._inbound = inbound
         self._lane = lane
         self._clock = clock
+        self._measures = measures
         self._changed = changed
         self._policy = RetryPolicy(
             retries=config.retries,
@@ -198,7 +201,9 @@ class ConnectionShell:
     def _feed(self, event: Event, *, fault: Fault | None = None) -> None:
         now = self._clock.now()
         jitter = random.random()  # noqa: S311 - spreads retries, guards nothing
-        self.connection, effects = core.plan(self.connection, event, now, self._policy, fault=fault, jitter=jitter)
+        before = self.connection
+        self.connection, effects = core.plan(before, event, now, self._policy, fault=fault, jitter=jitter)
+        self._measures.happened(self.config, self.hello, before, event, fault)
         for effect in effects:
             match effect:
                 case Effect.RELEASE_CALLS:

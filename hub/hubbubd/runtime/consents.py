@@ -50,7 +50,7 @@ class Consents:
         rounds = replace(next_round(lane, live), refusal=refusal)
         awaited = [page for page in pages if page in live.consents and not live.consents[page].is_set()]
         asked = {
-            page: asked_by(lane, live.call, Origin.ROUNDS, RequestKind.ELICITATION_URL, params, self._clock.now())
+            page: asked_by(lane, live, Origin.ROUNDS, RequestKind.ELICITATION_URL, params, self._clock.now())
             for page, params in pages.items()
             if page not in awaited
         }

@@ -30,6 +30,11 @@ class Health:
         """Whether the hub takes new work."""
         return self._well and not self._closed
 
+    @property
+    def writable(self) -> bool:
+        """Whether the store takes what is written, also while the hub stops."""
+        return self._well
+
     def failed(self, exc: Exception) -> None:
         """Notes that a write failed."""
         if self._well:

@@ -30,18 +30,23 @@ from hubbubd.runtime.inbound import PlainRequests
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.ledger import Ledger, Table
 from hubbubd.runtime.log_levels import LogLevels
+from hubbubd.runtime.measures import Measures
 from hubbubd.runtime.orphans import Orphans
 from hubbubd.runtime.quotas import Quotas
 from hubbubd.runtime.resumption import Resumption
 from hubbubd.runtime.retention import Retention, Upkeep
 from hubbubd.runtime.rounds import Rounds
 from hubbubd.runtime.servers import Rooms, Servers
+from hubbubd.runtime.story import Story
 from hubbubd.runtime.subscriptions import Subscriptions
 from hubbubd.runtime.task_support import TaskSupport
 from hubbubd.runtime.tasks import Tasks
 from hubbubd.runtime.tokens import Token, Tokens
 from hubbubd.runtime.work import Work
 from hubbubd.store import Store
+from hubbubd.telemetry import meter as metering
+from hubbubd.telemetry.meter import Meter
+from hubbubd.telemetry.tracer import OFF, Tracer
 from hubbubd.upstream.ports import Connector
 
 log = structlog.get_logger(__name__)
@@ -82,7 +87,9 @@ class Hub:
         retention: Retention,
         tokens: Tokens,
         quotas: Quotas,
+        tracer: Tracer,
     ) -> None:
+        self.tracer = tracer
         self.servers = servers
         self.inbox = rooms.inbox
         self.work = work
@@ -110,20 +117,25 @@ class Hub:
         configured: Mapping[str, ServerConfig],
         settings: HubSettings,
         clock: Clock | None = None,
+        tracer: Tracer = OFF,
+        meter: Meter = metering.OFF,
     ) -> AsyncGenerator["Hub"]:
         """A running hub. It reconnects to what was wanted; leaving the block closes all connections, not the store.
 
         `clock` is the system's time by default; it must not go back from one hub over a store to the next.
         """
-        ledger = Ledger(store, max_watchers=settings.max_watchers)
+        ledger = Ledger(store, max_watchers=settings.max_watchers, meter=meter)
         tables = Tables()
         await ledger.load(*tables.all())
         async with Background.open() as background:
             clock = clock or Clock(asyncio.get_running_loop().time)
             alarms = Alarms(clock, background)
-            hub = cls._wire(ledger, tables, clock, alarms, background, connector, settings)
+            measures = Measures(meter, ledger, clock, tables.servers, tables.calls, tables.requests)
+            hub = cls._wire(ledger, tables, clock, alarms, background, connector, settings, measures, tracer)
             try:
                 await hub._start(configured, background)
+                if meter.on:
+                    background.start_soon(measures.run)
                 yield hub
             finally:
                 with anyio.CancelScope(shield=True):
@@ -139,6 +151,8 @@ class Hub:
         background: Background,
         connector: Connector,
         settings: HubSettings,
+        measures: Measures,
+        tracer: Tracer,
     ) -> "Hub":
         """Makes the rooms; each knows those before it, and what it needs of a later one comes as a function."""
 
@@ -165,7 +179,7 @@ class Hub:
         inbox.register(Origin.PLAIN, PlainRequests())
         catalog = Catalog(ledger, tables.lists, tables.entries, clock, background)
         client_tasks = ClientTasks(ledger, tables.tasks, tables.calls, inbox, clock)
-        calls = _calls(ledger, tables, clock, background, inbox, catalog, client_tasks, quotas)
+        calls = _calls(ledger, tables, clock, background, inbox, catalog, client_tasks, quotas, tracer)
         tasks = Tasks(
             ledger,
             tables.tasks,
@@ -193,6 +207,7 @@ class Hub:
             catalog=catalog,
             authorizations=Authorizations(inbox),
             audit=audit,
+            measures=measures,
         )
         servers = Servers(rooms, tables.servers, settings)
         work = Work(inbox, tables.requests, clock, alarms, background, ledger.door)
@@ -208,11 +223,15 @@ class Hub:
             audit=audit,
         )
         tokens = Tokens(ledger, tables.tokens, clock, max_tokens=settings.max_tokens)
-        return cls(ledger, clock, rooms, servers, work, retention, tokens, quotas)
+        return cls(ledger, clock, rooms, servers, work, retention, tokens, quotas, tracer)
 
     def watchers(self) -> int:
         """How many watches are open."""
         return self._ledger.door.count
+
+    def watcher_dropped(self) -> None:
+        """Notes that a watch was ended because its client read nothing."""
+        self._ledger.door.drop()
 
     def end_watches(self) -> None:
         """Ends all watches, each with its last token; new ones end at once."""
@@ -244,6 +263,7 @@ class Hub:
         with anyio.move_on_after(SHUTDOWN_S):
             await self.servers.close()
         alarms.close()
+        self.inbox.keep_shown()
         await self._ledger.close()
 
 
@@ -256,6 +276,7 @@ def _calls(
     catalog: Catalog,
     client_tasks: ClientTasks,
     quotas: Quotas,
+    tracer: Tracer,
 ) -> Calls:
     """The room of calls, with all that a call may turn into."""
     rounds = Rounds(inbox, tables.calls, clock)
@@ -272,4 +293,5 @@ def _calls(
         TaskSupport(catalog),
         Orphans(tables.tasks, background),
         quotas.calls,
+        Story(tracer, ledger, tables.calls, tables.requests, tables.tasks),
     )

@@ -26,6 +26,7 @@ from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.lane import Lane, Live
 from hubbubd.runtime.ledger import Change
 from hubbubd.runtime.rounds import kind_of
+from hubbubd.runtime.story import served
 from hubbubd.runtime.subscriptions import Subscriptions
 from hubbubd.runtime.tasks import INTERNAL_ERROR, ReceiverTasks, Tasks
 from hubbubd.upstream.ports import InboundRequest, Reply, ReplyError
@@ -85,14 +86,16 @@ class ServerInbound:
     async def on_request(self, request: InboundRequest) -> Reply:
         """Routes what a server asks. Raises ReplyError."""
         if request.method.startswith("tasks/"):
-            return await self._receiver.serve(request.method, request.params)
+            with served(self._lane.tracer, self._config.name, request):
+                return await self._receiver.serve(request.method, request.params)
         kind = kind_of(request.method, request.params)
         if kind is None:
             raise ReplyError(METHOD_NOT_FOUND, "Method not found")
         if (wrong := problem(kind, request.params)) is not None:
             raise ReplyError(INVALID_PARAMS, f"Invalid params: {wrong}")
         if kind is RequestKind.ROOTS and (roots := self._lane.config.roots) != "ask":
-            return Reply(result={"roots": list(roots)})
+            with served(self._lane.tracer, self._config.name, request):
+                return Reply(result={"roots": list(roots)})
         related = _related_task(request.params)
         known = self._client_tasks.known(self._config.name, related) if related else None
         live, source = (known[0], CauseSource.WIRE) if known else self._lane.cause(request.call_id)
@@ -112,7 +115,8 @@ class ServerInbound:
     ) -> Reply:
         pending = self._pending(request, kind, live, source, task_id)
         if self._config.receiver_tasks and kind is not RequestKind.ROOTS and "task" in request.params:
-            return await self._as_task(request, pending, live)
+            with served(self._lane.tracer, self._config.name, request):
+                return await self._as_task(request, pending, live)
         return await self._plain(request, pending, live)
 
     def on_notification(self, method: str, params: dict[str, Any], call_id: str | None) -> None:
@@ -190,7 +194,9 @@ class ServerInbound:
         task = self._receiver.new(request.params["task"], request.method, pending)
         # Nobody else ends the task, so its question must end with it.
         deadline = core_tasks.expires_at(task)
-        pending = replace(pending, origin=Origin.TASK, task_id=task.id, deadline=deadline)
+        task = replace(task, trace=pending.trace)
+        question = self._lane.tracer.begin(task.trace, f"ask {pending.kind}")
+        pending = replace(pending, origin=Origin.TASK, task_id=task.id, deadline=deadline, trace=question)
         await self._tasks.add(task, pending)
         self._background.start_soon(self._park_until_settled, live, pending.id)
         return Reply(result={"task": core_tasks.on_the_wire(task)})
@@ -220,6 +226,7 @@ class ServerInbound:
             cause_source=source,
             principal=live.call.principal if live else None,
             task_id=task_id,
+            trace=self._lane.tracer.begin(request.trace or (live.place if live else None), f"ask {kind}"),
         )
 
 

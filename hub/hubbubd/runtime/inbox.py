@@ -15,13 +15,14 @@ from hubbubd import payload
 from hubbubd.clock import Clock
 from hubbubd.core import forms
 from hubbubd.core import inbox as core
-from hubbubd.core.inbox import Answer, Delivery, Origin, PendingRequest, RequestState
+from hubbubd.core.inbox import Answer, Delivery, Happening, Origin, PendingRequest, RequestState
 from hubbubd.errors import ResourceExhausted, Unavailable
 from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.broadcast import WatchEvent
 from hubbubd.runtime.filters import RequestFilter
 from hubbubd.runtime.ledger import Change, Ledger, Table
 from hubbubd.runtime.quotas import Quota
+from hubbubd.telemetry.trace import SERVING
 
 
 class Settler(Protocol):
@@ -67,6 +68,7 @@ class Inbox:
         self._waits: dict[str, set[anyio.Event]] = {}
         self._open: dict[str, set[str]] = {}
         self._opening: Counter[str] = Counter()
+        self._shown: dict[str, dict[str, float]] = {}
         table.follow(self._follow)
 
     def start(self) -> None:
@@ -97,6 +99,19 @@ class Inbox:
     def watch(self, chosen: RequestFilter, token: str = "") -> AsyncIterator[WatchEvent[PendingRequest]]:
         """Snapshot and changes."""
         return self._table.feed.watch(chosen, token)
+
+    def shown(self, request: PendingRequest, to: str) -> None:
+        """Notes that somebody gets to see a request. It stands in the record with whatever happens to it next."""
+        if request.state is RequestState.OPEN and not core.shown_to(request, to):
+            seen = self._shown.setdefault(request.id, {})
+            if len(seen) < core.MOMENTS:
+                seen.setdefault(to, self._clock.now())
+
+    def keep_shown(self) -> None:
+        """Has the records say who was shown what, since the hub ends."""
+        for request in filter(None, map(self._table.record, list(self._shown))):
+            if (seen := self._seen(request)) is not request:
+                self._ledger.later(Change(self._table, request.id, seen))
 
     # What people do
 
@@ -141,8 +156,12 @@ class Inbox:
             answer = Answer(payload=b"{}")
 
         def settle(r: PendingRequest) -> PendingRequest:
-            return core.answer(r, answer, by, self._clock.now(), answer_id=answer_id, claim_id=claim_id)
+            return core.answer(r, answer, by, self._clock.now(), answer_id=answer_id, claim_id=claim_id, trace=trace)
 
+        serving = SERVING.get()
+        trace = serving.span.trace if serving is not None else None
+        if serving is not None and request.trace is not None:
+            serving.links.append(request.trace)
         return await self._change(request_id, settle)
 
     # What the hub does
@@ -212,19 +231,22 @@ class Inbox:
         """The changes that close those of the requests that still matter to somebody."""
         changes: list[Change[Any]] = []
         for before in filter(None, map(self._table.record, request_ids)):
-            after = core.not_delivered(core.withdraw(before, reason, self._clock.now()), reason)
+            now = self._clock.now()
+            seen = self._seen(before) if before.state is RequestState.OPEN else before
+            after = core.not_delivered(core.withdraw(seen, reason, now), reason, now)
             if after is not before:
                 changes.append(self._table.change(before.id, after))
         return changes
 
     def delivered(self, request_id: str) -> None:
         """Notes that an answer was handed over."""
-        self._note(request_id, core.delivered)
+        self._note(request_id, lambda r: core.delivered(r, self._clock.now()))
 
     async def all_delivered(self, request_ids: Iterable[str]) -> None:
         """Notes that answers were handed over; durable on return, or when the store takes it again."""
         pending = (r for r in map(self._table.record, request_ids) if r is not None and r.delivery is Delivery.PENDING)
-        changes = [Change(self._table, request.id, core.delivered(request)) for request in pending]
+        now = self._clock.now()
+        changes = [Change(self._table, request.id, core.delivered(request, now)) for request in pending]
         for change in changes:
             self._ledger.later(change)
         with suppress(Unavailable):
@@ -232,7 +254,7 @@ class Inbox:
 
     def not_delivered(self, request_id: str, reason: str) -> None:
         """Notes that an answer could not be handed over."""
-        self._note(request_id, lambda r: core.not_delivered(r, reason))
+        self._note(request_id, lambda r: core.not_delivered(r, reason, self._clock.now()))
 
     def _note(self, request_id: str, step: Callable[[PendingRequest], PendingRequest]) -> None:
         # A settled request changes in nothing but its delivery, so this needs no guard.
@@ -243,14 +265,22 @@ class Inbox:
     async def _change(self, request_id: str, step: Callable[[PendingRequest], PendingRequest]) -> PendingRequest:
         def plan() -> tuple[PendingRequest, Sequence[Change[Any]]]:
             before = self.get(request_id)
-            after = step(before)
-            if after is before:
-                return after, ()
+            seen = self._seen(before)
+            after = step(seen)
+            if after is seen:
+                return before, ()
             settling = after.state is not RequestState.OPEN and before.state is RequestState.OPEN
             also = self._settlers[after.origin].plan(after) if settling else ()
             return after, [*also, self._table.change(request_id, after)]
 
         return await self._ledger.transact(plan)
+
+    def _seen(self, request: PendingRequest) -> PendingRequest:
+        """The request with those who have been shown it so far."""
+        for to, at in self._shown.get(request.id, {}).items():
+            if not core.shown_to(request, to):
+                request = core.noted(request, Happening.SHOWN, at, to)
+        return request
 
     def _follow(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
         was, now = _claimer(before), _claimer(after)
@@ -260,7 +290,11 @@ class Inbox:
             if now is not None:
                 self._claims.take(now)
         if after is None:
+            if before is not None:
+                self._shown.pop(before.id, None)
             return
+        if after.state is not RequestState.OPEN:
+            self._shown.pop(after.id, None)
         self._arm(after)
         if after.state is RequestState.OPEN:
             self._open.setdefault(after.server, set()).add(after.id)

@@ -16,6 +16,8 @@ from hubbubd.core.inbox import CauseSource
 from hubbubd.core.queue import CallQueue
 from hubbubd.core.server import QueueCounts
 from hubbubd.errors import Category, Fault, HubError
+from hubbubd.telemetry.trace import Trace
+from hubbubd.telemetry.tracer import OFF, Tracer
 from hubbubd.upstream.ports import Link
 
 PENDING_IDS = 1000
@@ -30,7 +32,7 @@ MAX_ASIDE = 1000
 class Live:
     """A call under way, once `admitted` without a `refusal`.
 
-    `verdict` is why its scope was cancelled; without one it ran out of time.
+    `verdict` is why its scope was cancelled; without one it ran out of time. `place` is the span of what was sent last.
     """
 
     call: Call
@@ -44,6 +46,7 @@ class Live:
     questions: int = 0
     waiters: int = 0
     resent: bool = False
+    place: Trace | None = None
     consents: dict[str, anyio.Event] = field(default_factory=dict[str, anyio.Event])
     """By elicitationId, the pages of error -32042: set once the server has said that it is done with them."""
 
@@ -57,8 +60,11 @@ class Live:
 class Lane:
     """The calls of one server that have not ended. `record` is told of every new state of a call."""
 
-    def __init__(self, config: ServerConfig, clock: Clock, record: Callable[[Call], None]) -> None:
+    def __init__(
+        self, config: ServerConfig, clock: Clock, record: Callable[[Call], None], tracer: Tracer = OFF
+    ) -> None:
         self.config = config
+        self.tracer = tracer
         self.lives: dict[str, Live] = {}
         self.ended: Counter[CallState] = Counter()
         self.link: Link | None = None
@@ -93,7 +99,7 @@ class Lane:
     def enter(self, call: Call) -> Live:
         """Queues a new call. Raises ResourceExhausted (QUEUE_FULL)."""
         self._queue.add(call.id)
-        live = Live(call, CallClock(call.timeout_s, call.max_s, self._clock.now()))
+        live = Live(call, CallClock(call.timeout_s, call.max_s, self._clock.now()), place=call.trace)
         self.lives[call.id] = live
         self.time(live)
         self._next_turns()
@@ -104,7 +110,7 @@ class Lane:
 
         It was admitted once, so it fits however many there are.
         """
-        live = Live(call, CallClock(call.timeout_s, call.max_s, self._clock.now()))
+        live = Live(call, CallClock(call.timeout_s, call.max_s, self._clock.now()), place=call.trace)
         live.admitted.set()
         self.lives[call.id] = live
         if call.task_id is not None:

@@ -7,6 +7,7 @@ written a moment afterwards.
 """
 
 import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextvars import ContextVar
@@ -26,6 +27,8 @@ from hubbubd.runtime.broadcast import NOTHING, Doorkeeper, Feed
 from hubbubd.runtime.health import RETRY_S, Health
 from hubbubd.store import Commit, Conflict, Guard, Snapshot, Store, StoreUnavailable, Write
 from hubbubd.store.troubles import damaged
+from hubbubd.telemetry import metrics
+from hubbubd.telemetry.meter import OFF, Meter
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -249,8 +252,9 @@ RIDER: ContextVar[Rider | None] = ContextVar("rider", default=None)
 class Ledger:
     """All tables over one store."""
 
-    def __init__(self, store: Store, *, max_watchers: int) -> None:
+    def __init__(self, store: Store, *, max_watchers: int, meter: Meter = OFF) -> None:
         self.store = store
+        self._meter = meter
         self.door = Doorkeeper(max_watchers)
         self._tables: list[Table[Any]] = []
         self._due = anyio.Event()
@@ -288,7 +292,7 @@ class Ledger:
         for change in changes:
             change.table.begin(change)
         try:
-            await self.store.commit(writes, guards)
+            await self._durable(writes, guards)
         except StoreUnavailable as exc:
             self.health.failed(exc)
             raise Unavailable(f"nothing was changed: {exc}", reason="STORE_UNAVAILABLE") from exc
@@ -299,6 +303,12 @@ class Ledger:
                 change.table.conclude(change)
             if any(change.table.behind for change in changes):
                 self._due.set()
+
+    async def _durable(self, writes: Sequence[Write], guards: Sequence[Guard] = ()) -> None:
+        begun = time.perf_counter()
+        await self.store.commit(writes, guards)
+        if self._meter.on:
+            self._meter.record(metrics.STORE_COMMIT, time.perf_counter() - begun)
 
     async def transact(self, plan: Callable[[], tuple[R, Sequence[Change[Any]]]]) -> R:
         """Plans and commits until no other change comes in between; returns what the plan that held says.
@@ -335,7 +345,7 @@ class Ledger:
         if not waiting:
             return True
         try:
-            await self.store.commit([self._write(change) for change in waiting])
+            await self._durable([self._write(change) for change in waiting])
         except Exception as exc:  # noqa: BLE001  # whatever it is, what follows must not be given up for it
             self.health.failed(exc)
             return False
@@ -357,6 +367,10 @@ class Ledger:
         await self.store.compact(revision)
         for table in self._tables:
             table.compacted(revision)
+
+    def backlog(self) -> int:
+        """How many changed records the slowest watcher has yet to take."""
+        return max(table.feed.backlog() for table in self._tables)
 
     def close_feeds(self) -> None:
         """Ends all watches."""

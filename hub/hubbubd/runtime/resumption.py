@@ -65,6 +65,12 @@ class Resumption:
         return await send_again(params, await self._rounds.resume(lane, live, params, asked))
 
 
+def restarted(why: str | None) -> Fault:
+    """What a call ends with that the hub before this one left, and that has an obstacle."""
+    message = f"the hub was restarted, and the call could not go on: {why}"
+    return Fault(code="HUB_RESTARTED", category=Category.CONNECTION, message=message, retryable=True)
+
+
 def require_rounds(hello: Hello, call: Call) -> None:
     """Raises UpstreamError (RESUME_REJECTED) when the server would not understand the answers that it asked for."""
     if _is_mrtr(call) and hello.era is not Era.STATELESS:

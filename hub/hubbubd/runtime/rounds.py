@@ -19,6 +19,7 @@ from hubbubd.errors import Category, Fault, NotFound, UpstreamError
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.lane import Lane, Live
 from hubbubd.runtime.ledger import Change, Table
+from hubbubd.telemetry.trace import of_params
 
 Questions = Mapping[str, tuple[RequestKind, dict[str, Any]]]
 """The inputRequests of a result: by key, what kind and with which params."""
@@ -149,7 +150,7 @@ class Rounds:
         return {key: answers[key] for key in asked}
 
     def _request(self, lane: Lane, live: Live, kind: RequestKind, params: dict[str, Any]) -> PendingRequest:
-        return asked_by(lane, live.call, Origin.ROUNDS, kind, params, self._clock.now())
+        return asked_by(lane, live, Origin.ROUNDS, kind, params, self._clock.now())
 
 
 def next_round(lane: Lane, live: Live) -> core.Rounds:
@@ -178,10 +179,10 @@ def _accepted(request: PendingRequest) -> Any:
 
 
 def asked_by(
-    lane: Lane, call: Call, origin: Origin, kind: RequestKind, params: dict[str, Any], now: float
+    lane: Lane, live: Live, origin: Origin, kind: RequestKind, params: dict[str, Any], now: float
 ) -> PendingRequest:
     """A pending request for a question that came in a result of the call itself."""
-    config = lane.config
+    config, call = lane.config, live.call
     return PendingRequest(
         id=f"req_{secrets.token_hex(8)}",
         server=config.name,
@@ -194,6 +195,7 @@ def asked_by(
         cause_source=CauseSource.WIRE,
         principal=call.principal,
         task_id=call.task_id,
+        trace=lane.tracer.begin(of_params(params) or live.place, f"ask {kind}"),
     )
 
 

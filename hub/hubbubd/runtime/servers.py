@@ -22,7 +22,7 @@ from hubbubd.runtime.audit import Audit
 from hubbubd.runtime.authorization import Authorizations
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.broadcast import WatchEvent
-from hubbubd.runtime.calls import Calls, cancelled
+from hubbubd.runtime.calls import Calls
 from hubbubd.runtime.catalog import Catalog, ServerCatalog
 from hubbubd.runtime.client_tasks import ClientTasks
 from hubbubd.runtime.connection import ConnectionShell
@@ -33,8 +33,10 @@ from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.lane import Lane
 from hubbubd.runtime.ledger import Change, Ledger, Table
 from hubbubd.runtime.log_levels import LogLevels
+from hubbubd.runtime.measures import Measures
 from hubbubd.runtime.subscriptions import Subscriptions
 from hubbubd.runtime.tasks import ReceiverTasks, Tasks
+from hubbubd.runtime.verdicts import cancelled
 from hubbubd.upstream.ports import Connector, Era, Link
 
 T = TypeVar("T")
@@ -82,6 +84,7 @@ class Rooms:
     catalog: Catalog
     authorizations: Authorizations
     audit: Audit
+    measures: Measures
 
 
 class Servers:
@@ -319,7 +322,14 @@ class Servers:
         )
         confined = self._confinement if record.source == "api" else None
         shell = ConnectionShell(
-            config, rooms.connector, inbound, lane, rooms.clock, lambda: self._show(config.name), confined
+            config,
+            rooms.connector,
+            inbound,
+            lane,
+            rooms.clock,
+            rooms.measures,
+            lambda: self._show(config.name),
+            confined,
         )
         kept = self._kept[config.name] = _Kept(record, lane, shell, catalog)
         self._show(config.name)

@@ -15,6 +15,9 @@ from hubbubd.config import Confinement, ServerConfig, VariableNotSet, resolve
 from hubbubd.config.hosts import Hosts
 from hubbubd.errors import ConfigError, Fault, PermissionDenied, UpstreamError
 from hubbubd.redaction import REDACTION
+from hubbubd.telemetry import meter as metering
+from hubbubd.telemetry.meter import Meter
+from hubbubd.telemetry.tracer import OFF, Tracer
 from hubbubd.upstream import faults
 from hubbubd.upstream.http import http_transport, sse_transport
 from hubbubd.upstream.link import ServerLink
@@ -24,6 +27,7 @@ from hubbubd.upstream.ports import Era, Inbound, Link, Vault
 from hubbubd.upstream.stderr import OnLine
 from hubbubd.upstream.stdio import StdioStreams, stdio_transport
 from hubbubd.upstream.streams import Pipe, Transport
+from hubbubd.upstream.telling import Telling
 
 EXIT_LIMIT_S: Final = 2.0
 """Longest wait for the exit status of a process whose stdout has ended."""
@@ -36,8 +40,10 @@ _DOWNLOADERS: Final = frozenset({"bunx", "docker", "npm", "npx", "pipx", "pnpm",
 class McpConnector:
     """Implements `ports.Connector` for stdio, streamable HTTP, and HTTP with SSE."""
 
-    def __init__(self, vault: Vault) -> None:
+    def __init__(self, vault: Vault, tracer: Tracer = OFF, meter: Meter = metering.OFF) -> None:
         self._vault = vault
+        self._tracer = tracer
+        self._meter = meter
 
     async def forget(self, server: str) -> None:
         """As `ports.Connector`."""
@@ -62,15 +68,17 @@ class McpConnector:
         patience = Patience()
         hosts = confinement.hosts if confinement is not None else None
         transport = _transport(resolved, inbound, _access(resolved, inbound, self._vault, patience), hosts)
-        link = ServerLink(resolved, inbound, transport, patience)
+        telling = Telling(resolved, self._tracer, self._meter)
+        link = ServerLink(resolved, inbound, transport, patience, telling)
         outcome: BaseException | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(link.hold)
             try:
-                with patience.limit(resolved.connect_timeout_s) as limit:
-                    await link.connect(era)
-                if limit.cancelled_caught:
-                    raise _too_slow(resolved, link)
+                with telling.attempt():
+                    with patience.limit(resolved.connect_timeout_s) as limit:
+                        await link.connect(era)
+                    if limit.cancelled_caught:
+                        raise _too_slow(resolved, link)
                 yield link
             except BaseException as exc:  # noqa: BLE001 - raised below: the group would wrap it
                 outcome = exc

@@ -10,19 +10,22 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from hubbubd.errors import Fault
+from hubbubd.telemetry.trace import Trace
 
 
 @dataclass(slots=True, eq=False)
 class Exchange:
     """One outgoing message that somebody waits for: a request, or the answer to a server's request.
 
-    A request has a `request_id`; one that is `patient` may wait for a person to give the hub access. `fault` is why its
-    response did not come; `on_settled` is told once about an answer: None when it was handed over, else the reason.
+    A request has a `request_id`, over HTTP perhaps a `session_id`; one that is `patient` may wait for a person to give
+    the hub access. `fault` is why its response did not come; `on_settled` is told once about an answer: None when it
+    was handed over, else the reason.
     """
 
     awaits_result: bool
     patient: bool = True
     request_id: int | None = None
+    session_id: str | None = None
     fault: Fault | None = None
     on_settled: Callable[[str | None], None] | None = None
 
@@ -35,6 +38,18 @@ class Exchange:
 
 CALL: ContextVar[str | None] = ContextVar("hubbub_call", default=None)
 """The call whose stream this is."""
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """The span of a request that is on its way, or of a connection attempt; `exchange` is what was sent last."""
+
+    trace: Trace
+    exchange: Exchange | None = None
+
+
+PLACE: ContextVar[Place | None] = ContextVar("hubbub_place", default=None)
+"""The span of the request whose stream this is, or of the connection attempt."""
 
 EXCHANGE: ContextVar[Exchange | None] = ContextVar("hubbub_exchange", default=None)
 """The message being sent; None for a notification."""

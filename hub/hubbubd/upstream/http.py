@@ -187,6 +187,8 @@ class Client(httpx2.AsyncClient):
             with anyio.fail_after(CLOSE_LIMIT_S):
                 return await super().send(request, **options)
         exchange = EXCHANGE.get()
+        if exchange is not None:
+            exchange.session_id = request.headers.get(MCP_SESSION_ID)
         if request.method == "GET" and exchange is None:
             return await self._open_stream(request, **options)
         if exchange is None or not exchange.awaits_result:

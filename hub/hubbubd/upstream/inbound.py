@@ -19,9 +19,10 @@ from mcp_types import methods as tables
 from pydantic import BaseModel, ValidationError
 
 from hubbubd.config import ServerConfig
+from hubbubd.telemetry.trace import of_params
 from hubbubd.upstream import faults
 from hubbubd.upstream.era import Revision
-from hubbubd.upstream.exchange import CALL, EXCHANGE, Exchange
+from hubbubd.upstream.exchange import CALL, EXCHANGE, PLACE, Exchange
 from hubbubd.upstream.ports import Era, Inbound, InboundRequest, ReplyError
 
 MAX_OPEN_REQUESTS: Final = 1024
@@ -75,7 +76,11 @@ class Reception:
         if method == "ping":
             return {}
         request = InboundRequest(
-            method=method, params=dict(params or {}), call_id=CALL.get(), withdrawn=withdrawn.is_set
+            method=method,
+            params=dict(params or {}),
+            call_id=CALL.get(),
+            trace=of_params(params or {}) or (place.trace if (place := PLACE.get()) else None),
+            withdrawn=withdrawn.is_set,
         )
         try:
             reply = await self._inbound.on_request(request)

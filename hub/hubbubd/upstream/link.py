@@ -14,16 +14,18 @@ from pydantic import ValidationError
 
 from hubbubd.config import ServerConfig
 from hubbubd.errors import Category, Fault, PeerError, UpstreamError
+from hubbubd.telemetry.trace import Span
 from hubbubd.upstream import faults
 from hubbubd.upstream.dispatcher import OnAcknowledged, OnProgress, Wire
 from hubbubd.upstream.era import Negotiation, Revision, StatelessRevision
-from hubbubd.upstream.exchange import CALL, EXCHANGE, Exchange
+from hubbubd.upstream.exchange import CALL, EXCHANGE, PLACE, Exchange
 from hubbubd.upstream.inbound import Reception
 from hubbubd.upstream.pace import Pace
 from hubbubd.upstream.patience import Patience
 from hubbubd.upstream.ports import Era, Hello, Inbound
 from hubbubd.upstream.results import InvalidResult, absorb_tools, check_result, is_of_another_revision
 from hubbubd.upstream.streams import Pipe, Transport
+from hubbubd.upstream.telling import Telling
 
 MAX_UNUSABLE: Final = 10
 """Items in a row that are no message, after which the connection is given up."""
@@ -43,11 +45,14 @@ class ServerLink:
     """Implements `ports.Link`. `hold` keeps the connection and returns when `close` was called; the SDK's contexts are
     entered and left in it alone, so nothing that fails in them reaches who uses the link."""
 
-    def __init__(self, config: ServerConfig, inbound: Inbound, transport: Transport, patience: Patience) -> None:
+    def __init__(
+        self, config: ServerConfig, inbound: Inbound, transport: Transport, patience: Patience, telling: Telling
+    ) -> None:
         self._config = config
         self._inbound = inbound
         self._transport = transport
         self._patience = patience
+        self._telling = telling
         self._reception = Reception(config, inbound, lambda: self._revision)
         self._pipe: Pipe | None = None
         self._wire: Wire | None = None
@@ -67,6 +72,7 @@ class ServerLink:
         """Opens the transport and keeps it until `close`. Never raises."""
         CALL.set(None)  # nothing that this connection brings belongs to the call in whose course it was opened
         EXCHANGE.set(None)
+        PLACE.set(None)
         try:
             with self._holding:
                 async with self._transport(self._lose) as pipe, anyio.create_task_group() as tasks:
@@ -96,6 +102,7 @@ class ServerLink:
         if self._fault is not None:
             raise UpstreamError(self._fault)
         hello, self._revision = await Negotiation(self._config, self._ask, hint, self._patience.limit).run()
+        self._telling.version = hello.protocol_version
         if hello.era is Era.HANDSHAKE:
             await self.notify("notifications/initialized", None)
         self._hello = replace(hello, pid=self._pipe.pid if self._pipe is not None else None)
@@ -145,8 +152,18 @@ class ServerLink:
         *,
         call_id: str | None = None,
         on_progress: OnProgress | None = None,
+        span: Span | None = None,
     ) -> dict[str, Any]:
         """As `ports.Link`."""
+        if span is None and not self._telling.on:
+            return await self._request(method, params, call_id, on_progress)
+        return await self._telling.exchange(
+            method, params, span, lambda told: self._request(method, told, call_id, on_progress)
+        )
+
+    async def _request(
+        self, method: str, params: dict[str, Any] | None, call_id: str | None, on_progress: OnProgress | None
+    ) -> dict[str, Any]:
         revision = self._revision
         assert revision is not None, "connected"
         if method == "initialize":
@@ -196,7 +213,9 @@ class ServerLink:
                 raise
 
     async def _ask(self, method: str, params: dict[str, Any] | None, headers: dict[str, str]) -> dict[str, Any]:
-        return await self._send(method, params, headers, cancellable=False)
+        return await self._telling.exchange(
+            method, params, None, lambda told: self._send(method, told, headers, cancellable=False)
+        )
 
     async def _send(
         self,
@@ -212,6 +231,8 @@ class ServerLink:
     ) -> dict[str, Any]:
         assert self._wire is not None, "connected"
         exchange = Exchange(awaits_result=True, patient=patient)
+        if (place := PLACE.get()) is not None:
+            place.exchange = exchange
         call_before, exchange_before = CALL.set(call_id), EXCHANGE.set(exchange)
         try:
             return await self._wire.request(

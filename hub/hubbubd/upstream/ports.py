@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from hubbubd.config import Confinement, ServerConfig
 from hubbubd.errors import Fault
+from hubbubd.telemetry.trace import Span, Trace
 
 
 class Era(StrEnum):
@@ -38,12 +39,14 @@ class InboundRequest:
     """Something a server asks.
 
     `call_id` is the call on whose stream it came, when the wire says so. `withdrawn()` tells, once the handler
-    is cancelled, whether the server took the request back (otherwise the connection went).
+    is cancelled, whether the server took the request back (otherwise the connection went). `trace` is the span that it
+    belongs to: the server's own, when it names one, else that of the request on whose stream it came.
     """
 
     method: str
     params: dict[str, Any]
     call_id: str | None = None
+    trace: Trace | None = None
     withdrawn: Callable[[], bool] = field(default=lambda: False)
 
 
@@ -142,9 +145,11 @@ class Link(Protocol):
         *,
         call_id: str | None = None,
         on_progress: Callable[[ProgressUpdate], None] | None = None,
+        span: Span | None = None,
     ) -> dict[str, Any]:
         """Sends a request and returns its result, checked against the negotiated revision.
 
+        The server is told of `span`, which ends here; without one the exchange is a trace of its own.
         There is no time limit here: the caller owns the clock. Cancelling the wait tells the server.
         A `resultType: "input_required"` result is returned as it is.
         Raises PeerError (the server's own error) or UpstreamError: CONNECTION_LOST, SESSION_LOST,

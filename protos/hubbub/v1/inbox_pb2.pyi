@@ -141,6 +141,58 @@ CAUSE_SOURCE_INFERRED: CauseSource.ValueType  # 2
 """It was the only call not finished."""
 Global___CauseSource: _TypeAlias = CauseSource  # noqa: Y015
 
+class _Happening:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _HappeningEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Happening.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    HAPPENING_UNSPECIFIED: _Happening.ValueType  # 0
+    """Something that this version has no name for."""
+    HAPPENING_SHOWN: _Happening.ValueType  # 1
+    """Somebody got to see it."""
+    HAPPENING_CLAIMED: _Happening.ValueType  # 2
+    """Somebody claimed it."""
+    HAPPENING_RELEASED: _Happening.ValueType  # 3
+    """The claim was given back."""
+    HAPPENING_LAPSED: _Happening.ValueType  # 4
+    """The claim ran out."""
+    HAPPENING_ANSWERED: _Happening.ValueType  # 5
+    """Answered."""
+    HAPPENING_EXPIRED: _Happening.ValueType  # 6
+    """Its deadline came."""
+    HAPPENING_WITHDRAWN: _Happening.ValueType  # 7
+    """Nobody needs the answer any more."""
+    HAPPENING_DELIVERED: _Happening.ValueType  # 8
+    """The answer was handed over."""
+    HAPPENING_FAILED: _Happening.ValueType  # 9
+    """The answer could not be handed over."""
+
+class Happening(_Happening, metaclass=_HappeningEnumTypeWrapper):
+    """What may happen to a pending request."""
+
+HAPPENING_UNSPECIFIED: Happening.ValueType  # 0
+"""Something that this version has no name for."""
+HAPPENING_SHOWN: Happening.ValueType  # 1
+"""Somebody got to see it."""
+HAPPENING_CLAIMED: Happening.ValueType  # 2
+"""Somebody claimed it."""
+HAPPENING_RELEASED: Happening.ValueType  # 3
+"""The claim was given back."""
+HAPPENING_LAPSED: Happening.ValueType  # 4
+"""The claim ran out."""
+HAPPENING_ANSWERED: Happening.ValueType  # 5
+"""Answered."""
+HAPPENING_EXPIRED: Happening.ValueType  # 6
+"""Its deadline came."""
+HAPPENING_WITHDRAWN: Happening.ValueType  # 7
+"""Nobody needs the answer any more."""
+HAPPENING_DELIVERED: Happening.ValueType  # 8
+"""The answer was handed over."""
+HAPPENING_FAILED: Happening.ValueType  # 9
+"""The answer could not be handed over."""
+Global___Happening: _TypeAlias = Happening  # noqa: Y015
+
 @_typing.final
 class Claim(_message.Message):
     """A lease on a pending request."""
@@ -196,6 +248,8 @@ class PendingRequest(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     CALLER_FIELD_NUMBER: _builtins.int
     ANSWERED_AT_FIELD_NUMBER: _builtins.int
+    TRACE_ID_FIELD_NUMBER: _builtins.int
+    MOMENTS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The hub's id."""
     server: _builtins.str
@@ -222,6 +276,8 @@ class PendingRequest(_message.Message):
     """Why it was withdrawn, expired or not delivered."""
     caller: _builtins.str
     """Who made the call that caused it."""
+    trace_id: _builtins.str
+    """The trace that tells of it: 32 hexadecimal digits (W3C Trace Context); empty when it is in none."""
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp:
         """When it came."""
@@ -237,6 +293,12 @@ class PendingRequest(_message.Message):
     @_builtins.property
     def answered_at(self) -> _timestamp_pb2.Timestamp:
         """When it was answered."""
+
+    @_builtins.property
+    def moments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Moment]:
+        """What has happened to it, oldest first: its end always, and before that at most 50 moments. Who was shown it stands
+        here as soon as something else happens.
+        """
 
     def __init__(
         self,
@@ -258,10 +320,12 @@ class PendingRequest(_message.Message):
         reason: _builtins.str = ...,
         caller: _builtins.str = ...,
         answered_at: _timestamp_pb2.Timestamp | None = ...,
+        trace_id: _builtins.str = ...,
+        moments: _abc.Iterable[Global___Moment] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_answered_at", b"_answered_at", "_claim", b"_claim", "answered_at", b"answered_at", "claim", b"claim", "created_at", b"created_at", "deadline", b"deadline"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answered_at", b"_answered_at", "_claim", b"_claim", "answer", b"answer", "answered_at", b"answered_at", "answered_by", b"answered_by", "call_id", b"call_id", "caller", b"caller", "cause_source", b"cause_source", "claim", b"claim", "created_at", b"created_at", "deadline", b"deadline", "delivery", b"delivery", "id", b"id", "kind", b"kind", "reason", b"reason", "request", b"request", "server", b"server", "state", b"state", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answered_at", b"_answered_at", "_claim", b"_claim", "answer", b"answer", "answered_at", b"answered_at", "answered_by", b"answered_by", "call_id", b"call_id", "caller", b"caller", "cause_source", b"cause_source", "claim", b"claim", "created_at", b"created_at", "deadline", b"deadline", "delivery", b"delivery", "id", b"id", "kind", b"kind", "moments", b"moments", "reason", b"reason", "request", b"request", "server", b"server", "state", b"state", "task_id", b"task_id", "trace_id", b"trace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__answered_at: _TypeAlias = _typing.Literal["answered_at"]  # noqa: Y015
     _WhichOneofArgType__answered_at: _TypeAlias = _typing.Literal["_answered_at", b"_answered_at"]  # noqa: Y015
@@ -273,6 +337,42 @@ class PendingRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__claim) -> _WhichOneofReturnType__claim | None: ...
 
 Global___PendingRequest: _TypeAlias = PendingRequest  # noqa: Y015
+
+@_typing.final
+class Moment(_message.Message):
+    """Something that happened to a pending request."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_FIELD_NUMBER: _builtins.int
+    WHAT_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    AGENT_FIELD_NUMBER: _builtins.int
+    what: Global___Happening.ValueType
+    """What."""
+    by: _builtins.str
+    """Who did it, or was shown it; empty for the hub and for time."""
+    agent: _builtins.bool
+    """An agent did it: a worker (InboxService.Work)."""
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp:
+        """When."""
+
+    def __init__(
+        self,
+        *,
+        at: _timestamp_pb2.Timestamp | None = ...,
+        what: Global___Happening.ValueType = ...,
+        by: _builtins.str = ...,
+        agent: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "at", b"at", "by", b"by", "what", b"what"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Moment: _TypeAlias = Moment  # noqa: Y015
 
 @_typing.final
 class RequestFilter(_message.Message):

@@ -1,0 +1,93 @@
+"""Traces go on in the hub: the caller's span, where there is one, is named in the metadata of each RPC.
+
+A program that has OpenTelemetry's SDK set up also gets a client span for each RPC with one response. Nothing of it is
+imported here: without a tracer in the program there is no span to go on from.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from hubbub_client.errors import HubbubError
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import Descriptor
+    from google.protobuf.message import Message
+    from opentelemetry.trace import Span
+
+Metadata = list[tuple[str, str]]
+
+AROUND: ContextVar[Metadata | None] = ContextVar("hubbub_client_around", default=None)
+"""What stands in for the current span of a program that has no tracer."""
+
+
+def from_environment() -> None:
+    """Goes on from the span that TRACEPARENT and TRACESTATE name, as a command in a traced script does."""
+    found = ((name, os.environ.get(name.upper(), "")) for name in ("traceparent", "tracestate"))
+    AROUND.set([(name, value) for name, value in found if value.isascii() and value.isprintable() and value])
+
+
+def metadata() -> Metadata:
+    """The current span for the metadata of an RPC; nothing when there is none."""
+    if (trace := _api()) is None or not trace.get_current_span().get_span_context().is_valid:
+        return AROUND.get() or []
+    from opentelemetry.propagate import inject
+
+    carrier: dict[str, str] = {}
+    inject(carrier)
+    return list(carrier.items())
+
+
+@contextmanager
+def rpc(request: Message, address: str) -> Generator[None]:
+    """The client span of an RPC: the block. Nothing in a program without a tracer."""
+    if (trace := _api()) is None:
+        yield
+        return
+    name = _method_of(request.DESCRIPTOR)
+    about: dict[str, str | int] = {"rpc.system.name": "grpc", "rpc.method": name, **_server(address)}
+    with trace.get_tracer("hubbub_client").start_as_current_span(
+        name, kind=trace.SpanKind.CLIENT, attributes=about, record_exception=False, set_status_on_exception=False
+    ) as span:
+        try:
+            yield
+        except HubbubError as failure:
+            _fail(trace, span, failure.code.name)
+            raise
+        except Exception as failure:
+            _fail(trace, span, type(failure).__name__)
+            raise
+        except BaseException:
+            _fail(trace, span, "CANCELLED")
+            raise
+        span.set_attribute("rpc.response.status_code", "OK")
+
+
+def _fail(trace: ModuleType, span: Span, code: str) -> None:
+    span.set_attributes({"rpc.response.status_code": code, "error.type": code})
+    span.set_status(trace.StatusCode.ERROR)
+
+
+def _api() -> ModuleType | None:
+    return sys.modules.get("opentelemetry.trace")
+
+
+def _server(address: str) -> dict[str, str | int]:
+    host, _, port = address.removeprefix("unix:").rpartition(":")
+    if address.startswith("unix:") or not port.isdigit():
+        return {"server.address": address.removeprefix("unix:")}
+    return {"server.address": host.strip("[]"), "server.port": int(port)}
+
+
+@cache
+def _method_of(request: Descriptor) -> str:
+    methods = (method for service in request.file.services_by_name.values() for method in service.methods)
+    found = next((method for method in methods if method.input_type is request), None)
+    return f"{found.containing_service.full_name}/{found.name}" if found else request.full_name

@@ -1,0 +1,61 @@
+"""The hub's metrics for Prometheus, over HTTP/1.1: GET /metrics, and nothing else.
+
+https://prometheus.io/docs/instrumenting/exposition_formats/
+"""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import uvicorn
+from anyio import CapacityLimiter, to_thread
+
+from hubbubd.rpc.http import serving
+
+PATH = "/metrics"
+
+MAX_SCRAPES = 8
+"""Requests at once; more are refused."""
+
+STALL_S = 10.0
+"""How long whoever asks may take to read the answer."""
+
+
+@asynccontextmanager
+async def serve_metrics(listen: str, exposition: Callable[[], tuple[str, bytes]]) -> AsyncGenerator[str, None]:
+    """Serves what `exposition` returns, which may block, and yields the URL of it. Raises as `http.serving`."""
+    config = uvicorn.Config(
+        application(exposition),
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=MAX_SCRAPES,
+        timeout_graceful_shutdown=1,
+    )
+    async with serving(config, listen) as url:
+        yield f"{url}{PATH}"
+
+
+def application(exposition: Callable[[], tuple[str, bytes]]) -> Any:
+    """An ASGI application; one request at a time is worked on, off the event loop."""
+    one = CapacityLimiter(1)
+
+    async def call(scope: Any, receive: Any, send: Any) -> None:
+        status, about, body = 200, [], b""
+        if scope["path"] != PATH:
+            status = 404
+        elif scope["method"] != "GET":
+            status, about = 405, [(b"allow", b"GET")]
+        else:
+            kind, body = await to_thread.run_sync(exposition, limiter=one)
+            about = [(b"content-type", kind.encode())]
+        with anyio.move_on_after(STALL_S):
+            headers = [*about, (b"content-length", str(len(body)).encode())]
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": body})
+
+    return call

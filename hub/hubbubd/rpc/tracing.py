@@ -1,0 +1,74 @@
+"""A span for each RPC with one request and one response, by the semantic conventions for RPC (release candidate).
+
+None for streams: they last as long as somebody watches. None for health checks.
+
+https://opentelemetry.io/docs/specs/semconv/rpc/grpc/
+"""
+
+from typing import Any
+
+import grpc
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+
+from hubbubd.rpc import status
+from hubbubd.rpc.methods import Around, Serve, Unary
+from hubbubd.rpc.oversight import principal
+from hubbubd.rpc.permissions import RULES, Reach
+from hubbubd.telemetry import mcp
+from hubbubd.telemetry.trace import CALLER, SERVING, Attributes, Kind, Serving, Span
+from hubbubd.telemetry.tracer import Tracer
+
+FAILURES = frozenset(
+    {
+        grpc.StatusCode.UNKNOWN,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.UNIMPLEMENTED,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DATA_LOSS,
+    }
+)
+"""The statuses that are a server's failure; the others are its caller's."""
+
+
+def tracing(tracer: Tracer, system: str) -> Around:
+    """Tells of each RPC, which came over a `system` as traces name it; puts nothing around what is not told of."""
+
+    def around(method: MethodDescriptor, serve: Serve) -> Serve:
+        streams = method.server_streaming or method.client_streaming
+        name = f"{method.containing_service.full_name}/{method.name}"
+        untold = not tracer.on or streams or RULES[f"/{name}"].reach is Reach.OPEN
+        return serve if untold else _told(tracer, name, system, serve)
+
+    return around
+
+
+def _told(tracer: Tracer, name: str, system: str, serve: Unary) -> Unary:
+    async def told(request: Any) -> Message:
+        trace = tracer.begin(CALLER.get(), name, Kind.SERVER)
+        assert trace is not None, "tracing is on"
+        about: Attributes = {
+            "rpc.system.name": system,
+            "rpc.method": name,
+            "hubbub.principal": mcp.text(principal.get().name),
+        }
+        span = Span(name=name, kind=Kind.SERVER, trace=trace, start=tracer.now(), attributes=about)
+        serving = Serving(span)
+        CALLER.set(trace)
+        SERVING.set(serving)
+        code = grpc.StatusCode.CANCELLED
+        try:
+            response = await serve(request)
+            code = grpc.StatusCode.OK
+        except Exception as exc:
+            code = status.code_of(exc)
+            raise
+        else:
+            return response
+        finally:
+            error = code.name if code in FAILURES else None
+            ended: Attributes = {"rpc.response.status_code": code.name}
+            tracer.tell(span, tracer.now(), attributes=ended, error=error, links=serving.links)
+
+    return told

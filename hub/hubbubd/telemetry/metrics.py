@@ -1,0 +1,145 @@
+"""The hub's metrics, all of them. `docs/metrics.md` says what they are good for.
+
+Those of MCP are by OpenTelemetry's semantic conventions (status: development), the others are the hub's own:
+https://opentelemetry.io/docs/specs/semconv/gen-ai/mcp/
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Shape(StrEnum):
+    """How values of a metric add up."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One metric, by its OpenTelemetry name; `unit` is a UCUM one. `buckets` are a histogram's upper bounds."""
+
+    name: str
+    shape: Shape
+    unit: str
+    about: str
+    attributes: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+
+_MCP_S: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
+_PEOPLE_S: Final = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_800, 3_600, 14_400, 86_400)
+_DISK_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
+
+OPERATION: Final = Metric(
+    name="mcp.client.operation.duration",
+    shape=Shape.HISTOGRAM,
+    unit="s",
+    about="From a request's way out to the server's response, the wait for people included.",
+    attributes=("mcp.method.name", "gen_ai.tool.name", "error.type", "network.transport", "mcp.protocol.version"),
+    buckets=_MCP_S,
+)
+SESSION: Final = Metric(
+    name="mcp.client.session.duration",
+    shape=Shape.HISTOGRAM,
+    unit="s",
+    about="How long connections have lasted that have ended.",
+    attributes=("error.type", "network.transport", "mcp.protocol.version"),
+    buckets=_MCP_S,
+)
+SERVERS: Final = Metric(
+    name="hubbub.servers",
+    shape=Shape.GAUGE,
+    unit="{server}",
+    about="Servers, by the state of their connection.",
+    attributes=("state",),
+)
+RECONNECTS: Final = Metric(
+    name="hubbub.server.reconnects",
+    shape=Shape.COUNTER,
+    unit="{connection}",
+    about="Connections that were made again after one was lost.",
+)
+QUEUE_DEPTH: Final = Metric(
+    name="hubbub.queue.depth", shape=Shape.GAUGE, unit="{call}", about="Calls that wait for their turn, of all servers."
+)
+QUEUE_WAIT: Final = Metric(
+    name="hubbub.queue.wait",
+    shape=Shape.HISTOGRAM,
+    unit="s",
+    about="From a call's arrival to its first turn.",
+    buckets=_MCP_S,
+)
+PENDING: Final = Metric(
+    name="hubbub.requests.pending",
+    shape=Shape.GAUGE,
+    unit="{request}",
+    about="Pending requests that are open.",
+    attributes=("kind",),
+)
+OLDEST: Final = Metric(
+    name="hubbub.requests.oldest_age",
+    shape=Shape.GAUGE,
+    unit="s",
+    about="How long the oldest pending request that is open has waited; 0 when there is none.",
+    attributes=("kind",),
+)
+TIME_TO_ANSWER: Final = Metric(
+    name="hubbub.requests.time_to_answer",
+    shape=Shape.HISTOGRAM,
+    unit="s",
+    about="From a pending request's opening to its accepted answer.",
+    attributes=("kind", "by"),
+    buckets=_PEOPLE_S,
+)
+ANSWERS: Final = Metric(
+    name="hubbub.answers",
+    shape=Shape.COUNTER,
+    unit="{answer}",
+    about="Answers: by a person, an agent, or the hub when nobody answered in time.",
+    attributes=("by", "outcome"),
+)
+WATCHERS: Final = Metric(
+    name="hubbub.watchers", shape=Shape.GAUGE, unit="{watcher}", about="Watches that are open. Always there."
+)
+WATCHERS_LAG: Final = Metric(
+    name="hubbub.watchers.lag",
+    shape=Shape.GAUGE,
+    unit="{record}",
+    about="Changed records that the slowest watcher has yet to take.",
+)
+WATCHERS_DROPPED: Final = Metric(
+    name="hubbub.watchers.dropped",
+    shape=Shape.COUNTER,
+    unit="{watcher}",
+    about="Watches that the hub has ended because their client read too slowly.",
+)
+STORE_AVAILABLE: Final = Metric(
+    name="hubbub.store.available", shape=Shape.GAUGE, unit="", about="1 while the store can be written, else 0."
+)
+STORE_COMMIT: Final = Metric(
+    name="hubbub.store.commit.duration",
+    shape=Shape.HISTOGRAM,
+    unit="s",
+    about="How long whoever commits to the store waits until the commit is durable.",
+    buckets=_DISK_S,
+)
+LOOP_LAG: Final = Metric(
+    name="hubbub.loop.lag",
+    shape=Shape.GAUGE,
+    unit="s",
+    about="How late, at the most in the last 15 s, the hub got to what was due.",
+)
+MEMORY: Final = Metric(
+    name="hubbub.process.memory", shape=Shape.GAUGE, unit="By", about="The hub's own memory that is resident."
+)
+CPU: Final = Metric(
+    name="hubbub.process.cpu", shape=Shape.COUNTER, unit="s", about="The hub's own time on processors, all threads."
+)
+OPEN_FDS: Final = Metric(
+    name="hubbub.process.open_fds", shape=Shape.GAUGE, unit="{file}", about="The hub's open file descriptors."
+)
+
+METRICS: Final = tuple(each for each in list(globals().values()) if isinstance(each, Metric))

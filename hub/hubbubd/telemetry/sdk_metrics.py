@@ -1,0 +1,102 @@
+"""Metrics by OpenTelemetry's SDK. A thread of the SDK's own sends them; Prometheus is given them when it asks."""
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.metrics import CallbackOptions, Counter, Histogram, Observation
+from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider
+from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, MetricReader, PeriodicExportingMetricReader
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from hubbubd import __version__
+from hubbubd.telemetry.meter import Meter, Reading
+from hubbubd.telemetry.metrics import METRICS, Metric, Shape
+from hubbubd.telemetry.sdk import CLOSE_MS, SERVICE, quieten, resource
+from hubbubd.telemetry.trace import Attributes, Value
+
+OTHER: Final = "_OTHER"
+"""What all values of an attribute are called once there are too many (the conventions' word)."""
+
+MAX_VALUES: Final = 100
+"""Values of one attribute that are told apart: methods, tools and errors are named by callers and servers."""
+
+
+class SdkMeter(Meter):
+    """Sends over OTLP, answers Prometheus, or both."""
+
+    on = True
+
+    def __init__(self, readers: Sequence[MetricReader], registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._provider = MeterProvider(
+            readers, resource(), exemplar_filter=AlwaysOffExemplarFilter(), shutdown_on_exit=False
+        )
+        self._meter = self._provider.get_meter(SERVICE, __version__)
+        self._known: dict[str, set[Value]] = {}
+        self._counters: dict[str, Counter] = {}
+        self._histograms: dict[str, Histogram] = {}
+        for each in METRICS:
+            if each.shape is Shape.HISTOGRAM:
+                self._histograms[each.name] = self._meter.create_histogram(
+                    each.name, each.unit, each.about, explicit_bucket_boundaries_advisory=each.buckets
+                )
+
+    @classmethod
+    def open(cls, exporter: str | None, *, scraped: bool) -> "SdkMeter":
+        """One that sends with this exporter, if any, and is `scraped` by Prometheus or not."""
+        quieten()
+        registry = CollectorRegistry()
+        readers: list[MetricReader] = []
+        if exporter is not None:
+            out = ConsoleMetricExporter(out=sys.stderr) if exporter == "console" else OTLPMetricExporter()
+            readers.append(PeriodicExportingMetricReader(out))
+        if scraped:
+            readers.append(PrometheusMetricReader(scope_info_enabled=False, registry=registry))
+        return cls(readers, registry)
+
+    def count(self, metric: Metric, attributes: Attributes) -> None:
+        """As `Meter`."""
+        counter = self._counters.get(metric.name)
+        if counter is None:
+            counter = self._counters[metric.name] = self._meter.create_counter(metric.name, metric.unit, metric.about)
+        counter.add(1, self._bounded(attributes))
+
+    def record(self, metric: Metric, value: float, attributes: Attributes | None = None) -> None:
+        """As `Meter`."""
+        self._histograms[metric.name].record(max(value, 0.0), self._bounded(attributes or {}))
+
+    def observe(self, metric: Metric, read: Callable[[], Iterable[Reading]]) -> None:
+        """As `Meter`."""
+
+        def observations(_: CallbackOptions) -> Iterable[Observation]:
+            return [Observation(value, attributes) for value, attributes in read()]
+
+        create: Callable[..., Any] = (
+            self._meter.create_observable_counter
+            if metric.shape is Shape.COUNTER
+            else self._meter.create_observable_gauge
+        )
+        create(metric.name, [observations], metric.unit, metric.about)
+
+    def exposition(self) -> tuple[str, bytes]:
+        """As `Meter`."""
+        return CONTENT_TYPE_LATEST, generate_latest(self._registry)
+
+    def close(self) -> None:
+        """As `Meter`."""
+        self._provider.shutdown(CLOSE_MS)
+
+    def _bounded(self, attributes: Attributes) -> Attributes:
+        return {name: self._value(name, value) for name, value in attributes.items()}
+
+    def _value(self, name: str, value: Value) -> Value:
+        known = self._known.setdefault(name, set())
+        if value not in known:
+            if len(known) >= MAX_VALUES:
+                return OTHER
+            known.add(value)
+        return value

@@ -1,0 +1,76 @@
+"""Whether, and where to, the hub tells of itself: the environment variables that OpenTelemetry defines.
+
+https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
+"""
+
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+
+from hubbubd.errors import ConfigError
+from hubbubd.telemetry import logs
+from hubbubd.telemetry import meter as metering
+from hubbubd.telemetry.logs import LogSink
+from hubbubd.telemetry.meter import Meter
+from hubbubd.telemetry.tracer import OFF, Tracer
+
+_PACKAGES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.grpc")
+
+
+def wanted(environ: Mapping[str, str], signal: str) -> str | None:
+    """Which exporter a signal (`traces`, `metrics`, `logs`) is to have: `otlp`, `console`, or None for no one.
+
+    OTLP only once an endpoint is named: nobody is looked for on a port that nobody spoke of. Raises ConfigError.
+    """
+    if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return None
+    name = f"OTEL_{signal.upper()}_EXPORTER"
+    exporter = environ.get(name, "").strip() or "otlp"
+    if exporter not in ("otlp", "console", "none"):
+        raise ConfigError(name, f"{exporter!r} is none of otlp, console, none")
+    own = f"OTEL_EXPORTER_OTLP_{signal.upper()}"
+    endpoint = environ.get(f"{own}_ENDPOINT") or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    if exporter == "none" or (exporter == "otlp" and not endpoint):
+        return None
+    protocol = environ.get(f"{own}_PROTOCOL") or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL") or "grpc"
+    if exporter == "otlp" and protocol != "grpc":
+        raise ConfigError("OTEL_EXPORTER_OTLP_PROTOCOL", f"{protocol!r} is not offered, only grpc")
+    if any(not _is_installed(package) for package in _PACKAGES):
+        raise ConfigError(name, f"{signal} need packages that are not installed: pip install 'hubbub[telemetry]'")
+    return exporter
+
+
+def tracer(environ: Mapping[str, str], now: Callable[[], float], *, content: bool = False) -> Tracer:
+    """The tracer that the environment asks for. Raises ConfigError."""
+    exporter = wanted(environ, "traces")
+    if exporter is None:
+        return OFF
+    from hubbubd.telemetry.sdk import SdkTracer  # only now: it takes a while, and is an extra
+
+    return SdkTracer.open(exporter, now, content=content)
+
+
+def meter(environ: Mapping[str, str], *, scraped: bool) -> Meter:
+    """The meter that the environment asks for, or Prometheus when metrics are to be `scraped`. Raises ConfigError."""
+    exporter = wanted(environ, "metrics")
+    if exporter is None and not scraped:
+        return metering.OFF
+    from hubbubd.telemetry.sdk_metrics import SdkMeter
+
+    return SdkMeter.open(exporter, scraped=scraped)
+
+
+def log_sink(environ: Mapping[str, str]) -> LogSink:
+    """Where log lines go beside stderr, as the environment asks for. Raises ConfigError."""
+    exporter = wanted(environ, "logs")
+    if exporter is None:
+        return logs.OFF
+    from hubbubd.telemetry.sdk_logs import SdkLogSink
+
+    return SdkLogSink.open(exporter)
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:
+        return False

@@ -1,0 +1,187 @@
+"""Places in traces, what the environment says of them, and spans that were begun long before they are told."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from hubbubd.errors import ConfigError
+from hubbubd.telemetry import setup
+from hubbubd.telemetry.sdk import SdkTracer
+from hubbubd.telemetry.trace import Event, Kind, Span, Trace, parsed, with_place
+from hubbubd.telemetry.tracer import OFF
+
+ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4317"}
+TRACE_ID, SPAN_ID = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+PARENT = Trace(trace_id=TRACE_ID, span_id=SPAN_ID)
+
+
+@pytest.mark.parametrize(
+    ("header", "sampled"),
+    [
+        (f"00-{TRACE_ID}-{SPAN_ID}-01", True),
+        (f"00-{TRACE_ID}-{SPAN_ID}-00", False),
+        (f"00-{TRACE_ID}-{SPAN_ID}-03", True),
+        (f"cc-{TRACE_ID}-{SPAN_ID}-01-what-comes-later", True),
+    ],
+)
+def test_a_valid_traceparent_is_a_place(header: str, sampled: bool) -> None:
+    assert parsed({"traceparent": header}) == Trace(trace_id=TRACE_ID, span_id=SPAN_ID, sampled=sampled)
+
+
+@pytest.mark.parametrize(
+    "carrier",
+    [
+        None,
+        [],
+        {},
+        {"traceparent": 7},
+        {"traceparent": ""},
+        {"traceparent": f"00-{TRACE_ID.upper()}-{SPAN_ID}-01"},
+        {"traceparent": f"00-{'0' * 32}-{SPAN_ID}-01"},
+        {"traceparent": f"00-{TRACE_ID}-{'0' * 16}-01"},
+        {"traceparent": f"ff-{TRACE_ID}-{SPAN_ID}-01"},
+        {"traceparent": f"00-{TRACE_ID}-{SPAN_ID}-01-more"},
+        {"traceparent": f"00-{TRACE_ID}-{SPAN_ID}"},
+        {"traceparent": f"00-{TRACE_ID}-{SPAN_ID}-01\n"},
+        {"traceparent": f"cc-{TRACE_ID}-{SPAN_ID}-01-{'x' * 10_000}"},
+    ],
+)
+def test_anything_else_is_none(carrier: object) -> None:
+    assert parsed(carrier) is None
+
+
+@pytest.mark.parametrize(("state", "kept"), [("a=1,b=2", "a=1,b=2"), ("x" * 513, ""), ("a=\u00e9", ""), (["a=1"], "")])
+def test_a_tracestate_comes_along_when_it_is_one(state: object, kept: str) -> None:
+    found = parsed({"traceparent": f"00-{TRACE_ID}-{SPAN_ID}-01", "tracestate": state})
+    assert found is not None
+    assert found.state == kept
+
+
+def test_a_place_in_params_replaces_the_one_that_was_there_and_nothing_else() -> None:
+    given = {"name": "x", "_meta": {"traceparent": "theirs", "tracestate": "theirs", "progressToken": 1}}
+    header = f"00-{TRACE_ID}-{SPAN_ID}-01"
+    assert with_place(given, PARENT) == {"name": "x", "_meta": {"progressToken": 1, "traceparent": header}}
+    assert given["_meta"]["traceparent"] == "theirs"
+    assert with_place(None, PARENT) == {"_meta": {"traceparent": header}}
+    assert with_place({"_meta": 7}, PARENT)["_meta"] == {"traceparent": header}
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"OTEL_TRACES_EXPORTER": "otlp"},
+        {"OTEL_SERVICE_NAME": "x"},
+        ENDPOINT | {"OTEL_TRACES_EXPORTER": "none"},
+        ENDPOINT | {"OTEL_SDK_DISABLED": "true"},
+        {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://127.0.0.1:4317"},
+    ],
+)
+def test_nothing_is_traced_until_somebody_says_where_to(environ: dict[str, str]) -> None:
+    assert setup.tracer(environ, float) is OFF
+
+
+@pytest.mark.parametrize(
+    ("environ", "exporter"),
+    [
+        (ENDPOINT, "otlp"),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:4317"}, "otlp"),
+        ({"OTEL_TRACES_EXPORTER": "console"}, "console"),
+    ],
+)
+def test_an_endpoint_or_the_console_is_where_to(environ: dict[str, str], exporter: str) -> None:
+    assert setup.wanted(environ, "traces") == exporter
+
+
+@pytest.mark.parametrize(
+    "environ", [{"OTEL_TRACES_EXPORTER": "zipkin"}, ENDPOINT | {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}]
+)
+def test_what_is_not_offered_is_said(environ: dict[str, str]) -> None:
+    with pytest.raises(ConfigError):
+        setup.tracer(environ, float)
+
+
+def test_packages_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(setup, "_PACKAGES", ("opentelemetry.there_is_no_such",))
+    with pytest.raises(ConfigError, match=r"hubbub\[telemetry\]"):
+        setup.tracer(ENDPOINT, float)
+
+
+def test_a_hub_that_does_not_trace_does_not_load_the_sdk() -> None:
+    code = "import sys, hubbubd.app; sys.exit(any(n.startswith('opentelemetry.sdk') for n in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_where_nothing_is_traced_the_places_of_others_are_passed_on() -> None:
+    assert OFF.begin(None) is None
+    assert OFF.begin(PARENT) is PARENT
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A tracer over an exporter that keeps: `told(**environ)` returns both."""
+
+    def make(**environ: str) -> tuple[SdkTracer, InMemorySpanExporter]:
+        for name, value in environ.items():
+            monkeypatch.setenv(name, value)
+        exporter = InMemorySpanExporter()
+        return SdkTracer(exporter, lambda: 1000.0), exporter
+
+    return make
+
+
+def test_a_span_is_told_under_the_ids_and_times_that_it_began_with(told: Any) -> None:
+    tracer, exporter = told()
+    place = tracer.begin(PARENT, "ask", Kind.SERVER)
+    assert (place.trace_id, place.parent_id, place.own) == (TRACE_ID, SPAN_ID, True)
+    span = Span(name="ask", kind=Kind.SERVER, trace=place, start=1.5, attributes={"a": 1})
+    tracer.tell(
+        span, 4.25, attributes={"b": True}, error="LATE", events=[Event("shown", 2.5, {"by": "ann"})], links=[PARENT]
+    )
+    tracer.close()
+    (found,) = exporter.get_finished_spans()
+    assert found.context is not None
+    assert f"{found.context.trace_id:032x}" == TRACE_ID
+    assert f"{found.context.span_id:016x}" == place.span_id
+    assert found.parent is not None
+    assert f"{found.parent.span_id:016x}" == SPAN_ID
+    assert (found.start_time, found.end_time) == (1_500_000_000, 4_250_000_000)
+    assert dict(found.attributes or {}) == {"a": 1, "b": True, "error.type": "LATE"}
+    assert [(e.name, e.timestamp) for e in found.events] == [("shown", 2_500_000_000)]
+    assert found.resource.attributes["service.name"] == "hubbub"
+
+
+def test_what_is_not_sampled_is_passed_on_and_not_told(told: Any) -> None:
+    tracer, exporter = told()
+    unsampled = tracer.begin(Trace(trace_id=TRACE_ID, span_id=SPAN_ID, sampled=False))
+    assert not unsampled.own
+    assert unsampled.headers()["traceparent"].endswith("-00")
+    tracer.tell(Span(name="x", kind=Kind.INTERNAL, trace=unsampled, start=0), 1)
+    tracer.tell(Span(name="theirs", kind=Kind.INTERNAL, trace=PARENT, start=0), 1)
+    tracer.close()
+    assert exporter.get_finished_spans() == ()
+
+
+def test_a_ratio_decides_once_for_a_whole_trace(told: Any) -> None:
+    tracer, exporter = told(OTEL_TRACES_SAMPLER="parentbased_traceidratio", OTEL_TRACES_SAMPLER_ARG="0.5")
+    roots = [tracer.begin(None) for _ in range(200)]
+    assert {root.own for root in roots} == {True, False}
+    for root in roots:
+        below = tracer.begin(root)
+        assert below.own is root.own
+        tracer.tell(Span(name="below", kind=Kind.INTERNAL, trace=below, start=0), 1)
+        tracer.tell(Span(name="root", kind=Kind.INTERNAL, trace=root, start=0), 1)
+    tracer.close()
+    assert len(exporter.get_finished_spans()) == 2 * sum(root.own for root in roots)
+
+
+def test_the_environment_names_the_service(told: Any) -> None:
+    tracer, exporter = told(OTEL_SERVICE_NAME="lunch", OTEL_RESOURCE_ATTRIBUTES="deployment.environment.name=test")
+    tracer.tell(Span(name="x", kind=Kind.INTERNAL, trace=tracer.begin(None), start=0), 1)
+    tracer.close()
+    (found,) = exporter.get_finished_spans()
+    assert found.resource.attributes["service.name"] == "lunch"
+    assert found.resource.attributes["deployment.environment.name"] == "test"
