@@ -1,4 +1,4 @@
-"""What tracing costs: calls through hubs that trace, and that do not, in turns.
+"""What telemetry costs: calls through hubs that trace, that measure, that do both, and neither, in turns.
 
     python benchmarks/tracing.py [--rounds 6] [--calls 400] [--base DIRECTORY]
 
@@ -20,16 +20,20 @@ TEXT = "x" * 100
 
 
 async def main(options: argparse.Namespace) -> None:
-    """Prints a row for each hub; ratios are the middle one of the rounds' own, against the hub that does not trace."""
+    """Prints a row for each hub; ratios are the middle one of the rounds' own, against the hub without."""
     with tempfile.TemporaryDirectory(prefix="hubbub-bench-") as folder:
         async with AsyncExitStack() as stack:
             collector = (await stack.enter_async_context(http_server("otlp.py"))).removesuffix("/mcp")
             on = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector}
+            traces = on | {"OTEL_METRICS_EXPORTER": "none", "OTEL_LOGS_EXPORTER": "none"}
             environments = {
                 "off": {},
-                "on": on,
-                "on, 1 in 100": on
+                "traces": traces,
+                "1 trace in 100": traces
                 | {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.01"},
+                "metrics": on | {"OTEL_TRACES_EXPORTER": "none", "OTEL_LOGS_EXPORTER": "none"},
+                "for Prometheus": {"HUBBUBD_METRICS_LISTEN": "127.0.0.1:0"},
+                "all": on,
             }
             if options.base:
                 roots = [str(options.base / root) for root in ("hub", "clients", "protos")]

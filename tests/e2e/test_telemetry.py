@@ -81,9 +81,7 @@ async def test_log_lines_arrive_with_what_is_known_of_them(
     hub = await start_hub({"asking": server})
     await hub.connected("asking")
     line = await collector.has(
-        lambda found: next(
-            (each for each in found.logs if each.attributes.get("happened") == "handshake_complete"), None
-        )
+        lambda got: next((each for each in got.logs if each.attributes.get("happened") == "handshake_complete"), None)
     )
     assert (line.service, line.text, line.level) == ("hubbub", "connection", "info")
     assert line.attributes == {"server": "asking", "happened": "handshake_complete", "state": "connected"}
@@ -99,9 +97,7 @@ async def test_a_line_about_a_call_names_its_trace_on_stderr_and_over_otlp(
         params = {"name": "cancelled_calls", "arguments": {}, **PARENT}
         call = await hub.client.calls.call("asking", "tools/call", params)
         assert call.trace_id == TRACE_ID
-        sent = await collector.has(
-            lambda found: next((x for x in found.logs if x.attributes.get("call") == call.id), None)
-        )
+        sent = await collector.has(lambda got: next((x for x in got.logs if x.attributes.get("call") == call.id), None))
         spans = await collector.until(lambda spans: [s for s in spans if s.name == "call tools/call cancelled_calls"])
         await hub.terminate()
         assert hub.process.stderr is not None

@@ -100,7 +100,9 @@ async def test_a_watcher_that_reads_nothing_is_closed_and_told_its_token_when_it
     monkeypatch.setattr(methods, "STALL_S", 0.2)
     servicer, server = Endless(), grpc.aio.server()
     service = server_pb2.DESCRIPTOR.services_by_name["ServerService"]
-    server.add_generic_rpc_handlers([methods.generic_handler(service, servicer, 1024)])
+    dropped: list[bool] = []
+    handler = methods.generic_handler(service, servicer, 1024, dropped=lambda: dropped.append(True))
+    server.add_generic_rpc_handlers([handler])
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     # Without probing, a stream's window stays at 64 KiB, however fast the way is.
@@ -108,6 +110,7 @@ async def test_a_watcher_that_reads_nothing_is_closed_and_told_its_token_when_it
         call = open_watch(Caller(channel))
         await next_of(call, "upsert")
         await until(lambda: servicer.closed)
+        assert dropped == [True]
         seen: list[Response] = []
         with pytest.raises(grpc.aio.AioRpcError) as closed:
             await read_all(call, seen)

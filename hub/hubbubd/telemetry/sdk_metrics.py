@@ -1,5 +1,6 @@
 """Metrics by OpenTelemetry's SDK. A thread of the SDK's own sends them; Prometheus is given them when it asks."""
 
+import logging
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
@@ -17,6 +18,8 @@ from hubbubd.telemetry.meter import Meter, Reading
 from hubbubd.telemetry.metrics import METRICS, Metric, Shape
 from hubbubd.telemetry.sdk import CLOSE_MS, SERVICE, quieten, resource
 from hubbubd.telemetry.trace import Attributes, Value
+
+logger = logging.getLogger(__name__)
 
 OTHER: Final = "_OTHER"
 """What all values of an attribute are called once there are too many (the conventions' word)."""
@@ -88,7 +91,10 @@ class SdkMeter(Meter):
 
     def close(self) -> None:
         """As `Meter`."""
-        self._provider.shutdown(CLOSE_MS)
+        try:
+            self._provider.shutdown(CLOSE_MS)
+        except Exception as exc:  # noqa: BLE001 - it raises nothing else, and the hub ends all the same
+            logger.warning("metrics could not be handed over: %s", exc)
 
     def _bounded(self, attributes: Attributes) -> Attributes:
         return {name: self._value(name, value) for name, value in attributes.items()}
