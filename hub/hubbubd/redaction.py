@@ -1,4 +1,4 @@
-"""Secrets that the hub knows, taken out of all that it says: errors, faults, logs, what servers write to stderr."""
+"""Secrets that the hub knows, taken out of all it says: errors, faults, logs, spans, what servers write to stderr."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -4,6 +4,7 @@ import json
 import os
 import stat
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from google.protobuf.message_factory import GetMessageClass
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2
 from hubbub_client import PermissionDenied, UpstreamError
 
+from .collector import Collector, collecting
 from .conftest import LIMIT_S, RunningHub, environment, running, toml
 
 SERVICES = (admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2)
@@ -40,6 +42,12 @@ for line in sys.stdin:
         print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}), flush=True)
 """
 """A server that repeats its secret in every error."""
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with collecting() as running:
+        yield running
 
 
 def requests(method: MethodDescriptor, server: str) -> Message:
@@ -91,7 +99,9 @@ async def everything(hub: RunningHub, servers: list[str]) -> str:
     return "".join(said)
 
 
-async def test_no_canary_is_in_the_store_the_log_or_any_answer(tmp_path: Path, free_port: int) -> None:
+async def test_no_canary_is_in_the_store_the_log_the_telemetry_or_any_answer(
+    tmp_path: Path, free_port: int, collector: Collector
+) -> None:
     python = {"command": sys.executable, "retries": 0}
     far = f"http://127.0.0.1:{free_port}/mcp?key=canary-query"
     servers = {
@@ -106,6 +116,7 @@ async def test_no_canary_is_in_the_store_the_log_or_any_answer(tmp_path: Path, f
     allowed = {"command": sys.executable, "args": ["**"], "env": ["APP_*"]}
     hub_settings = {
         "log_level": "debug",
+        "trace_content": True,
         "allow_commands": [allowed],
         "allow_hosts": ["127.0.0.1"],
         "shutdown_grace_s": 1,
@@ -114,7 +125,8 @@ async def test_no_canary_is_in_the_store_the_log_or_any_answer(tmp_path: Path, f
     log = tmp_path / "hub.log"
     data = tmp_path / "data"
     arguments = ["--config", str(config), "--data-dir", str(data), "--listen", "127.0.0.1:0"]
-    environ = environment() | {"CANARY": "canary-variable"}
+    told = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint}
+    environ = environment() | {"CANARY": "canary-variable"} | told
     with log.open("wb") as stderr:
         async with running(arguments, stderr=stderr, env=environ) as hub:
             add = hub.client.servers.add
@@ -138,8 +150,17 @@ async def test_no_canary_is_in_the_store_the_log_or_any_answer(tmp_path: Path, f
             local = json.loads((data / "client.json").read_bytes())["token"]
             await hub.terminate()
     assert "[redacted]" in said  # that is, the dying one's stderr was shown
+    assert collector.spans
+    assert collector.logs
+    assert collector.metrics
+    telemetry = repr((collector.spans, collector.logs, collector.metrics))
     kept = b"".join(path.read_bytes() for path in data.glob("hubbub.db*"))
-    for place, text in (("an answer", said), ("the log", log.read_text()), ("the store", kept.decode("latin-1"))):
+    for place, text in (
+        ("an answer", said),
+        ("the log", log.read_text()),
+        ("the telemetry", telemetry),
+        ("the store", kept.decode("latin-1")),
+    ):
         assert "canary-" not in text, f"{place}: {text[max(0, text.index('canary-') - 200) :][:400]}"
         assert local not in text, place
     assert '"event": "ready"' not in log.read_text()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_CUMULATIVE
 
+import hubbub_client
 from hubbubd.telemetry.metrics import METRICS, Shape
 
 from .collector import Collector, collecting
@@ -122,3 +123,19 @@ async def test_a_collector_that_is_not_there_holds_nobody_up_and_is_complained_o
         written = b"".join([chunk async for chunk in hub.process.stderr])
     warned = [x for x in map(json.loads, written.splitlines()) if x["level"] in ("warning", "error")]
     assert len(warned) <= 1, warned
+
+
+async def test_a_secret_is_in_no_line_no_span_and_no_metric(
+    start_hub: Any, server: dict[str, Any], collector: Collector
+) -> None:
+    hub = await start_hub({"asking": server | {"env": {"APP_KEY": "canary-key"}}}, hub={"log_level": "debug"})
+    await hub.connected("asking")
+    with pytest.raises(hubbub_client.UpstreamError):
+        await hub.client.call("asking", "canary-key/list")  # whoever calls may well repeat one
+    line = await collector.has(lambda found: next((x for x in found.logs if x.text == "call ended"), None))
+    await collector.until(lambda spans: [s for s in spans if s.name == "call [redacted]/list"])
+    await hub.terminate()
+    assert line.attributes["method"] == "[redacted]/list"
+    told = repr((collector.spans, collector.logs, collector.metrics))
+    assert "[redacted]/list" in repr(collector.metrics)
+    assert "canary" not in told

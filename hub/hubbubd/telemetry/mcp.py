@@ -6,6 +6,7 @@ https://opentelemetry.io/docs/specs/semconv/gen-ai/mcp/
 from collections.abc import Mapping
 from typing import Any, Final
 
+from hubbubd.redaction import REDACTION
 from hubbubd.telemetry.trace import Attributes
 
 LONGEST: Final = 256
@@ -49,8 +50,11 @@ def connection(transport: str, version: str | None) -> Attributes:
 
 
 def text(value: object, longest: int = LONGEST) -> str:
-    """A string that any backend takes: bounded, and without halves of surrogate pairs."""
-    return str(value)[:longest].encode("utf-8", "replace").decode() if value is not None else ""
+    """A string that any backend takes: without secrets, bounded, and without halves of surrogate pairs."""
+    if value is None:
+        return ""
+    # Before the cut, for half a secret is not known as one.
+    return REDACTION.text(str(value))[:longest].encode("utf-8", "replace").decode()
 
 
 def content(raw: bytes | None) -> str:

@@ -31,6 +31,7 @@ from opentelemetry.trace import (
 )
 
 from hubbubd import __version__
+from hubbubd.redaction import REDACTION
 from hubbubd.telemetry.trace import Event, Kind, Span, Trace, Value
 from hubbubd.telemetry.tracer import Tracer
 
@@ -124,22 +125,22 @@ class SdkTracer(Tracer):
         events: Iterable[Event] = (),
         links: Iterable[Trace] = (),
     ) -> None:
-        """As `Tracer`."""
+        """As `Tracer`. Nothing of it holds a secret that the hub knows."""
         trace = span.trace
         if not trace.own:
             return
         self._ids.chosen = trace
         parent = trace.parent_id and Trace(trace_id=trace.trace_id, span_id=trace.parent_id, state=trace.state)
         told = self._tracer.start_span(
-            span.name,
+            REDACTION.text(span.name),
             context_of(parent or None),
             _KINDS[span.kind],
-            {**span.attributes, **(attributes or {}), **({"error.type": error} if error else {})},
+            REDACTION.value({**span.attributes, **(attributes or {}), **({"error.type": error} if error else {})}),
             [Link(_span_context(link)) for link in links],
             round(span.start * _NS),
         )
         for event in events:
-            told.add_event(event.name, event.attributes, round(event.at * _NS))
+            told.add_event(event.name, REDACTION.value(event.attributes), round(event.at * _NS))
         if error:
             told.set_status(Status(StatusCode.ERROR))
         told.end(round(max(end, span.start) * _NS))
