@@ -28,6 +28,7 @@ class AuditEntry(Record):
     target: str | None
     outcome: str
     count: int
+    trace_id: str | None
 
 
 class AuditLog:

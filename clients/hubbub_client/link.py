@@ -23,7 +23,7 @@ from hubbub.v1 import (
 )
 from hubbub_client import tracing
 from hubbub_client.discovery import Endpoint, Where, discover
-from hubbub_client.errors import Unauthenticated, Unavailable, from_rpc
+from hubbub_client.errors import HubbubError, Unauthenticated, Unavailable, from_rpc
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -196,7 +196,7 @@ class Link:
             except aio.AioRpcError as failure:
                 raise from_rpc(failure) from None
             except asyncio.InvalidStateError:  # gRPC's word for a stream that has ended
-                raise Unavailable("the stream to the hub has ended", reason="STREAM_ENDED") from None
+                raise await _why_ended(stream) from None
 
         async with contextlib.aclosing(self._responses(stubs, stream)) as responses:
             yield say, responses
@@ -270,6 +270,16 @@ class Link:
         if self._name:
             metadata.append(("hubbub-as", self._name))
         return metadata + tracing.metadata()
+
+
+async def _why_ended(stream: "aio.StreamStreamCall[Q, A]") -> HubbubError:
+    """Why nothing can be said any more in a dialogue: it was refused, or is just over."""
+    if not stream.cancelled():  # else whoever reads would be cancelled
+        try:
+            await stream.read()
+        except aio.AioRpcError as failure:
+            return from_rpc(failure)
+    return Unavailable("the stream to the hub has ended", reason="STREAM_ENDED")
 
 
 def _channel(endpoint: Endpoint) -> aio.Channel:

@@ -145,6 +145,22 @@ async def test_a_change_is_in_the_log_when_its_rpc_returns_with_who_and_what_and
         assert not any(secret.encode() in entry.value for entry in kept for secret in (SECRET, made.secret, TOKEN))
 
 
+async def test_an_entry_names_the_trace_of_its_rpc(make: Make) -> None:
+    trace_id = "4bf92f3577b34da6a3ce929d0e0e4736"
+    async with make() as world:
+        traced = Caller(world.channel, (*world.local.metadata, ("traceparent", f"00-{trace_id}-00f067aa0ba902b7-01")))
+        grants = [admin_pb2.Grant(role=admin_pb2.ROLE_VIEWER)]
+        await traced(METHODS["CreateToken"], admin_pb2.CreateTokenRequest(name="eve", grants=grants))
+        await traced.refused(METHODS["RemoveServer"], server_pb2.RemoveServerRequest(name="away"))
+        await world.local(METHODS["CreateToken"], admin_pb2.CreateTokenRequest(name="tim", grants=grants))
+        listed = await world.local(METHODS["ListAudit"], admin_pb2.ListAuditRequest())
+        assert {(entry.target, entry.trace_id) for entry in listed.entries} == {
+            ("eve", trace_id),
+            ("away", trace_id),
+            ("tim", ""),
+        }
+
+
 async def test_what_is_refused_is_counted_for_its_principal(make: Make) -> None:
     async with make() as world:
         viewer = await world.caller("victor", Role.VIEWER)

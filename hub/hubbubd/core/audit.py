@@ -22,7 +22,7 @@ class AuditEntry:
 
     `credential` is what was shown, never a secret; `peer` is `loopback`, `unix` or `network`. `action` is the name of
     the RPC; `target` the server, request, token, ... that it names. `outcome` is OK or the reason of the refusal; of
-    equal refusals within a minute there is one entry, with their number.
+    equal refusals within a minute there is one entry, with their number. `trace_id` is the trace of the RPC, if any.
     """
 
     id: str
@@ -35,6 +35,7 @@ class AuditEntry:
     target: str = ""
     outcome: str = OK
     count: int = 1
+    trace_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -254,6 +254,7 @@ def audit_entry(record: AuditEntry) -> admin_pb2.AuditEntry:
         action=record.action,
         target=record.target,
         outcome=record.outcome,
+        trace_id=record.trace_id,
         count=record.count,
     )
 

@@ -16,6 +16,7 @@ from hubbubd.errors import HubError, InvalidArgument, PermissionDenied, Unauthen
 from hubbubd.rpc.permissions import RULES, Reach, audited
 from hubbubd.runtime.audit import Attempt, Audit
 from hubbubd.runtime.quotas import Quotas
+from hubbubd.telemetry.trace import CALLER
 
 MAX_TARGET = 128
 
@@ -105,12 +106,14 @@ class Oversight:
 
 
 def _attempt(path: str, caller: Principal, request: Message | None = None) -> Attempt:
+    trace = CALLER.get()
     return Attempt(
         principal=caller.name,
         credential=caller.credential,
         peer=_kind(_peer()),
         action=path.rpartition("/")[2] if path in RULES else "?",
         target=_target(request) if request is not None else "",
+        trace_id=trace.trace_id if trace is not None else "",
     )
 
 

@@ -40,6 +40,7 @@ class Attempt:
     peer: str = ""
     action: str
     target: str = ""
+    trace_id: str = ""
 
 
 class _Ride:
@@ -109,7 +110,7 @@ class Audit:
         self.began(Attempt(principal=HUB, action=action, target=target))
 
     def refused(self, attempt: Attempt, reason: str) -> None:
-        """Counts a refusal; the entry of equal ones has the target of the last."""
+        """Counts a refusal; the entry of equal ones has target and trace of the last."""
         now = self._clock.now()
         if now - self._minute >= MINUTE_S:
             self._minute = now
@@ -121,7 +122,8 @@ class Audit:
         if known is None:
             known = replace(self._entry(Sort.REFUSAL, attempt), outcome=reason, count=0)
             self._counted[key] = known.id
-        self._later(replace(known, target=attempt.target, count=known.count + 1))
+        last = replace(known, target=attempt.target, trace_id=attempt.trace_id, count=known.count + 1)
+        self._later(last)
 
     def prune(self) -> int:
         """Deletes what is too old and returns how many entries that were; what is too much goes when more comes."""
@@ -148,6 +150,7 @@ class Audit:
             peer=attempt.peer,
             action=attempt.action,
             target=attempt.target,
+            trace_id=attempt.trace_id,
         )
 
     def _later(self, entry: AuditEntry) -> None:

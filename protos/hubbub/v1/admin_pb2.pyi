@@ -792,6 +792,7 @@ class AuditEntry(_message.Message):
     TARGET_FIELD_NUMBER: _builtins.int
     OUTCOME_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
+    TRACE_ID_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Its identity."""
     sort: Global___AuditSort.ValueType
@@ -810,6 +811,8 @@ class AuditEntry(_message.Message):
     """`OK`, or the reason of the refusal."""
     count: _builtins.int
     """How many equal refusals there were within a minute; the target is that of the last one. 1 for all else."""
+    trace_id: _builtins.str
+    """The trace of the RPC: 32 hexadecimal digits (W3C Trace Context); empty when it is in none. Of refusals, the last one's."""
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp:
         """When it began; of refusals, the first one."""
@@ -827,10 +830,11 @@ class AuditEntry(_message.Message):
         target: _builtins.str = ...,
         outcome: _builtins.str = ...,
         count: _builtins.int = ...,
+        trace_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "count", b"count", "created_at", b"created_at", "credential", b"credential", "id", b"id", "outcome", b"outcome", "peer", b"peer", "principal", b"principal", "sort", b"sort", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "count", b"count", "created_at", b"created_at", "credential", b"credential", "id", b"id", "outcome", b"outcome", "peer", b"peer", "principal", b"principal", "sort", b"sort", "target", b"target", "trace_id", b"trace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
