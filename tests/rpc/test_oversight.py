@@ -14,6 +14,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from hubbub.v1 import admin_pb2, call_pb2, common_pb2, inbox_pb2, server_pb2
 from hubbubd.config import HubSettings, ServerConfig
+from hubbubd.config.commands import REST, AllowedCommand
 from hubbubd.core.access import Grant, Role
 from hubbubd.core.audit import AuditEntry, AuditFilter, Sort
 from hubbubd.core.inbox import Origin, PendingRequest, RequestKind
@@ -30,6 +31,7 @@ from .test_bad_input import METHODS
 
 SECRET = "a-secret-that-nobody-should-see"
 FORM = b'{"message":"?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}}}}'
+PYTHON_WITH_A_KEY = AllowedCommand(command=sys.executable, args=(REST,), env=("KEY",))
 NOT_AUDITED = {"CallMethod", "StartCall", "Check", "ServerReflectionInfo"}
 
 
@@ -78,7 +80,7 @@ def make(tmp_path: Path) -> Make:
     async def made(**settings: Any) -> AsyncIterator[World]:
         store = await SqliteStore.open(":memory:")
         away = ServerConfig(name="away", transport="http", url="http://127.0.0.1:9/mcp", max_queued=100)
-        chosen = HubSettings(data_dir=tmp_path, allow_commands=(sys.executable,), **settings)
+        chosen = HubSettings(data_dir=tmp_path, allow_commands=(PYTHON_WITH_A_KEY,), **settings)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(settled())
             connector = McpConnector(TokenFile.open(tmp_path))
