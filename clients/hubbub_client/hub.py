@@ -8,6 +8,7 @@ from typing import Any, Literal
 from grpc_health.v1 import health_pb2
 
 from hubbub.v1 import admin_pb2
+from hubbub_client.audit import AuditLog
 from hubbub_client.calls import Calls, OnPending, OnProgress
 from hubbub_client.catalog import Catalog
 from hubbub_client.discovery import Where
@@ -61,6 +62,7 @@ class Hub:
         self.store = Store(link)
         self.tokens = Tokens(link)
         self.admin = Admin(link)
+        self.audit = AuditLog(link)
         self._handlers = Handlers(self.inbox)
 
     @property

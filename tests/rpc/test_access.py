@@ -133,6 +133,7 @@ OF_THE_HUB: list[tuple[str, Message, set[Role]]] = [
     ("BackupStore", admin_pb2.BackupStoreRequest(), {A}),
     ("CreateToken", admin_pb2.CreateTokenRequest(name="new", grants=[admin_pb2.Grant(role=1)]), {A}),
     ("ListTokens", admin_pb2.ListTokensRequest(), {A}),
+    ("ListAudit", admin_pb2.ListAuditRequest(), {A}),
     ("RevokeToken", admin_pb2.RevokeTokenRequest(name="new"), {A}),
 ]
 

@@ -18,6 +18,7 @@ from hubbubd.core.connection import Connection
 from hubbubd.core.server import ServerRecord, Source
 from hubbubd.errors import AlreadyExists, FailedPrecondition, HubError, NotFound, ResourceExhausted, Unavailable
 from hubbubd.runtime.alarms import Alarms
+from hubbubd.runtime.audit import Audit
 from hubbubd.runtime.authorization import Authorizations
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.broadcast import WatchEvent
@@ -80,6 +81,7 @@ class Rooms:
     log_levels: LogLevels
     catalog: Catalog
     authorizations: Authorizations
+    audit: Audit
 
 
 class Servers:
@@ -133,6 +135,7 @@ class Servers:
                 await self._forget_peer(name)
             if before is not None and before.source == "api":
                 log.warning("a configuration file takes over the name of a server added over the API", server=name)
+                self._rooms.audit.note("TakeOverServer", name)
             wanted = before.wanted if before is not None else True
             roots = _lasting_roots(before, config) if before is not None else None
             self._keep(replace(_record(config, "file", wanted=wanted), roots=roots))
@@ -312,6 +315,7 @@ class Servers:
             rooms.subscriptions,
             catalog,
             rooms.authorizations,
+            rooms.audit,
         )
         confined = self._confinement if record.source == "api" else None
         shell = ConnectionShell(
