@@ -21,6 +21,7 @@ from .payloads import rpc_has_no_end
 from .subject import PEER, Finding, Subject, Tally, drive, outcome, peer, subject
 
 REVISIONS = ("2025-11-25", "2026-07-28")
+NAMES = [f"{how}-{revision}" for revision in REVISIONS for how in ("stdio", "http")]
 WAITING_S = 3.0
 """How long a caller waits for people, who never answer here."""
 
@@ -54,6 +55,26 @@ QUICK = {
 
 async def hostile(tally: Tally, seed: int, directory: Path) -> None:
     """Tries what servers may send; a server that behaves answers beside them all the time."""
+    async with trial(directory, seed) as tried:
+        client = tried.subject.hub.client
+        for revision in REVISIONS:
+            await client.servers.disconnect(f"shake-{revision}")
+        await tried.subject.note_rest()
+        await drive(tally, tried.one, width=12, halfway=tried.subject.note_memory)
+        for revision in REVISIONS:
+            await client.servers.disconnect(f"shake-{revision}")
+        await tried.subject.hub.connected("good", *NAMES)
+        for name in NAMES:
+            await client.call_tool(name, "echo")
+        for task in await client.tasks.list(role="receiver"):
+            if task.status in ("working", "input_required"):  # each lives for minutes
+                await client.tasks.cancel(task.id)
+        await tried.subject.judge(tally)
+
+
+@asynccontextmanager
+async def trial(directory: Path, seed: int) -> AsyncIterator["Trial"]:
+    """A hub between servers of all kinds."""
     async with AsyncExitStack() as started:
         servers: dict[str, Any] = {"good": bad("good")}
         for revision in REVISIONS:
@@ -61,19 +82,9 @@ async def hostile(tally: Tally, seed: int, directory: Path) -> None:
             servers[f"stdio-{revision}"] = peer(revision, **QUICK)
             servers[f"http-{revision}"] = {"url": f"{url}/mcp", **QUICK, "protocol": revision}
             servers[f"shake-{revision}"] = {"url": f"{url}/shake", **QUICK, "retries": 1}
-        names = [name for name in servers if name != "good" and not name.startswith("shake")]
         tried = await started.enter_async_context(subject(directory, servers, {}))
-        await tried.hub.connected("good", *names)
-        for revision in REVISIONS:
-            await tried.hub.client.servers.disconnect(f"shake-{revision}")
-        await tried.note_rest()
-        await drive(tally, _Trial(tried, seed, names).one, width=12, halfway=tried.note_memory)
-        for revision in REVISIONS:
-            await tried.hub.client.servers.disconnect(f"shake-{revision}")
-        await tried.hub.connected("good", *names)
-        for name in names:
-            await tried.hub.client.call_tool(name, "echo")
-        await tried.judge(tally)
+        await tried.hub.connected("good", *NAMES)
+        yield Trial(tried, seed)
 
 
 @asynccontextmanager
@@ -93,11 +104,14 @@ async def _http_peer(revision: str) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{port}"
 
 
-class _Trial:
-    def __init__(self, tried: Subject, seed: int, names: list[str]) -> None:
-        self._tried = tried
+class Trial:
+    """What is asked of the servers, and by it of the hub."""
+
+    revisions = REVISIONS
+
+    def __init__(self, tried: Subject, seed: int) -> None:
+        self.subject = tried
         self._seed = seed
-        self._names = names
 
     async def one(self, number: int) -> str:
         """One request to a server, and whatever it sends back."""
@@ -106,16 +120,21 @@ class _Trial:
             return await self._shake(chance)
         if chance.one_in(20):
             with anyio.fail_after(LIMIT_S):
-                return f"good: {len(await self._tried.hub.client.call_tool('good', 'echo', {'text': 'x'}))}"
-        name, method = chance.of(self._names), chance.of(("tools/call", *PARAMS))
+                return f"good: {len(await self.subject.hub.client.call_tool('good', 'echo', {'text': 'x'}))}"
+        return await self.call(chance.of(NAMES), number)
+
+    async def call(self, name: str, number: int) -> str:
+        """Sends a request whose answer is nonsense, made from the number."""
+        chance = Chance(self._seed, "call", number)
+        method = chance.of(("tools/call", *PARAMS))
         params = PARAMS[method] | {"_meta": {"seed": f"{self._seed} {number}"}}
         spec = call_pb2.CallSpec(server=name, method=method, params=json.dumps(params).encode())
         spec.as_task = method == "tools/call" and chance.one_in(6)
         shown = f"{name} {method} as_task={spec.as_task} seed {params['_meta']['seed']!r}"
         try:
-            await self._tried.channel.unary_unary("/hubbub.v1.CallService/CallMethod")(
+            await self.subject.channel.unary_unary("/hubbub.v1.CallService/CallMethod")(
                 call_pb2.CallMethodRequest(spec=spec).SerializeToString(),
-                metadata=self._tried.metadata,
+                metadata=self.subject.metadata,
                 timeout=WAITING_S,
             )
         except grpc.aio.AioRpcError as exc:
@@ -128,8 +147,8 @@ class _Trial:
         request = server_pb2.ConnectServerRequest(name=f"shake-{chance.of(REVISIONS)}").SerializeToString()
         for rpc in ("DisconnectServer", "ConnectServer"):
             try:
-                await self._tried.channel.unary_unary(f"/hubbub.v1.ServerService/{rpc}")(
-                    request, metadata=self._tried.metadata, timeout=LIMIT_S
+                await self.subject.channel.unary_unary(f"/hubbub.v1.ServerService/{rpc}")(
+                    request, metadata=self.subject.metadata, timeout=LIMIT_S
                 )
             except grpc.aio.AioRpcError as exc:
                 if exc.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
