@@ -76,7 +76,9 @@ async def _clients(directory: Path, open_: AsyncExitStack) -> dict[str, hubbub_c
         hubs[name] = await open_.enter_async_context(hub(servers, directory / name, settings=chosen))
 
     async def made(name: str) -> str:
-        created = await hubs[name].client.tokens.create("ada", grants=[hubbub_client.Grant(role="caller", servers=("*",))])
+        created = await hubs[name].client.tokens.create(
+            "ada", grants=[hubbub_client.Grant(role="caller", servers=("*",))]
+        )
         return created.secret
 
     async def connected(name: str, **how: Any) -> hubbub_client.Hub:

@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tests.e2e.conftest import toml
+
 from hubbubd.config import HubSettings, ServerConfig, load_settings
 from hubbubd.errors import ConfigError
-from tests.e2e.conftest import toml
 
 from .chance import Chance
 from .subject import Finding, Tally, drive

@@ -11,10 +11,10 @@ from typing import Any
 
 import anyio
 import grpc
-
-from hubbub.v1 import call_pb2, server_pb2
 from tests.e2e.conftest import LIMIT_S, POLL_S, child
 from tests.e2e.crowd import bad
+
+from hubbub.v1 import call_pb2, server_pb2
 
 from .chance import Chance
 from .payloads import rpc_has_no_end

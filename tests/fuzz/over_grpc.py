@@ -9,7 +9,7 @@ import anyio
 import grpc
 import httpx2
 from google.protobuf.descriptor import MethodDescriptor
-from google.protobuf.json_format import MessageToJson
+from google.protobuf.json_format import MessageToJson, SerializeToJsonError
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
@@ -137,7 +137,7 @@ class _Trial:
             code = f"HTTP {response.status_code} {response.content[:40]!r}"
         if code == "unimplemented" and "content-encoding" in headers:
             return "Connect unknown compression"
-        if code in ("internal", "unimplemented") or response.status_code == 500 and code != "unknown":
+        if code in ("internal", "unimplemented") or (response.status_code == 500 and code != "unknown"):
             raise Finding(f"{response.status_code} {response.content[:300]!r} for {shown}")
         return f"Connect {code}"
 
@@ -145,7 +145,7 @@ class _Trial:
 def _as_json(method: MethodDescriptor, raw: bytes, chance: Chance) -> bytes:
     try:
         value = json.loads(MessageToJson(GetMessageClass(method.input_type).FromString(raw)))
-    except DecodeError:
+    except (DecodeError, SerializeToJsonError):  # bytes that are no message, times that JSON does not know
         value = {}
     return chance.document(chance.maybe_changed(value))
 

@@ -7,6 +7,7 @@ from typing import Any
 import grpc
 
 from hubbub.v1 import call_pb2, inbox_pb2, server_pb2
+
 from .chance import Chance
 from .subject import Finding, Subject, Tally, drive, outcome, peer, subject
 
@@ -25,9 +26,10 @@ FORM = {
 TEXT = {"type": "text", "text": "x"}
 TOOL = {"name": "t", "inputSchema": {"type": "object"}}
 SAMPLING = {"messages": [{"role": "user", "content": TEXT}], "maxTokens": 3, "tools": [TOOL]}
+PAGE = {"message": "Go", "mode": "url", "url": "https://a.b/", "elicitationId": "e"}
 QUESTIONS: tuple[dict[str, Any], ...] = (
     {"method": "elicitation/create", "params": {"message": "Who?", "requestedSchema": FORM}},
-    {"method": "elicitation/create", "params": {"message": "Go", "mode": "url", "url": "https://a.b/", "elicitationId": "e"}},
+    {"method": "elicitation/create", "params": PAGE},
     {"method": "sampling/createMessage", "params": SAMPLING},
     {"method": "roots/list", "params": {}},
 )  # fmt: skip

@@ -13,7 +13,6 @@ import anyio
 import grpc
 from google.rpc import error_details_pb2 as details_pb2
 from grpc_status import rpc_status
-
 from tests.e2e.conftest import LIMIT_S, RunningHub, running, toml
 from tests.e2e.crowd import fds, rss_kb
 
@@ -24,7 +23,7 @@ GROWTH_KB = 48 * 1024
 """More than a run may add to the hub's memory after its first fifth; what is kept is bounded by settings."""
 
 SPARE = 12
-"""Tasks of the loop and open files that may be there after a run and were not before: bookkeeping of open connections."""
+"""Tasks of the loop and open files that may be there after a run and were not before, as connections of this one."""
 
 SHOWN = 2000
 KEPT = {"call_history_count": 300, "request_history_count": 300, "task_history_count": 100, "shutdown_grace_s": 1}
@@ -130,7 +129,11 @@ class Subject:
         if tasks > self.tasks + SPARE or files > self.files + SPARE:
             client = self.hub.client
             open_calls = [call.id for call in await client.calls.list() if not call.ended]
-            open_tasks = [(task.id, task.status) for task in await client.tasks.list() if task.status in ("working", "input_required")]
+            open_tasks = [
+                (task.id, task.status)
+                for task in await client.tasks.list()
+                if task.status in ("working", "input_required")
+            ]
             asked = [request.id for request in await client.inbox.list(states=["open"])]
             unfinished = f"open calls {open_calls[:5]}, tasks {open_tasks[:5]}, requests {asked[:5]}"
             return f"{tasks} tasks ({self.tasks} before), {files} open files ({self.files} before), {unfinished}"

@@ -1,4 +1,4 @@
-"""Two thousand inputs that nobody should send, the same ones each time; `make fuzz` tries as many others as one likes."""
+"""Two thousand inputs that nobody should send, the same each time; `make fuzz` tries as many others as one likes."""
 
 from collections.abc import Callable
 from pathlib import Path

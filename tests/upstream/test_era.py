@@ -341,7 +341,9 @@ async def test_a_handshake_that_takes_too_long_is_given_up_and_not_cancelled(
 
 
 @pytest.mark.parametrize("name", ["\ud800", "x\udfff"])
-async def test_a_name_that_no_header_can_express_fails_its_call_alone(stdio: Stdio, connect: Connect, name: str) -> None:
+async def test_a_name_that_no_header_can_express_fails_its_call_alone(
+    stdio: Stdio, connect: Connect, name: str
+) -> None:
     async with connect(**stdio("mrtr_server.py", "stdio")) as link:
         with pytest.raises(InvalidArgument, match="surrogate"):
             await link.request("tools/call", {"name": name})

@@ -110,7 +110,7 @@ class StatelessRevision:
     """Per listed tool, which arguments are repeated as headers (`x-mcp-header`)."""
 
     def stamp(self, method: str, params: dict[str, Any] | None) -> Stamped:
-        """The params with the envelope in `_meta`, and the headers that repeat parts of them. Raises InvalidArgument."""
+        """The params with the envelope in `_meta`, and headers that repeat parts of them. Raises InvalidArgument."""
         given = params or {}
         meta: dict[str, Any] = {
             **(given.get("_meta") or {}),
