@@ -35,13 +35,14 @@ def loads(data: bytes | str) -> Any:
     return json.loads(data)
 
 
-def _finite(value: Any) -> Any:
+def _without_infinity(value: Any) -> Any:
+    """With null for what is past the range of a double, as orjson has it."""
     match value:
         case Mapping():
-            return {key: _finite(inner) for key, inner in cast("Json", value).items()}
+            return {key: _without_infinity(inner) for key, inner in cast("Json", value).items()}
         case list() | tuple():
-            return [_finite(inner) for inner in cast("list[Any]", value)]
-        case float() if not math.isfinite(value):
+            return [_without_infinity(inner) for inner in cast("list[Any]", value)]
+        case float() if math.isinf(value):
             return None
         case _:
             return value
@@ -52,7 +53,7 @@ def dumps(value: object) -> bytes:
     try:
         return orjson.dumps(value)
     except TypeError:  # an integer past 64 bits, or a string with a lone surrogate
-        return json.dumps(_finite(value), separators=(",", ":"), allow_nan=False).encode()
+        return json.dumps(_without_infinity(value), separators=(",", ":"), allow_nan=False).encode()
 
 
 def loads_object(data: bytes, field: str) -> Json:
