@@ -207,6 +207,9 @@ def _log_to_stderr(level: str) -> None:
     one_form = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, _redact, last]
     bridge.setFormatter(structlog.stdlib.ProcessorFormatter(processors=one_form, foreign_pre_chain=steps))
     logging.basicConfig(level=logging.WARNING, handlers=[bridge], force=True)
+    # The SDK writes a traceback, with what was sent, for each message of a server that it cannot read, as often as the
+    # server likes. What went wrong is told by the call or the connection that it went wrong for.
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)
 
 
 def _quiet_grpc() -> None:

@@ -194,6 +194,7 @@ WRONG: list[tuple[str, Message, str]] = [
     ("AddServer", server_pb2.AddServerRequest(spec=spec(protocol="tomorrow")), "spec.protocol"),
     ("UpdateServer", server_pb2.UpdateServerRequest(spec=spec(name="")), "spec.name"),
     ("RemoveServer", server_pb2.RemoveServerRequest(), "name"),
+    ("AnswerRequest", answer(result=b'{"_meta":7}'), "result._meta"),
     ("CreateToken", to_create(name=""), "name"),
     ("CreateToken", to_create(name="local"), "name"),
     ("CreateToken", to_create(name="Local"), "name"),
