@@ -15,6 +15,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "AdminService.GetStoreStats": ("store", "stats"),
     "AdminService.CompactStore": ("store", "compact"),
     "AdminService.BackupStore": ("store", "backup", "COPY"),
+    "AdminService.ReloadConfig": ("reload",),
     "CallService.StartCall": ("call", "demo", "order_lunch", "--detach"),
     "CallService.CallMethod": ("log-level", "demo", "debug"),
     "CallService.WatchCalls": ("calls", "watch"),

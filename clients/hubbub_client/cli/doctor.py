@@ -6,10 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 import typer
 
+from hubbub_client.admin import HubStatus
 from hubbub_client.cli.output import print_json
 from hubbub_client.cli.session import run, settings_of
 from hubbub_client.hub import Hub
-from hubbub_client.records import CatalogList, HubStatus, PendingRequest, Record, Server
+from hubbub_client.records import CatalogList, PendingRequest, Record, Server
 from hubbub_client.wording import clean, relative
 
 # A question that ends this soon is worth a word.
