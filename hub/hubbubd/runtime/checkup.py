@@ -1,4 +1,4 @@
-"""What an operator should look at, before a hub runs and while it does: its directory, certificates, commands, addresses.
+"""What an operator should look at, before a hub runs and while it does: directory, certificates, commands, addresses.
 
 Nothing here changes anything, and nothing waits for long.
 """

@@ -33,8 +33,9 @@ from hubbubd.runtime.log_levels import LogLevels
 from hubbubd.runtime.orphans import Orphans
 from hubbubd.runtime.resumption import Resumption
 from hubbubd.runtime.retention import Retention, Upkeep
+from hubbubd.runtime.rooms import Rooms
 from hubbubd.runtime.rounds import Rounds
-from hubbubd.runtime.servers import Rooms, Servers
+from hubbubd.runtime.servers import Servers
 from hubbubd.runtime.subscriptions import Subscriptions
 from hubbubd.runtime.task_support import TaskSupport
 from hubbubd.runtime.tasks import Tasks

@@ -10,7 +10,6 @@ import anyio
 import structlog
 
 from hubbubd import payload
-from hubbubd.clock import Clock
 from hubbubd.config import Confinement, HubSettings, ServerConfig
 from hubbubd.config.hub import CONFINING
 from hubbubd.config.server import Roots
@@ -18,25 +17,18 @@ from hubbubd.core.calls import Call
 from hubbubd.core.connection import Connection
 from hubbubd.core.server import ServerRecord, Source
 from hubbubd.errors import AlreadyExists, FailedPrecondition, HubError, NotFound, ResourceExhausted
-from hubbubd.runtime.alarms import Alarms
-from hubbubd.runtime.authorization import Authorizations
-from hubbubd.runtime.background import Background
 from hubbubd.runtime.broadcast import WatchEvent
-from hubbubd.runtime.calls import Calls, cancelled
-from hubbubd.runtime.catalog import Catalog, ServerCatalog
-from hubbubd.runtime.client_tasks import ClientTasks
+from hubbubd.runtime.calls import cancelled
+from hubbubd.runtime.catalog import ServerCatalog
 from hubbubd.runtime.connection import ConnectionShell
-from hubbubd.runtime.events import EventFeed
 from hubbubd.runtime.filters import ServerFilter
 from hubbubd.runtime.inbound import ServerInbound
-from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.lane import Lane
-from hubbubd.runtime.ledger import Change, Ledger, Table
-from hubbubd.runtime.log_levels import LogLevels
+from hubbubd.runtime.ledger import Change, Table
+from hubbubd.runtime.rooms import Rooms
 from hubbubd.runtime.spec_secrets import SpecSecrets
-from hubbubd.runtime.subscriptions import Subscriptions
-from hubbubd.runtime.tasks import ReceiverTasks, Tasks
-from hubbubd.upstream.ports import Connector, Era, Link
+from hubbubd.runtime.tasks import ReceiverTasks
+from hubbubd.upstream.ports import Era, Link
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -70,27 +62,6 @@ class Turnover:
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rooms:
-    """What a server's parts are made of."""
-
-    ledger: Ledger
-    clock: Clock
-    alarms: Alarms
-    background: Background
-    connector: Connector
-    inbox: Inbox
-    calls: Calls
-    calls_table: Table[Call]
-    tasks: Tasks
-    client_tasks: ClientTasks
-    events: EventFeed
-    subscriptions: Subscriptions
-    log_levels: LogLevels
-    catalog: Catalog
-    authorizations: Authorizations
 
 
 class Servers:
