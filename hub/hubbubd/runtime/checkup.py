@@ -257,7 +257,8 @@ async def _reach(host: str, port: int, trusted: Callable[[], ssl.SSLContext] | N
     try:
         with anyio.fail_after(REACH_S):
             context = await to_thread.run_sync(trusted) if trusted else None
-            stream = await anyio.connect_tcp(host, port, tls_hostname=host, ssl_context=context, tls=bool(context))
+            tls_hostname = host if context else None
+            stream = await anyio.connect_tcp(host, port, ssl_context=context, tls_hostname=tls_hostname)
             with anyio.CancelScope(shield=True), anyio.move_on_after(1):
                 await stream.aclose()
     except TimeoutError:
