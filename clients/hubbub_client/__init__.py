@@ -7,6 +7,7 @@ async with hubbub_client.connect() as hub:
 """
 
 from hubbub_client.admin import Finding, HubStatus, Reload
+from hubbub_client.audit import AuditEntry
 from hubbub_client.errors import (
     Aborted,
     AlreadyExists,
@@ -48,6 +49,7 @@ from hubbub_client.tokens import Caller, Grant, NewToken, Token
 __all__ = [
     "Aborted",
     "AlreadyExists",
+    "AuditEntry",
     "Backup",
     "Bookmark",
     "Call",

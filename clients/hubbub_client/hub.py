@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hubbub_client.admin import Admin
+from hubbub_client.audit import AuditLog
 from hubbub_client.calls import Calls, OnPending, OnProgress
 from hubbub_client.catalog import Catalog
 from hubbub_client.discovery import Where
@@ -38,6 +39,7 @@ class Hub:
         self.store = Store(link)
         self.tokens = Tokens(link)
         self.admin = Admin(link)
+        self.audit = AuditLog(link)
         self._handlers = Handlers(self.inbox)
 
     @property

@@ -40,6 +40,7 @@ EventKind = Literal[
     "elicitation_complete",
     "task_status",
     "other",
+    "throttled",
 ]
 TaskRole = Literal["receiver", "client"]
 TaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled"]
@@ -249,7 +250,8 @@ class Task(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class ServerEvent(Record):
-    """One thing that a server told; `params` is the MCP params, of a line on stderr `{"line": ...}`."""
+    """One thing that a server told; `params` is the MCP params, of a line on stderr and of a throttled server
+    `{"line": ...}`."""
 
     server: str
     kind: EventKind

@@ -12,6 +12,11 @@ import hubbub.v1
 
 COMMANDS: dict[str, tuple[str, ...]] = {
     "AdminService.GetStatus": ("status",),
+    "AdminService.GetSelf": ("whoami",),
+    "AdminService.CreateToken": ("tokens", "create", "ci", "--role", "caller"),
+    "AdminService.ListTokens": ("tokens", "list"),
+    "AdminService.RevokeToken": ("tokens", "revoke", "ci"),
+    "AdminService.ListAudit": ("audit", "list"),
     "AdminService.GetStoreStats": ("store", "stats"),
     "AdminService.CompactStore": ("store", "compact"),
     "AdminService.BackupStore": ("store", "backup", "COPY"),

@@ -7,7 +7,7 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2
-from hubbub_client import admin, records, tokens
+from hubbub_client import admin, audit, records, tokens
 from hubbub_client.admin import HubStatus
 from hubbub_client.records import Call, PendingRequest, Server, Task, enum_number, read
 
@@ -54,6 +54,7 @@ ENUMS = [
     (task_pb2.TaskStatus, records.TaskStatus),
     (catalog_pb2.CatalogKind, records.CatalogKind),
     (catalog_pb2.Freshness, records.Freshness),
+    (admin_pb2.AuditSort, audit.AuditSort),
     (admin_pb2.Role, tokens.Role),
     (admin_pb2.Verdict, admin.Verdict),
 ]
@@ -174,3 +175,8 @@ def test_nested_records_of_a_list_are_read_too() -> None:
 def test_a_state_that_only_a_newer_hub_knows_is_shown_by_its_number() -> None:
     message = server_pb2.Server.FromString(server_pb2.Server(name="x").SerializeToString() + b"\x18\x2a")
     assert read(Server, message).state == "42"
+
+
+def test_an_entry_of_the_audit_log_has_exactly_the_fields_of_its_message() -> None:
+    shape = read(audit.AuditEntry, admin_pb2.AuditEntry(count=1)).to_json()
+    assert list(shape) == [field.name for field in admin_pb2.AuditEntry.DESCRIPTOR.fields]

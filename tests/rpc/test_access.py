@@ -135,6 +135,7 @@ OF_THE_HUB: list[tuple[str, Message, set[Role]]] = [
     ("CheckHub", admin_pb2.CheckHubRequest(), {A}),
     ("CreateToken", admin_pb2.CreateTokenRequest(name="new", grants=[admin_pb2.Grant(role=1)]), {A}),
     ("ListTokens", admin_pb2.ListTokensRequest(), {A}),
+    ("ListAudit", admin_pb2.ListAuditRequest(), {A}),
     ("RevokeToken", admin_pb2.RevokeTokenRequest(name="new"), {A}),
 ]
 

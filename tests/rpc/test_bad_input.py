@@ -116,7 +116,7 @@ def is_list(field: FieldDescriptor) -> bool:
     return isinstance(getattr(GetMessageClass(field.containing_type)(), field.name), str) is False
 
 
-PAGED = {"ListServers", "ListRequests", "ListCalls", "ListTasks", "ListCatalog", "ListTokens"}
+PAGED = {"ListServers", "ListRequests", "ListCalls", "ListTasks", "ListCatalog", "ListTokens", "ListAudit"}
 
 
 @pytest.mark.parametrize("size", [-1, 1001, 2**31 - 1])

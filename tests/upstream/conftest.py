@@ -51,6 +51,7 @@ class Recorder:
         self.requests: list[InboundRequest] = []
         self.notifications: list[tuple[str, dict[str, Any], str | None]] = []
         self.stderr: list[str] = []
+        self.throttled: list[float] = []
         self.sent: list[str | None] = []
         self.answer = answer or self.accept
         self._changed = anyio.Event()
@@ -74,6 +75,10 @@ class Recorder:
         """As `ports.Inbound`."""
         self.notifications.append((method, params, call_id))
         self._change()
+
+    def on_throttled(self, messages_per_s: float) -> None:
+        """As `ports.Inbound`."""
+        self.throttled.append(messages_per_s)
 
     def on_stderr(self, line: str) -> None:
         """As `ports.Inbound`."""

@@ -6,6 +6,7 @@ import typer
 
 from hubbub_client.cli import (
     agent,
+    audit,
     calls,
     catalog,
     certs,
@@ -57,6 +58,7 @@ app.command("doctor", epilog=example("doctor"))(doctor.doctor)
 app.command("health", epilog=example("health"))(health.health)
 app.command("tui", epilog=example("tui"))(tui.tui)
 app.add_typer(store.app, name="store")
+app.add_typer(audit.app, name="audit")
 app.add_typer(tokens.app, name="tokens")
 app.command("whoami", epilog=example("whoami"))(tokens.whoami)
 app.command("web", epilog=example("web"))(web.web)

@@ -77,7 +77,7 @@ def _text(event: ServerEvent) -> str:
     """What was told, in one line."""
     params = cast("Mapping[str, Any]", event.params or {})
     match event.kind:
-        case "stderr":
+        case "stderr" | "throttled":
             text = str(params.get("line"))
         case "log":
             data = params.get("data")

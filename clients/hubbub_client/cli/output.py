@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from hubbub_client.audit import AuditEntry
 from hubbub_client.errors import HubbubError
 from hubbub_client.events import Event, Logged, Progressed, Removed, Reset, Upsert
 from hubbub_client.records import Call, CatalogEntry, CatalogList, PendingRequest, Record, Server, Task
@@ -116,6 +117,14 @@ COLUMNS: dict[type[Record], Columns] = {
         "name": lambda it: it.name,
         "uri": lambda it: it.uri,
         "description": lambda it: it.title or it.description,
+    },
+    AuditEntry: {
+        "came": lambda it: relative(it.created_at),
+        "principal": lambda it: it.principal,
+        "from": lambda it: it.peer,
+        "action": lambda it: it.action,
+        "target": lambda it: it.target,
+        "outcome": lambda it: it.outcome if it.count == 1 else f"{it.outcome} x {it.count}",
     },
 }
 

@@ -219,7 +219,7 @@ def told(event: ServerEvent) -> str:
     """What a server told, in one line."""
     params = as_object(event.params)
     match event.kind:
-        case "stderr":
+        case "stderr" | "throttled":
             return str(params.get("line", ""))
         case "log":
             return f"{params.get('level')}: {params.get('data')}"

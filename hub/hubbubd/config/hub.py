@@ -10,7 +10,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from hubbubd.config.commands import AllowedCommand
 from hubbubd.config.hosts import PUBLIC, check_rule
 from hubbubd.config.network import ConnectListen, GrantSettings, Listen, Origin, Url, is_local
-from hubbubd.config.server import Count, Seconds
+from hubbubd.config.server import Count, PerSecond, Seconds
 from hubbubd.config.tls import TlsFiles
 
 ENV_PREFIX = "HUBBUBD_"
@@ -152,6 +152,30 @@ class HubSettings(BaseSettings):
 
     receiver_tasks_per_server: Count = 200
     """Open tasks that the hub holds for one server, and a tenth of all it holds for it; it gets an error for more."""
+
+    max_tokens: Count = 1000
+    """Tokens of callers that there may be at once."""
+
+    rpcs_per_s_per_principal: PerSecond = 2000
+    """RPCs that one principal may begin in a second, and ten times that at once."""
+
+    refused_credentials_per_s: PerSecond = 10
+    """Refused credentials of one address of which it is told why, in a second, and ten times that at once."""
+
+    calls_per_principal: Count = 10_000
+    """Calls of one principal that have not ended, over all servers."""
+
+    claims_per_principal: Count = 1000
+    """Pending requests that one principal may have claimed, those of its workers apart."""
+
+    streams_per_principal: Count | None = None
+    """Watches, workers and backups of one principal that may be open; as many as `max_watchers` by default."""
+
+    audit_history_count: Count = 10_000
+    """Entries of the audit log that are kept: so many changes, so many answers, so many refusals."""
+
+    audit_history_age_s: Seconds = 90 * 86_400
+    """How long entries of the audit log are kept."""
 
     shutdown_grace_s: Seconds = 10
     """How long calls that are under way may take to end after SIGTERM or SIGINT; a second signal ends the wait."""

@@ -12,6 +12,7 @@ import httpx2
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_serializer, model_validator
 
 Seconds = Annotated[float, Field(gt=0, le=10_000_000, allow_inf_nan=False)]
+PerSecond = Annotated[float, Field(ge=0.01, le=1_000_000, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 ServerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 TransportName = Literal["stdio", "http", "sse"]
@@ -100,6 +101,7 @@ class ServerConfig(BaseModel):
     protocol: Literal["auto"] | Revision = "auto"
     resume: bool = True
     max_message_bytes: Annotated[int, Field(ge=1024)] = 16 * 1024 * 1024
+    max_messages_per_s: PerSecond = 1000
     call_history_count: Count = 1000
     call_history_age_s: Seconds | None = None
     request_history_count: Count = 1000

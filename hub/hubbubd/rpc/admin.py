@@ -143,6 +143,15 @@ class AdminService:
         """Who calls."""
         return pb.GetSelfResponse(caller=convert.principal(auth.principal.get()))
 
+    async def list_audit(self, request: pb.ListAuditRequest) -> pb.ListAuditResponse:
+        """A page of the audit log, newest first."""
+        of = pb.ListAuditRequest(
+            principal=request.principal, action=request.action, target=request.target, since=request.since
+        )
+        records = self._hub.audit.select(requests.audit_filter(request))
+        found, token = pages.page(records, request.page, pages.newest, convert.audit_entry, of, EVERYTHING)
+        return pb.ListAuditResponse(entries=found, next_page_token=token)
+
     async def _copy(self) -> BinaryIO:
         try:
             return await self._hub.store.copy()

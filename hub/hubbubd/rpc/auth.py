@@ -12,7 +12,6 @@ import re
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote
@@ -25,6 +24,7 @@ from hubbubd.config.network import is_loopback
 from hubbubd.core.access import Grant, Permission, Principal, Role
 from hubbubd.errors import HubError, InvalidArgument, PermissionDenied, Unauthenticated
 from hubbubd.rpc import status
+from hubbubd.rpc.oversight import Oversight, peer, principal
 from hubbubd.rpc.permissions import RULES, Reach
 
 LOCAL = "local"
@@ -49,8 +49,8 @@ Metadata = Iterable[tuple[str, str | bytes]]
 CertificatePrincipal = Callable[[bytes], Principal]
 """Who shows a verified certificate (PEM or DER). Raises Unauthenticated, PermissionDenied for one that means nobody."""
 
-principal: ContextVar[Principal] = ContextVar("principal")
-"""The caller of the RPC that is being served; unset where none is needed."""
+NOBODY = Principal(name="", grants=(), credential="")
+"""Whoever has shown no good credential."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +95,14 @@ class Gate:
         self._inside: dict[str, set[anyio.CancelScope]] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
 
-    async def admit(self, path: str, metadata: Metadata, peer: Peer | None = None) -> Principal | None:
+    async def admit(
+        self, path: str, metadata: Metadata, oversight: Oversight, peer: Peer | None = None
+    ) -> Principal | None:
         """Notes who calls, and returns it; None as long as only the `peer` could tell.
 
-        Raises Unauthenticated, PermissionDenied, and InvalidArgument for a name that is none.
+        Raises Unauthenticated, PermissionDenied, ResourceExhausted, and InvalidArgument for a name that is none.
         """
+        principal.set(NOBODY)
         credentials: list[str] = []
         called: list[str] = []
         for key, value in metadata:
@@ -113,11 +116,13 @@ class Gate:
         caller = await self._of_bearer(credentials, peer) if credentials else self._of_certificate(peer)
         if caller is None:
             return None
+        principal.set(caller)
         caller = _named(caller, called)
+        principal.set(caller)
+        oversight.admit(caller)
         rule = RULES.get(path)
         if rule is not None and not rule.admits(caller):
             raise denied(rule.any_of[0])
-        principal.set(caller)
         return caller
 
     async def _of_bearer(self, credentials: list[str], peer: Peer | None) -> Principal | None:
@@ -182,8 +187,9 @@ class Gate:
 class Authentication(grpc.aio.ServerInterceptor):
     """The gate, as gRPC asks it: before the request is read where a token can tell, else after."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Gate, oversight: Oversight) -> None:
         self._gate = gate
+        self._oversight = oversight
 
     async def intercept_service(
         self,
@@ -196,9 +202,9 @@ class Authentication(grpc.aio.ServerInterceptor):
         if rule is not None and rule.reach is Reach.OPEN:
             return await continuation(handler_call_details)
         try:
-            caller = await self._gate.admit(path, metadata)
+            caller = await self._gate.admit(path, metadata, self._oversight)
         except HubError as exc:
-            return _refusal(exc)
+            return self._refusal(path, exc)
         # What has no rule is not there, whoever serves it.
         handler = await continuation(handler_call_details) if rule is not None else None
         if caller is not None and (handler is None or caller.credential == LOCAL):
@@ -208,14 +214,23 @@ class Authentication(grpc.aio.ServerInterceptor):
     def _steps(self, path: str, metadata: Metadata, known: Principal | None) -> "Guard":
         async def guard(behaviour: Callable[[], Awaitable[Any]], context: status.Context) -> Any:
             try:
-                caller = known or await self._gate.admit(path, metadata, _peer(context))
+                caller = known or await self._gate.admit(path, metadata, self._oversight, _peer(context))
                 assert caller is not None, "the peer was given"
                 with self._gate.inside(caller):
                     return await behaviour()
             except HubError as exc:
-                await status.abort(context, exc)
+                peer.set(context.peer)
+                await status.abort(context, self._oversight.refused(path, exc, principal.get()))
 
         return guard
+
+    def _refusal(self, path: str, exc: HubError) -> "grpc.RpcMethodHandler[Any, Any]":
+        # Of the four kinds of handler this is the one that may answer before it has read anything.
+        async def refuse(_requests: object, context: status.Context) -> None:
+            peer.set(context.peer)
+            await status.abort(context, self._oversight.refused(path, exc, principal.get()))
+
+        return grpc.stream_stream_rpc_method_handler(refuse)
 
 
 Guard = Callable[[Callable[[], Awaitable[Any]], status.Context], Awaitable[Any]]
@@ -286,14 +301,6 @@ def _ended() -> Unauthenticated:
 
 def _text(value: str | bytes) -> str:
     return value if isinstance(value, str) else value.decode("latin-1")
-
-
-def _refusal(exc: HubError) -> "grpc.RpcMethodHandler[Any, Any]":
-    # Of the four kinds of handler this is the one that may answer before it has read anything.
-    async def refuse(_requests: object, context: status.Context) -> None:
-        await status.abort(context, exc)
-
-    return grpc.stream_stream_rpc_method_handler(refuse)
 
 
 def _unknown() -> "grpc.RpcMethodHandler[Any, Any]":

@@ -43,6 +43,7 @@ from hubbubd.errors import HubError, InvalidArgument
 from hubbubd.rpc import auth, status
 from hubbubd.rpc import listen as listening
 from hubbubd.rpc.methods import STALL_S, Rpc, rpcs
+from hubbubd.rpc.oversight import Oversight, peer
 from hubbubd.rpc.permissions import RULES, Reach
 from hubbubd.rpc.server import LAST_WORDS_S, MAX_RPCS, servicers
 from hubbubd.rpc.tls import ssl_context
@@ -142,10 +143,11 @@ def application(hub: Hub, *, gate: auth.Gate, origins: Sequence[str], max_messag
     def endpoints(served: Sequence[Rpc]) -> dict[str, Any]:
         return {rpc.path: _endpoint(rpc, gate) for rpc in served if not rpc.method.client_streaming}
 
+    oversight = Oversight(hub.audit, hub.quotas)
     app = _Services(
-        service=[rpc for each in servicers(hub) for rpc in rpcs(*each, max_message_bytes)],
+        service=[rpc for each in servicers(hub) for rpc in rpcs(*each, max_message_bytes, oversight)],
         endpoints=endpoints,
-        interceptors=[_Access(gate)],
+        interceptors=[_Access(gate, oversight)],
         # Room above our own limit, as in gRPC; JSON is longer than what is counted.
         read_max_bytes=2 * max_message_bytes,
         compressions=(),  # nothing leaves the machine
@@ -205,17 +207,19 @@ def _readable(value: bytes) -> bytes:
 class _Access(MetadataInterceptor[None]):
     """Lets an RPC in by the credential that it brings, before its request is read."""
 
-    def __init__(self, gate: auth.Gate) -> None:
+    def __init__(self, gate: auth.Gate, oversight: Oversight) -> None:
         self._gate = gate
+        self._oversight = oversight
 
     async def on_start(self, ctx: RequestContext[Any, Any]) -> None:
         """Raises ConnectError."""
         path = f"/{ctx.method.service_name}/{ctx.method.name}"
+        peer.set(lambda: ctx.client_address or "")
         if RULES[path].reach is not Reach.OPEN:
             try:
-                await self._gate.admit(path, ctx.request_headers.allitems(), _peer.get())
+                await self._gate.admit(path, ctx.request_headers.allitems(), self._oversight, _peer.get())
             except HubError as exc:
-                raise _refusal(exc) from None
+                raise _refusal(self._oversight.refused(path, exc, auth.principal.get())) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, event_pb2, i
 from hubbubd import payload
 from hubbubd.config.server import TransportName
 from hubbubd.core.access import Grant, Principal, Role
+from hubbubd.core.audit import AuditEntry, Sort
 from hubbubd.core.calls import Call, CallState
 from hubbubd.core.catalog import CatalogList, Freshness, Kind
 from hubbubd.core.connection import State
@@ -51,6 +52,7 @@ TASK_ROLES = _numbers(TaskRole, task_pb2.TaskRole.Value, "TASK_ROLE")
 TASK_STATUSES = _numbers(TaskStatus, task_pb2.TaskStatus.Value, "TASK_STATUS")
 
 CATALOG_KINDS = _numbers(Kind, catalog_pb2.CatalogKind.Value, "CATALOG_KIND")
+AUDIT_SORTS = _numbers(Sort, admin_pb2.AuditSort.Value, "AUDIT_SORT")
 ROLES = _numbers(Role, admin_pb2.Role.Value, "ROLE")
 VERDICTS = _numbers(Verdict, admin_pb2.Verdict.Value, "VERDICT")
 FRESHNESS = _numbers(Freshness, catalog_pb2.Freshness.Value, "FRESHNESS")
@@ -230,6 +232,22 @@ def resource_update(record: ResourceUpdate) -> event_pb2.ResourceUpdate:
         result=record.result or b"",
         error=fault(record.fault),
         at=timestamp(record.at),
+    )
+
+
+def audit_entry(record: AuditEntry) -> admin_pb2.AuditEntry:
+    """An entry of the audit log."""
+    return admin_pb2.AuditEntry(
+        id=record.id,
+        sort=AUDIT_SORTS[record.sort],
+        created_at=timestamp(record.created_at),
+        principal=record.principal,
+        credential=record.credential,
+        peer=record.peer,
+        action=record.action,
+        target=record.target,
+        outcome=record.outcome,
+        count=record.count,
     )
 
 

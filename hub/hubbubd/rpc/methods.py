@@ -11,8 +11,8 @@ import math
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import anyio
 import grpc
@@ -22,6 +22,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from hubbubd.errors import InvalidArgument, ResourceExhausted, first_cause
 from hubbubd.rpc import status
+from hubbubd.rpc.oversight import peer
 from hubbubd.rpc.status import Context
 
 STALL_S = 30.0
@@ -32,6 +33,14 @@ Unary = Callable[[Any], Awaitable[Message]]
 Stream = Callable[[Any], AsyncGenerator[bytes, None]]
 Write = Callable[[bytes], Awaitable[None]]
 Dialogue = Callable[[AsyncIterator[Any], Write], Awaitable[None]]
+
+
+class Oversee(Protocol):
+    """What is done around every RPC."""
+
+    def over(self, path: str, method: MethodDescriptor, serve: Callable[..., Any]) -> Callable[..., Any]:
+        """The servicer's own method, with that around it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +62,24 @@ class Rpc:
         return GetMessageClass(self.method.output_type)
 
 
-def rpcs(service: ServiceDescriptor, servicer: object, max_message_bytes: int) -> list[Rpc]:
+def rpcs(
+    service: ServiceDescriptor, servicer: object, max_message_bytes: int, oversee: Oversee | None = None
+) -> list[Rpc]:
     """All RPCs of a service. Raises AttributeError when the servicer lacks one."""
-    return [
+    found = [
         Rpc(method, _parser(method, max_message_bytes), getattr(servicer, _snake_case(method.name)))
         for method in service.methods
     ]
+    if oversee is None:
+        return found
+    return [replace(rpc, serve=oversee.over(rpc.path, rpc.method, rpc.serve)) for rpc in found]
 
 
-def generic_handler(service: ServiceDescriptor, servicer: object, max_message_bytes: int) -> grpc.GenericRpcHandler:
+def generic_handler(
+    service: ServiceDescriptor, servicer: object, max_message_bytes: int, oversee: Oversee | None = None
+) -> grpc.GenericRpcHandler:
     """The handlers of all RPCs of a service. Raises AttributeError when the servicer lacks one."""
-    table = {rpc.method.name: _handler(rpc) for rpc in rpcs(service, servicer, max_message_bytes)}
+    table = {rpc.method.name: _handler(rpc) for rpc in rpcs(service, servicer, max_message_bytes, oversee)}
     return grpc.method_handlers_generic_handler(service.full_name, table)
 
 
@@ -100,6 +116,7 @@ def _parser(method: MethodDescriptor, max_bytes: int) -> Parse:
 
 def _unary(parse: Parse, serve: Unary) -> Callable[[bytes, Context], Awaitable[bytes]]:
     async def call(raw: bytes, context: Context) -> bytes:
+        peer.set(context.peer)
         try:
             return (await serve(parse(raw))).SerializeToString()
         except Exception as exc:  # noqa: BLE001 - every error gets a status; cancellation is not an Exception
@@ -110,6 +127,7 @@ def _unary(parse: Parse, serve: Unary) -> Callable[[bytes, Context], Awaitable[b
 
 def _stream(parse: Parse, serve: Stream, response_type: type[Message]) -> Callable[[bytes, Context], Awaitable[None]]:
     async def call(raw: bytes, context: Context) -> None:
+        peer.set(context.peer)
         last = b""
         try:
             # Closed at once, not when collected: a watch that ended must not count against the limit of watches.
@@ -132,6 +150,8 @@ def _stream(parse: Parse, serve: Stream, response_type: type[Message]) -> Callab
 
 def _dialogue(parse: Parse, serve: Dialogue) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
     async def call(raw: AsyncIterator[bytes], context: Context) -> None:
+        peer.set(context.peer)
+
         async def parsed() -> AsyncIterator[Any]:
             async for each in raw:
                 yield parse(each)

@@ -10,6 +10,7 @@ from enum import Enum
 from types import MappingProxyType
 
 from hubbubd.core.access import ROLES, Permission, Principal, Role
+from hubbubd.core.audit import Sort
 
 
 class Reach(Enum):
@@ -81,6 +82,7 @@ _TABLE: Mapping[str, Mapping[str, Rule]] = {
         "ReloadConfig": _HUB,
         "CheckHub": _HUB,
         "GetSelf": Rule(Reach.KNOWN),
+        "ListAudit": _HUB,
     },
     "hubbub.v1.CallService": {
         "CallMethod": _CALL,
@@ -139,6 +141,20 @@ RULES: Mapping[str, Rule] = MappingProxyType(
     {f"/{service}/{method}": rule for service, methods in _TABLE.items() for method, rule in methods.items()}
 )
 """By the path of the RPC."""
+
+_READS = ("Get", "List", "Watch", "Tail", "Check", "ServerReflectionInfo")
+
+_CALLS = frozenset({"CallMethod", "StartCall"})
+"""Their own history has who made them."""
+
+
+def audited(path: str) -> Sort | None:
+    """As what an RPC stands in the audit log; None for one that changes nothing, and for calls."""
+    service, _, method = path[1:].partition("/")
+    if method in _CALLS or method.startswith(_READS):
+        return None
+    return Sort.ANSWER if service == "hubbub.v1.InboxService" else Sort.CHANGE
+
 
 OF_CALLERS = frozenset(
     {

@@ -15,6 +15,7 @@ from hubbubd.config import ServerConfig
 from hubbubd.config.server import Roots
 from hubbubd.core import forms
 from hubbubd.core.access import ANY, Grant, Scope
+from hubbubd.core.audit import AuditFilter
 from hubbubd.errors import InvalidArgument
 from hubbubd.rpc import auth, convert
 from hubbubd.runtime.calls import CallSpec
@@ -172,6 +173,16 @@ def task_filter(chosen: task_pb2.TaskFilter, within: Scope) -> TaskFilter:
         role=_one(chosen.role, convert.TASK_ROLES, "filter.role") if chosen.role else None,
         statuses=_any_of(chosen.statuses, convert.TASK_STATUSES, "filter.statuses"),
         scope=within,
+    )
+
+
+def audit_filter(request: admin_pb2.ListAuditRequest) -> AuditFilter:
+    """Which entries of the audit log."""
+    return AuditFilter(
+        principal=optional(request.principal, "principal") or "",
+        action=optional(request.action, "action") or "",
+        target=optional(request.target, "target") or "",
+        since=request.since.seconds + request.since.nanos / 1e9,
     )
 
 

@@ -22,6 +22,7 @@ from hubbubd.rpc.events import EventService
 from hubbubd.rpc.health import HealthService
 from hubbubd.rpc.inbox import InboxService
 from hubbubd.rpc.methods import generic_handler
+from hubbubd.rpc.oversight import Oversight
 from hubbubd.rpc.servers import ServerService
 from hubbubd.rpc.tasks import TaskService
 from hubbubd.rpc.tls import grpc_credentials
@@ -63,12 +64,15 @@ async def serve(
     that takes longer is ended, and its caller told. Raises ConfigError for an address off loopback without TLS
     and for files of TLS that cannot be used, OSError for an address that cannot be had.
     """
+    oversee = Oversight(hub.audit, hub.quotas)
     server = grpc.aio.server(
-        interceptors=[Authentication(gate)], options=_options(max_message_bytes), maximum_concurrent_rpcs=MAX_RPCS
+        interceptors=[Authentication(gate, oversee)],
+        options=_options(max_message_bytes),
+        maximum_concurrent_rpcs=MAX_RPCS,
     )
     served = servicers(hub)
     server.add_generic_rpc_handlers(
-        [generic_handler(service, servicer, max_message_bytes) for service, servicer in served]
+        [generic_handler(service, servicer, max_message_bytes, oversee) for service, servicer in served]
     )
     reflection.enable_server_reflection([*(s.full_name for s, _ in served), reflection.SERVICE_NAME], server)
 

@@ -36,6 +36,7 @@ from hubbubd.runtime.filters import CallFilter
 from hubbubd.runtime.lane import Lane, Live
 from hubbubd.runtime.ledger import Change, Ledger, Table
 from hubbubd.runtime.orphans import Orphans
+from hubbubd.runtime.quotas import Quota
 from hubbubd.runtime.resumption import Resumption, require_rounds, require_state
 from hubbubd.runtime.rounds import Rounds
 from hubbubd.runtime.task_support import TaskSupport, with_task
@@ -103,6 +104,7 @@ class Calls:
         resumption: Resumption,
         support: TaskSupport,
         orphans: Orphans,
+        quota: Quota,
     ) -> None:
         self._ledger = ledger
         self._table = table
@@ -114,6 +116,7 @@ class Calls:
         self._resumption = resumption
         self._support = support
         self._orphans = orphans
+        self._quota = quota
         self._lanes: dict[str, Lane] = {}
         self._draining = False
 
@@ -129,7 +132,8 @@ class Calls:
             live = lane.resume(core.taken_up(call))
             self._record(live.call)
             exchange = self._resumption.way_on(lane, live, partial(self._exchange, lane, live))
-            self._tasks.start_soon(self._run, lane, live, exchange)
+            self._quota.take(call.principal)
+            self._tasks.start_soon(self._quota.until_ended, call.principal, partial(self._run, lane, live, exchange))
         return lane
 
     async def close_lane(self, server: str, fault: Fault) -> None:
@@ -287,11 +291,13 @@ class Calls:
         refusal = self._support.refusal(lane.link.hello, call, params) if lane.link is not None else None
         if refusal is not None:
             raise FailedPrecondition(refusal.message, reason=refusal.code)
+        self._quota.require(call.principal)
         live = lane.enter(call)
+        self._quota.take(call.principal)
         if not call.detached:
             self._record(call)
         # The hub runs the call, not its caller: one who is cancelled leaves nothing half done.
-        self._tasks.start_soon(self._first_run, lane, live, params)
+        self._tasks.start_soon(self._quota.until_ended, call.principal, partial(self._first_run, lane, live, params))
         return live
 
     async def _admit(self, lane: Lane, live: Live) -> bool:

@@ -18,6 +18,8 @@ from urllib.parse import urlsplit
 
 import anyio
 from anyio import to_thread
+from anyio.abc import ByteStream
+from anyio.streams.tls import TLSStream
 
 from hubbubd.config import Confinement, HubSettings, ServerConfig, Settings, resolve
 from hubbubd.config.network import UNIX
@@ -256,9 +258,10 @@ async def _reach(host: str, port: int, trusted: Callable[[], ssl.SSLContext] | N
     """Why nobody answers there; empty when somebody does."""
     try:
         with anyio.fail_after(REACH_S):
-            context = await to_thread.run_sync(trusted) if trusted else None
-            tls_hostname = host if context else None
-            stream = await anyio.connect_tcp(host, port, ssl_context=context, tls_hostname=tls_hostname)
+            stream: ByteStream = await anyio.connect_tcp(host, port)
+            if trusted:
+                context = await to_thread.run_sync(trusted)
+                stream = await TLSStream.wrap(stream, hostname=host, ssl_context=context)
             with anyio.CancelScope(shield=True), anyio.move_on_after(1):
                 await stream.aclose()
     except TimeoutError:

@@ -33,9 +33,10 @@ class ServerEventKind(StrEnum):
     ELICITATION_COMPLETE = "elicitation_complete"
     TASK_STATUS = "task_status"
     OTHER = "other"
+    THROTTLED = "throttled"
 
 
-LOGGED = frozenset({ServerEventKind.LOG, ServerEventKind.STDERR})
+LOGGED = frozenset({ServerEventKind.LOG, ServerEventKind.STDERR, ServerEventKind.THROTTLED})
 """What makes up a server's log."""
 
 WATCHER_EVENTS = 1024
@@ -150,6 +151,10 @@ class EventFeed:
     def stderr(self, server: str, line: str) -> None:
         """Shows a line that a stdio server wrote to its standard error."""
         self._publish(server, ServerEventKind.STDERR, "", {"line": line}, None)
+
+    def throttled(self, server: str, line: str) -> None:
+        """Shows that the hub has begun to slow a server down."""
+        self._publish(server, ServerEventKind.THROTTLED, "", {"line": line}, None)
 
     def _publish(
         self, server: str, kind: ServerEventKind, method: str, params: Mapping[str, Any], call_id: str | None

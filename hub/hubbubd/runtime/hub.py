@@ -11,6 +11,7 @@ import structlog
 
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, ServerConfig, Settings
+from hubbubd.core.audit import AuditEntry
 from hubbubd.core.calls import Call
 from hubbubd.core.catalog import CatalogEntries, CatalogList
 from hubbubd.core.inbox import Origin, PendingRequest
@@ -18,6 +19,7 @@ from hubbubd.core.server import ServerRecord
 from hubbubd.core.tasks import Task
 from hubbubd.errors import NotFound
 from hubbubd.runtime.alarms import Alarms
+from hubbubd.runtime.audit import Audit
 from hubbubd.runtime.authorization import Authorizations
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import Calls
@@ -31,6 +33,7 @@ from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.ledger import Ledger, Table
 from hubbubd.runtime.log_levels import LogLevels
 from hubbubd.runtime.orphans import Orphans
+from hubbubd.runtime.quotas import Quotas
 from hubbubd.runtime.resumption import Resumption
 from hubbubd.runtime.retention import Retention, Upkeep
 from hubbubd.runtime.rooms import Rooms
@@ -62,6 +65,7 @@ class Tables:
         self.entries = Table("catalog_entries", CatalogEntries)
         self.upkeep = Table("upkeep", Upkeep)
         self.tokens = Table("token", Token)
+        self.audit = Table("audit", AuditEntry)
 
     def all(self) -> list[Table[Any]]:
         """All of them."""
@@ -75,27 +79,25 @@ class Hub:
         self,
         ledger: Ledger,
         clock: Clock,
+        rooms: Rooms,
         servers: Servers,
-        inbox: Inbox,
         work: Work,
-        calls: Calls,
-        tasks: Tasks,
-        events: EventFeed,
-        subscriptions: Subscriptions,
-        catalog: Catalog,
         retention: Retention,
         tokens: Tokens,
+        quotas: Quotas,
     ) -> None:
         self.servers = servers
-        self.inbox = inbox
+        self.inbox = rooms.inbox
         self.work = work
-        self.calls = calls
-        self.tasks = tasks
-        self.events = events
-        self.subscriptions = subscriptions
-        self.catalog = catalog
+        self.calls = rooms.calls
+        self.tasks = rooms.tasks
+        self.events = rooms.events
+        self.subscriptions = rooms.subscriptions
+        self.catalog = rooms.catalog
         self.retention = retention
         self.tokens = tokens
+        self.audit = rooms.audit
+        self.quotas = quotas
         self.clock = clock
         self.started_at = clock.now()
         self.store = ledger.store
@@ -161,6 +163,8 @@ class Hub:
         def notify(server: str, method: str, params: dict[str, Any]) -> None:
             servers.notify(server, method, params)
 
+        quotas = Quotas(settings, clock.now)
+        audit = Audit(ledger, tables.audit, clock, settings)
         inbox = Inbox(
             ledger,
             tables.requests,
@@ -168,11 +172,12 @@ class Hub:
             alarms,
             timeout_message,
             max_open_per_server=settings.open_requests_per_server,
+            claims=quotas.claims,
         )
         inbox.register(Origin.PLAIN, PlainRequests())
         catalog = Catalog(ledger, tables.lists, tables.entries, clock, background)
         client_tasks = ClientTasks(ledger, tables.tasks, tables.calls, inbox, clock)
-        calls = _calls(ledger, tables, clock, background, inbox, catalog, client_tasks)
+        calls = _calls(ledger, tables, clock, background, inbox, catalog, client_tasks, quotas)
         tasks = Tasks(
             ledger,
             tables.tasks,
@@ -199,6 +204,7 @@ class Hub:
             log_levels=LogLevels(tables.calls, background),
             catalog=catalog,
             authorizations=Authorizations(inbox),
+            audit=audit,
         )
         servers = Servers(rooms, tables.servers, settings)
         work = Work(inbox, tables.requests, clock, alarms, background, ledger.door)
@@ -211,10 +217,10 @@ class Hub:
             requests=tables.requests,
             tasks=tables.tasks,
             upkeep=tables.upkeep,
+            audit=audit,
         )
-        events, subscriptions = rooms.events, rooms.subscriptions
-        tokens = Tokens(ledger, tables.tokens, clock)
-        return cls(ledger, clock, servers, inbox, work, calls, tasks, events, subscriptions, catalog, retention, tokens)
+        tokens = Tokens(ledger, tables.tokens, clock, max_tokens=settings.max_tokens)
+        return cls(ledger, clock, rooms, servers, work, retention, tokens, quotas)
 
     def watchers(self) -> int:
         """How many watches are open."""
@@ -231,6 +237,7 @@ class Hub:
     async def _start(self, configured: Mapping[str, ServerConfig], background: Background) -> None:
         """Goes on from what the store remembers."""
         self.tokens.start()
+        self.audit.start()
         self.retention.start()
         self.tasks.start()
         self.inbox.start()
@@ -273,6 +280,7 @@ def _calls(
     inbox: Inbox,
     catalog: Catalog,
     client_tasks: ClientTasks,
+    quotas: Quotas,
 ) -> Calls:
     """The room of calls, with all that a call may turn into."""
     rounds = Rounds(inbox, tables.calls, clock)
@@ -288,4 +296,5 @@ def _calls(
         Resumption(rounds, consents, client_tasks),
         TaskSupport(catalog),
         Orphans(tables.tasks, background),
+        quotas.calls,
     )

@@ -6,6 +6,8 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any, cast
 
+import structlog
+
 from hubbubd import payload
 from hubbubd.clock import Clock
 from hubbubd.config import ServerConfig
@@ -14,6 +16,7 @@ from hubbubd.core.inbox import CauseSource, Origin, PendingRequest, RequestKind
 from hubbubd.core.questions import problem
 from hubbubd.core.tasks import RELATED_TASK
 from hubbubd.errors import HubError, NotFound
+from hubbubd.runtime.audit import Audit
 from hubbubd.runtime.authorization import Authorizations, question
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.catalog import ServerCatalog
@@ -26,6 +29,8 @@ from hubbubd.runtime.rounds import kind_of
 from hubbubd.runtime.subscriptions import Subscriptions
 from hubbubd.runtime.tasks import INTERNAL_ERROR, ReceiverTasks, Tasks
 from hubbubd.upstream.ports import InboundRequest, Reply, ReplyError
+
+log = structlog.get_logger(__name__)
 
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
@@ -60,6 +65,7 @@ class ServerInbound:
         subscriptions: Subscriptions,
         catalog: ServerCatalog,
         authorizations: Authorizations,
+        audit: Audit,
     ) -> None:
         self._config = config
         self._lane = lane
@@ -74,6 +80,7 @@ class ServerInbound:
         self._subscriptions = subscriptions
         self._catalog = catalog
         self._authorizations = authorizations
+        self._audit = audit
 
     async def on_request(self, request: InboundRequest) -> Reply:
         """Routes what a server asks. Raises ReplyError."""
@@ -130,6 +137,13 @@ class ServerInbound:
     def on_stderr(self, line: str) -> None:
         """Shows it to those who watch events and logs."""
         self._events.stderr(self._config.name, line)
+
+    def on_throttled(self, messages_per_s: float) -> None:
+        """Shows it to those who watch events and logs, and notes it in the audit log."""
+        line = f"it sends too much: {messages_per_s:g} messages a second are read, and the rest waits at the server"
+        log.warning("server throttled", server=self._config.name, messages_per_s=messages_per_s)
+        self._events.throttled(self._config.name, line)
+        self._audit.note("ThrottleServer", self._config.name)
 
     async def authorize(self, url: str, redirect_uri: str, call_id: str | None) -> str:
         """As `upstream.ports.Inbound`."""

@@ -21,6 +21,7 @@ from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.broadcast import WatchEvent
 from hubbubd.runtime.filters import RequestFilter
 from hubbubd.runtime.ledger import Change, Ledger, Table
+from hubbubd.runtime.quotas import Quota
 
 
 class Settler(Protocol):
@@ -51,6 +52,7 @@ class Inbox:
         timeout_message: Callable[[str], str],
         *,
         max_open_per_server: int,
+        claims: Quota,
     ) -> None:
         self._ledger = ledger
         self._table = table
@@ -58,6 +60,8 @@ class Inbox:
         self._alarms = alarms
         self._timeout_message = timeout_message
         self.max_open_per_server = max_open_per_server
+        self._claims = claims
+        self._claiming: Counter[str] = Counter()
         self._settlers: dict[Origin, Settler] = {}
         self._keepers: dict[Origin, KeepBack] = {}
         self._waits: dict[str, set[anyio.Event]] = {}
@@ -97,13 +101,20 @@ class Inbox:
     # What people do
 
     async def claim(self, request_id: str, by: str, ttl_s: float, *, worker: bool = False) -> PendingRequest:
-        """Leases a request. Raises NotFound and FailedPrecondition."""
+        """Leases a request. Raises NotFound, FailedPrecondition, and ResourceExhausted (TOO_MANY_CLAIMS)."""
         claim_id = f"claim_{secrets.token_hex(12)}"
 
         def lease(request: PendingRequest) -> PendingRequest:
             return core.claim(request, claim_id, by, ttl_s, self._clock.now(), worker=worker)
 
-        return await self._change(request_id, lease)
+        if worker:  # it takes no more than it has said it can
+            return await self._change(request_id, lease)
+        self._claims.require(by, self._claiming[by])
+        self._claiming[by] += 1
+        try:
+            return await self._change(request_id, lease)
+        finally:
+            self._claiming -= Counter({by: 1})  # also forgets the zeros
 
     async def renew(self, request_id: str, claim_id: str, ttl_s: float) -> PendingRequest:
         """Prolongs a claim. Raises NotFound and FailedPrecondition."""
@@ -140,7 +151,9 @@ class Inbox:
         """Raises ResourceExhausted when a server may not open so many requests more."""
         if len(self._open.get(server, ())) + self._opening[server] + count > self.max_open_per_server:
             raise ResourceExhausted(
-                f"{server} has {self.max_open_per_server} open requests already", reason="TOO_MANY_OPEN_REQUESTS"
+                f"{server} has {self.max_open_per_server} open requests already",
+                reason="TOO_MANY_OPEN_REQUESTS",
+                metadata={"limit": str(self.max_open_per_server), "server": server},
             )
 
     async def open(self, requests: Sequence[PendingRequest], also: Sequence[Change[Any]] = ()) -> None:
@@ -240,6 +253,12 @@ class Inbox:
         return await self._ledger.transact(plan)
 
     def _follow(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
+        was, now = _claimer(before), _claimer(after)
+        if was != now:
+            if was is not None:
+                self._claims.give_back(was)
+            if now is not None:
+                self._claims.take(now)
         if after is None:
             return
         self._arm(after)
@@ -267,3 +286,9 @@ class Inbox:
             await self._change(request_id, lambda r: core.expire(r, given, message, now))
         else:
             await self._change(request_id, lambda r: core.lapse(r, now))
+
+
+def _claimer(request: PendingRequest | None) -> str | None:
+    """Whose limit a request counts against."""
+    claim = request.claim if request is not None and request.state is RequestState.OPEN else None
+    return claim.by if claim is not None and not claim.worker else None

@@ -9,10 +9,11 @@ written a moment afterwards.
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import anyio
 import structlog
@@ -230,6 +231,21 @@ class Table(Generic[T]):
         return bool(self._later)
 
 
+class Rider(Protocol):
+    """A change that goes along with the first commit that is made in its context."""
+
+    def board(self) -> Change[Any] | None:
+        """The change; None when it has been made, or is not wanted any more."""
+        ...
+
+    def arrived(self) -> None:
+        """A commit that it went along with is durable."""
+        ...
+
+
+RIDER: ContextVar[Rider | None] = ContextVar("rider", default=None)
+
+
 class Ledger:
     """All tables over one store."""
 
@@ -257,7 +273,13 @@ class Ledger:
         included, the commit has then concluded: the records say whether it held.
         """
         if changes:
-            await _to_its_end(self._commit(changes))
+            rider = RIDER.get()
+            await _to_its_end(self._commit(changes) if rider is None else self._commit_with(rider, changes))
+
+    async def _commit_with(self, rider: Rider, changes: Sequence[Change[Any]]) -> None:
+        also = rider.board()
+        await self._commit(changes if also is None else [*changes, also])
+        rider.arrived()
 
     async def _commit(self, changes: Sequence[Change[Any]]) -> None:
         writes = [self._write(change) for change in changes]

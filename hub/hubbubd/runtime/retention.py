@@ -22,6 +22,7 @@ from hubbubd.core.inbox import Delivery, PendingRequest, RequestState
 from hubbubd.core.server import ServerRecord
 from hubbubd.core.tasks import Task, TaskRole
 from hubbubd.errors import Unavailable
+from hubbubd.runtime.audit import Audit
 from hubbubd.runtime.ledger import Change, Ledger, Table
 from hubbubd.store import StoreStats, StoreUnavailable
 
@@ -137,12 +138,14 @@ class Retention:
         requests: Table[PendingRequest],
         tasks: Table[Task],
         upkeep: Table[Upkeep],
+        audit: Audit,
     ) -> None:
         self._ledger = ledger
         self._clock = clock
         self._settings = settings
         self._servers = servers
         self._upkeep = upkeep
+        self._audit = audit
         self._too_full = anyio.Event()
         self._at_work = anyio.Lock()
         self._calls = self._shelf(calls, "call", lambda call: call.completed_at)
@@ -177,7 +180,7 @@ class Retention:
 
     def prune(self) -> int:
         """Deletes what is too old or too much; how many records. It follows a moment later on the disk."""
-        now, count = self._clock.now(), 0
+        now, count = self._clock.now(), self._audit.prune()
         for shelf in self._shelves:
             gone = shelf.take(now)
             count += len(gone)
@@ -272,7 +275,7 @@ class Retention:
         limited: list[HubSettings | ServerConfig] = [self._settings, *(record.config for record in self._servers)]
         for each in limited:
             yield from filter(None, (each.call_history_age_s, each.request_history_age_s, each.task_history_age_s))
-        yield self._settings.deletion_history_age_s
+        yield from (self._settings.deletion_history_age_s, self._settings.audit_history_age_s)
 
 
 def _settled_at(request: PendingRequest) -> float | None:

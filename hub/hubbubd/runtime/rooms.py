@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from hubbubd.clock import Clock
 from hubbubd.core.calls import Call
 from hubbubd.runtime.alarms import Alarms
+from hubbubd.runtime.audit import Audit
 from hubbubd.runtime.authorization import Authorizations
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import Calls
@@ -38,3 +39,4 @@ class Rooms:
     log_levels: LogLevels
     catalog: Catalog
     authorizations: Authorizations
+    audit: Audit

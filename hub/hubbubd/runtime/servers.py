@@ -233,6 +233,7 @@ class Servers:
             await self._forget_peer(name)
         if before is not None and before.source == "api":
             log.warning("a configuration file takes over the name of a server added over the API", server=name)
+            self._rooms.audit.note("TakeOverServer", name)
             await self._secrets.drop(name)
         wanted = before.wanted if before is not None else True
         roots = _lasting_roots(before, config) if before is not None else None
@@ -352,6 +353,7 @@ class Servers:
             rooms.subscriptions,
             catalog,
             rooms.authorizations,
+            rooms.audit,
         )
         confined = self._confinement if record.source == "api" else None
         shell = ConnectionShell(

@@ -20,9 +20,6 @@ from hubbubd.errors import AlreadyExists, NotFound, ResourceExhausted, Unauthent
 from hubbubd.runtime.ledger import Change, Ledger, Table
 
 PREFIX = "hbt_"
-MAX_TOKENS = 1000
-"""How many there may be at once."""
-
 USED_S = 60.0
 """How exactly is noted when a token was last used."""
 
@@ -52,10 +49,11 @@ class Token:
 class Tokens:
     """The tokens of a hub. Implements `rpc.auth.Authenticator`."""
 
-    def __init__(self, ledger: Ledger, table: Table[Token], clock: Clock) -> None:
+    def __init__(self, ledger: Ledger, table: Table[Token], clock: Clock, *, max_tokens: int) -> None:
         self._ledger = ledger
         self._table = table
         self._clock = clock
+        self._max_tokens = max_tokens
         self._making = anyio.Lock()
         self._known: dict[str, tuple[Token, Principal]] = {}
         self._revoked: set[str] = set()
@@ -90,8 +88,12 @@ class Tokens:
             same = [token for token in self._table if token.name == name]
             if any(not _expired(token, now) for token in same):
                 raise AlreadyExists(f"a token {name!r} exists already", reason="TOKEN_EXISTS", metadata={"token": name})
-            if len(self._table) - len(same) >= MAX_TOKENS:
-                raise ResourceExhausted(f"there are {MAX_TOKENS} tokens already", reason="TOO_MANY_TOKENS")
+            if len(self._table) - len(same) >= self._max_tokens:
+                raise ResourceExhausted(
+                    f"there are {self._max_tokens} tokens already",
+                    reason="TOO_MANY_TOKENS",
+                    metadata={"limit": str(self._max_tokens)},
+                )
             token = Token(
                 id=token_id,
                 name=name,

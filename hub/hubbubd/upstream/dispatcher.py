@@ -32,6 +32,7 @@ from mcp_types import (
 )
 
 from hubbubd.upstream.exchange import CALL, EXCHANGE
+from hubbubd.upstream.pace import Pace
 from hubbubd.upstream.ports import ProgressUpdate
 from hubbubd.upstream.stdio import BadMessage
 from hubbubd.upstream.streams import Reading, Writing
@@ -79,9 +80,10 @@ class Wire:
         serve: Serve,
         notice: Callable[[str, dict[str, Any], str | None], None],
         unusable: Callable[[Exception, int], None],
+        pace: Pace,
     ) -> None:
         self._outlet = _Outlet(write, receipts)
-        self._inlet = _Inlet(read, self._outlet.has_room, self._settle, self._repeats, self._end)
+        self._inlet = _Inlet(read, self._outlet.has_room, self._settle, self._repeats, self._end, pace)
         self._serve = serve
         self._notice = notice
         self._unusable = unusable
@@ -161,11 +163,13 @@ class Wire:
         finally:
             del self._waiting[request_id]
 
-    def _settle(self, message: JSONRPCResponse | JSONRPCError) -> None:
-        """Hands a response to who waits for it; a late one, or one that answers nothing, is dropped."""
+    def _settle(self, message: JSONRPCResponse | JSONRPCError) -> bool:
+        """Hands a response to who waits for it; a late one, or one that answers nothing, is dropped: False."""
         response = self._waiting.get(coerce_request_id(message.id)) if message.id is not None else None
-        if response is not None and not response.done():
-            response.set_result(message.result if isinstance(message, JSONRPCResponse) else message.error)
+        if response is None or response.done():
+            return False
+        response.set_result(message.result if isinstance(message, JSONRPCResponse) else message.error)
+        return True
 
     def _end(self) -> None:
         self._ended = True
@@ -264,23 +268,25 @@ class _Inlet:
     """A read stream that gives responses to `settle` and the rest to its reader; `end` is told when nothing more comes.
 
     A response that cannot be used becomes an error for the request it answers; a request that `repeats` another is
-    dropped. A server that asks and asks without
-    taking the answers is read again when there is room for more of them.
+    dropped. A server that asks and asks without taking the answers is read again when there is room for more of them.
+    What the hub has not asked for counts for the server's pace.
     """
 
     def __init__(
         self,
         inner: Reading,
         has_room: Callable[[], Awaitable[None]],
-        settle: Callable[[JSONRPCResponse | JSONRPCError], None],
+        settle: Callable[[JSONRPCResponse | JSONRPCError], bool],
         repeats: Callable[[JSONRPCRequest, str | None], bool],
         end: Callable[[], None],
+        pace: Pace,
     ) -> None:
         self._inner = inner
         self._has_room = has_room
         self._settle = settle
         self._repeats = repeats
         self._end = end
+        self._pace = pace
         self.unusable_run = 0
 
     @property
@@ -304,7 +310,8 @@ class _Inlet:
                 raise
             if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse | JSONRPCError):
                 self.unusable_run = 0
-                self._settle(item.message)
+                if self._settle(item.message):
+                    continue
             elif isinstance(item, BadMessage) and item.request_id is not None:
                 problem = ErrorData(code=PARSE_ERROR, message=f"Failed to parse the response: {item}")
                 self._settle(JSONRPCError(jsonrpc="2.0", id=item.request_id, error=problem))
@@ -312,7 +319,9 @@ class _Inlet:
                 self.unusable_run = self.unusable_run + 1 if isinstance(item, Exception) else 0
                 asked = item.message if isinstance(item, SessionMessage) else None
                 if not isinstance(asked, JSONRPCRequest) or not self._repeats(asked, self.last_call):
+                    await self._pace.charge()
                     return item
+            await self._pace.charge()
 
     async def aclose(self) -> None:
         await self._inner.aclose()

@@ -19,6 +19,7 @@ from hubbubd.upstream.dispatcher import OnAcknowledged, OnProgress, Wire
 from hubbubd.upstream.era import Negotiation, Revision, StatelessRevision
 from hubbubd.upstream.exchange import CALL, EXCHANGE, Exchange
 from hubbubd.upstream.inbound import Reception
+from hubbubd.upstream.pace import Pace
 from hubbubd.upstream.patience import Patience
 from hubbubd.upstream.ports import Era, Hello, Inbound
 from hubbubd.upstream.results import InvalidResult, absorb_tools, check_result, is_of_another_revision
@@ -77,6 +78,7 @@ class ServerLink:
                         serve=self._reception.serve,
                         notice=self._on_notification,
                         unusable=self._on_unusable,
+                        pace=Pace(self._config.max_messages_per_s, self._inbound.on_throttled),
                     )
                     await tasks.start(self._receive, self._wire, pipe)
                     self._ready.set()

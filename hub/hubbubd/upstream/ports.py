@@ -86,6 +86,13 @@ class Inbound(Protocol):
         """Takes a line that a stdio server wrote to its standard error. Must not block or raise."""
         ...
 
+    def on_throttled(self, messages_per_s: float) -> None:
+        """The server has sent more than it may for so long that it is read more slowly. Must not block or raise.
+
+        Called once, until it has sent less for a while.
+        """
+        ...
+
     async def authorize(self, url: str, redirect_uri: str, call_id: str | None) -> str:
         """Has a person visit `url` to let the hub in; returns the URL that the browser was sent back to.
 

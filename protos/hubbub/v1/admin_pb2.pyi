@@ -85,6 +85,34 @@ ROLE_ADMIN: Role.ValueType  # 5
 """Everything."""
 Global___Role: _TypeAlias = Role  # noqa: Y015
 
+class _AuditSort:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AuditSortEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AuditSort.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    AUDIT_SORT_UNSPECIFIED: _AuditSort.ValueType  # 0
+    """Not said."""
+    AUDIT_SORT_CHANGE: _AuditSort.ValueType  # 1
+    """A change, or what the hub did by itself."""
+    AUDIT_SORT_ANSWER: _AuditSort.ValueType  # 2
+    """A claim or an answer of a pending request."""
+    AUDIT_SORT_REFUSAL: _AuditSort.ValueType  # 3
+    """Something that was refused."""
+
+class AuditSort(_AuditSort, metaclass=_AuditSortEnumTypeWrapper):
+    """What an entry of the audit log is about."""
+
+AUDIT_SORT_UNSPECIFIED: AuditSort.ValueType  # 0
+"""Not said."""
+AUDIT_SORT_CHANGE: AuditSort.ValueType  # 1
+"""A change, or what the hub did by itself."""
+AUDIT_SORT_ANSWER: AuditSort.ValueType  # 2
+"""A claim or an answer of a pending request."""
+AUDIT_SORT_REFUSAL: AuditSort.ValueType  # 3
+"""Something that was refused."""
+Global___AuditSort: _TypeAlias = AuditSort  # noqa: Y015
+
 @_typing.final
 class GetStatusRequest(_message.Message):
     """Nothing to say."""
@@ -1095,3 +1123,133 @@ class Caller(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Caller: _TypeAlias = Caller  # noqa: Y015
+
+@_typing.final
+class AuditEntry(_message.Message):
+    """One change, or one that was refused. Never what was in it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    SORT_FIELD_NUMBER: _builtins.int
+    CREATED_AT_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    CREDENTIAL_FIELD_NUMBER: _builtins.int
+    PEER_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Its identity."""
+    sort: Global___AuditSort.ValueType
+    """What it is about."""
+    principal: _builtins.str
+    """Who it was; `hub` for what the hub did by itself, empty for somebody without a good credential."""
+    credential: _builtins.str
+    """What was shown: `local`, `token:ID`, or what an authority gave; never a secret."""
+    peer: _builtins.str
+    """From where: `loopback`, `unix` or `network`; empty for the hub itself."""
+    action: _builtins.str
+    """The name of the RPC, or what the hub did."""
+    target: _builtins.str
+    """The server, request, call, task or token that it names."""
+    outcome: _builtins.str
+    """`OK`, or the reason of the refusal."""
+    count: _builtins.int
+    """How many equal refusals there were within a minute; the target is that of the last one. 1 for all else."""
+    @_builtins.property
+    def created_at(self) -> _timestamp_pb2.Timestamp:
+        """When it began; of refusals, the first one."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        sort: Global___AuditSort.ValueType = ...,
+        created_at: _timestamp_pb2.Timestamp | None = ...,
+        principal: _builtins.str = ...,
+        credential: _builtins.str = ...,
+        peer: _builtins.str = ...,
+        action: _builtins.str = ...,
+        target: _builtins.str = ...,
+        outcome: _builtins.str = ...,
+        count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "count", b"count", "created_at", b"created_at", "credential", b"credential", "id", b"id", "outcome", b"outcome", "peer", b"peer", "principal", b"principal", "sort", b"sort", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AuditEntry: _TypeAlias = AuditEntry  # noqa: Y015
+
+@_typing.final
+class ListAuditRequest(_message.Message):
+    """Which entries."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    principal: _builtins.str
+    """Only of this principal."""
+    action: _builtins.str
+    """Only of this action."""
+    target: _builtins.str
+    """Only about this target."""
+    @_builtins.property
+    def page(self) -> _common_pb2.Page:
+        """Which page."""
+
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp:
+        """Only what began then or later."""
+
+    def __init__(
+        self,
+        *,
+        page: _common_pb2.Page | None = ...,
+        principal: _builtins.str = ...,
+        action: _builtins.str = ...,
+        target: _builtins.str = ...,
+        since: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["page", b"page", "since", b"since"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "page", b"page", "principal", b"principal", "since", b"since", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAuditRequest: _TypeAlias = ListAuditRequest  # noqa: Y015
+
+@_typing.final
+class ListAuditResponse(_message.Message):
+    """A page of the audit log."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """For the next page; empty at the end."""
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___AuditEntry]:
+        """The entries."""
+
+    def __init__(
+        self,
+        *,
+        entries: _abc.Iterable[Global___AuditEntry] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAuditResponse: _TypeAlias = ListAuditResponse  # noqa: Y015

@@ -85,6 +85,11 @@ class AdminServiceStub:
                 request_serializer=hubbub_dot_v1_dot_admin__pb2.GetSelfRequest.SerializeToString,
                 response_deserializer=hubbub_dot_v1_dot_admin__pb2.GetSelfResponse.FromString,
                 _registered_method=True)
+        self.ListAudit = channel.unary_unary(
+                '/hubbub.v1.AdminService/ListAudit',
+                request_serializer=hubbub_dot_v1_dot_admin__pb2.ListAuditRequest.SerializeToString,
+                response_deserializer=hubbub_dot_v1_dot_admin__pb2.ListAuditResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -175,6 +180,13 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListAudit(self, request, context):
+        """The audit log, newest first: who changed what, and who was refused. INVALID_ARGUMENT, PERMISSION_DENIED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -227,6 +239,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.GetSelf,
                     request_deserializer=hubbub_dot_v1_dot_admin__pb2.GetSelfRequest.FromString,
                     response_serializer=hubbub_dot_v1_dot_admin__pb2.GetSelfResponse.SerializeToString,
+            ),
+            'ListAudit': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAudit,
+                    request_deserializer=hubbub_dot_v1_dot_admin__pb2.ListAuditRequest.FromString,
+                    response_serializer=hubbub_dot_v1_dot_admin__pb2.ListAuditResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -500,6 +517,33 @@ class AdminService:
             '/hubbub.v1.AdminService/GetSelf',
             hubbub_dot_v1_dot_admin__pb2.GetSelfRequest.SerializeToString,
             hubbub_dot_v1_dot_admin__pb2.GetSelfResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAudit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hubbub.v1.AdminService/ListAudit',
+            hubbub_dot_v1_dot_admin__pb2.ListAuditRequest.SerializeToString,
+            hubbub_dot_v1_dot_admin__pb2.ListAuditResponse.FromString,
             options,
             channel_credentials,
             insecure,

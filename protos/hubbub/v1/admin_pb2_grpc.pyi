@@ -74,6 +74,8 @@ class AdminServiceStub:
     """
     GetSelf: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetSelfRequest, _admin_pb2.GetSelfResponse]
     """Who the caller is to the hub, and what the caller may do. Any credential is enough."""
+    ListAudit: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListAuditRequest, _admin_pb2.ListAuditResponse]
+    """The audit log, newest first: who changed what, and who was refused. INVALID_ARGUMENT, PERMISSION_DENIED."""
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -121,6 +123,8 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """
     GetSelf: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetSelfRequest, _admin_pb2.GetSelfResponse]  # type: ignore[assignment]
     """Who the caller is to the hub, and what the caller may do. Any credential is enough."""
+    ListAudit: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListAuditRequest, _admin_pb2.ListAuditResponse]  # type: ignore[assignment]
+    """The audit log, newest first: who changed what, and who was refused. INVALID_ARGUMENT, PERMISSION_DENIED."""
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     """The hub itself."""
@@ -225,5 +229,13 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.GetSelfResponse, _abc.Awaitable[_admin_pb2.GetSelfResponse]]:
         """Who the caller is to the hub, and what the caller may do. Any credential is enough."""
+
+    @_abc_1.abstractmethod
+    def ListAudit(
+        self,
+        request: _admin_pb2.ListAuditRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListAuditResponse, _abc.Awaitable[_admin_pb2.ListAuditResponse]]:
+        """The audit log, newest first: who changed what, and who was refused. INVALID_ARGUMENT, PERMISSION_DENIED."""
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -47,6 +47,8 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     """notifications/tasks and notifications/tasks/status."""
     EVENT_KIND_OTHER: _EventKind.ValueType  # 9
     """Any other notification."""
+    EVENT_KIND_THROTTLED: _EventKind.ValueType  # 10
+    """The hub reads the server more slowly, since it sends too much; told once, until it has calmed down."""
 
 class EventKind(_EventKind, metaclass=_EventKindEnumTypeWrapper):
     """What kind of thing was told."""
@@ -71,6 +73,8 @@ EVENT_KIND_TASK_STATUS: EventKind.ValueType  # 8
 """notifications/tasks and notifications/tasks/status."""
 EVENT_KIND_OTHER: EventKind.ValueType  # 9
 """Any other notification."""
+EVENT_KIND_THROTTLED: EventKind.ValueType  # 10
+"""The hub reads the server more slowly, since it sends too much; told once, until it has calmed down."""
 Global___EventKind: _TypeAlias = EventKind  # noqa: Y015
 
 @_typing.final
@@ -90,9 +94,9 @@ class ServerEvent(_message.Message):
     kind: Global___EventKind.ValueType
     """What kind."""
     params: _builtins.bytes
-    """The MCP params of the notification; for a line on stderr `{"line": "..."}`."""
+    """The MCP params of the notification; for a line on stderr and for a server that is throttled `{"line": "..."}`."""
     method: _builtins.str
-    """The MCP method of the notification; empty for a line on stderr."""
+    """The MCP method of the notification; empty where there is none."""
     call_id: _builtins.str
     """The call it is about, where that is known."""
     @_builtins.property

@@ -8,7 +8,7 @@ import { tables } from "./store.js";
 // Events that this page keeps.
 const KEPT = 500;
 const AGAIN_MS = 1000;
-const KINDS = ["progress", "log", "stderr", "resource_updated", "list_changed", "cancelled", "elicitation_complete", "task_status", "other"];
+const KINDS = ["progress", "log", "stderr", "resource_updated", "list_changed", "cancelled", "elicitation_complete", "task_status", "throttled", "other"];
 
 /** The page of events; `only` names the server that it begins with. */
 export function eventsPage(main, only) {
@@ -108,6 +108,7 @@ export function told(event) {
   const params = event.params ?? {};
   switch (event.kind) {
     case "stderr":
+    case "throttled":
       return String(params.line ?? JSON.stringify(params));
     case "log":
       return `${params.level ?? "log"}: ${typeof params.data === "string" ? params.data : JSON.stringify(params.data ?? params)}`;

@@ -1,0 +1,81 @@
+"""`hub.audit`: who changed what, and who was refused."""
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from hubbub.v1 import admin_pb2, common_pb2
+from hubbub_client.link import Link, pages
+from hubbub_client.records import Record, read
+
+AuditSort = Literal["change", "answer", "refusal"]
+
+PAGE = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditEntry(Record):
+    """Who changed what, or was refused; of equal refusals within a minute `count` says how many there were."""
+
+    id: str
+    sort: AuditSort
+    created_at: datetime
+    principal: str | None
+    credential: str | None
+    peer: str | None
+    action: str
+    target: str | None
+    outcome: str
+    count: int
+
+
+class AuditLog:
+    """The audit log of AdminService. Every method raises HubbubError."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    async def list(
+        self,
+        *,
+        principal: str | None = None,
+        action: str | None = None,
+        target: str | None = None,
+        since: datetime | None = None,
+        limit: int | None = None,
+    ) -> Sequence[AuditEntry]:
+        """Entries, newest first; every condition given must hold."""
+        condition = _filter(principal, action, target, since)
+
+        async def page(which: common_pb2.Page) -> tuple[Sequence[AuditEntry], str]:
+            return await self._page(condition, which)
+
+        return await pages(page, limit)
+
+    async def export(self, *, since: datetime | None = None) -> AsyncGenerator[AuditEntry, None]:
+        """All entries, newest first, a page at a time."""
+        condition, token = _filter(None, None, None, since), ""
+        while True:
+            entries, token = await self._page(condition, common_pb2.Page(size=PAGE, token=token))
+            for entry in entries:
+                yield entry
+            if not token:
+                return
+
+    async def _page(
+        self, condition: admin_pb2.ListAuditRequest, which: common_pb2.Page
+    ) -> tuple[Sequence[AuditEntry], str]:
+        request = admin_pb2.ListAuditRequest(page=which)
+        request.MergeFrom(condition)
+        answer = await self._link.call(lambda hub: hub.admin.ListAudit, request)
+        return [read(AuditEntry, each) for each in answer.entries], answer.next_page_token
+
+
+def _filter(
+    principal: str | None, action: str | None, target: str | None, since: datetime | None
+) -> admin_pb2.ListAuditRequest:
+    condition = admin_pb2.ListAuditRequest(principal=principal or "", action=action or "", target=target or "")
+    if since is not None:
+        condition.since.FromDatetime(since)
+    return condition

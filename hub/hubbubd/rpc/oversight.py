@@ -1,0 +1,143 @@
+"""What is done around every RPC that has been let in: its entry in the audit log, and the limits of its principal."""
+
+import ipaddress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from contextvars import ContextVar
+from typing import Any
+from urllib.parse import unquote
+
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+
+from hubbubd.core.access import Principal
+from hubbubd.core.audit import Sort
+from hubbubd.errors import HubError, InvalidArgument, PermissionDenied, Unauthenticated
+from hubbubd.rpc.permissions import RULES, Reach, audited
+from hubbubd.runtime.audit import Attempt, Audit
+from hubbubd.runtime.quotas import Quotas
+
+MAX_TARGET = 128
+
+peer: ContextVar[Callable[[], str]] = ContextVar("peer")
+"""Tells where the RPC that is being served comes from, as its transport puts it."""
+
+principal: ContextVar[Principal] = ContextVar("principal")
+"""The caller of the RPC that is being served; unset where none is needed."""
+
+
+class Oversight:
+    """Implements `methods.Oversee`."""
+
+    def __init__(self, audit: Audit, quotas: Quotas) -> None:
+        self._audit = audit
+        self._quotas = quotas
+
+    def over(self, path: str, method: MethodDescriptor, serve: Callable[..., Any]) -> Callable[..., Any]:
+        """Serves an RPC as before, overseen."""
+        if RULES[path].reach is Reach.OPEN:
+            return serve
+        if method.client_streaming:
+            return self._dialogue(path, serve)
+        return self._stream(path, serve) if method.server_streaming else self._unary(path, serve)
+
+    def admit(self, caller: Principal) -> None:
+        """Counts an RPC. Raises ResourceExhausted (RPC_RATE_EXCEEDED)."""
+        self._quotas.rpcs.charge(caller.name)
+
+    def refused(self, path: str, exc: HubError, caller: Principal) -> HubError:
+        """Notes that an RPC was not let in, and returns what its caller is told."""
+        if not isinstance(exc, InvalidArgument):
+            self._audit.refused(_attempt(path, caller), exc.reason)
+        if isinstance(exc, Unauthenticated):
+            try:
+                self._quotas.attempts.charge(_address(_peer()))
+            except HubError as too_many:
+                return too_many
+        return exc
+
+    def _unary(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
+        sort = audited(path)
+
+        async def changes(request: Message) -> Message:
+            with self._audit.change(_attempt(path, principal.get(), request), sort or Sort.CHANGE):
+                return await serve(request)
+
+        async def reads(request: Message) -> Message:
+            try:
+                return await serve(request)
+            except PermissionDenied as exc:
+                self._audit.refused(_attempt(path, principal.get(), request), exc.reason)
+                raise
+
+        return reads if sort is None else changes
+
+    def _stream(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
+        sort = audited(path)
+
+        async def stream(request: Message) -> AsyncGenerator[bytes, None]:
+            caller = principal.get()
+            with self._quotas.streams.hold(caller.name):
+                if sort is not None:
+                    self._audit.began(_attempt(path, caller, request), sort)
+                try:
+                    async with aclosing(serve(request)) as responses:
+                        async for response in responses:
+                            yield response
+                except PermissionDenied as exc:
+                    self._audit.refused(_attempt(path, caller, request), exc.reason)
+                    raise
+
+        return stream
+
+    def _dialogue(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
+        sort = audited(path)
+
+        async def dialogue(requests: AsyncIterator[Any], write: Any) -> None:
+            caller = principal.get()
+            with self._quotas.streams.hold(caller.name):
+                if sort is not None:
+                    self._audit.began(_attempt(path, caller), sort)
+                await serve(requests, write)
+
+        return dialogue
+
+
+def _attempt(path: str, caller: Principal, request: Message | None = None) -> Attempt:
+    return Attempt(
+        principal=caller.name,
+        credential=caller.credential,
+        peer=_kind(_peer()),
+        action=path.rpartition("/")[2] if path in RULES else "?",
+        target=_target(request) if request is not None else "",
+    )
+
+
+def _target(request: Any) -> str:
+    """What a request names: a server, a record, a token."""
+    spec = getattr(request, "spec", request)
+    for field in ("name", "server", "id"):
+        if text := getattr(spec, field, ""):
+            return "".join(filter(str.isprintable, text[:MAX_TARGET]))
+    return ""
+
+
+def _peer() -> str:
+    where = peer.get(None)
+    return where() if where is not None else ""
+
+
+def _address(where: str) -> str:
+    """The host of a peer, without its port: `ipv4:127.0.0.1:40000`, `ipv6:%5B::1%5D:40000`, `unix:`, or bare."""
+    if where.startswith("unix"):
+        return "unix"
+    host, _, _ = unquote(where).removeprefix("ipv4:").removeprefix("ipv6:").rpartition(":")
+    return host.strip("[]")
+
+
+def _kind(where: str) -> str:
+    address = _address(where)
+    try:
+        return "loopback" if ipaddress.ip_address(address).is_loopback else "network"
+    except ValueError:
+        return address  # of a unix socket, or unknown

@@ -1,0 +1,287 @@
+"""The audit log and the limits of principals, over the API."""
+
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import grpc
+import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from hubbub.v1 import admin_pb2, call_pb2, common_pb2, inbox_pb2, server_pb2
+from hubbubd.config import HubSettings, ServerConfig
+from hubbubd.core.access import Grant, Role
+from hubbubd.core.audit import AuditEntry, AuditFilter, Sort
+from hubbubd.core.inbox import Origin, PendingRequest, RequestKind
+from hubbubd.rpc.permissions import RULES, audited
+from hubbubd.rpc.server import serve
+from hubbubd.runtime.filters import CallFilter
+from hubbubd.runtime.hub import Hub
+from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store.tokens import TokenFile
+from hubbubd.upstream.connector import McpConnector
+
+from .conftest import LIMIT_S, TOKEN, Caller, Until, gate, settled
+from .test_bad_input import METHODS
+
+SECRET = "a-secret-that-nobody-should-see"
+FORM = b'{"message":"?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}}}}'
+NOT_AUDITED = {"CallMethod", "StartCall", "Check", "ServerReflectionInfo"}
+
+
+@dataclass
+class World:
+    """A hub that is served, and its store."""
+
+    hub: Hub
+    channel: grpc.aio.Channel
+    store: SqliteStore
+
+    @property
+    def local(self) -> Caller:
+        return Caller(self.channel)
+
+    async def caller(self, name: str, role: Role) -> Caller:
+        """Somebody with a token."""
+        _, secret = await self.hub.tokens.create(name, [Grant(role)], by="test", ttl_s=None, may_name_others=False)
+        return Caller(self.channel, (("authorization", f"Bearer {secret}"),))
+
+    async def ask(self, request_id: str) -> None:
+        """A question that nobody asked."""
+        request = PendingRequest(
+            id=request_id,
+            server="away",
+            kind=RequestKind.ELICITATION_FORM,
+            origin=Origin.PLAIN,
+            request=FORM,
+            created_at=self.hub.clock.now(),
+            deadline=None,
+        )
+        await self.hub.inbox.open([request])
+
+    def entries(self, **chosen: Any) -> list[AuditEntry]:
+        return sorted(self.hub.audit.select(AuditFilter(**chosen)), key=lambda entry: entry.created_at)
+
+
+Make = Callable[..., AbstractAsyncContextManager[World]]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Serves hubs with the settings given."""
+
+    @asynccontextmanager
+    async def made(**settings: Any) -> AsyncIterator[World]:
+        store = await SqliteStore.open(":memory:")
+        away = ServerConfig(name="away", transport="http", url="http://127.0.0.1:9/mcp", max_queued=100)
+        chosen = HubSettings(data_dir=tmp_path, allow_commands=(sys.executable,), **settings)
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(settled())
+            connector = McpConnector(TokenFile.open(tmp_path))
+            hub = await stack.enter_async_context(Hub.open(store, connector, {"away": away}, chosen))
+            address = await stack.enter_async_context(serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=0.1))
+            channel = await stack.enter_async_context(grpc.aio.insecure_channel(address))
+            yield World(hub, channel, store)
+        await store.close()
+
+    return made
+
+
+def test_every_rpc_that_is_not_reading_is_audited_but_calls() -> None:
+    reading = {path for path in RULES if audited(path) is None}
+    names = {path.rpartition("/")[2] for path in reading} - NOT_AUDITED
+    assert all(name.startswith(("Get", "List", "Watch", "Tail")) for name in names)
+    assert {path.rpartition("/")[2] for path in RULES if audited(path) is Sort.ANSWER} == {
+        "ClaimRequest",
+        "RenewClaim",
+        "ReleaseRequest",
+        "AnswerRequest",
+        "Work",
+    }
+    assert {path.rpartition("/")[2] for path in RULES if audited(path) is Sort.CHANGE} >= {
+        "AddServer",
+        "UpdateServer",
+        "RemoveServer",
+        "ConnectServer",
+        "DisconnectServer",
+        "SetRoots",
+        "CreateToken",
+        "RevokeToken",
+        "CompactStore",
+        "BackupStore",
+        "ClearQueue",
+        "CancelCall",
+        "CancelTask",
+    }
+
+
+async def test_a_change_is_in_the_log_when_its_rpc_returns_with_who_and_what_and_never_its_contents(make: Make) -> None:
+    async with make() as world:
+        admin = await world.caller("ada", Role.ADMIN)
+        spec = server_pb2.ServerSpec(name="new", command=sys.executable, args=[SECRET], env={"KEY": SECRET})
+        await admin(METHODS["AddServer"], server_pb2.AddServerRequest(spec=spec))
+        (entry,) = world.entries(action="AddServer")
+        assert (entry.principal, entry.peer, entry.target, entry.outcome) == ("ada", "loopback", "new", "OK")
+        assert entry.credential.startswith("token:")
+
+        grants = [admin_pb2.Grant(role=admin_pb2.ROLE_VIEWER)]
+        made = await admin(METHODS["CreateToken"], admin_pb2.CreateTokenRequest(name="eve", grants=grants))
+        await world.ask("req_1")
+        answer = inbox_pb2.AnswerRequestRequest(
+            id="req_1", accept=inbox_pb2.Accept(content=b'{"name":"%s"}' % SECRET.encode())
+        )
+        await admin(METHODS["AnswerRequest"], answer)
+        assert [(e.action, e.target) for e in world.entries(principal="ada")] == [
+            ("AddServer", "new"),
+            ("CreateToken", "eve"),
+            ("AnswerRequest", "req_1"),
+        ]
+        kept = (await world.store.snapshot("audit/")).entries
+        assert len(kept) == 3, "durable when the RPC returned"
+        assert not any(secret.encode() in entry.value for entry in kept for secret in (SECRET, made.secret, TOKEN))
+
+
+async def test_what_is_refused_is_counted_for_its_principal(make: Make) -> None:
+    async with make() as world:
+        viewer = await world.caller("victor", Role.VIEWER)
+        for _ in range(5):
+            await viewer.refused(METHODS["RemoveServer"], server_pb2.RemoveServerRequest(name="away"))
+        (entry,) = world.entries(principal="victor")
+        assert (entry.action, entry.outcome, entry.count, entry.sort) == (
+            "RemoveServer",
+            "PERMISSION_DENIED",
+            5,
+            Sort.REFUSAL,
+        )
+        await world.local.refused(METHODS["RemoveServer"], server_pb2.RemoveServerRequest(name="away"))
+        (entry,) = world.entries(principal="local")
+        assert (entry.outcome, entry.target) == ("SERVER_READ_ONLY", "away")
+
+
+async def test_somebody_without_a_credential_is_counted_without_a_name(make: Make) -> None:
+    async with make() as world:
+        stranger = Caller(world.channel, (("authorization", f"Bearer {SECRET}"),))
+        for _ in range(3):
+            await stranger.refused(METHODS["GetStatus"], admin_pb2.GetStatusRequest())
+        (entry,) = world.entries()
+        assert (entry.principal, entry.credential, entry.peer, entry.outcome, entry.count) == (
+            "",
+            "",
+            "loopback",
+            "TOKEN_INVALID",
+            3,
+        )
+
+
+async def test_the_log_is_paged_filtered_and_newest_first(make: Make) -> None:
+    async with make() as world:
+        for number in range(5):
+            await world.local(METHODS["DisconnectServer"], server_pb2.DisconnectServerRequest(name="away"))
+            world.hub.audit.note("TakeOverServer", f"s{number}")
+        seen: list[admin_pb2.AuditEntry] = []
+        token = ""
+        while True:
+            page = common_pb2.Page(size=3, token=token)
+            answer = await world.local(METHODS["ListAudit"], admin_pb2.ListAuditRequest(page=page))
+            seen += answer.entries
+            token = answer.next_page_token
+            if not token:
+                break
+        assert len(seen) == 10
+        times = [entry.created_at.ToNanoseconds() for entry in seen]
+        assert times == sorted(times, reverse=True)
+
+        async def listed(**chosen: Any) -> int:
+            return len((await world.local(METHODS["ListAudit"], admin_pb2.ListAuditRequest(**chosen))).entries)
+
+        assert await listed(principal="hub") == 5
+        assert await listed(action="DisconnectServer", target="away") == 5
+        assert await listed(target="s3") == 1
+        assert await listed(since=Timestamp(seconds=round(world.hub.clock.now()) + 3600)) == 0
+
+
+async def test_the_rate_of_one_principal_is_bounded_and_others_go_on(make: Make) -> None:
+    async with make(rpcs_per_s_per_principal=0.5) as world:  # five at once
+        ada = await world.caller("ada", Role.ADMIN)
+        for _ in range(5):
+            await ada(METHODS["GetSelf"], admin_pb2.GetSelfRequest())
+        refusal = await ada.refused(METHODS["GetSelf"], admin_pb2.GetSelfRequest())
+        assert (refusal.code, refusal.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "RPC_RATE_EXCEEDED")
+        assert refusal.metadata["limit"] == "0.5"
+        await world.local(METHODS["GetSelf"], admin_pb2.GetSelfRequest())
+
+
+async def test_too_many_bad_credentials_of_an_address_are_told_to_wait_and_good_ones_are_let_in(make: Make) -> None:
+    async with make(refused_credentials_per_s=0.2) as world:  # two at once
+        stranger = Caller(world.channel, (("authorization", "Bearer wrong"),))
+        reasons = [
+            (await stranger.refused(METHODS["GetStatus"], admin_pb2.GetStatusRequest())).reason for _ in range(3)
+        ]
+        assert reasons == ["TOKEN_INVALID", "TOKEN_INVALID", "TOO_MANY_ATTEMPTS"]
+        await world.local(METHODS["GetSelf"], admin_pb2.GetSelfRequest())
+
+
+async def test_claims_of_one_principal_are_bounded_until_one_is_given_back(make: Make) -> None:
+    async with make(claims_per_principal=2) as world:
+        for number in range(3):
+            await world.ask(f"req_{number}")
+        claimed = [
+            await world.local(METHODS["ClaimRequest"], inbox_pb2.ClaimRequestRequest(id=f"req_{number}"))
+            for number in range(2)
+        ]
+        third = inbox_pb2.ClaimRequestRequest(id="req_2")
+        refusal = await world.local.refused(METHODS["ClaimRequest"], third)
+        assert (refusal.reason, refusal.metadata["limit"]) == ("TOO_MANY_CLAIMS", "2")
+        release = inbox_pb2.ReleaseRequestRequest(id="req_0", claim_id=claimed[0].request.claim.id)
+        await world.local(METHODS["ReleaseRequest"], release)
+        await world.local(METHODS["ClaimRequest"], third)
+
+
+async def test_calls_of_one_principal_are_bounded_until_one_has_ended(make: Make, until: Until) -> None:
+    async with make(calls_per_principal=2) as world:
+        await world.local(METHODS["ConnectServer"], server_pb2.ConnectServerRequest(name="away"))
+
+        def start(number: int) -> call_pb2.StartCallRequest:
+            return call_pb2.StartCallRequest(spec=call_pb2.CallSpec(server="away", method="ping", call_id=f"c{number}"))
+
+        for number in range(2):
+            await world.local(METHODS["StartCall"], start(number))
+        refusal = await world.local.refused(METHODS["StartCall"], start(2))
+        assert (refusal.reason, refusal.metadata["limit"]) == ("TOO_MANY_CALLS", "2")
+        await world.local(METHODS["CancelCall"], call_pb2.CancelCallRequest(id="c0"))
+        await until(lambda: world.hub.quotas.calls.held("local") == 1)
+        await world.local(METHODS["StartCall"], start(3))
+        await world.local(METHODS["ClearQueue"], call_pb2.ClearQueueRequest(server="away"))
+        await until(lambda: world.hub.quotas.calls.held("local") == 0)
+        assert len(world.hub.calls.select(CallFilter())) == 3
+
+
+async def test_streams_of_one_principal_are_bounded_until_one_has_ended(make: Make, until: Until) -> None:
+    async with make(streams_per_principal=2) as world:
+        path = f"/{METHODS['WatchInbox'].containing_service.full_name}/WatchInbox"
+        open_stream = world.channel.unary_stream(path)
+        watches = [open_stream(b"", metadata=world.local.metadata) for _ in range(2)]
+        with anyio.fail_after(LIMIT_S):
+            for watch in watches:
+                await watch.read()
+        refusal = await world.local.refused(METHODS["WatchCalls"], call_pb2.WatchCallsRequest())
+        assert (refusal.reason, refusal.metadata["limit"]) == ("TOO_MANY_STREAMS", "2")
+        ada = await world.caller("ada", Role.ADMIN)
+        await ada(METHODS["WatchCalls"], call_pb2.WatchCallsRequest())
+        for watch in watches:
+            watch.cancel()
+        await until(lambda: not world.hub.quotas.streams.held("local"))
+        await world.local(METHODS["WatchCalls"], call_pb2.WatchCallsRequest())
+
+
+async def test_tokens_are_bounded(make: Make) -> None:
+    async with make(max_tokens=1) as world:
+        grants = [admin_pb2.Grant(role=admin_pb2.ROLE_VIEWER)]
+        await world.local(METHODS["CreateToken"], admin_pb2.CreateTokenRequest(name="one", grants=grants))
+        second = admin_pb2.CreateTokenRequest(name="two", grants=grants)
+        refusal = await world.local.refused(METHODS["CreateToken"], second)
+        assert (refusal.reason, refusal.metadata["limit"]) == ("TOO_MANY_TOKENS", "1")

@@ -1,0 +1,141 @@
+"""The audit log: durable with what it tells of, bounded whatever is refused, and kept over a restart."""
+
+import anyio
+import pytest
+
+from hubbubd.core.audit import AuditEntry, AuditFilter, Sort
+from hubbubd.errors import HubError, Unavailable
+from hubbubd.runtime.audit import REFUSALS_PER_MINUTE, Attempt
+from hubbubd.runtime.hub import Hub
+
+from .conftest import World, server, settle
+
+ATTEMPT = Attempt(principal="ada", credential="token:1", peer="loopback", action="DisconnectServer", target="one")
+EVERYTHING = AuditFilter()
+
+
+def entries(hub: Hub, sort: Sort | None = None) -> list[AuditEntry]:
+    """What is in the log, oldest first."""
+    found = [entry for entry in hub.audit.select(EVERYTHING) if sort in (None, entry.sort)]
+    return sorted(found, key=lambda entry: entry.created_at)
+
+
+async def test_a_change_and_its_entry_are_in_one_commit(world: World) -> None:
+    async with world.hub(server()) as hub:
+        await settle()
+        before = len(world.store.commits)
+        with hub.audit.change(ATTEMPT):
+            await hub.servers.disconnect("one")
+        with_entry = [commit for commit in world.store.commits[before:] if any("audit/" in w.key for w in commit)]
+        assert len(with_entry) == 1
+        assert {write.key.partition("/")[0] for write in with_entry[0]} == {"server", "audit"}
+        (entry,) = entries(hub)
+        assert (entry.principal, entry.target, entry.outcome, entry.sort) == ("ada", "one", "OK", Sort.CHANGE)
+
+
+async def test_a_change_that_the_store_refuses_is_counted_as_refused(world: World) -> None:
+    async with world.hub(server()) as hub:
+        await settle()
+        world.store.failures = 1
+        with pytest.raises(Unavailable), hub.audit.change(ATTEMPT):
+            await hub.servers.disconnect("one")
+        (entry,) = entries(hub)
+        assert (entry.sort, entry.outcome, entry.count) == (Sort.REFUSAL, "STORE_UNAVAILABLE", 1)
+
+
+async def test_what_fails_after_its_commit_says_so(world: World) -> None:
+    async with world.hub(server()) as hub:
+
+        async def fail_late() -> None:
+            with hub.audit.change(ATTEMPT):
+                await hub.servers.disconnect("one")
+                raise HubError("too late", reason="TOO_LATE")
+
+        with pytest.raises(HubError):
+            await fail_late()
+        (entry,) = entries(hub)
+        assert (entry.sort, entry.outcome) == (Sort.CHANGE, "TOO_LATE")
+
+
+async def test_who_hangs_up_after_the_commit_has_made_the_change(world: World) -> None:
+    async with world.hub(server()) as hub:
+        with anyio.CancelScope() as scope, hub.audit.change(ATTEMPT):
+            await hub.servers.disconnect("one")
+            scope.cancel()
+            await anyio.sleep_forever()
+        (entry,) = entries(hub)
+        assert (entry.sort, entry.outcome) == (Sort.CHANGE, "OK")
+
+
+async def test_a_change_that_goes_on_without_its_caller_has_its_entry(world: World) -> None:
+    async with world.hub(server()) as hub:
+        world.store.delay_s = 1
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(hub.servers.connect, "one")
+            await settle()
+            with anyio.move_on_after(0.1), hub.audit.change(ATTEMPT):
+                await hub.servers.disconnect("one")  # waits for its turn
+        await settle(5)
+        assert not hub.servers.get("one").wanted
+        assert [(entry.sort, entry.outcome) for entry in entries(hub, Sort.CHANGE)] == [(Sort.CHANGE, "OK")]
+        assert [entry.outcome for entry in entries(hub, Sort.REFUSAL)] == ["CANCELLED"]
+
+
+async def test_what_the_hub_commits_after_an_rpc_has_no_entry(world: World) -> None:
+    async with world.hub(server()) as hub:
+        with hub.audit.change(ATTEMPT):
+            await hub.servers.disconnect("one")
+        await hub.servers.connect("one")
+        assert len(entries(hub)) == 1
+
+
+async def test_equal_refusals_of_a_minute_are_one_entry_with_their_number(world: World) -> None:
+    async with world.hub() as hub:
+        for _ in range(1000):
+            hub.audit.refused(ATTEMPT, "PERMISSION_DENIED")
+        await anyio.sleep(61)
+        hub.audit.refused(ATTEMPT, "PERMISSION_DENIED")
+        await settle()
+        assert [entry.count for entry in entries(hub)] == [1000, 1]
+
+
+async def test_a_flood_of_different_refusals_is_bounded_and_none_is_lost(world: World) -> None:
+    async with world.hub() as hub:
+        for number in range(10 * REFUSALS_PER_MINUTE):
+            hub.audit.refused(Attempt(principal=f"p{number}", action="GetCall"), "PERMISSION_DENIED")
+        found = entries(hub)
+        assert len(found) == REFUSALS_PER_MINUTE + 1
+        assert sum(entry.count for entry in found) == 10 * REFUSALS_PER_MINUTE
+        assert next(entry.count for entry in found if entry.principal == "*") == 9 * REFUSALS_PER_MINUTE
+
+
+async def test_neither_refusals_nor_answers_push_out_changes(world: World) -> None:
+    world.settings["audit_history_count"] = 5
+    async with world.hub() as hub:
+        hub.audit.note("TakeOverServer", "one")
+        for number in range(50):
+            hub.audit.refused(Attempt(principal=f"p{number}", action="GetCall"), "PERMISSION_DENIED")
+            hub.audit.began(Attempt(principal="ada", action="AnswerRequest", target=str(number)), Sort.ANSWER)
+        await settle()
+        assert len(entries(hub, Sort.CHANGE)) == 1
+        assert [entry.target for entry in entries(hub, Sort.ANSWER)] == ["45", "46", "47", "48", "49"]
+        assert len(entries(hub, Sort.REFUSAL)) == 5
+
+
+async def test_the_log_outlives_the_hub_and_ends_with_its_age(world: World) -> None:
+    world.settings["audit_history_age_s"] = 3600
+    async with world.hub() as hub:
+        hub.audit.note("TakeOverServer", "one")
+    async with world.hub() as hub:
+        (entry,) = entries(hub)
+        assert (entry.principal, entry.action, entry.target) == ("hub", "TakeOverServer", "one")
+        await anyio.sleep(3700)
+        await hub.retention.keep()
+        assert entries(hub) == []
+
+
+async def test_a_file_that_takes_over_a_server_is_in_the_log(world: World) -> None:
+    async with world.hub() as hub:
+        await hub.servers.add(server())
+    async with world.hub(server()) as hub:
+        assert [(e.action, e.target) for e in entries(hub)] == [("TakeOverServer", "one")]

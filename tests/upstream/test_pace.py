@@ -1,0 +1,60 @@
+"""A server that floods is read at its pace: reported once, slow and not lost."""
+
+import sys
+from pathlib import Path
+
+import anyio
+
+from hubbubd.config import ServerConfig
+from hubbubd.upstream.connector import McpConnector
+from hubbubd.upstream.pace import Pace
+
+from .conftest import LIMIT_S, Pocket, Recorder
+
+PEER = str(Path(__file__).parents[1] / "peers" / "bad.py")
+
+
+async def test_who_keeps_the_pace_never_waits() -> None:
+    told: list[float] = []
+    pace = Pace(1000, told.append)
+    with anyio.fail_after(LIMIT_S), anyio.CancelScope() as scope:
+        for _ in range(10_000):
+            await pace.charge()
+        scope.cancel()  # nothing above has waited, or it would have ended there
+    assert told == []
+
+
+async def test_a_flood_is_told_once_until_it_is_over() -> None:
+    told: list[float] = []
+    pace = Pace(100, told.append)
+    with anyio.fail_after(LIMIT_S):
+        for _ in range(1050):
+            await pace.charge()
+        assert told == [100]
+        pace._bucket.level = pace._bucket.burst  # it was quiet for ten seconds
+        for _ in range(1050):
+            await pace.charge()
+    assert told == [100, 100]
+
+
+async def test_a_server_that_floods_still_gets_its_calls_answered() -> None:
+    recorder = Recorder()
+    config = ServerConfig(
+        name="bad",
+        command=sys.executable,
+        args=("-I", "-S", PEER, "log_flood"),
+        max_messages_per_s=200,
+        connect_timeout_s=LIMIT_S,
+    )
+    with anyio.fail_after(3 * LIMIT_S):
+        async with McpConnector(Pocket()).open(config, recorder, None) as link:
+            while not recorder.throttled:
+                await anyio.sleep(0.01)
+            heard = len(recorder.notifications)
+            began = anyio.current_time()
+            result = await link.request("tools/call", {"name": "echo", "arguments": {}})
+            took_s = anyio.current_time() - began
+            assert result["content"]
+            # What one rest allows may be read at once; over the time it took, the rate is a promise.
+            assert len(recorder.notifications) - heard <= 200 * (took_s + 1)
+    assert recorder.throttled == [200]
