@@ -9,7 +9,7 @@ from pathlib import Path
 from .conftest import DEPLOY, installed, ran
 
 UNIT = DEPLOY / "hubbubd.service"
-PROGRAM = re.compile(r"(?<==)\S+/(hubbubd?)(?= |$)", re.MULTILINE)
+PROGRAM = re.compile(r"(?<==)/\S+/(hubbubd?)(?= |$)", re.MULTILINE)
 # In tenths of systemd's own scale, on which 10 is a service without any confinement.
 MOST_EXPOSED = "20"
 
