@@ -6,6 +6,7 @@ async with hubbub_client.connect() as hub:
         ...
 """
 
+from hubbub_client.admin import Finding, HubStatus, Reload
 from hubbub_client.audit import AuditEntry
 from hubbub_client.errors import (
     Aborted,
@@ -33,7 +34,6 @@ from hubbub_client.records import (
     Claim,
     Compaction,
     Fault,
-    HubStatus,
     PendingRequest,
     Progress,
     QueueCounts,
@@ -63,6 +63,7 @@ __all__ = [
     "DeadlineExceeded",
     "FailedPrecondition",
     "Fault",
+    "Finding",
     "Grant",
     "Hub",
     "HubStatus",
@@ -76,6 +77,7 @@ __all__ = [
     "Progress",
     "Progressed",
     "QueueCounts",
+    "Reload",
     "Removed",
     "Reset",
     "ResourceExhausted",

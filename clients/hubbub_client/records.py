@@ -344,26 +344,8 @@ class Compaction(Record):
     after: StoreStatus | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class HubStatus(Record):
-    """The hub in numbers."""
-
-    version: str | None
-    pid: int
-    started_at: datetime | None
-    servers: tuple[StateCount, ...]
-    requests: tuple[StateCount, ...]
-    calls: tuple[StateCount, ...]
-    tasks: tuple[StateCount, ...]
-    watchers: int
-    store: StoreStatus | None
-    loop_tasks: int
-
-
 # The record of each message, by the message's name.
-RECORDS: dict[str, type[Record]] = {kind.__name__: kind for kind in Record.__subclasses__()} | {
-    "GetStatusResponse": HubStatus
-}
+RECORDS: dict[str, type[Record]] = {kind.__name__: kind for kind in Record.__subclasses__()}
 
 R = TypeVar("R", bound=Record)
 

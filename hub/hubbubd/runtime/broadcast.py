@@ -188,12 +188,12 @@ class Doorkeeper:
 
     def __init__(self, limit: int) -> None:
         self.count = 0
-        self._limit = limit
+        self.limit = limit
 
     def enter(self) -> None:
         """Raises ResourceExhausted (TOO_MANY_WATCHERS)."""
-        if self.count >= self._limit:
-            raise ResourceExhausted(f"{self._limit} watches are open already", reason="TOO_MANY_WATCHERS")
+        if self.count >= self.limit:
+            raise ResourceExhausted(f"{self.limit} watches are open already", reason="TOO_MANY_WATCHERS")
         self.count += 1
 
     def leave(self) -> None:
