@@ -7,6 +7,8 @@
 #   make chromium the browser of the tests              make pictures  those of the documents
 #   make faults  more faults between hub and servers    make models the stateful models, for an hour
 #   make crash   kill the hub KILLS=200 times           make soak   MINUTES=10 at load, does anything grow
+#   make fuzz   INPUTS=100000 that nobody should send    make audit   known holes in what is installed
+#   make secrets  none in the code and its history
 #   make check-deploy  what ships for running the hub   make dashboard  that of Grafana
 
 PYTHON ?= python3
@@ -23,6 +25,7 @@ WORKERS ?= 2
 SESSIONS ?= 500
 KILLS ?= 200
 MINUTES ?= 10
+INPUTS ?= 100000
 # What `make run`, `make test`, `make bench`, `make crash` and `make soak` pass on to the command behind them.
 ARGS ?=
 
@@ -30,7 +33,7 @@ ARGS ?=
 OUT ?= protos
 PROTOS := $(wildcard protos/hubbub/v1/*.proto)
 
-.PHONY: run test models bench crash soak check check-deploy deploy-tools dashboard check-code check-api check-gen gen fmt peers mcp1 chromium pictures constraints clean
+.PHONY: run test models bench crash soak fuzz audit secrets check check-deploy deploy-tools dashboard check-code check-api check-gen gen fmt peers mcp1 chromium pictures constraints clean
 
 run: $(VENV)/run.stamp mcp1
 	@$(BIN)/python docs/demo/run.py $(ARGS)
@@ -55,6 +58,19 @@ crash: $(VENV)/dev.stamp mcp1
 
 soak: $(VENV)/dev.stamp mcp1
 	$(BIN)/python benchmarks/soak.py --minutes $(MINUTES) $(ARGS)
+
+fuzz: $(VENV)/dev.stamp
+	$(BIN)/python -m tests.fuzz.run --inputs $(INPUTS) $(ARGS)
+
+# A package that cannot be looked up fails it: that nothing was found must mean that something was searched.
+audit: $(HUBBUB_PEERS)/audit/stamp
+	@for list in constraints.txt tests/peers/mcp1.txt; do \
+	  $(HUBBUB_PEERS)/audit/bin/pip-audit --strict --disable-pip --no-deps --progress-spinner off --requirement $$list || \
+	  { echo "audit: $$list has known holes, or the list of these could not be reached; nothing is known to be safe" >&2; exit 1; }; \
+	done
+
+secrets: $(HUBBUB_PEERS)/audit/stamp
+	$(HUBBUB_PEERS)/audit/bin/python tests/repo/secret_scan.py
 
 check: check-code check-api check-gen
 
@@ -112,6 +128,12 @@ mcp1: $(HUBBUB_PEERS)/mcp1/stamp
 
 # Published servers still need the first generation of the SDK, which cannot share the hub's environment.
 $(HUBBUB_PEERS)/mcp1/stamp: tests/peers/mcp1.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --requirement $<
+	@touch $@
+
+# Apart, as the first generation of the SDK is: what searches for holes brings many packages that nothing else needs.
+$(HUBBUB_PEERS)/audit/stamp: tests/peers/audit.txt
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --requirement $<
 	@touch $@

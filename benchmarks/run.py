@@ -14,6 +14,7 @@ from typing import Any
 
 import anyio
 import upkeep
+from access import Way, ways
 from calls import Compared, compare
 from questions import Answered, ask
 from rich import box
@@ -21,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 from stalled import READING, Late, late
 
-PARTS = ("calls", "questions", "watchers", "loop", "store")
+PARTS = ("calls", "access", "questions", "watchers", "loop", "store")
 QUICK = 4
 
 console = Console(width=160)
@@ -39,6 +40,9 @@ async def main(options: argparse.Namespace) -> None:
             match part:
                 case "calls":
                     rows = await _calls(directory, options.servers, less)
+                case "access":
+                    rows = await ways(directory, rounds=8, calls=400 // less)
+                    _show_ways(rows)
                 case "questions":
                     rows = await ask(directory, rounds=3, questions=100 // less)
                     _show_questions(rows)
@@ -97,6 +101,14 @@ async def _calls(directory: Path, servers: str, less: int) -> list[Compared]:
         )
     console.print(table)
     return rows
+
+
+def _show_ways(rows: Sequence[Way]) -> None:
+    table = _table("Calls by who makes them", "way", "in flight", "median", "rate", "share")
+    for row in rows:
+        values = (f"{row.median_ms:.2f} ms", f"{row.rate:.0f} /s", f"{row.ratio:.2f} x")
+        table.add_row(row.way, str(row.in_flight), *values)
+    console.print(table)
 
 
 def _show_questions(rows: Sequence[Answered]) -> None:

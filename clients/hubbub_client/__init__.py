@@ -6,6 +6,7 @@ async with hubbub_client.connect() as hub:
         ...
 """
 
+from hubbub_client.admin import Finding, HubStatus, Reload
 from hubbub_client.audit import AuditEntry
 from hubbub_client.errors import (
     Aborted,
@@ -32,7 +33,6 @@ from hubbub_client.records import (
     CatalogList,
     Claim,
     Fault,
-    HubStatus,
     PendingRequest,
     Progress,
     QueueCounts,
@@ -61,6 +61,7 @@ __all__ = [
     "DeadlineExceeded",
     "FailedPrecondition",
     "Fault",
+    "Finding",
     "Grant",
     "Hub",
     "HubStatus",
@@ -74,6 +75,7 @@ __all__ = [
     "Progress",
     "Progressed",
     "QueueCounts",
+    "Reload",
     "Removed",
     "Reset",
     "ResourceExhausted",

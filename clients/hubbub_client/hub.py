@@ -5,9 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from grpc_health.v1 import health_pb2
-
-from hubbub.v1 import admin_pb2
+from hubbub_client.admin import Admin
 from hubbub_client.audit import AuditLog
 from hubbub_client.calls import Calls, OnPending, OnProgress
 from hubbub_client.catalog import Catalog
@@ -16,36 +14,15 @@ from hubbub_client.handlers import ELICITATION, H, Handlers
 from hubbub_client.inbox import Inbox
 from hubbub_client.link import Link
 from hubbub_client.notices import Events
-from hubbub_client.records import Call, HubStatus, ResourceUpdate, read
+from hubbub_client.records import Call, ResourceUpdate
 from hubbub_client.servers import Servers
 from hubbub_client.store import Store
 from hubbub_client.tasks import Tasks
-from hubbub_client.tokens import Caller, Tokens
+from hubbub_client.tokens import Tokens
 from hubbub_client.work import OnError
 
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
-
-
-class Admin:
-    """AdminService."""
-
-    def __init__(self, link: Link) -> None:
-        self._link = link
-
-    async def status(self) -> HubStatus:
-        """The hub in numbers."""
-        return read(HubStatus, await self._link.call(lambda hub: hub.admin.GetStatus, admin_pb2.GetStatusRequest()))
-
-    async def whoami(self) -> Caller:
-        """Who one is to the hub, and what one may do."""
-        answer = await self._link.call(lambda hub: hub.admin.GetSelf, admin_pb2.GetSelfRequest())
-        return read(Caller, answer.caller)
-
-    async def well(self) -> bool:
-        """Whether the hub takes new work, as the standard health service says (grpc.health.v1)."""
-        found = await self._link.call(lambda hub: hub.health.Check, health_pb2.HealthCheckRequest())
-        return found.status == health_pb2.HealthCheckResponse.SERVING
 
 
 class Hub:

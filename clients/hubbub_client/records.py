@@ -20,7 +20,6 @@ from hubbub_client import payload
 
 if TYPE_CHECKING:
     from hubbub_client.inbox import Inbox
-    from hubbub_client.store import StoreStatus
 
 Transport = Literal["stdio", "http", "sse"]
 ServerState = Literal["disconnected", "connecting", "connected", "disconnecting", "error"]
@@ -337,23 +336,29 @@ class StateCount(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HubStatus(Record):
-    """The hub in numbers."""
+class StoreStatus(Record):
+    """The store in numbers."""
 
-    version: str | None
-    pid: int
-    started_at: datetime | None
-    servers: tuple[StateCount, ...]
-    requests: tuple[StateCount, ...]
-    calls: tuple[StateCount, ...]
-    tasks: tuple[StateCount, ...]
-    watchers: int
-    store: StoreStatus | None
-    loop_tasks: int
+    id: str | None
+    revision: int
+    compacted_revision: int
+    size_bytes: int
+    keys: int
+    deletions: int
+    free_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compaction(Record):
+    """What compacting the store was good for; `deleted` counts records."""
+
+    deleted: int
+    before: StoreStatus | None
+    after: StoreStatus | None
 
 
 # The record of each message, by the message's name.
-RECORDS: dict[str, type[Record]] = {k.__name__: k for k in Record.__subclasses__()} | {"GetStatusResponse": HubStatus}
+RECORDS: dict[str, type[Record]] = {kind.__name__: kind for kind in Record.__subclasses__()}
 
 R = TypeVar("R", bound=Record)
 

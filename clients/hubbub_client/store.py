@@ -13,32 +13,10 @@ from anyio import to_thread
 from hubbub.v1 import admin_pb2
 from hubbub_client.errors import AlreadyExists, Unavailable
 from hubbub_client.link import Link
-from hubbub_client.records import RECORDS, Record, read
+from hubbub_client.records import Compaction, Record, StoreStatus, read
 
 OnCopied = Callable[[int, int], Awaitable[None]]
 """(bytes that are here, bytes of the whole); both are 0 while the hub makes the copy."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoreStatus(Record):
-    """The store in numbers."""
-
-    id: str | None
-    revision: int
-    compacted_revision: int
-    size_bytes: int
-    keys: int
-    deletions: int
-    free_bytes: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Compaction(Record):
-    """What compacting the store was good for; `deleted` counts records."""
-
-    deleted: int
-    before: StoreStatus | None
-    after: StoreStatus | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +26,6 @@ class Backup(Record):
     path: str
     size_bytes: int
     sha256: str
-
-
-# Where the converter looks for the record of a message.
-RECORDS.update({"StoreStatus": StoreStatus, "Compaction": Compaction})
 
 
 class Store:

@@ -10,6 +10,7 @@ from hubbub_client.records import Call, PendingRequest, Progress, QueueCounts
 # What servers write must not steer the terminal: neither control characters, nor those that turn the direction of
 # what follows (Unicode Bidirectional Algorithm, explicit formatting characters), nor line breaks that are none.
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 SPANS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
@@ -100,3 +101,11 @@ def describe(progress: Progress) -> str:
     """Progress in words: `3/10 copying`."""
     share = f"{progress.progress:g}" + (f"/{progress.total:g}" if progress.total is not None else "")
     return f"{share} {progress.message or ''}".strip()
+
+
+def size(count: float) -> str:
+    """So many bytes, in the largest unit of which there is one."""
+    unit = 0
+    while count >= 1024 and unit < len(UNITS) - 1:
+        count, unit = count / 1024, unit + 1
+    return f"{count:.1f} {UNITS[unit]}" if unit else f"{count} {UNITS[0]}"

@@ -6,8 +6,9 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -18,13 +19,15 @@ from hubbubd import __version__, payload
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, Settings, load_settings
 from hubbubd.config.network import UNIX, check_unix
-from hubbubd.errors import ConfigError, Unavailable, first_cause
+from hubbubd.errors import ConfigError, Help, HubError, Unavailable, first_cause
 from hubbubd.redaction import REDACTION
 from hubbubd.rpc import client_file
 from hubbubd.rpc.auth import Gate
 from hubbubd.rpc.grants import Grants
 from hubbubd.rpc.jwt import Jwt
 from hubbubd.rpc.server import serve
+from hubbubd.runtime import checkup
+from hubbubd.runtime.configuration import Configuration
 from hubbubd.runtime.hub import Hub
 from hubbubd.store import StoreError
 from hubbubd.store.sqlite import SqliteStore
@@ -45,24 +48,24 @@ DONE, FAILED, USAGE = 0, 1, 2
 def run(argv: Sequence[str]) -> int:
     """The daemon from start to end; returns its exit status, and says in one line on stderr why it is not 0."""
     _quiet_grpc()
+    load = partial(load_settings, argv, dict(os.environ))
     try:
-        settings = load_settings(argv, os.environ)
+        settings = load()
     except ConfigError as exc:
         return _complain(str(exc), USAGE)
     if settings.check_config:
-        if settings.hub.tls and (problem := settings.hub.tls.problem()):
-            _complain(f"warning: {problem}")
-        return DONE
+        return anyio.run(_check, settings)
     try:
         sink = setup.log_sink(os.environ)
     except ConfigError as exc:
         return _complain(str(exc), USAGE)
-    _log_to_stderr(settings.hub.log_level, sink)
+    _log_to_stderr(sink)
+    _adopt(settings.hub)
     # What the imports made stays for ever; looked at in each full collection, it stopped the loop for 80 ms and more.
     gc.collect()
     gc.freeze()
     try:
-        anyio.run(_serve, settings, backend="asyncio", backend_options={"use_uvloop": True})
+        anyio.run(_serve, settings, load, backend="asyncio", backend_options={"use_uvloop": True})
     except Exception as exc:
         first = first_cause(exc)
         if isinstance(first, ConfigError):
@@ -75,7 +78,17 @@ def run(argv: Sequence[str]) -> int:
     return DONE
 
 
-async def _serve(settings: Settings) -> None:
+async def _check(settings: Settings) -> int:
+    """Prints what there is to say of the configuration, and what it needs; FAILED when a hub would not start."""
+    found = await checkup.before_start(settings, settings.hub.data_dir / STORE_FILE, os.environ)
+    for each in found:
+        sys.stdout.write(f"{each.verdict:4}  {each.about}: {each.message}\n")
+        if each.advice:
+            sys.stdout.write(f"      {each.advice}\n")
+    return FAILED if any(each.verdict is checkup.Verdict.FAIL for each in found) else DONE
+
+
+async def _serve(settings: Settings, load: Callable[[], Settings]) -> None:
     hub_settings = settings.hub
     local = _local_socket(hub_settings)
     _make_private(hub_settings.data_dir)
@@ -89,10 +102,22 @@ async def _serve(settings: Settings) -> None:
         try:
             configured = {server.name: server for server in settings.servers}
             async with (
-                Hub.open(store, connector, configured, hub_settings, clock, tracer, meter) as hub,
+                Hub.open(
+                    store,
+                    connector,
+                    configured,
+                    hub_settings,
+                    clock,
+                    tracer,
+                    meter,
+                    files=settings.files,
+                    load=load,
+                ) as hub,
                 _metrics(hub_settings, meter) as metrics,
                 anyio.create_task_group() as listening,
             ):
+                hub.configuration.on_adopted(_adopt)
+                listening.start_soon(_reload_on_hangup, hub.configuration)
                 token = client_file.token(hub_settings.data_dir)
                 REDACTION.learn("the local token", [token])
                 gate = _gate(hub, hub_settings, token)
@@ -198,6 +223,24 @@ async def _metrics(settings: HubSettings, meter: Meter) -> AsyncGenerator[str | 
         yield url
 
 
+def _adopt(settings: HubSettings) -> None:
+    """What of the settings is no room's of the hub."""
+    _Level.lowest = logging.getLevelNamesMapping()[settings.log_level.upper()]
+    Help.serve_at(settings.help_base_url)
+
+
+async def _reload_on_hangup(configuration: Configuration) -> None:
+    """SIGHUP reloads. To what was started at a terminal it says that this is gone, and ends it."""
+    if any(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
+        return
+    with anyio.open_signal_receiver(signal.SIGHUP) as signals:
+        async for _ in signals:
+            try:
+                await configuration.reload()
+            except HubError as exc:
+                log.warning("the reload that SIGHUP asked for failed", error=exc.message)
+
+
 async def _hear(signals: AsyncIterator[signal.Signals], hurry: anyio.Event) -> None:
     """A second signal means that the first one was meant for now."""
     await anext(signals)
@@ -219,7 +262,19 @@ def _say_ready(address: str, connect: str | None, metrics: str | None, settings:
     sys.stdout.flush()
 
 
-def _log_to_stderr(level: str, sink: LogSink) -> None:
+class _Level:
+    """The setting `log_level`, which may change after loggers were made."""
+
+    lowest = logging.INFO
+
+    @classmethod
+    def pass_on(cls, _: object, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        if logging.getLevelNamesMapping()[method.upper()] < cls.lowest:
+            raise structlog.DropEvent
+        return event
+
+
+def _log_to_stderr(sink: LogSink) -> None:
     """One line per event on stderr: readable on a terminal, JSON elsewhere; and to the sink, as it is there."""
     on_terminal = sys.stderr.isatty()
     steps: list[structlog.typing.Processor] = [
@@ -230,8 +285,8 @@ def _log_to_stderr(level: str, sink: LogSink) -> None:
     ]
     last = structlog.dev.ConsoleRenderer() if on_terminal else structlog.processors.JSONRenderer()
     structlog.configure(
-        processors=[structlog.contextvars.merge_contextvars, *steps, _redact, sink, last],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        processors=[_Level.pass_on, structlog.contextvars.merge_contextvars, *steps, _redact, sink, last],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
@@ -240,6 +295,9 @@ def _log_to_stderr(level: str, sink: LogSink) -> None:
     one_form = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, _redact, sink, last]
     bridge.setFormatter(structlog.stdlib.ProcessorFormatter(processors=one_form, foreign_pre_chain=steps))
     logging.basicConfig(level=logging.WARNING, handlers=[bridge], force=True)
+    # The SDK writes a traceback, with what was sent, for each message of a server that it cannot read, as often as the
+    # server likes. What went wrong is told by the call or the connection that it went wrong for.
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)
 
 
 def _quiet_grpc() -> None:

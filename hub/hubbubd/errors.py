@@ -22,8 +22,8 @@ from typing import Any, Self, cast
 
 from hubbubd.redaction import REDACTION
 
-HELP_ROOT = "docs/errors.md#"
-"""Where each reason has its section, as a path in this repository."""
+HELP_PATH = "docs/errors/"
+"""Where each reason has its page, in this repository."""
 
 
 class Category(StrEnum):
@@ -37,9 +37,20 @@ class Category(StrEnum):
     CANCELLED = "cancelled"
 
 
+class Help:
+    """Where the documents are served: the setting `help_base_url`, for all that the hub tells."""
+
+    base = ""
+
+    @classmethod
+    def serve_at(cls, url: str | None) -> None:
+        """Makes links absolute from now on; None leaves them paths in this repository."""
+        cls.base = f"{url.rstrip('/')}/" if url else ""
+
+
 def help_url(reason: str) -> str:
     """Where a reason is explained."""
-    return f"{HELP_ROOT}{reason.lower()}"
+    return f"{Help.base}{HELP_PATH}{reason.lower()}.md"
 
 
 def first_cause(exc: Exception) -> Exception:

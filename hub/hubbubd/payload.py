@@ -6,6 +6,7 @@ and a number past the range of a double leaves as null.
 """
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Any, cast
@@ -17,6 +18,8 @@ from hubbubd.errors import InvalidArgument
 
 Json = dict[str, Any]
 
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
 
 def loads(data: bytes | str) -> Any:
     """The value of a JSON document. Raises ValueError when it is not one (or nests too deeply)."""
@@ -24,16 +27,25 @@ def loads(data: bytes | str) -> Any:
         return from_json(data, allow_inf_nan=False)
     except ValueError:
         # An escaped half of a surrogate pair is legal JSON, and JavaScript writes it when it cuts a string.
-        if not re.search(rb"\\u[dD][89a-fA-F]", data.encode() if isinstance(data, str) else data):
+        whole, halves = _SURROGATE.subn(rb"\\uFF", data.encode() if isinstance(data, str) else data)
+        if not halves:
             raise
-    try:
-        return json.loads(data, parse_constant=_refuse)
-    except RecursionError:
-        raise ValueError("nests too deeply") from None
+    # Held to the same limits, so that whatever was read can be written, taken apart and read again.
+    from_json(whole, allow_inf_nan=False)
+    return json.loads(data)
 
 
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is not JSON")
+def _without_infinity(value: Any) -> Any:
+    """With null for what is past the range of a double, as orjson has it."""
+    match value:
+        case Mapping():
+            return {key: _without_infinity(inner) for key, inner in cast("Json", value).items()}
+        case list() | tuple():
+            return [_without_infinity(inner) for inner in cast("list[Any]", value)]
+        case float() if math.isinf(value):
+            return None
+        case _:
+            return value
 
 
 def dumps(value: object) -> bytes:
@@ -41,7 +53,7 @@ def dumps(value: object) -> bytes:
     try:
         return orjson.dumps(value)
     except TypeError:  # an integer past 64 bits, or a string with a lone surrogate
-        return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+        return json.dumps(_without_infinity(value), separators=(",", ":"), allow_nan=False).encode()
 
 
 def loads_object(data: bytes, field: str) -> Json:
@@ -58,3 +70,11 @@ def loads_object(data: bytes, field: str) -> Json:
     if not isinstance(value, Mapping):
         raise InvalidArgument.field(field, "must be a JSON object")
     return cast("Json", value)
+
+
+def loads_message(data: bytes, field: str) -> Json:
+    """The params or the result of an MCP message; as `loads_object`, and `_meta` in it is an object, too."""
+    value = loads_object(data, field)
+    if not isinstance(value.get("_meta", {}), Mapping):
+        raise InvalidArgument.field(f"{field}._meta", "must be a JSON object")
+    return value

@@ -7,8 +7,9 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2
-from hubbub_client import audit, records, tokens
-from hubbub_client.records import Call, HubStatus, PendingRequest, Server, Task, enum_number, read
+from hubbub_client import admin, audit, records, tokens
+from hubbub_client.admin import HubStatus
+from hubbub_client.records import Call, PendingRequest, Server, Task, enum_number, read
 
 MESSAGES: dict[str, Any] = {
     "Fault": common_pb2.Fault,
@@ -29,6 +30,11 @@ MESSAGES: dict[str, Any] = {
     "StoreStatus": admin_pb2.StoreStatus,
     "Compaction": admin_pb2.Compaction,
     "GetStatusResponse": admin_pb2.GetStatusResponse,
+    "Versions": admin_pb2.Versions,
+    "ConfigStatus": admin_pb2.ConfigStatus,
+    "TelemetryStatus": admin_pb2.TelemetryStatus,
+    "Reload": admin_pb2.Reload,
+    "Finding": admin_pb2.Finding,
     "Grant": admin_pb2.Grant,
     "Token": admin_pb2.Token,
     "CreateTokenResponse": admin_pb2.CreateTokenResponse,
@@ -52,12 +58,13 @@ ENUMS = [
     (catalog_pb2.Freshness, records.Freshness),
     (admin_pb2.AuditSort, audit.AuditSort),
     (admin_pb2.Role, tokens.Role),
+    (admin_pb2.Verdict, admin.Verdict),
 ]
 
 MOMENT = Timestamp(seconds=1_767_225_600, nanos=123_000_000)
 
 
-@pytest.mark.parametrize("name", sorted(records.RECORDS.keys() - {"HubStatus"}))
+@pytest.mark.parametrize("name", sorted(records.RECORDS))
 def test_a_record_has_exactly_the_fields_of_its_message_in_its_order(name: str) -> None:
     message = MESSAGES[name]()
     shape = read(records.RECORDS[name], message).to_json()

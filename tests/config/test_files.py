@@ -166,3 +166,8 @@ def test_a_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.toml").mkdir()
     with pytest.raises(ConfigError, match="cannot be read"):
         read_file(tmp_path / "a.toml")
+
+
+def test_a_path_that_no_file_can_have_is_refused() -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_file(Path("a\x00b.toml"))

@@ -9,15 +9,15 @@ from pathlib import Path
 from .conftest import DEPLOY, installed, ran
 
 UNIT = DEPLOY / "hubbubd.service"
-PROGRAM = re.compile(r"(?<==)\S+/hubbubd(?= |$)", re.MULTILINE)
+PROGRAM = re.compile(r"(?<==)/\S+/(hubbubd?)(?= |$)", re.MULTILINE)
 # In tenths of systemd's own scale, on which 10 is a service without any confinement.
 MOST_EXPOSED = "20"
 
 
 def adapted(directory: Path) -> Path:
     """The unit with the program where it is on this machine."""
-    text, count = PROGRAM.subn(str(installed("hubbubd")), UNIT.read_text())
-    assert count == 2
+    text, count = PROGRAM.subn(lambda found: str(installed(found[1])), UNIT.read_text())
+    assert count == 3
     path = directory / UNIT.name
     path.write_text(text)
     return path

@@ -71,8 +71,11 @@ async def test_a_wrong_variable_is_named(tmp_path: Path) -> None:
 async def test_checking_a_good_configuration_starts_nothing(tmp_path: Path) -> None:
     config = tmp_path / "hub.toml"
     config.write_text('[servers.a]\ncommand = "no-such-command"\n')
-    ran = await hubbubd("--config", str(config), "--data-dir", str(tmp_path / "data"), "--check-config")
-    assert ran == (0, "", [])
+    words = ["--config", str(config), "--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0"]
+    status, out, err = await hubbubd(*words, "--check-config")
+    assert (status, err) == (0, [])
+    assert "ok    configuration: 1 servers" in out
+    assert "warn  server a: no-such-command is not on PATH" in out
     assert not (tmp_path / "data").exists()
 
 

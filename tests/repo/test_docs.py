@@ -5,17 +5,37 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 REASON = re.compile(r"""(?:reason=|code=|_fault\(|faults\.error\(|faults\.fault\(|fault\()\s*"([A-Z][A-Z_]+)\"""")
+NOUN = re.compile(r'NotFound\("([a-z]+)"')
 TABLE_ROW = re.compile(r'^    "([A-Z_]+)": \(Category', re.MULTILINE)
 
 
-def reasons_in_code() -> set[str]:
-    sources = [path.read_text() for path in (ROOT / "hub").rglob("*.py")]
-    return {reason for source in sources for pattern in (REASON, TABLE_ROW) for reason in pattern.findall(source)}
+def reasons_in_code(*roots: str) -> set[str]:
+    sources = [path.read_text() for root in roots for path in (ROOT / root).rglob("*.py")]
+    found = {reason for source in sources for pattern in (REASON, TABLE_ROW) for reason in pattern.findall(source)}
+    return found | {f"{noun.upper()}_NOT_FOUND" for source in sources for noun in NOUN.findall(source)}
 
 
-def test_every_reason_that_the_hub_gives_has_its_section() -> None:
-    sections = set(re.findall(r"^## (.+)$", (ROOT / "docs/errors.md").read_text(), re.MULTILINE))
-    assert {reason.lower() for reason in reasons_in_code()} <= sections
+def pages() -> set[str]:
+    return {path.stem.upper() for path in (ROOT / "docs/errors").glob("*.md")} - {"README"}
+
+
+def test_every_reason_that_the_hub_gives_has_its_page() -> None:
+    assert reasons_in_code("hub") <= pages()
+
+
+def test_every_page_is_about_a_reason_that_is_given() -> None:
+    sources = [path.read_text() for root in ("hub", "clients") for path in (ROOT / root).rglob("*.py")]
+    words = {word for source in sources for word in re.findall(r'"([A-Z][A-Z_]+)"', source)}
+    assert pages() <= reasons_in_code("hub", "clients") | words
+
+
+def test_a_page_is_named_as_its_reason_and_says_what_to_do_and_the_list_has_them_all() -> None:
+    listed = (ROOT / "docs/errors/README.md").read_text()
+    for reason in pages():
+        text = (ROOT / "docs/errors" / f"{reason.lower()}.md").read_text()
+        assert text.startswith(f"# {reason}\n")
+        assert "\n## What to do\n" in text
+        assert f"- [{reason}]({reason.lower()}.md): " in listed
 
 
 def test_every_file_that_a_document_links_to_exists() -> None:

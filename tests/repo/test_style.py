@@ -65,7 +65,7 @@ def test_a_function_is_short_enough_to_be_seen_at_once() -> None:
     assert found == {}
 
 
-@pytest.mark.parametrize("name", ["constraints.txt", "tests/peers/mcp1.txt"])
+@pytest.mark.parametrize("name", ["constraints.txt", "tests/peers/mcp1.txt", "tests/peers/audit.txt"])
 def test_a_list_of_dependencies_has_only_names_and_versions(name: str) -> None:
     pinned = re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!+_-]+")
     assert [line for _, line in lines(REPOSITORY / name) if not pinned.fullmatch(line)] == []

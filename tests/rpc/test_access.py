@@ -131,6 +131,8 @@ OF_THE_HUB: list[tuple[str, Message, set[Role]]] = [
     ("GetStoreStats", admin_pb2.GetStoreStatsRequest(), {A}),
     ("CompactStore", admin_pb2.CompactStoreRequest(), {A}),
     ("BackupStore", admin_pb2.BackupStoreRequest(), {A}),
+    ("ReloadConfig", admin_pb2.ReloadConfigRequest(), {A}),
+    ("CheckHub", admin_pb2.CheckHubRequest(), {A}),
     ("CreateToken", admin_pb2.CreateTokenRequest(name="new", grants=[admin_pb2.Grant(role=1)]), {A}),
     ("ListTokens", admin_pb2.ListTokensRequest(), {A}),
     ("ListAudit", admin_pb2.ListAuditRequest(), {A}),

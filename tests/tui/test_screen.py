@@ -106,7 +106,7 @@ async def test_what_failed_says_why_and_what_helps(hub: RunningHub) -> None:
         await ann.press("2")
         await ann.sees("COMMAND_NOT_FOUND")
         await ann.press("down", "down")
-        await ann.sees("docs/errors.md#command_not_found", "Trouble")
+        await ann.sees("docs/errors/command_not_found.md", "Trouble")
 
 
 async def test_a_tool_is_called_from_the_catalog_with_a_question_in_between(hub: RunningHub) -> None:

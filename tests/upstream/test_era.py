@@ -11,7 +11,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from hubbubd.errors import Category, PeerError, UpstreamError
+from hubbubd.errors import Category, InvalidArgument, PeerError, UpstreamError
 from hubbubd.upstream.ports import Era
 
 from .conftest import Connect, Recorder, Scripted
@@ -338,3 +338,13 @@ async def test_a_handshake_that_takes_too_long_is_given_up_and_not_cancelled(
     assert caught.value.reason == "CONNECTION_TIMEOUT"
     assert arrived.is_set()
     assert ("POST", "notifications/cancelled") not in scripted.seen
+
+
+@pytest.mark.parametrize("name", ["\ud800", "x\udfff"])
+async def test_a_name_that_no_header_can_express_fails_its_call_alone(
+    stdio: Stdio, connect: Connect, name: str
+) -> None:
+    async with connect(**stdio("mrtr_server.py", "stdio")) as link:
+        with pytest.raises(InvalidArgument, match="surrogate"):
+            await link.request("tools/call", {"name": name})
+        assert (await link.request("tools/list", None))["tools"]

@@ -88,11 +88,12 @@ class Person:
     origin: str
     troubles: list[str] = field(default_factory=list)
 
-    async def enter(self, link: str, name: str) -> None:
-        """Opens the link, and says who it is."""
+    async def enter(self, link: str, name: str | None) -> None:
+        """Opens the link, and says who it is, unless the hub knows that already."""
         await self.page.goto(link)
-        await self.page.get_by_label("Your name").fill(name)
-        await self.page.get_by_role("button", name="Start").click()
+        if name is not None:
+            await self.page.get_by_label("Your name").fill(name)
+            await self.page.get_by_role("button", name="Start").click()
         await expect(self.page.locator("#link")).to_have_text("Live")
 
     async def go(self, route: str) -> None:
@@ -174,8 +175,9 @@ async def bridges() -> AsyncIterator[Callable[..., Any]]:
     """What `start_bridge` gives."""
     async with AsyncExitStack() as stack:
 
-        async def start(hub: RunningHub, *options: str) -> Bridge:
-            words = [str(BIN / "hubbub"), "--data-dir", str(hub.data_dir), "--json", "web", "--no-browser", *options]
+        async def start(hub: RunningHub, *options: str, token: str | None = None) -> Bridge:
+            given = ["--data-dir", str(hub.data_dir), *(["--token", token] if token else [])]
+            words = [str(BIN / "hubbub"), *given, "--json", "web", "--no-browser", *options]
             process = await stack.enter_async_context(child(words, stdout=PIPE))
             assert process.stdout is not None
             with anyio.fail_after(LIMIT_S):
@@ -192,7 +194,7 @@ async def visit(browser: Browser) -> AsyncIterator[Callable[..., Any]]:
     """Sits somebody down at a browser: `await visit(link, "Ada")`. Whatever a page must not do fails the test."""
     people: list[Person] = []
 
-    async def enter(link: str, name: str, script: str = "", **options: Any) -> Person:
+    async def enter(link: str, name: str | None, script: str = "", **options: Any) -> Person:
         context = await browser.new_context(**options)
         await context.add_init_script(script)
         context.set_default_timeout(LIMIT_MS)

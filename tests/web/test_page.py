@@ -8,6 +8,8 @@ import anyio
 import pytest
 from playwright.async_api import Locator, expect
 
+from hubbub_client.tokens import Grant
+
 from ..e2e.conftest import LIMIT_S, RunningHub
 from .conftest import Bridge, Person, asking, dictated, form
 
@@ -109,6 +111,25 @@ async def test_an_answer_in_one_browser_is_seen_at_once_in_the_other(
     await expect(main.locator(".outcome")).to_contain_text("arrived at the server")
     ended = await hub.call(call.id)
     assert ended.result["content"][0]["text"] == "accept Ada Lovelace"
+
+
+async def test_with_a_token_of_its_own_the_page_shows_what_that_may_see_and_answers_in_its_name(
+    hub: RunningHub, start_bridge: Callable[..., Any], visit: Callable[..., Any]
+) -> None:
+    made = await hub.client.tokens.create("desk", [Grant(role="responder", servers=("ask*",))])
+    bridge: Bridge = await start_bridge(hub, token=made.secret)
+    desk = await visit(bridge.link, None)
+    await expect(desk.page.locator("#person")).to_contain_text("desk")
+    call = await hub.client.start("asking", "tools/call", {"name": "ask", "arguments": {"message": "At the desk?"}})
+    main = await desk.open("At the desk?")
+    await expect(main.locator(".claim")).to_contain_text("You are answering this")
+    await main.get_by_label("Name").fill("Grace")
+    await main.get_by_role("button", name="Send answer").click()
+    await expect(main.locator(".outcome")).to_contain_text("arrived at the server")
+    ended = await hub.call(call.id)
+    assert (await hub.client.inbox.get(ended.pending_ids[0])).answered_by == "desk"
+    await desk.go("servers")
+    await expect(desk.page.locator("main a.card")).to_have_count(1)
 
 
 async def test_news_that_come_in_pieces_are_the_same_news(

@@ -14,6 +14,7 @@ from hubbub_client.cli import (
     events,
     health,
     inbox,
+    reload,
     resources,
     servers,
     status,
@@ -52,6 +53,7 @@ app.add_typer(certs.app, name="certs")
 app.add_typer(events.app, name="events")
 app.command("logs", epilog=example("logs demo --follow"))(events.logs)
 app.command("status", epilog=example("status"))(status.status)
+app.command("reload", epilog=example("reload"))(reload.reload)
 app.command("doctor", epilog=example("doctor"))(doctor.doctor)
 app.command("health", epilog=example("health"))(health.health)
 app.command("tui", epilog=example("tui"))(tui.tui)

@@ -10,11 +10,10 @@ from hubbub_client.cli.params import example
 from hubbub_client.cli.session import run, settings_of
 from hubbub_client.errors import FailedPrecondition
 from hubbub_client.hub import Hub
-from hubbub_client.store import StoreStatus
+from hubbub_client.records import StoreStatus
+from hubbub_client.wording import size
 
 app = typer.Typer(help="What the hub remembers on its disk.")
-
-UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 @app.command(epilog=example("store stats"))
@@ -63,7 +62,7 @@ def backup(
     async def show(here: int, whole: int) -> None:
         nonlocal told
         percent = 100 * here // whole if whole else 0
-        words = f"{_size(here)} of {_size(whole)}, {percent} %" if whole else "the hub makes the copy"
+        words = f"{size(here)} of {size(whole)}, {percent} %" if whole else "the hub makes the copy"
         if not whole or percent >= told + 10 or here == whole:
             told = percent
             meter.tell(words, here, whole or None)
@@ -89,13 +88,6 @@ def _rows(it: StoreStatus) -> list[tuple[str, str]]:
         ("resumable from", str(it.compacted_revision)),
         ("records", str(it.keys)),
         ("deletions", str(it.deletions)),
-        ("size", _size(it.size_bytes)),
-        ("free", _size(it.free_bytes)),
+        ("size", size(it.size_bytes)),
+        ("free", size(it.free_bytes)),
     ]
-
-
-def _size(count: float) -> str:
-    unit = 0
-    while count >= 1024 and unit < len(UNITS) - 1:
-        count, unit = count / 1024, unit + 1
-    return f"{count:.1f} {UNITS[unit]}" if unit else f"{count} {UNITS[0]}"

@@ -32,8 +32,12 @@ def action(function: Action) -> Action:
 
 @action
 async def me(who: Session) -> Any:
-    """Who this browser is said to be."""
-    return {"name": who.name}
+    """Who this browser is said to be; `fixed` when the hub lets this bridge speak for nobody but itself."""
+    if who.name is None:
+        caller = await (await who.hub()).admin.whoami()
+        if not caller.may_name_others:
+            return {"name": caller.name, "fixed": True}
+    return {"name": who.name, "fixed": False}
 
 
 @action

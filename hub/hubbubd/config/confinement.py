@@ -11,12 +11,12 @@ from hubbubd.config.hosts import Hosts
 from hubbubd.config.hub import HubSettings
 from hubbubd.config.references import VariableNotSet, named, resolve
 from hubbubd.config.server import ServerConfig
-from hubbubd.errors import ConfigError, InvalidArgument, PermissionDenied
+from hubbubd.errors import ConfigError, HubError, InvalidArgument, PermissionDenied
 
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """The settings `allow_commands`, `allow_hosts`, `deny_hosts` and `allow_variables`, as they held at the start."""
+    """The settings `allow_commands`, `allow_hosts`, `deny_hosts` and `allow_variables`, as they hold."""
 
     commands: Commands
     hosts: Hosts
@@ -39,6 +39,14 @@ class Confinement:
             return
         except ConfigError as exc:
             raise InvalidArgument.field(exc.key.replace(f"servers.{config.name}", "spec", 1), exc.problem) from None
+
+    def verdict(self, config: ServerConfig, environ: Mapping[str, str]) -> str:
+        """The reason why a server may not be connected; empty when it may."""
+        try:
+            self.check(config, environ)
+        except HubError as exc:
+            return exc.reason
+        return ""
 
     def resolve(self, config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
         """The configuration to connect with, its command an absolute path.

@@ -46,7 +46,7 @@ def read_file(path: Path) -> FileContent:
     where = str(path)
     try:
         raw = path.read_bytes().decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as exc:
+    except (OSError, ValueError) as exc:  # a path with a null character, bytes that are no UTF-8
         raise ConfigError(where, f"cannot be read: {getattr(exc, 'strerror', None) or exc}") from None
     match path.suffix.lower():
         case ".toml":

@@ -15,6 +15,20 @@ from hubbubd.config.tls import TlsFiles
 
 ENV_PREFIX = "HUBBUBD_"
 
+CONFINING = ("allow_commands", "allow_hosts", "deny_hosts", "allow_variables")
+"""Settings of what servers added over the API may do."""
+
+LIVE = frozenset(
+    {
+        *CONFINING,
+        *("log_level", "watch_config", "help_base_url"),
+        *("max_servers", "max_watchers", "open_requests_per_server", "receiver_tasks_per_server"),
+        *("call_history_count", "call_history_age_s", "request_history_count", "request_history_age_s"),
+        *("task_history_count", "task_history_age_s", "deletion_history_age_s"),
+    }
+)
+"""Settings that change while the hub runs; the others hold from its start to its end."""
+
 
 def default_data_dir(environ: Mapping[str, str]) -> Path:
     """Where the hub keeps its state when nobody says otherwise (XDG base directory specification)."""
@@ -90,6 +104,12 @@ class HubSettings(BaseSettings):
 
     trace_content: bool = False
     """Whether traces hold what callers send, servers ask and people answer; traces themselves are up to `OTEL_*`."""
+
+    watch_config: bool = True
+    """Whether the files of the configuration are read again when they change."""
+
+    help_base_url: Url | None = None
+    """Where the documents are served, for the help links of errors; paths in this repository without it."""
 
     allow_commands: tuple[AllowedCommand, ...] = ()
     """Commands that a stdio server added over the API may start, with what arguments, variables and directories."""

@@ -23,10 +23,11 @@ from hubbubd.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All that a hub starts from. `servers` are those of files, with references as written."""
+    """All that a hub starts from. `servers` are those of `files`, with references as written."""
 
     hub: HubSettings
     servers: tuple[ServerConfig, ...] = ()
+    files: tuple[Path, ...] = ()
     check_config: bool = False
 
 
@@ -44,7 +45,12 @@ def load_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
         for server in file.servers:
             _check_references(server, environ, file.path)
     command_line = {name: value for name in ("listen", "data_dir") if (value := getattr(options, name)) is not None}
-    return Settings(hub=_layer(command_line, environ, files), servers=servers, check_config=options.check_config)
+    return Settings(
+        hub=_layer(command_line, environ, files),
+        servers=servers,
+        files=tuple(file.path for file in files),
+        check_config=options.check_config,
+    )
 
 
 class _Parser(ArgumentParser):
@@ -57,7 +63,7 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--config", action="append", metavar="FILE", help="TOML or JSON by its ending; repeatable")
     parser.add_argument("--listen", metavar="HOST:PORT | unix:PATH", help="where the API is served")
     parser.add_argument("--data-dir", metavar="DIR", help="where the hub keeps its state")
-    parser.add_argument("--check-config", action="store_true", help="validate the configuration and exit")
+    parser.add_argument("--check-config", action="store_true", help="say what there is to say, and exit")
     parser.add_argument("--version", action="version", version=f"hubbubd {__version__}")
     return parser
 

@@ -5,7 +5,7 @@ import json
 import unicodedata
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Final, Literal, Self, cast
+from typing import Annotated, Any, Final, Literal, Self, cast, get_args
 from urllib.parse import parse_qsl, urlsplit
 
 import httpx2
@@ -16,6 +16,10 @@ PerSecond = Annotated[float, Field(ge=0.01, le=1_000_000, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 ServerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 TransportName = Literal["stdio", "http", "sse"]
+Revision = Literal["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"]
+REVISIONS: Final[tuple[str, ...]] = get_args(Revision)
+"""The revisions of MCP that the hub speaks."""
+
 Roots = Literal["ask"] | tuple[dict[str, Any], ...]
 """What a server is told when it asks for roots: these (MCP roots), or what a person says each time."""
 
@@ -94,7 +98,7 @@ class ServerConfig(BaseModel):
     roots: Roots = ()
     receiver_tasks: bool = True
     receiver_task_ttl_s: Seconds = 3600
-    protocol: Literal["auto", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"] = "auto"
+    protocol: Literal["auto"] | Revision = "auto"
     resume: bool = True
     max_message_bytes: Annotated[int, Field(ge=1024)] = 16 * 1024 * 1024
     max_messages_per_s: PerSecond = 1000

@@ -3,8 +3,11 @@
 import asyncio
 import hashlib
 import os
+import platform
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable
+from functools import cache
+from importlib.metadata import version
 from typing import BinaryIO
 
 import anyio
@@ -13,9 +16,13 @@ from anyio import to_thread
 from hubbub.v1 import admin_pb2 as pb
 from hubbub.v1 import common_pb2
 from hubbubd import __version__
+from hubbubd.config.server import REVISIONS
 from hubbubd.core.access import EVERYTHING
+from hubbubd.core.inbox import RequestState
 from hubbubd.errors import PermissionDenied, ResourceExhausted
 from hubbubd.rpc import auth, convert, pages, requests
+from hubbubd.runtime import checkup
+from hubbubd.runtime.configuration import Configuration
 from hubbubd.runtime.filters import CallFilter, RequestFilter, TaskFilter
 from hubbubd.runtime.hub import Hub
 from hubbubd.store import NoRoom
@@ -34,18 +41,34 @@ class AdminService:
     async def get_status(self, _request: pb.GetStatusRequest) -> pb.GetStatusResponse:
         """The hub in numbers."""
         hub = self._hub
+        requests = list(hub.inbox.select(RequestFilter()))
+        waiting = [request for request in requests if request.state is RequestState.OPEN]
         return pb.GetStatusResponse(
             version=__version__,
             pid=os.getpid(),
             started_at=convert.timestamp(hub.started_at),
             servers=_counted(server.connection.state for server in hub.servers.all()),
-            requests=_counted(request.state for request in hub.inbox.select(RequestFilter())),
+            requests=_counted(request.state for request in requests),
             calls=_counted(call.state for call in hub.calls.select(CallFilter())),
             tasks=_counted(task.status for task in hub.tasks.select(TaskFilter())),
             watchers=hub.watchers(),
             store=convert.store(await hub.store.stats()),
             loop_tasks=len(asyncio.all_tasks()),
+            now=convert.timestamp(hub.clock.now()),
+            versions=_versions(),
+            serving=hub.health.well,
+            store_problem=hub.health.problem,
+            last_commit_at=None if hub.committed_at is None else convert.timestamp(hub.committed_at),
+            open_requests=_counted(request.kind for request in waiting),
+            oldest_open_at=convert.timestamp(min(r.created_at for r in waiting)) if waiting else None,
+            config=_config(hub.configuration),
+            telemetry=pb.TelemetryStatus(on=bool(hub.telemetry_endpoint), endpoint=hub.telemetry_endpoint),
         )
+
+    async def check_hub(self, _request: pb.CheckHubRequest) -> pb.CheckHubResponse:
+        """What somebody should look at."""
+        found = await checkup.while_running(self._hub, os.environ)
+        return pb.CheckHubResponse(findings=map(convert.finding, found))
 
     async def get_store_stats(self, _request: pb.GetStoreStatsRequest) -> pb.GetStoreStatsResponse:
         """The store in numbers."""
@@ -104,6 +127,18 @@ class AdminService:
         record = await self._hub.tokens.revoke(requests.identifier(request.name, "name"))
         return pb.RevokeTokenResponse(token=convert.token(record))
 
+    async def reload_config(self, _request: pb.ReloadConfigRequest) -> pb.ReloadConfigResponse:
+        """Takes the configuration over as it is now."""
+        done = await self._hub.configuration.reload()
+        reload = pb.Reload(
+            added=done.servers.added,
+            changed=done.servers.changed,
+            removed=done.servers.removed,
+            settings=done.settings,
+            needs_restart=done.needs_restart,
+        )
+        return pb.ReloadConfigResponse(reload=reload)
+
     async def get_self(self, _request: pb.GetSelfRequest) -> pb.GetSelfResponse:
         """Who calls."""
         return pb.GetSelfResponse(caller=convert.principal(auth.principal.get()))
@@ -122,6 +157,27 @@ class AdminService:
             return await self._hub.store.copy()
         except NoRoom as exc:
             raise ResourceExhausted(str(exc), reason="NO_ROOM_FOR_BACKUP") from None
+
+
+def _config(configuration: Configuration) -> pb.ConfigStatus:
+    state = configuration.state
+    return pb.ConfigStatus(
+        files=map(str, state.files),
+        loaded_at=convert.timestamp(state.loaded_at),
+        problem=state.problem,
+        needs_restart=state.needs_restart,
+        watched=configuration.watching,
+    )
+
+
+@cache
+def _versions() -> pb.Versions:
+    return pb.Versions(
+        python=platform.python_version(),
+        mcp=version("mcp"),
+        grpc=version("grpcio"),
+        revisions=sorted(REVISIONS, reverse=True),
+    )
 
 
 def _counted(states: Iterable[str]) -> list[pb.StateCount]:

@@ -32,6 +32,7 @@ from google.rpc import error_details_pb2 as details_pb2
 from protobuf.wkt import Any as ConnectAny
 from protobuf.wkt import Struct
 from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Event
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -104,6 +105,7 @@ async def serve_connect(
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # where somebody calls from is what the connection says, not the caller
         limit_concurrency=MAX_RPCS,
         timeout_graceful_shutdown=round(LAST_WORDS_S),
     )
@@ -174,6 +176,11 @@ def _unstalled(app: Callable[..., Any], dropped: Callable[[], None]) -> ASGIApp:
             with anyio.fail_after(STALL_S):
                 await send(event)
 
+        if _is_grpc(dict(scope.get("headers", ())).get(b"content-type", b"")):
+            await PlainTextResponse("gRPC is spoken at another address; here it is Connect and gRPC-Web.\n", 415)(
+                scope, receive, send
+            )
+            return
         host, _ = scope.get("client") or ("", 0)
         _peer.set(auth.Peer(local=is_loopback(host), certificate=scope.get(CERTIFICATE)))
         try:
@@ -184,6 +191,11 @@ def _unstalled(app: Callable[..., Any], dropped: Callable[[], None]) -> ASGIApp:
             log.warning("caller read nothing", path=scope["path"], seconds=STALL_S)
 
     return call
+
+
+def _is_grpc(content_type: bytes) -> bool:
+    """Whether somebody speaks gRPC itself, which needs HTTP/2: the layer below would fail at it."""
+    return content_type.partition(b";")[0].strip().lower().partition(b"+")[0] == b"application/grpc"
 
 
 def _readable(value: bytes) -> bytes:

@@ -20,6 +20,7 @@ from hubbubd.core.server import QueueCounts, ServerRecord
 from hubbubd.core.tasks import Task, TaskRole, TaskStatus
 from hubbubd.errors import Fault
 from hubbubd.runtime.calls import LogEvent, ProgressEvent
+from hubbubd.runtime.checkup import Finding, Verdict
 from hubbubd.runtime.events import ServerEvent, ServerEventKind
 from hubbubd.runtime.subscriptions import ResourceUpdate
 from hubbubd.runtime.tokens import Token
@@ -54,6 +55,7 @@ TASK_STATUSES = _numbers(TaskStatus, task_pb2.TaskStatus.Value, "TASK_STATUS")
 CATALOG_KINDS = _numbers(Kind, catalog_pb2.CatalogKind.Value, "CATALOG_KIND")
 AUDIT_SORTS = _numbers(Sort, admin_pb2.AuditSort.Value, "AUDIT_SORT")
 ROLES = _numbers(Role, admin_pb2.Role.Value, "ROLE")
+VERDICTS = _numbers(Verdict, admin_pb2.Verdict.Value, "VERDICT")
 FRESHNESS = _numbers(Freshness, catalog_pb2.Freshness.Value, "FRESHNESS")
 
 
@@ -269,6 +271,16 @@ def store(stats: StoreStats) -> admin_pb2.StoreStatus:
         keys=stats.keys,
         deletions=stats.deletions,
         free_bytes=stats.free_bytes,
+    )
+
+
+def finding(found: Finding) -> admin_pb2.Finding:
+    """What somebody should look at."""
+    return admin_pb2.Finding(
+        about=found.about,
+        verdict=VERDICTS[found.verdict],
+        message=found.message,
+        advice=found.advice,
     )
 
 

@@ -4,18 +4,22 @@ A hub whose store cannot be written is NOT_SERVING as a whole and in each servic
 """
 
 from collections.abc import AsyncGenerator, Collection
+from contextlib import aclosing
 from typing import Any, cast
 
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 
-from hubbubd.errors import NotFound, Unavailable
+from hubbubd.errors import NotFound, ResourceExhausted, Unavailable
 from hubbubd.runtime.health import Health
 
 # Its published types lack what came to the service later.
 pb = cast("Any", health_pb2)
 SERVICE: ServiceDescriptor = pb.DESCRIPTOR.services_by_name["Health"]
+
+MAX_WATCHES = 100
+"""How many may be open at once. Nobody needs a credential for one, so strangers must not fill the hub with them."""
 
 
 class HealthService:
@@ -24,6 +28,7 @@ class HealthService:
     def __init__(self, health: Health, services: Collection[str]) -> None:
         self._health = health
         self._known = {"", *services}
+        self._watches = 0
 
     async def check(self, request: health_pb2.HealthCheckRequest) -> health_pb2.HealthCheckResponse:
         """The health of a service now. Raises NotFound."""
@@ -36,7 +41,23 @@ class HealthService:
         return pb.HealthListResponse(statuses={name: _response(self._health.well) for name in self._known})
 
     async def watch(self, request: health_pb2.HealthCheckRequest) -> AsyncGenerator[bytes, None]:
-        """The health of a service now and at each change. Raises Unavailable when the hub stops."""
+        """The health of a service now and at each change.
+
+        Raises Unavailable when the hub stops, ResourceExhausted (TOO_MANY_WATCHERS) for more than MAX_WATCHES.
+        """
+        if self._watches == MAX_WATCHES:
+            raise ResourceExhausted(
+                f"{MAX_WATCHES} callers watch the hub's health already; check it instead", reason="TOO_MANY_WATCHERS"
+            )
+        self._watches += 1
+        try:
+            async with aclosing(self._changes(request)) as changes:
+                async for response in changes:
+                    yield response
+        finally:
+            self._watches -= 1
+
+    async def _changes(self, request: health_pb2.HealthCheckRequest) -> AsyncGenerator[bytes, None]:
         if request.service not in self._known:
             yield pb.HealthCheckResponse(status=pb.HealthCheckResponse.SERVICE_UNKNOWN).SerializeToString()
         told = None

@@ -1,6 +1,7 @@
 """Pages of lists. A token names the last record of its page, so records that come and go do not shift the pages."""
 
 import hashlib
+import math
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
@@ -92,7 +93,7 @@ def _encode(position: Position, digest: str) -> str:
 def _decode(token: str, digest: str) -> Position:
     try:
         match payload.loads(urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4))):
-            case [str(of), int() | float() as at, str(name)] if of == digest:
+            case [str(of), int() | float() as at, str(name)] if of == digest and abs(at) < math.inf:
                 return at, name
             case _:
                 problem = "belongs to another list"

@@ -79,6 +79,8 @@ _TABLE: Mapping[str, Mapping[str, Rule]] = {
         "CreateToken": _HUB,
         "ListTokens": _HUB,
         "RevokeToken": _HUB,
+        "ReloadConfig": _HUB,
+        "CheckHub": _HUB,
         "GetSelf": Rule(Reach.KNOWN),
         "ListAudit": _HUB,
     },

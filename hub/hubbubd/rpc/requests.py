@@ -131,7 +131,7 @@ def given_answer(request: inbox_pb2.AnswerRequestRequest) -> forms.Given:
         case "text":
             return forms.Text(request.text)
         case "result":
-            return forms.Result(payload.loads_object(request.result, "result"))
+            return forms.Result(payload.loads_message(request.result, "result"))
         case "reject":
             if len(request.reject.message) > MAX_REJECTION:
                 raise InvalidArgument.field("reject.message", f"may have {MAX_REJECTION} characters")

@@ -59,6 +59,7 @@ FAULT_CODES: Mapping[Category, grpc.StatusCode] = MappingProxyType(
 # never about the hub's at a server.
 REASON_CODES: Mapping[str, grpc.StatusCode] = MappingProxyType(
     {
+        "INVALID_ARGUMENT": grpc.StatusCode.INVALID_ARGUMENT,
         "AUTHENTICATION_FAILED": grpc.StatusCode.FAILED_PRECONDITION,
         "SERVER_NOT_CONNECTED": grpc.StatusCode.FAILED_PRECONDITION,
         "TASK_FAILED": grpc.StatusCode.UNKNOWN,

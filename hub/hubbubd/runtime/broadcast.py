@@ -190,12 +190,12 @@ class Doorkeeper:
         self.count = 0
         self.dropped = 0
         """How many watches were ended because their client read too slowly."""
-        self._limit = limit
+        self.limit = limit
 
     def enter(self) -> None:
         """Raises ResourceExhausted (TOO_MANY_WATCHERS)."""
-        if self.count >= self._limit:
-            raise ResourceExhausted(f"{self._limit} watches are open already", reason="TOO_MANY_WATCHERS")
+        if self.count >= self.limit:
+            raise ResourceExhausted(f"{self.limit} watches are open already", reason="TOO_MANY_WATCHERS")
         self.count += 1
 
     def drop(self) -> None:

@@ -286,7 +286,7 @@ class Calls:
     def _enter(self, lane: Lane, call: Call) -> Live:
         if lane.closed:
             raise not_connected(call.server, lane.given_up)
-        params = payload.loads_object(call.params, "spec.params")
+        params = payload.loads_message(call.params, "spec.params")
         if (denial := denied(lane.config, call.method, params)) is not None:
             raise denial
         refusal = self._support.refusal(lane.link.hello, call, params) if lane.link is not None else None

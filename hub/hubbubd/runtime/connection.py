@@ -40,7 +40,7 @@ class ConnectionShell:
         confinement: Confinement | None,
     ) -> None:
         self.config = config
-        self._confinement = confinement
+        self.confinement = confinement
         self.connection = Connection()
         self.hello: Hello | None = None
         self.link: Link | None = None
@@ -122,7 +122,7 @@ class ConnectionShell:
     async def _attempt(self) -> tuple[Event, Fault]:
         """One connection from its first to its last moment; what ended it."""
         try:
-            async with self._connector.open(self.config, self._inbound, self._era, self._confinement) as link:
+            async with self._connector.open(self.config, self._inbound, self._era, self.confinement) as link:
                 return await self._use(link)
         except UpstreamError as exc:
             fault = exc.fault

@@ -22,6 +22,7 @@ class Health:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._well = True
+        self.problem = ""
         self._closed = False
         self._change = anyio.Event()
 
@@ -36,7 +37,8 @@ class Health:
         return self._well
 
     def failed(self, exc: Exception) -> None:
-        """Notes that a write failed."""
+        """Notes that a write failed; `problem` says why, until one goes through."""
+        self.problem = str(exc)
         if self._well:
             log.error("the store cannot be written; the hub goes on reading", error=str(exc))
             self._well = False
@@ -53,7 +55,7 @@ class Health:
             except StoreUnavailable:
                 continue
             log.warning("the store can be written again")
-            self._well = True
+            self._well, self.problem = True, ""
             self._tell()
 
     async def watch(self) -> AsyncGenerator[bool]:

@@ -1,15 +1,16 @@
 """The hub: its rooms wired together, over a store and a connector."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
 import structlog
 
 from hubbubd.clock import Clock
-from hubbubd.config import HubSettings, ServerConfig
+from hubbubd.config import HubSettings, ServerConfig, Settings
 from hubbubd.core.audit import AuditEntry
 from hubbubd.core.calls import Call
 from hubbubd.core.catalog import CatalogEntries, CatalogList
@@ -24,6 +25,7 @@ from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import Calls
 from hubbubd.runtime.catalog import Catalog
 from hubbubd.runtime.client_tasks import ClientTasks
+from hubbubd.runtime.configuration import Configuration
 from hubbubd.runtime.consents import Consents
 from hubbubd.runtime.events import EventFeed
 from hubbubd.runtime.inbound import PlainRequests
@@ -35,15 +37,16 @@ from hubbubd.runtime.orphans import Orphans
 from hubbubd.runtime.quotas import Quotas
 from hubbubd.runtime.resumption import Resumption
 from hubbubd.runtime.retention import Retention, Upkeep
+from hubbubd.runtime.rooms import Rooms
 from hubbubd.runtime.rounds import Rounds
-from hubbubd.runtime.servers import Rooms, Servers
+from hubbubd.runtime.servers import Servers
 from hubbubd.runtime.story import Story
 from hubbubd.runtime.subscriptions import Subscriptions
 from hubbubd.runtime.task_support import TaskSupport
 from hubbubd.runtime.tasks import Tasks
 from hubbubd.runtime.tokens import Token, Tokens
 from hubbubd.runtime.work import Work
-from hubbubd.store import Store
+from hubbubd.store import Commit, Store
 from hubbubd.telemetry import meter as metering
 from hubbubd.telemetry.meter import Meter
 from hubbubd.telemetry.tracer import OFF, Tracer
@@ -106,6 +109,10 @@ class Hub:
         self.started_at = clock.now()
         self.store = ledger.store
         self.health = ledger.health
+        self.configuration: Configuration
+        self.committed_at: float | None = None
+        self.telemetry_endpoint = ""
+        self._stop_listening = ledger.store.listen(self._committed)
         self._ledger = ledger
 
     @classmethod
@@ -119,10 +126,13 @@ class Hub:
         clock: Clock | None = None,
         tracer: Tracer = OFF,
         meter: Meter = metering.OFF,
+        files: tuple[Path, ...] = (),
+        load: Callable[[], Settings] | None = None,
     ) -> AsyncGenerator["Hub"]:
         """A running hub. It reconnects to what was wanted; leaving the block closes all connections, not the store.
 
-        `clock` is the system's time by default; it must not go back from one hub over a store to the next.
+        `clock` is the system's time by default; it must not go back from one hub over a store to the next. The
+        configuration came from `files`, and `load` reads it again; without it a reload changes nothing.
         """
         ledger = Ledger(store, max_watchers=settings.max_watchers, meter=meter)
         tables = Tables()
@@ -132,6 +142,8 @@ class Hub:
             alarms = Alarms(clock, background)
             measures = Measures(meter, ledger, clock, tables.servers, tables.calls, tables.requests)
             hub = cls._wire(ledger, tables, clock, alarms, background, connector, settings, measures, tracer)
+            given = Settings(hub=settings, servers=tuple(configured.values()), files=files)
+            hub.configuration = Configuration(given, load or (lambda: given), hub.servers, hub._adopt, clock)
             try:
                 await hub._start(configured, background)
                 if meter.on:
@@ -257,6 +269,8 @@ class Hub:
         background.start_soon(self.retention.run)
         await self.servers.start(configured)
         await self.calls.start_up()
+        if self.configuration.state.files:
+            background.start_soon(self.configuration.follow)
 
     async def _wind_down(self, alarms: Alarms) -> None:
         self.end_watches()
@@ -265,6 +279,17 @@ class Hub:
         alarms.close()
         self.inbox.keep_shown()
         await self._ledger.close()
+        self._stop_listening()
+
+    def _adopt(self, settings: HubSettings) -> None:
+        """Has each room keep the limits that hold from now on."""
+        self._ledger.door.limit = settings.max_watchers
+        self.inbox.max_open_per_server = settings.open_requests_per_server
+        self.tasks.max_per_server = settings.receiver_tasks_per_server
+        self.retention.adopt(settings)
+
+    def _committed(self, _commit: Commit) -> None:
+        self.committed_at = self.clock.now()
 
 
 def _calls(

@@ -60,7 +60,7 @@ class Inbox:
         self._clock = clock
         self._alarms = alarms
         self._timeout_message = timeout_message
-        self._max_open = max_open_per_server
+        self.max_open_per_server = max_open_per_server
         self._claims = claims
         self._claiming: Counter[str] = Counter()
         self._settlers: dict[Origin, Settler] = {}
@@ -168,11 +168,11 @@ class Inbox:
 
     def require_room(self, server: str, count: int = 1) -> None:
         """Raises ResourceExhausted when a server may not open so many requests more."""
-        if len(self._open.get(server, ())) + self._opening[server] + count > self._max_open:
+        if len(self._open.get(server, ())) + self._opening[server] + count > self.max_open_per_server:
             raise ResourceExhausted(
-                f"{server} has {self._max_open} open requests already",
+                f"{server} has {self.max_open_per_server} open requests already",
                 reason="TOO_MANY_OPEN_REQUESTS",
-                metadata={"limit": str(self._max_open), "server": server},
+                metadata={"limit": str(self.max_open_per_server), "server": server},
             )
 
     async def open(self, requests: Sequence[PendingRequest], also: Sequence[Change[Any]] = ()) -> None:

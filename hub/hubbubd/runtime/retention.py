@@ -61,7 +61,11 @@ class Shelf(Generic[T]):
     however many there are."""
 
     def __init__(
-        self, table: Table[T], ended_at: Callable[[T], float | None], total: Limits, own: Callable[[str], Limits]
+        self,
+        table: Table[T],
+        ended_at: Callable[[T], float | None],
+        total: Callable[[], Limits],
+        own: Callable[[str], Limits],
     ) -> None:
         self.table = table
         self._ended_at = ended_at
@@ -85,7 +89,7 @@ class Shelf(Generic[T]):
         self._all[known.id] = known.server, at
         own = self._by_server.setdefault(known.server, OrderedDict())
         own[known.id] = at
-        return len(own) > self._own(known.server).count or len(self._all) > self._total.count
+        return len(own) > self._own(known.server).count or len(self._all) > self._total().count
 
     def drop(self, record_id: str) -> None:
         """Forgets a record that is gone."""
@@ -103,7 +107,7 @@ class Shelf(Generic[T]):
             while (own := self._by_server.get(server)) and self._goes(len(own), next(iter(own.values())), limits, now):
                 taken.append(next(iter(own)))
                 self.drop(taken[-1])
-        while self._all and self._goes(len(self._all), next(iter(self._all.values()))[1], self._total, now):
+        while self._all and self._goes(len(self._all), next(iter(self._all.values()))[1], self._total(), now):
             taken.append(next(iter(self._all)))
             self.drop(taken[-1])
         return taken
@@ -115,7 +119,7 @@ class Shelf(Generic[T]):
     @property
     def too_full(self) -> bool:
         """Whether there are more than a limit allows."""
-        return len(self._all) > self._total.count or any(
+        return len(self._all) > self._total().count or any(
             len(own) > self._own(server).count for server, own in self._by_server.items()
         )
 
@@ -154,6 +158,11 @@ class Retention:
         for shelf in self._shelves:
             shelf.start()
             shelf.table.follow(partial(self._follow, shelf))
+
+    def adopt(self, settings: HubSettings) -> None:
+        """Keeps these limits from now on."""
+        self._settings = settings
+        self._too_full.set()
 
     async def run(self) -> None:
         """Keeps the limits for as long as the hub runs."""
@@ -204,14 +213,16 @@ class Retention:
     def _shelf(self, table: Table[T], noun: str, ended_at: Callable[[T], float | None]) -> Shelf[T]:
         """Limits are the settings NOUN_history_count and NOUN_history_age_s of the hub and of each server."""
         count, age_s = f"{noun}_history_count", f"{noun}_history_age_s"
-        total = Limits(getattr(self._settings, count), getattr(self._settings, age_s))
+
+        def total() -> Limits:
+            return Limits(getattr(self._settings, count), getattr(self._settings, age_s))
 
         def own(server: str) -> Limits:
             record = self._servers.record(server)
             if record is None:
-                return total
+                return total()
             own_age_s: float | None = getattr(record.config, age_s)
-            return Limits(getattr(record.config, count), total.age_s if own_age_s is None else own_age_s)
+            return Limits(getattr(record.config, count), total().age_s if own_age_s is None else own_age_s)
 
         return Shelf(table, ended_at, total, own)
 

@@ -10,34 +10,25 @@ import anyio
 import structlog
 
 from hubbubd import payload
-from hubbubd.clock import Clock
 from hubbubd.config import Confinement, HubSettings, ServerConfig
+from hubbubd.config.hub import CONFINING
 from hubbubd.config.server import Roots
 from hubbubd.core.calls import Call
 from hubbubd.core.connection import Connection
 from hubbubd.core.server import ServerRecord, Source
-from hubbubd.errors import AlreadyExists, FailedPrecondition, HubError, NotFound, ResourceExhausted, Unavailable
-from hubbubd.runtime.alarms import Alarms
-from hubbubd.runtime.audit import Audit
-from hubbubd.runtime.authorization import Authorizations
-from hubbubd.runtime.background import Background
+from hubbubd.errors import AlreadyExists, FailedPrecondition, HubError, NotFound, ResourceExhausted
 from hubbubd.runtime.broadcast import WatchEvent
-from hubbubd.runtime.calls import Calls
-from hubbubd.runtime.catalog import Catalog, ServerCatalog
-from hubbubd.runtime.client_tasks import ClientTasks
+from hubbubd.runtime.catalog import ServerCatalog
 from hubbubd.runtime.connection import ConnectionShell
-from hubbubd.runtime.events import EventFeed
 from hubbubd.runtime.filters import ServerFilter
 from hubbubd.runtime.inbound import ServerInbound
-from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.lane import Lane
-from hubbubd.runtime.ledger import Change, Ledger, Table
-from hubbubd.runtime.log_levels import LogLevels
-from hubbubd.runtime.measures import Measures
-from hubbubd.runtime.subscriptions import Subscriptions
-from hubbubd.runtime.tasks import ReceiverTasks, Tasks
+from hubbubd.runtime.ledger import Change, Table
+from hubbubd.runtime.rooms import Rooms
+from hubbubd.runtime.spec_secrets import SpecSecrets
+from hubbubd.runtime.tasks import ReceiverTasks
 from hubbubd.runtime.verdicts import cancelled
-from hubbubd.upstream.ports import Connector, Era, Link
+from hubbubd.upstream.ports import Era, Link
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -65,26 +56,12 @@ class _Kept:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rooms:
-    """What a server's parts are made of."""
+class Turnover:
+    """Which servers the files brought, changed, and have no more, by name."""
 
-    ledger: Ledger
-    clock: Clock
-    alarms: Alarms
-    background: Background
-    connector: Connector
-    inbox: Inbox
-    calls: Calls
-    calls_table: Table[Call]
-    tasks: Tasks
-    client_tasks: ClientTasks
-    events: EventFeed
-    subscriptions: Subscriptions
-    log_levels: LogLevels
-    catalog: Catalog
-    authorizations: Authorizations
-    audit: Audit
-    measures: Measures
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
 
 
 class Servers:
@@ -95,6 +72,7 @@ class Servers:
         self._table = table
         self._settings = settings
         self._confinement = Confinement.of(settings, os.environ)
+        self._secrets = SpecSecrets(rooms.connector)
         self._kept: dict[str, _Kept] = {}
         self._turns: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self._counting: set[str] = set()
@@ -124,25 +102,47 @@ class Servers:
 
         A name that a file uses belongs to the file.
         """
-        for command in self._confinement.commands.missing:
-            log.warning("a command of allow_commands is not there, or cannot be executed", command=command)
+        self._warn_of_missing_commands()
         for record in list(self._table):
             if record.source == "file" and record.name not in configured:
                 await self._forget(record)
             elif record.source == "api" and record.name not in configured:
-                config = await self._with_secrets(record)
+                config = await self._secrets.complete(record)
                 self._keep(replace(record, config=config, connection=Connection(), pid=None))
-        for name, config in configured.items():
-            before = self._table.record(name)
-            if before is not None and before.fingerprint != config.fingerprint:
-                await self._forget_peer(name)
-            if before is not None and before.source == "api":
-                log.warning("a configuration file takes over the name of a server added over the API", server=name)
-                self._rooms.audit.note("TakeOverServer", name)
-            wanted = before.wanted if before is not None else True
-            roots = _lasting_roots(before, config) if before is not None else None
-            self._keep(replace(_record(config, "file", wanted=wanted), roots=roots))
+        for config in configured.values():
+            await self._take_up(config)
         await self._rooms.ledger.flush()  # so that the first snapshot of a watch is whole
+
+    async def adopt(self, configured: Mapping[str, ServerConfig], settings: HubSettings) -> Turnover:
+        """Follows what the files say now. Servers whose configuration is the same are not touched.
+
+        Raises Unavailable, when it is to be done once more.
+        """
+        await self._confine(settings)
+        turnover = Turnover(
+            added=tuple(name for name in configured if name not in self._kept),
+            changed=tuple(name for name, config in configured.items() if self._differs(config)),
+            removed=tuple(
+                record.name for record in self._table if record.source == "file" and record.name not in configured
+            ),
+        )
+        troubles: list[HubError] = []
+
+        async def turn(name: str) -> None:
+            try:
+                if name in configured:
+                    await self._one_at_a_time(name, self._take_up, configured[name])
+                else:
+                    await self._one_at_a_time(name, self._let_go, name)
+            except HubError as exc:
+                troubles.append(exc)
+
+        async with anyio.create_task_group() as together:
+            for name in (*turnover.removed, *turnover.changed, *turnover.added):
+                together.start_soon(turn, name)
+        if troubles:
+            raise troubles[0]
+        return turnover
 
     async def add(self, config: ServerConfig) -> ServerRecord:
         """Adds a server and starts connecting.
@@ -189,11 +189,11 @@ class Servers:
         if len(self._kept) >= self._settings.max_servers:
             raise ResourceExhausted(f"at most {self._settings.max_servers} servers", reason="TOO_MANY_SERVERS")
         record = _record(config, "api", wanted=True)
-        await self._keep_secrets(config)
+        await self._secrets.keep(config)
         try:
             await self._rooms.ledger.commit([Change(self._table, record.name, record)])
         except HubError:
-            await self._drop_secrets(config.name)
+            await self._secrets.drop(config.name)
             raise
         self._keep(record)
         return self.get(config.name)
@@ -201,11 +201,11 @@ class Servers:
     async def _update(self, config: ServerConfig) -> ServerRecord:
         before = self._changeable(config.name)
         roots = _lasting_roots(before, config)
-        await self._keep_secrets(config)
+        await self._secrets.keep(config)
         try:
             await self._write(config.name, config=config, fingerprint=config.fingerprint, roots=roots)
         except HubError:
-            await self._keep_secrets(before.config)
+            await self._secrets.keep(before.config)
             raise
         record = replace(_record(config, "api", wanted=before.wanted), roots=roots)
         await self._drop(config.name, "its configuration was changed")
@@ -218,6 +218,65 @@ class Servers:
         record = self._changeable(name)
         await self._drop(name, "it was removed")
         await self._forget(record)
+
+    def _differs(self, config: ServerConfig) -> bool:
+        """Whether a server of the files is there, and not like this."""
+        kept = self._kept.get(config.name)
+        return kept is not None and (kept.record.source == "api" or kept.record.config != config)
+
+    async def _take_up(self, config: ServerConfig) -> None:
+        """A server of the files, whatever had its name before."""
+        name, before = config.name, self._table.record(config.name)
+        if name in self._kept:
+            await self._drop(name, "its configuration was changed")
+        if before is not None and before.fingerprint != config.fingerprint:
+            await self._forget_peer(name)
+        if before is not None and before.source == "api":
+            log.warning("a configuration file takes over the name of a server added over the API", server=name)
+            self._rooms.audit.note("TakeOverServer", name)
+            await self._secrets.drop(name)
+        wanted = before.wanted if before is not None else True
+        roots = _lasting_roots(before, config) if before is not None else None
+        self._keep(replace(_record(config, "file", wanted=wanted), roots=roots))
+
+    async def _let_go(self, name: str) -> None:
+        """A server that is in no file any more."""
+        record = self._table.record(name)
+        if record is None or record.source != "file":
+            return
+        if name in self._kept:
+            await self._drop(name, "it is in no configuration file any more")
+        await self._forget(record)
+
+    async def _confine(self, settings: HubSettings) -> None:
+        """Takes over the settings, and has servers of the API connect anew to whom others apply now."""
+        before, self._settings = self._settings, settings
+        changed = {name for name in CONFINING if getattr(before, name) != getattr(settings, name)}
+        if not changed:
+            return
+        self._confinement = Confinement.of(settings, os.environ)
+        self._warn_of_missing_commands()
+        for name, kept in list(self._kept.items()):
+            if kept.record.source == "api":
+                await self._one_at_a_time(name, self._confine_anew, (name, changed))
+
+    async def _confine_anew(self, about: tuple[str, set[str]]) -> None:
+        """A connection was made to addresses as they were allowed then, a process started with what was."""
+        name, changed = about
+        kept = self._kept.get(name)
+        if kept is None or kept.record.source != "api":
+            return
+        config, before = kept.record.config, kept.shell.confinement
+        moved = config.url is not None and changed & {"allow_hosts", "deny_hosts"}
+        if before and not moved and before.verdict(config, os.environ) == self._confinement.verdict(config, os.environ):
+            kept.shell.confinement = self._confinement
+            return
+        await self._drop(name, "what it may do was changed")
+        self._keep(replace(_record(config, "api", wanted=kept.record.wanted), roots=kept.record.roots))
+
+    def _warn_of_missing_commands(self) -> None:
+        for command in self._confinement.commands.missing:
+            log.warning("a command of allow_commands is not there, or cannot be executed", command=command)
 
     async def _connect(self, name: str) -> ServerRecord:
         await self._write(name, wanted=True)
@@ -274,30 +333,6 @@ class Servers:
             )
         return record
 
-    async def _keep_secrets(self, config: ServerConfig) -> None:
-        secrets = config.secrets()
-        kept = {"fingerprint": config.fingerprint, "secrets": secrets} if secrets else None
-        try:
-            await self._rooms.connector.keep_spec_secrets(config.name, kept)
-        except OSError as exc:
-            raise Unavailable(str(exc), reason="STORE_UNAVAILABLE") from None
-
-    async def _drop_secrets(self, name: str) -> None:
-        try:
-            await self._rooms.connector.keep_spec_secrets(name, None)
-        except OSError as exc:
-            log.warning("the secrets of a server cannot be deleted", server=name, error=str(exc))
-
-    async def _with_secrets(self, record: ServerRecord) -> ServerConfig:
-        """The configuration of a server that was added over the API, with what the store does not have of it."""
-        kept = self._rooms.connector.spec_secrets(record.name)
-        # A hub that was killed in the middle of a change may have left those of another server.
-        if kept and kept["fingerprint"] == record.fingerprint:
-            return record.config.with_secrets(kept["secrets"])
-        if not record.config.lacks_secrets:
-            await self._keep_secrets(record.config)
-        return record.config
-
     def _keep(self, record: ServerRecord) -> None:
         rooms, config = self._rooms, record.config
         lane = rooms.calls.open_lane(record.effective)
@@ -351,7 +386,7 @@ class Servers:
         self._rooms.log_levels.forget(record.name)
         await self._forget_peer(record.name)
         await self._rooms.ledger.commit([Change(self._table, record.name, None)])
-        await self._drop_secrets(record.name)
+        await self._secrets.drop(record.name)
 
     async def _forget_peer(self, name: str) -> None:
         """Forgets what belongs to the server itself, not to its name in the configuration."""

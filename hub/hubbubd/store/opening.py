@@ -10,8 +10,8 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from hubbubd.store import StoreLocked, StoreUnavailable
-from hubbubd.store.schema import Migration, migrate, recognise
-from hubbubd.store.troubles import damaged
+from hubbubd.store.schema import MIGRATIONS, Migration, migrate, recognise
+from hubbubd.store.troubles import damaged, explained
 
 
 def claim(path: Path) -> int:
@@ -57,6 +57,19 @@ def find_or_make(path: Path, migrations: Sequence[Migration]) -> None:
             path.chmod(mode & 0o700)  # its journal gets the same
     else:
         _create(path, migrations)
+
+
+def look_at(path: Path) -> None:
+    """Looks whether the store at a path is sound, and leaves it as it is.
+
+    Raises StoreLocked when a hub has it open, StoreTooNew, StoreDamaged and StoreUnavailable.
+    """
+    with explained(str(path)):
+        lock = claim(path)
+        try:
+            _inspect(path, MIGRATIONS)
+        finally:
+            os.close(lock)
 
 
 def _beside(path: Path, suffix: str) -> Path:

@@ -41,7 +41,7 @@ from pydantic import BaseModel, ValidationError
 
 from hubbubd import __version__
 from hubbubd.config import ServerConfig
-from hubbubd.errors import Fault, PeerError, UpstreamError
+from hubbubd.errors import Fault, InvalidArgument, PeerError, UpstreamError
 from hubbubd.upstream import faults
 from hubbubd.upstream.ports import Era, Hello
 
@@ -110,7 +110,7 @@ class StatelessRevision:
     """Per listed tool, which arguments are repeated as headers (`x-mcp-header`)."""
 
     def stamp(self, method: str, params: dict[str, Any] | None) -> Stamped:
-        """The params with the envelope in `_meta`, and the headers that repeat parts of them."""
+        """The params with the envelope in `_meta`, and headers that repeat parts of them. Raises InvalidArgument."""
         given = params or {}
         meta: dict[str, Any] = {
             **(given.get("_meta") or {}),
@@ -120,10 +120,14 @@ class StatelessRevision:
         }
         headers = {MCP_PROTOCOL_VERSION_HEADER: self.version, MCP_METHOD_HEADER: method}
         name = given.get(_NAMED_BY.get(method, ""))
-        if isinstance(name, str):
-            headers[MCP_NAME_HEADER] = encode_header_value(name)
-            if method == "tools/call" and (mapped := self.tool_headers.get(name)):
-                headers.update(mcp_param_headers(mapped, given.get("arguments") or {}))
+        try:
+            if isinstance(name, str):
+                headers[MCP_NAME_HEADER] = encode_header_value(name)
+                if method == "tools/call" and (mapped := self.tool_headers.get(name)):
+                    headers.update(mcp_param_headers(mapped, given.get("arguments") or {}))
+        except UnicodeEncodeError:
+            problem = "a text that is repeated as a header has half of a surrogate pair, which no header can express"
+            raise InvalidArgument.field("spec.params", problem) from None
         return {**given, "_meta": meta}, headers
 
     def complete(self, result: dict[str, Any]) -> None:

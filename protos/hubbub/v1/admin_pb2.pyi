@@ -21,6 +21,34 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _Verdict:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _VerdictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Verdict.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    VERDICT_UNSPECIFIED: _Verdict.ValueType  # 0
+    """Not said."""
+    VERDICT_OK: _Verdict.ValueType  # 1
+    """As it should be."""
+    VERDICT_WARN: _Verdict.ValueType  # 2
+    """The hub runs, and somebody should look."""
+    VERDICT_FAIL: _Verdict.ValueType  # 3
+    """The hub does not start or serve like this."""
+
+class Verdict(_Verdict, metaclass=_VerdictEnumTypeWrapper):
+    """How bad a finding is."""
+
+VERDICT_UNSPECIFIED: Verdict.ValueType  # 0
+"""Not said."""
+VERDICT_OK: Verdict.ValueType  # 1
+"""As it should be."""
+VERDICT_WARN: Verdict.ValueType  # 2
+"""The hub runs, and somebody should look."""
+VERDICT_FAIL: Verdict.ValueType  # 3
+"""The hub does not start or serve like this."""
+Global___Verdict: _TypeAlias = Verdict  # noqa: Y015
+
 class _Role:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -190,6 +218,15 @@ class GetStatusResponse(_message.Message):
     WATCHERS_FIELD_NUMBER: _builtins.int
     STORE_FIELD_NUMBER: _builtins.int
     LOOP_TASKS_FIELD_NUMBER: _builtins.int
+    NOW_FIELD_NUMBER: _builtins.int
+    VERSIONS_FIELD_NUMBER: _builtins.int
+    SERVING_FIELD_NUMBER: _builtins.int
+    STORE_PROBLEM_FIELD_NUMBER: _builtins.int
+    LAST_COMMIT_AT_FIELD_NUMBER: _builtins.int
+    OPEN_REQUESTS_FIELD_NUMBER: _builtins.int
+    OLDEST_OPEN_AT_FIELD_NUMBER: _builtins.int
+    CONFIG_FIELD_NUMBER: _builtins.int
+    TELEMETRY_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Of the daemon."""
     pid: _builtins.int
@@ -198,6 +235,10 @@ class GetStatusResponse(_message.Message):
     """Open watches."""
     loop_tasks: _builtins.int
     """Pieces of work on the daemon's event loop, waiting ones included; steady as long as its load is."""
+    serving: _builtins.bool
+    """Whether it takes new work, as grpc.health.v1 says of all services."""
+    store_problem: _builtins.str
+    """Why the store cannot be written; empty when it can."""
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp:
         """Since when it runs."""
@@ -222,6 +263,34 @@ class GetStatusResponse(_message.Message):
     def store(self) -> Global___StoreStatus:
         """The store."""
 
+    @_builtins.property
+    def now(self) -> _timestamp_pb2.Timestamp:
+        """The hub's clock."""
+
+    @_builtins.property
+    def versions(self) -> Global___Versions:
+        """What it is made of."""
+
+    @_builtins.property
+    def last_commit_at(self) -> _timestamp_pb2.Timestamp:
+        """When the store was last written; unset when it was not since the hub began."""
+
+    @_builtins.property
+    def open_requests(self) -> _containers.RepeatedCompositeFieldContainer[Global___StateCount]:
+        """Open pending requests by kind."""
+
+    @_builtins.property
+    def oldest_open_at(self) -> _timestamp_pb2.Timestamp:
+        """When the oldest of them came; unset when none is open."""
+
+    @_builtins.property
+    def config(self) -> Global___ConfigStatus:
+        """Where the settings come from, and whether they hold."""
+
+    @_builtins.property
+    def telemetry(self) -> Global___TelemetryStatus:
+        """Where the hub tells of itself."""
+
     def __init__(
         self,
         *,
@@ -235,14 +304,293 @@ class GetStatusResponse(_message.Message):
         watchers: _builtins.int = ...,
         store: Global___StoreStatus | None = ...,
         loop_tasks: _builtins.int = ...,
+        now: _timestamp_pb2.Timestamp | None = ...,
+        versions: Global___Versions | None = ...,
+        serving: _builtins.bool = ...,
+        store_problem: _builtins.str = ...,
+        last_commit_at: _timestamp_pb2.Timestamp | None = ...,
+        open_requests: _abc.Iterable[Global___StateCount] | None = ...,
+        oldest_open_at: _timestamp_pb2.Timestamp | None = ...,
+        config: Global___ConfigStatus | None = ...,
+        telemetry: Global___TelemetryStatus | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["started_at", b"started_at", "store", b"store"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "last_commit_at", b"last_commit_at", "now", b"now", "oldest_open_at", b"oldest_open_at", "started_at", b"started_at", "store", b"store", "telemetry", b"telemetry", "versions", b"versions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "loop_tasks", b"loop_tasks", "pid", b"pid", "requests", b"requests", "servers", b"servers", "started_at", b"started_at", "store", b"store", "tasks", b"tasks", "version", b"version", "watchers", b"watchers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "config", b"config", "last_commit_at", b"last_commit_at", "loop_tasks", b"loop_tasks", "now", b"now", "oldest_open_at", b"oldest_open_at", "open_requests", b"open_requests", "pid", b"pid", "requests", b"requests", "servers", b"servers", "serving", b"serving", "started_at", b"started_at", "store", b"store", "store_problem", b"store_problem", "tasks", b"tasks", "telemetry", b"telemetry", "version", b"version", "versions", b"versions", "watchers", b"watchers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class Versions(_message.Message):
+    """What a hub is made of."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PYTHON_FIELD_NUMBER: _builtins.int
+    MCP_FIELD_NUMBER: _builtins.int
+    GRPC_FIELD_NUMBER: _builtins.int
+    REVISIONS_FIELD_NUMBER: _builtins.int
+    python: _builtins.str
+    """Of Python."""
+    mcp: _builtins.str
+    """Of the MCP SDK."""
+    grpc: _builtins.str
+    """Of gRPC."""
+    @_builtins.property
+    def revisions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The revisions of MCP that it speaks, newest first."""
+
+    def __init__(
+        self,
+        *,
+        python: _builtins.str = ...,
+        mcp: _builtins.str = ...,
+        grpc: _builtins.str = ...,
+        revisions: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grpc", b"grpc", "mcp", b"mcp", "python", b"python", "revisions", b"revisions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Versions: _TypeAlias = Versions  # noqa: Y015
+
+@_typing.final
+class ConfigStatus(_message.Message):
+    """Where the settings of a hub come from."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILES_FIELD_NUMBER: _builtins.int
+    LOADED_AT_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    NEEDS_RESTART_FIELD_NUMBER: _builtins.int
+    WATCHED_FIELD_NUMBER: _builtins.int
+    problem: _builtins.str
+    """Why what they say now is not taken over; empty when it is."""
+    watched: _builtins.bool
+    """Whether the hub looks by itself whether they change."""
+    @_builtins.property
+    def files(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The files."""
+
+    @_builtins.property
+    def loaded_at(self) -> _timestamp_pb2.Timestamp:
+        """When they were last taken over."""
+
+    @_builtins.property
+    def needs_restart(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Settings of `[hub]` that say something else now and hold after the next start."""
+
+    def __init__(
+        self,
+        *,
+        files: _abc.Iterable[_builtins.str] | None = ...,
+        loaded_at: _timestamp_pb2.Timestamp | None = ...,
+        problem: _builtins.str = ...,
+        needs_restart: _abc.Iterable[_builtins.str] | None = ...,
+        watched: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["loaded_at", b"loaded_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "loaded_at", b"loaded_at", "needs_restart", b"needs_restart", "problem", b"problem", "watched", b"watched"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConfigStatus: _TypeAlias = ConfigStatus  # noqa: Y015
+
+@_typing.final
+class TelemetryStatus(_message.Message):
+    """Where a hub sends traces, metrics and logs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ON_FIELD_NUMBER: _builtins.int
+    ENDPOINT_FIELD_NUMBER: _builtins.int
+    on: _builtins.bool
+    """Whether it sends any."""
+    endpoint: _builtins.str
+    """Where to, without credentials; empty when it is off."""
+    def __init__(
+        self,
+        *,
+        on: _builtins.bool = ...,
+        endpoint: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "on", b"on"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TelemetryStatus: _TypeAlias = TelemetryStatus  # noqa: Y015
+
+@_typing.final
+class ReloadConfigRequest(_message.Message):
+    """Nothing to say."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReloadConfigRequest: _TypeAlias = ReloadConfigRequest  # noqa: Y015
+
+@_typing.final
+class ReloadConfigResponse(_message.Message):
+    """What was done."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RELOAD_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def reload(self) -> Global___Reload:
+        """In names."""
+
+    def __init__(
+        self,
+        *,
+        reload: Global___Reload | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["reload", b"reload"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reload", b"reload"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReloadConfigResponse: _TypeAlias = ReloadConfigResponse  # noqa: Y015
+
+@_typing.final
+class Reload(_message.Message):
+    """What reading the configuration again was good for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDED_FIELD_NUMBER: _builtins.int
+    CHANGED_FIELD_NUMBER: _builtins.int
+    REMOVED_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    NEEDS_RESTART_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def added(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Servers that are new in the files."""
+
+    @_builtins.property
+    def changed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Servers whose configuration is another one, or that a file took over from the API."""
+
+    @_builtins.property
+    def removed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Servers that are in no file any more."""
+
+    @_builtins.property
+    def settings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Settings of `[hub]` that are new and hold from now on."""
+
+    @_builtins.property
+    def needs_restart(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Settings of `[hub]` that hold after the next start only."""
+
+    def __init__(
+        self,
+        *,
+        added: _abc.Iterable[_builtins.str] | None = ...,
+        changed: _abc.Iterable[_builtins.str] | None = ...,
+        removed: _abc.Iterable[_builtins.str] | None = ...,
+        settings: _abc.Iterable[_builtins.str] | None = ...,
+        needs_restart: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["added", b"added", "changed", b"changed", "needs_restart", b"needs_restart", "removed", b"removed", "settings", b"settings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Reload: _TypeAlias = Reload  # noqa: Y015
+
+@_typing.final
+class CheckHubRequest(_message.Message):
+    """Nothing to say."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckHubRequest: _TypeAlias = CheckHubRequest  # noqa: Y015
+
+@_typing.final
+class CheckHubResponse(_message.Message):
+    """What was found."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FINDINGS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Finding]:
+        """One for each thing that was looked at."""
+
+    def __init__(
+        self,
+        *,
+        findings: _abc.Iterable[Global___Finding] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["findings", b"findings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckHubResponse: _TypeAlias = CheckHubResponse  # noqa: Y015
+
+@_typing.final
+class Finding(_message.Message):
+    """One thing that was looked at."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ABOUT_FIELD_NUMBER: _builtins.int
+    VERDICT_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    ADVICE_FIELD_NUMBER: _builtins.int
+    about: _builtins.str
+    """What it is."""
+    verdict: Global___Verdict.ValueType
+    """How bad it is."""
+    message: _builtins.str
+    """What was found."""
+    advice: _builtins.str
+    """What to do; empty when nothing is to be done."""
+    def __init__(
+        self,
+        *,
+        about: _builtins.str = ...,
+        verdict: Global___Verdict.ValueType = ...,
+        message: _builtins.str = ...,
+        advice: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["about", b"about", "advice", b"advice", "message", b"message", "verdict", b"verdict"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Finding: _TypeAlias = Finding  # noqa: Y015
 
 @_typing.final
 class GetStoreStatsRequest(_message.Message):

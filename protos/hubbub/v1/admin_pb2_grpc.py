@@ -70,6 +70,16 @@ class AdminServiceStub:
                 request_serializer=hubbub_dot_v1_dot_admin__pb2.RevokeTokenRequest.SerializeToString,
                 response_deserializer=hubbub_dot_v1_dot_admin__pb2.RevokeTokenResponse.FromString,
                 _registered_method=True)
+        self.ReloadConfig = channel.unary_unary(
+                '/hubbub.v1.AdminService/ReloadConfig',
+                request_serializer=hubbub_dot_v1_dot_admin__pb2.ReloadConfigRequest.SerializeToString,
+                response_deserializer=hubbub_dot_v1_dot_admin__pb2.ReloadConfigResponse.FromString,
+                _registered_method=True)
+        self.CheckHub = channel.unary_unary(
+                '/hubbub.v1.AdminService/CheckHub',
+                request_serializer=hubbub_dot_v1_dot_admin__pb2.CheckHubRequest.SerializeToString,
+                response_deserializer=hubbub_dot_v1_dot_admin__pb2.CheckHubResponse.FromString,
+                _registered_method=True)
         self.GetSelf = channel.unary_unary(
                 '/hubbub.v1.AdminService/GetSelf',
                 request_serializer=hubbub_dot_v1_dot_admin__pb2.GetSelfRequest.SerializeToString,
@@ -87,7 +97,7 @@ class AdminServiceServicer:
     """
 
     def GetStatus(self, request, context):
-        """One page about the hub: version, servers, inbox, calls, tasks, watchers, store. PERMISSION_DENIED.
+        """One page about the hub: versions, servers, inbox, calls, tasks, watchers, store, configuration. PERMISSION_DENIED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -145,6 +155,24 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReloadConfig(self, request, context):
+        """Reads the configuration again, and does what it says now: servers of files that changed are connected anew, all
+        others are not touched, and of the hub's settings those that can change while it runs do. FAILED_PRECONDITION
+        (CONFIG_REJECTED) when the files are wrong, and the hub goes on as before; UNAVAILABLE (STORE_UNAVAILABLE) when
+        only a part could be done, so that it is to be tried again; PERMISSION_DENIED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CheckHub(self, request, context):
+        """Looks at the configuration as it is on the disk now, the data directory, certificates, commands and addresses of
+        servers, and says what to do about each. It takes some seconds when addresses do not answer. PERMISSION_DENIED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetSelf(self, request, context):
         """Who the caller is to the hub, and what the caller may do. Any credential is enough.
         """
@@ -196,6 +224,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.RevokeToken,
                     request_deserializer=hubbub_dot_v1_dot_admin__pb2.RevokeTokenRequest.FromString,
                     response_serializer=hubbub_dot_v1_dot_admin__pb2.RevokeTokenResponse.SerializeToString,
+            ),
+            'ReloadConfig': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReloadConfig,
+                    request_deserializer=hubbub_dot_v1_dot_admin__pb2.ReloadConfigRequest.FromString,
+                    response_serializer=hubbub_dot_v1_dot_admin__pb2.ReloadConfigResponse.SerializeToString,
+            ),
+            'CheckHub': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckHub,
+                    request_deserializer=hubbub_dot_v1_dot_admin__pb2.CheckHubRequest.FromString,
+                    response_serializer=hubbub_dot_v1_dot_admin__pb2.CheckHubResponse.SerializeToString,
             ),
             'GetSelf': grpc.unary_unary_rpc_method_handler(
                     servicer.GetSelf,
@@ -398,6 +436,60 @@ class AdminService:
             '/hubbub.v1.AdminService/RevokeToken',
             hubbub_dot_v1_dot_admin__pb2.RevokeTokenRequest.SerializeToString,
             hubbub_dot_v1_dot_admin__pb2.RevokeTokenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReloadConfig(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hubbub.v1.AdminService/ReloadConfig',
+            hubbub_dot_v1_dot_admin__pb2.ReloadConfigRequest.SerializeToString,
+            hubbub_dot_v1_dot_admin__pb2.ReloadConfigResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckHub(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hubbub.v1.AdminService/CheckHub',
+            hubbub_dot_v1_dot_admin__pb2.CheckHubRequest.SerializeToString,
+            hubbub_dot_v1_dot_admin__pb2.CheckHubResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -34,7 +34,7 @@ class AdminServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AdminServiceAsyncStub: ...
     GetStatus: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetStatusRequest, _admin_pb2.GetStatusResponse]
-    """One page about the hub: version, servers, inbox, calls, tasks, watchers, store. PERMISSION_DENIED."""
+    """One page about the hub: versions, servers, inbox, calls, tasks, watchers, store, configuration. PERMISSION_DENIED."""
     GetStoreStats: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetStoreStatsRequest, _admin_pb2.GetStoreStatsResponse]
     """What the store holds, and how much of the disk it takes. UNAVAILABLE (STORE_UNAVAILABLE) when it cannot be read,
     PERMISSION_DENIED.
@@ -62,6 +62,16 @@ class AdminServiceStub:
     """Forgets a token. Calls and streams that are open with it end with UNAUTHENTICATED (CREDENTIAL_ENDED). NOT_FOUND,
     UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
     """
+    ReloadConfig: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ReloadConfigRequest, _admin_pb2.ReloadConfigResponse]
+    """Reads the configuration again, and does what it says now: servers of files that changed are connected anew, all
+    others are not touched, and of the hub's settings those that can change while it runs do. FAILED_PRECONDITION
+    (CONFIG_REJECTED) when the files are wrong, and the hub goes on as before; UNAVAILABLE (STORE_UNAVAILABLE) when
+    only a part could be done, so that it is to be tried again; PERMISSION_DENIED.
+    """
+    CheckHub: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CheckHubRequest, _admin_pb2.CheckHubResponse]
+    """Looks at the configuration as it is on the disk now, the data directory, certificates, commands and addresses of
+    servers, and says what to do about each. It takes some seconds when addresses do not answer. PERMISSION_DENIED.
+    """
     GetSelf: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetSelfRequest, _admin_pb2.GetSelfResponse]
     """Who the caller is to the hub, and what the caller may do. Any credential is enough."""
     ListAudit: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListAuditRequest, _admin_pb2.ListAuditResponse]
@@ -73,7 +83,7 @@ class AdminServiceAsyncStub(AdminServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetStatus: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetStatusRequest, _admin_pb2.GetStatusResponse]  # type: ignore[assignment]
-    """One page about the hub: version, servers, inbox, calls, tasks, watchers, store. PERMISSION_DENIED."""
+    """One page about the hub: versions, servers, inbox, calls, tasks, watchers, store, configuration. PERMISSION_DENIED."""
     GetStoreStats: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetStoreStatsRequest, _admin_pb2.GetStoreStatsResponse]  # type: ignore[assignment]
     """What the store holds, and how much of the disk it takes. UNAVAILABLE (STORE_UNAVAILABLE) when it cannot be read,
     PERMISSION_DENIED.
@@ -101,6 +111,16 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Forgets a token. Calls and streams that are open with it end with UNAUTHENTICATED (CREDENTIAL_ENDED). NOT_FOUND,
     UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
     """
+    ReloadConfig: _aio.UnaryUnaryMultiCallable[_admin_pb2.ReloadConfigRequest, _admin_pb2.ReloadConfigResponse]  # type: ignore[assignment]
+    """Reads the configuration again, and does what it says now: servers of files that changed are connected anew, all
+    others are not touched, and of the hub's settings those that can change while it runs do. FAILED_PRECONDITION
+    (CONFIG_REJECTED) when the files are wrong, and the hub goes on as before; UNAVAILABLE (STORE_UNAVAILABLE) when
+    only a part could be done, so that it is to be tried again; PERMISSION_DENIED.
+    """
+    CheckHub: _aio.UnaryUnaryMultiCallable[_admin_pb2.CheckHubRequest, _admin_pb2.CheckHubResponse]  # type: ignore[assignment]
+    """Looks at the configuration as it is on the disk now, the data directory, certificates, commands and addresses of
+    servers, and says what to do about each. It takes some seconds when addresses do not answer. PERMISSION_DENIED.
+    """
     GetSelf: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetSelfRequest, _admin_pb2.GetSelfResponse]  # type: ignore[assignment]
     """Who the caller is to the hub, and what the caller may do. Any credential is enough."""
     ListAudit: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListAuditRequest, _admin_pb2.ListAuditResponse]  # type: ignore[assignment]
@@ -115,7 +135,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.GetStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.GetStatusResponse, _abc.Awaitable[_admin_pb2.GetStatusResponse]]:
-        """One page about the hub: version, servers, inbox, calls, tasks, watchers, store. PERMISSION_DENIED."""
+        """One page about the hub: versions, servers, inbox, calls, tasks, watchers, store, configuration. PERMISSION_DENIED."""
 
     @_abc_1.abstractmethod
     def GetStoreStats(
@@ -178,6 +198,28 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_admin_pb2.RevokeTokenResponse, _abc.Awaitable[_admin_pb2.RevokeTokenResponse]]:
         """Forgets a token. Calls and streams that are open with it end with UNAUTHENTICATED (CREDENTIAL_ENDED). NOT_FOUND,
         UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
+        """
+
+    @_abc_1.abstractmethod
+    def ReloadConfig(
+        self,
+        request: _admin_pb2.ReloadConfigRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ReloadConfigResponse, _abc.Awaitable[_admin_pb2.ReloadConfigResponse]]:
+        """Reads the configuration again, and does what it says now: servers of files that changed are connected anew, all
+        others are not touched, and of the hub's settings those that can change while it runs do. FAILED_PRECONDITION
+        (CONFIG_REJECTED) when the files are wrong, and the hub goes on as before; UNAVAILABLE (STORE_UNAVAILABLE) when
+        only a part could be done, so that it is to be tried again; PERMISSION_DENIED.
+        """
+
+    @_abc_1.abstractmethod
+    def CheckHub(
+        self,
+        request: _admin_pb2.CheckHubRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.CheckHubResponse, _abc.Awaitable[_admin_pb2.CheckHubResponse]]:
+        """Looks at the configuration as it is on the disk now, the data directory, certificates, commands and addresses of
+        servers, and says what to do about each. It takes some seconds when addresses do not answer. PERMISSION_DENIED.
         """
 
     @_abc_1.abstractmethod

@@ -7,9 +7,12 @@ const NAME = "hubbub-name";
 const NOTIFY = "hubbub-notify";
 const MAX_NAME = 64;
 
+let given = null;
+let fixed = false;
+
 /** The name under which this browser answers. */
 export function myName() {
-  return localStorage.getItem(NAME);
+  return given ?? localStorage.getItem(NAME);
 }
 
 /** Whether this person wants to be told of new questions by the browser. */
@@ -19,10 +22,11 @@ export function wantsNotifications() {
 
 /** Tells the bridge the name that was given before; false when it has to be asked for. */
 export async function knownName() {
-  const name = myName();
-  const { name: now } = await ask("me");
-  if (now) return now;
-  return name ? (await ask("rename", { name })).name : null;
+  const before = myName();
+  const me = await ask("me");
+  fixed = me.fixed;
+  given = me.name ?? (before ? (await ask("rename", { name: before })).name : null);
+  return given;
 }
 
 /** The name as the hub takes it: letters without accents. */
@@ -36,9 +40,11 @@ export function openDialog(dialog, current, done) {
   const problem = h("p", { class: "problem", id: `${id}-problem`, role: "alert" });
   const input = h("input", { type: "text", id, autocomplete: "nickname", "aria-describedby": `${id}-help ${id}-problem`, "aria-required": "true" });
   input.value = current ?? myName() ?? "";
+  input.readOnly = fixed;
 
   async function submit(event) {
     event.preventDefault();
+    if (fixed) return dialog.close();
     const name = plain(input.value);
     if (!/^[ -~]{1,64}$/.test(name)) {
       problem.textContent = name ? `Latin letters only for now, at most ${MAX_NAME}.` : "Please give a name.";
@@ -48,6 +54,7 @@ export function openDialog(dialog, current, done) {
     try {
       await ask("rename", { name });
       localStorage.setItem(NAME, name);
+      given = name;
       dialog.close();
       done(name);
     } catch (error) {
@@ -58,8 +65,8 @@ export function openDialog(dialog, current, done) {
   refill(dialog, h("form", { on: { submit } },
     h("h2", { id: `${id}-title`, text: current ? "You" : "Who are you?" }),
     h("div", { class: "field" }, h("label", { for: id, text: "Your name" }),
-      h("p", { class: "help", id: `${id}-help`, text: "Others see who is answering, and who has answered." }), input, problem),
-    h("div", { class: "row" }, h("button", { class: "primary", type: "submit", text: current ? "Save" : "Start" }),
+      h("p", { class: "help", id: `${id}-help`, text: fixed ? "The hub knows this page by its token, and lets it speak for nobody else." : "Others see who is answering, and who has answered." }), input, problem),
+    h("div", { class: "row" }, fixed ? null : h("button", { class: "primary", type: "submit", text: current ? "Save" : "Start" }),
       current ? h("button", { type: "button", class: "plain", text: "Close", on: { click: () => dialog.close() } }) : null)),
   current ? more() : null);
   dialog.setAttribute("aria-labelledby", `${id}-title`);

@@ -1,0 +1,129 @@
+"""What TLS and each kind of credential cost a call: five ways to hubs that are alike but for that."""
+
+import json
+import statistics
+import time
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric import rsa
+from measure import in_turns
+from processes import HubProcess, hub, stdio_server
+
+import hubbub_client
+from hubbub_client.certs import Authority
+
+TEXT = "x" * 100
+IN_FLIGHT = (1, 32)
+AUDIENCE = "bench"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One row: how calls come in, and what they cost against the local token without TLS, in the same rounds."""
+
+    way: str
+    in_flight: int
+    median_ms: float
+    rate: float
+    ratio: float
+
+    def to_json(self) -> dict[str, Any]:
+        """All figures."""
+        return asdict(self)
+
+
+async def ways(directory: Path, *, rounds: int, calls: int) -> list[Way]:
+    """A row for each way and number of calls in flight; the ratio is of calls per second, the middle of all rounds."""
+    async with AsyncExitStack() as open_:
+        clients = await _clients(directory, open_)
+        works = [_echo(client) for client in clients.values()]
+        rows: list[Way] = []
+        for in_flight in IN_FLIGHT:
+            series = await in_turns(works, rounds=rounds, calls=calls, in_flight=in_flight)
+            base = series[0].rates
+            for way, one in zip(clients, series, strict=True):
+                ratio = statistics.median(rate / plain for rate, plain in zip(one.rates, base, strict=True))
+                rows.append(Way(way, in_flight, one.median_ms, one.rate, ratio))
+    return rows
+
+
+def _echo(client: hubbub_client.Hub) -> Any:
+    return lambda: client.call_tool("light", "echo", {"text": TEXT})
+
+
+async def _clients(directory: Path, open_: AsyncExitStack) -> dict[str, hubbub_client.Hub]:
+    authority = Authority.open(directory / "certs")
+    server, shown = authority.server(), authority.client("ada")
+    key = rsa.generate_private_key(65537, 2048)
+    issuer = open_.enter_context(_Issuer(key))
+    tls = {"tls_cert": str(server.cert), "tls_key": str(server.key)}
+    oidc = {"oidc_issuer": issuer.url, "oidc_audience": AUDIENCE, "oidc_jwks_url": f"{issuer.url}/keys"}
+    settings: dict[str, dict[str, Any]] = {
+        "plain": {},
+        "tls": {**tls, **oidc, "grants": [{"who": "oidc:ada", "roles": ["caller"]}]},
+        "mutual": {**tls, "tls_client_ca": str(authority.file), "grants": [{"who": "cert:ada", "roles": ["caller"]}]},
+    }
+    hubs: dict[str, HubProcess] = {}
+    for name, chosen in settings.items():
+        (directory / name).mkdir()
+        servers = {"light": stdio_server("light_stdio.py") | {"max_in_flight": 32}}
+        hubs[name] = await open_.enter_async_context(hub(servers, directory / name, settings=chosen))
+
+    async def made(name: str) -> str:
+        created = await hubs[name].client.tokens.create(
+            "ada", grants=[hubbub_client.Grant(role="caller", servers=("*",))]
+        )
+        return created.secret
+
+    async def connected(name: str, **how: Any) -> hubbub_client.Hub:
+        address = hubs[name].address if name == "plain" else f"https://{hubs[name].address}"
+        return await open_.enter_async_context(hubbub_client.connect(address, **how))
+
+    ca = authority.file
+    return {
+        "local token": hubs["plain"].client,
+        "token": await connected("plain", token=await made("plain")),
+        "TLS, token": await connected("tls", token=await made("tls"), ca=ca),
+        "TLS, certificate": await connected("mutual", ca=ca, cert=shown.cert, key=shown.key),
+        "TLS, JWT": await connected("tls", token=issuer.token(), ca=ca),
+    }
+
+
+class _Issuer:
+    """An identity provider: its keys over HTTP on loopback, and a token."""
+
+    def __init__(self, key: rsa.RSAPrivateKey) -> None:
+        public = jwt.get_algorithm_by_name("RS256").to_jwk(key.public_key(), as_dict=True)
+        keys = json.dumps({"keys": [{**public, "kid": "one", "use": "sig"}]}).encode()
+
+        class Keys(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.send_header("content-length", str(len(keys)))
+                self.end_headers()
+                self.wfile.write(keys)
+
+            def log_message(self, *_: object) -> None:
+                """Nothing."""
+
+        self._key = key
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Keys)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def token(self) -> str:
+        claims = {"iss": self.url, "aud": AUDIENCE, "sub": "ada", "exp": int(time.time()) + 3600}
+        return jwt.encode(claims, self._key, "RS256", headers={"kid": "one"})
+
+    def __enter__(self) -> "_Issuer":
+        Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()

@@ -1,0 +1,284 @@
+"""What an operator should look at, before a hub runs and while it does: directory, certificates, commands, addresses.
+
+Nothing here changes anything, and nothing waits for long.
+"""
+
+import errno
+import os
+import shutil
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import anyio
+from anyio import to_thread
+from anyio.abc import ByteStream
+from anyio.streams.tls import TLSStream
+
+from hubbubd.config import Confinement, HubSettings, ServerConfig, Settings, resolve
+from hubbubd.config.network import UNIX
+from hubbubd.core.connection import State
+from hubbubd.errors import ConfigError
+from hubbubd.redaction import REDACTION
+from hubbubd.runtime.configuration import ConfigState
+from hubbubd.runtime.hub import Hub
+from hubbubd.store import Store, StoreError, StoreLocked, StoreUnavailable
+from hubbubd.store.opening import look_at
+
+REACH_S = 5.0
+"""How long an address may take to answer."""
+
+AT_ONCE = 20
+"""Addresses that are tried at once."""
+
+SCARCE_BYTES = 256 * 1024 * 1024
+EXPIRES_SOON = timedelta(days=14)
+
+STEP_S = 5.0
+"""How far the system's clock may have been moved under a hub that runs."""
+
+
+class Verdict(StrEnum):
+    """As it should be; somebody should look; the hub does not start or serve like this."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at, and what to do about it."""
+
+    about: str
+    verdict: Verdict
+    message: str
+    advice: str = ""
+
+
+async def before_start(settings: Settings, store_file: Path, environ: Mapping[str, str]) -> list[Finding]:
+    """What there is to say of a configuration that is right, before a hub runs with it, or beside one that does."""
+    hub = settings.hub
+    store = await to_thread.run_sync(_store, store_file)
+    found = [
+        Finding("configuration", Verdict.OK, _count(settings)),
+        *await to_thread.run_sync(_directory, hub.data_dir),
+        store,
+        _address("listen", hub.listen, in_use=store.message.endswith(IN_USE)),
+    ]
+    if hub.connect_listen is not None:
+        found.append(_address("connect_listen", hub.connect_listen, in_use=store.message.endswith(IN_USE)))
+    return [*found, *await common(hub, settings.servers, environ)]
+
+
+async def while_running(hub: Hub, environ: Mapping[str, str]) -> list[Finding]:
+    """What there is to say of a hub that runs, and of the way to servers of its files that are not connected."""
+    servers = [record for record in hub.servers.all() if record.source == "file" and record.wanted]
+    away = [record.config for record in servers if record.connection.state is not State.CONNECTED]
+    settings = hub.configuration.settings
+    return [
+        _configuration(await hub.configuration.check()),
+        await _writable(hub.store),
+        _clock(hub.clock.now()),
+        *await to_thread.run_sync(_directory, settings.data_dir),
+        *await common(settings, away, environ),
+    ]
+
+
+async def common(hub: HubSettings, servers: Sequence[ServerConfig], environ: Mapping[str, str]) -> list[Finding]:
+    """Certificates, allowed commands, and the way to these servers of the files."""
+    found = await to_thread.run_sync(lambda: [*_certificate(hub), *_allowed(hub, environ)])
+    ways: dict[str, Finding] = {}
+    limit = anyio.CapacityLimiter(AT_ONCE)
+
+    async def way(config: ServerConfig) -> None:
+        async with limit:
+            ways[config.name] = await _way(config, environ)
+
+    async with anyio.create_task_group() as together:
+        for config in servers:
+            together.start_soon(way, config)
+    return [*found, *(ways[config.name] for config in servers)]
+
+
+IN_USE = "a hub has it open"
+
+
+def _count(settings: Settings) -> str:
+    files = ", ".join(map(str, settings.files))
+    return f"{len(settings.servers)} servers in {files}" if files else "no files"
+
+
+def _configuration(state: ConfigState) -> Finding:
+    if state.problem:
+        advice = "correct it; until then the hub goes on with what held before"
+        return Finding("configuration", Verdict.FAIL, state.problem, advice)
+    if state.needs_restart:
+        names = ", ".join(state.needs_restart)
+        return Finding("configuration", Verdict.WARN, f"changed since the start: {names}", "restart the hub")
+    files = ", ".join(map(str, state.files))
+    return Finding("configuration", Verdict.OK, files or "no files")
+
+
+def _clock(now: float) -> Finding:
+    off = time.time() - now
+    if abs(off) < STEP_S:
+        return Finding("clock", Verdict.OK, "it is the system's")
+    advice = "restart the hub: deadlines and times in records follow the clock as it was at the start"
+    return Finding("clock", Verdict.WARN, f"the system's clock was set by {off:+.0f} s since the hub began", advice)
+
+
+async def _writable(store: Store) -> Finding:
+    try:
+        await store.probe()
+    except StoreUnavailable as exc:
+        return Finding("store", Verdict.FAIL, str(exc), "docs/store.md says what helps")
+    return Finding("store", Verdict.OK, f"{store.name} can be written")
+
+
+def _directory(path: Path) -> list[Finding]:
+    return [*_space(path), *_permissions(path)]
+
+
+def _space(path: Path) -> Iterator[Finding]:
+    about = f"data directory {path}"
+    there = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        yield Finding(
+            about, Verdict.FAIL, f"{there} cannot be written", "give it to the account that the hub runs under"
+        )
+        return
+    free = shutil.disk_usage(there).free
+    space = f"{free // 1024**2} MiB are free"
+    if free < SCARCE_BYTES:
+        yield Finding(about, Verdict.WARN, f"only {space}", "make room, or keep less (docs/store.md)")
+    elif there != path.absolute():
+        yield Finding(about, Verdict.OK, f"it will be made; {space}")
+    elif path.stat().st_uid != os.geteuid():
+        yield Finding(about, Verdict.FAIL, "it belongs to another user", f"chown -R {os.geteuid()} {path}")
+    else:
+        yield Finding(about, Verdict.OK, space)
+
+
+def _permissions(path: Path) -> Iterator[Finding]:
+    names = ("", "client.json", "tokens.json", "hubbub.db")
+    open_to_others = [each for each in (path / name for name in names) if each.exists() and each.stat().st_mode & 0o077]
+    if open_to_others:
+        paths = " ".join(map(str, open_to_others))
+        yield Finding("secrets", Verdict.WARN, f"others may read {paths}", f"chmod go= {paths}")
+
+
+def _store(path: Path) -> Finding:
+    about = f"store {path}"
+    if not path.exists():
+        return Finding(about, Verdict.OK, "it will be made")
+    try:
+        look_at(path)
+    except StoreLocked:
+        return Finding(about, Verdict.OK, IN_USE)
+    except StoreError as exc:
+        return Finding(about, Verdict.FAIL, str(exc), "docs/store.md says what helps")
+    return Finding(about, Verdict.OK, "it is sound")
+
+
+def _address(setting: str, listen: str, *, in_use: bool) -> Finding:
+    about = f"{setting} {listen}"
+    if listen.startswith(UNIX):
+        there = Path(listen.removeprefix(UNIX)).absolute().parent.is_dir()
+        if not there:
+            return Finding(about, Verdict.FAIL, "there is no such directory", "make it")
+        return Finding(about, Verdict.OK, "its directory is there")
+    host, _, port = listen.rpartition(":")
+    host = host.strip("[]")
+    try:
+        with socket.create_server((host, int(port)), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
+            return Finding(about, Verdict.OK, "it is free")
+    except OSError as exc:
+        if exc.errno == errno.EADDRINUSE and in_use:
+            return Finding(about, Verdict.OK, "it is taken, by the hub that runs")
+        return Finding(
+            about, Verdict.FAIL, exc.strerror or str(exc), "end what listens there, or choose another address"
+        )
+
+
+def _certificate(hub: HubSettings) -> Iterator[Finding]:
+    if hub.tls is None:
+        return
+    about, renew = f"certificate {hub.tls.cert}", "renew it; the hub takes a new file by itself"
+    try:
+        tls = hub.tls.read()
+    except ConfigError as exc:
+        yield Finding(about, Verdict.FAIL, str(exc))
+        return
+    now = datetime.now(UTC)
+    until = f"valid until {tls.not_after:%Y-%m-%d %H:%M} UTC"
+    if problem := tls.problem(now):
+        yield Finding(about, Verdict.WARN, problem, renew)
+    elif tls.not_after - now < EXPIRES_SOON:
+        yield Finding(about, Verdict.WARN, until, renew)
+    else:
+        yield Finding(about, Verdict.OK, until)
+
+
+def _allowed(hub: HubSettings, environ: Mapping[str, str]) -> Iterator[Finding]:
+    for command in Confinement.of(hub, environ).commands.missing:
+        yield Finding("allow_commands", Verdict.WARN, f"{command} is not there, or cannot be executed", "install it")
+
+
+async def _way(config: ServerConfig, environ: Mapping[str, str]) -> Finding:
+    """Whether there is a command to start, or somebody at the address."""
+    about = f"server {config.name}"
+    try:
+        resolved = resolve(config, environ)
+    except ConfigError as exc:
+        return Finding(about, Verdict.WARN, REDACTION.text(str(exc)), "set the variable, or correct the file")
+    if resolved.command is not None:
+        return await to_thread.run_sync(_command, about, resolved, environ)
+    url = urlsplit(resolved.url or "")
+    if environ.get(f"{url.scheme}_proxy".upper()) or environ.get(f"{url.scheme}_proxy"):
+        return Finding(about, Verdict.OK, "it is reached through a proxy, which was not tried")
+    host, port = url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
+    problem = await _reach(host, port, _trusted(resolved) if url.scheme == "https" else None)
+    if problem:
+        return Finding(about, Verdict.WARN, f"{host}:{port}: {problem}", "start the server, or correct its url")
+    return Finding(about, Verdict.OK, f"{host}:{port} answers")
+
+
+def _trusted(config: ServerConfig) -> Callable[[], ssl.SSLContext]:
+    return lambda: ssl.create_default_context(cafile=config.ca)
+
+
+async def _reach(host: str, port: int, trusted: Callable[[], ssl.SSLContext] | None) -> str:
+    """Why nobody answers there; empty when somebody does."""
+    try:
+        with anyio.fail_after(REACH_S):
+            stream: ByteStream = await anyio.connect_tcp(host, port)
+            if trusted:
+                context = await to_thread.run_sync(trusted)
+                stream = await TLSStream.wrap(stream, hostname=host, ssl_context=context)
+            with anyio.CancelScope(shield=True), anyio.move_on_after(1):
+                await stream.aclose()
+    except TimeoutError:
+        return f"no answer within {REACH_S:g} s"
+    except (OSError, ssl.SSLError, anyio.BrokenResourceError) as exc:
+        return getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
+    return ""
+
+
+def _command(about: str, config: ServerConfig, environ: Mapping[str, str]) -> Finding:
+    where = config.env.get("PATH")
+    path = where.get_secret_value() if where else environ.get("PATH", os.defpath)
+    command = config.command or ""
+    if config.cwd and not Path(config.cwd).is_dir():
+        return Finding(about, Verdict.WARN, f"there is no directory {config.cwd}", "make it, or correct cwd")
+    found = shutil.which(command, path=path)
+    if found is None:
+        problem = f"{command} is not on PATH, or cannot be executed"
+        return Finding(about, Verdict.WARN, problem, "install it, or correct command")
+    return Finding(about, Verdict.OK, found)

@@ -1,0 +1,44 @@
+"""The rooms of the hub, as far as a server's parts are made of them."""
+
+from dataclasses import dataclass
+
+from hubbubd.clock import Clock
+from hubbubd.core.calls import Call
+from hubbubd.runtime.alarms import Alarms
+from hubbubd.runtime.audit import Audit
+from hubbubd.runtime.authorization import Authorizations
+from hubbubd.runtime.background import Background
+from hubbubd.runtime.calls import Calls
+from hubbubd.runtime.catalog import Catalog
+from hubbubd.runtime.client_tasks import ClientTasks
+from hubbubd.runtime.events import EventFeed
+from hubbubd.runtime.inbox import Inbox
+from hubbubd.runtime.ledger import Ledger, Table
+from hubbubd.runtime.log_levels import LogLevels
+from hubbubd.runtime.measures import Measures
+from hubbubd.runtime.subscriptions import Subscriptions
+from hubbubd.runtime.tasks import Tasks
+from hubbubd.upstream.ports import Connector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rooms:
+    """What a server's parts are made of."""
+
+    ledger: Ledger
+    clock: Clock
+    alarms: Alarms
+    background: Background
+    connector: Connector
+    inbox: Inbox
+    calls: Calls
+    calls_table: Table[Call]
+    tasks: Tasks
+    client_tasks: ClientTasks
+    events: EventFeed
+    subscriptions: Subscriptions
+    log_levels: LogLevels
+    catalog: Catalog
+    authorizations: Authorizations
+    audit: Audit
+    measures: Measures

@@ -1,0 +1,71 @@
+"""Feeds a hub what nobody should send it, and looks for what must not come of it.
+
+    python -m tests.fuzz.run --inputs 100000 [--seed N] [--area grpc]         (or `make fuzz INPUTS=100000`)
+
+Four areas share the inputs: `grpc` (every RPC, every field, raw bytes, over gRPC and Connect), `payloads` (JSON inside
+requests), `hostile` (servers over stdio and HTTP) and `configuration` (files, environment, command line).
+
+Exits with 1 when there was an internal or unclassified error, no response within its bound, an error or a traceback in
+the hub's log, or more memory, tasks of the loop or open files afterwards than there may be. Each finding shows the
+input; `--seed` and the number of the input make it again.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import anyio
+
+from .configuration import configuration
+from .hostile import hostile
+from .over_grpc import over_grpc
+from .payloads import payloads
+from .subject import Tally
+
+Area = Callable[[Tally, int, Path], Awaitable[None]]
+
+AREAS: dict[str, tuple[Area, float]] = {
+    "grpc": (over_grpc, 0.35),
+    "payloads": (payloads, 0.2),
+    "hostile": (hostile, 0.1),
+    "configuration": (configuration, 0.35),
+}
+"""Each with its share of the inputs: what takes longer for one input gets fewer."""
+
+
+async def fuzz(area: str, inputs: int, seed: int, directory: Path, say: Callable[[str], None]) -> Tally:
+    """Feeds one area so many inputs."""
+    tally = Tally(area, inputs, say=say)
+    await AREAS[area][0](tally, seed, directory / area)
+    return tally
+
+
+async def main(argv: Sequence[str]) -> int:
+    """All areas one after the other; the exit status."""
+    parser = argparse.ArgumentParser(prog="fuzz", description=__doc__.partition("\n")[0])
+    parser.add_argument("--inputs", type=int, default=100_000, help="of all areas together")
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
+    parser.add_argument("--area", choices=AREAS, action="append", help="only this one; repeatable")
+    options = parser.parse_args(argv)
+    begin = time.monotonic()
+
+    def say(what: str) -> None:
+        print(f"{time.monotonic() - begin:7.0f} s  {what}", flush=True)
+
+    say(f"seed {options.seed}")
+    tallies: list[Tally] = []
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as directory:
+        for area in options.area or AREAS:
+            inputs = options.inputs if options.area else round(options.inputs * AREAS[area][1])
+            tallies.append(await fuzz(area, inputs, options.seed, Path(directory), say))
+            say(tallies[-1].summary())
+    findings = sum(len(tally.findings) for tally in tallies)
+    say(f"{sum(tally.done for tally in tallies)} inputs, {findings} findings")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(anyio.run(main, sys.argv[1:]))

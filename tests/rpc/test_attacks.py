@@ -1,0 +1,128 @@
+"""What somebody would try who wants in, or wants the hub to fall over."""
+
+import hmac
+import logging
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import anyio
+import grpc
+import httpx2
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from hubbub.v1 import admin_pb2
+from hubbub.v1.common_pb2 import Page
+from hubbubd.core.access import EVERYTHING, Grant, Role
+from hubbubd.errors import InvalidArgument
+from hubbubd.rpc import pages
+from hubbubd.rpc.auth import Gate
+from hubbubd.rpc.connect import serve_connect
+from hubbubd.rpc.health import MAX_WATCHES
+from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.tokens import Token
+
+from .conftest import LIMIT_S, TOKEN, Caller, explain
+from .test_auth import GET_STATUS
+
+RIGHT = {"authorization": f"Bearer {TOKEN}"}
+GET_SELF = "/hubbub.v1.AdminService/GetSelf"
+
+
+@pytest.fixture
+async def http(hub: Hub) -> AsyncIterator[httpx2.AsyncClient]:
+    """A caller over Connect of a hub that is on the network too."""
+    networked = Gate(TOKEN, hub.clock, [hub.tokens], networked=True)
+    async with (
+        serve_connect(hub, listen="127.0.0.1:0", gate=networked) as base,
+        httpx2.AsyncClient(base_url=base, trust_env=False, timeout=LIMIT_S) as http,
+    ):
+        yield http
+
+
+@pytest.mark.parametrize("header", ["x-forwarded-for", "forwarded", "x-real-ip", "x-forwarded-proto"])
+async def test_a_caller_does_not_say_itself_where_it_calls_from(http: httpx2.AsyncClient, header: str) -> None:
+    said = {header: "for=203.0.113.9" if header == "forwarded" else "203.0.113.9"}
+    response = await http.post(GET_SELF, json={}, headers=RIGHT | said)
+    assert response.json()["caller"]["name"] == "local"  # whose token is good on this machine only
+
+
+@pytest.mark.parametrize("kind", ["application/grpc", "application/grpc+proto", "Application/gRPC; x=y"])
+async def test_grpc_over_the_wrong_protocol_is_refused_before_it_fails(
+    http: httpx2.AsyncClient, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.ERROR):
+        response = await http.post(GET_SELF, content=b"", headers={"content-type": kind})
+    assert response.status_code == 415
+    assert not caplog.records
+
+
+async def test_strangers_do_not_take_all_the_room_by_watching_the_health(address: str, api: Caller) -> None:
+    async with AsyncExitStack() as opened, grpc.aio.insecure_channel(address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        with anyio.fail_after(LIMIT_S):
+            for _ in range(MAX_WATCHES):
+                watch = stub.Watch(health_pb2.HealthCheckRequest())
+                opened.callback(watch.cancel)
+                await watch.read()
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await stub.Watch(health_pb2.HealthCheckRequest()).read()
+            assert explain(refused.value).reason == "TOO_MANY_WATCHERS"
+            assert (await stub.Check(health_pb2.HealthCheckRequest())).status
+    assert (await api(GET_STATUS, admin_pb2.GetStatusRequest())).pid
+
+
+def test_a_page_token_that_was_changed_to_a_place_that_is_none_is_refused() -> None:
+    of, records = admin_pb2.ListTokensRequest(), [_record(1.0), _record(2.0)]
+
+    def page(token: str) -> str:
+        return pages.page(
+            records, Page(size=1, token=token), pages.newest, lambda _: admin_pb2.Token(), of, EVERYTHING
+        )[1]
+
+    token = page("")
+    raw = urlsafe_b64decode(token + "=" * (-len(token) % 4))
+    assert b",-2.0," in raw
+    for place in (b"1e999", b"-1e999", b'"x"', b"null", b"[]"):
+        with pytest.raises(InvalidArgument) as refused:
+            page(urlsafe_b64encode(raw.replace(b"-2.0", place)).decode().rstrip("="))
+        assert refused.value.reason == "PAGE_TOKEN_INVALID"
+
+
+def _record(at: float) -> Token:
+    return Token(
+        id=f"t{at}",
+        name="x",
+        digest="",
+        grants=(),
+        may_name_others=False,
+        created_at=at,
+        created_by="x",
+        expires_at=None,
+    )
+
+
+async def test_a_token_is_compared_whole_and_as_a_digest_however_much_of_it_is_right(
+    hub: Hub, api: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, secret = await hub.tokens.create("ada", [Grant(Role.VIEWER)], by="test", ttl_s=None, may_name_others=False)
+    compared: list[tuple[bytes, bytes]] = []
+    compare = hmac.compare_digest
+
+    def noting(known: str | bytes, given: str | bytes) -> bool:
+        compared.append(tuple(each.encode() if isinstance(each, str) else each for each in (known, given)))  # type: ignore[arg-type]
+        return compare(known, given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(hmac, "compare_digest", noting)
+    start = len("hbt_") + 13
+    for right in (0, 1, 42):
+        wrong = secret[: start + right] + "".join("a" if each != "a" else "b" for each in secret[start + right :])
+        compared.clear()
+        api.metadata = (("authorization", f"Bearer {wrong}"),)
+        assert (await api.refused(GET_STATUS, b"")).reason == "TOKEN_INVALID"
+        # Once with the hub's own token, once with the digest of the one that has this id: nothing else was looked at.
+        assert [known for known, _ in compared[:1] if known == wrong.encode()] == [wrong.encode()]
+        digests = [pair for pair in compared if all(len(each) == 64 for each in pair)]
+        assert len(digests) == 1
+        assert len(compared) == 2
