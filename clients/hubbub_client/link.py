@@ -186,7 +186,11 @@ class Link:
                     await stream.write(message)
             except aio.AioRpcError as failure:
                 raise from_rpc(failure) from None
-            except asyncio.InvalidStateError:  # gRPC's word for a stream that has ended
+            except asyncio.InvalidStateError:  # gRPC's word for a stream that has ended; reading says why
+                try:
+                    await stream.read()
+                except aio.AioRpcError as failure:
+                    raise from_rpc(failure) from None
                 raise Unavailable("the stream to the hub has ended", reason="STREAM_ENDED") from None
 
         async with contextlib.aclosing(self._responses(stubs, stream)) as responses:
