@@ -195,7 +195,7 @@ class Link:
                     await stream.write(message)
             except aio.AioRpcError as failure:
                 raise from_rpc(failure) from None
-            except asyncio.InvalidStateError:  # gRPC's word for a stream that has ended
+            except asyncio.InvalidStateError:  # gRPC's word for a stream that has ended; reading says why
                 raise await _why_ended(stream) from None
 
         async with contextlib.aclosing(self._responses(stubs, stream)) as responses:

@@ -223,17 +223,7 @@ class Hub:
         )
         servers = Servers(rooms, tables.servers, settings)
         work = Work(inbox, tables.requests, clock, alarms, background, ledger.door)
-        retention = Retention(
-            ledger,
-            clock,
-            settings,
-            servers=tables.servers,
-            calls=tables.calls,
-            requests=tables.requests,
-            tasks=tables.tasks,
-            upkeep=tables.upkeep,
-            audit=audit,
-        )
+        retention = _retention(ledger, tables, clock, settings, audit)
         tokens = Tokens(ledger, tables.tokens, clock, max_tokens=settings.max_tokens)
         return cls(ledger, clock, rooms, servers, work, retention, tokens, quotas, tracer)
 
@@ -290,6 +280,21 @@ class Hub:
 
     def _committed(self, _commit: Commit) -> None:
         self.committed_at = self.clock.now()
+
+
+def _retention(ledger: Ledger, tables: Tables, clock: Clock, settings: HubSettings, audit: Audit) -> Retention:
+    """What keeps the tables that grow within their limits."""
+    return Retention(
+        ledger,
+        clock,
+        settings,
+        servers=tables.servers,
+        calls=tables.calls,
+        requests=tables.requests,
+        tasks=tables.tasks,
+        upkeep=tables.upkeep,
+        audit=audit,
+    )
 
 
 def _calls(
