@@ -318,6 +318,8 @@ async def test_a_dead_collector_stops_nothing(
     await hub.connected("plain")
     tools = await hub.client.calls.call("plain", "tools/list")
     assert tools.trace_id
+    telemetry = (await hub.hubbub("status")).record["telemetry"]
+    assert telemetry == {"on": True, "endpoint": f"http://127.0.0.1:{free_port} (traces, metrics, logs)"}
     await hub.terminate()
 
 

@@ -104,6 +104,25 @@ def test_what_is_not_offered_is_said(environ: dict[str, str]) -> None:
         setup.tracer(environ, float)
 
 
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        ({}, ""),
+        (ENDPOINT | {"OTEL_SDK_DISABLED": "true"}, ""),
+        (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://ann:secret@127.0.0.1:4317/?key=secret"},
+            "http://127.0.0.1:4317/ (traces, metrics, logs)",
+        ),
+        (
+            {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:1", "OTEL_LOGS_EXPORTER": "console"},
+            "http://127.0.0.1:1 (traces), console (logs)",
+        ),
+    ],
+)
+def test_where_to_is_said_without_credentials(environ: dict[str, str], said: str) -> None:
+    assert setup.destination(environ) == said
+
+
 def test_packages_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(setup, "_PACKAGES", ("opentelemetry.there_is_no_such",))
     with pytest.raises(ConfigError, match=r"hubbub\[telemetry\]"):

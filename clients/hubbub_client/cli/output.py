@@ -10,7 +10,7 @@ from hubbub_client.audit import AuditEntry
 from hubbub_client.errors import HubbubError
 from hubbub_client.events import Event, Logged, Progressed, Removed, Reset, Upsert
 from hubbub_client.records import Call, CatalogEntry, CatalogList, PendingRequest, Record, Server, Task
-from hubbub_client.tokens import Token
+from hubbub_client.tokens import Caller, Token
 from hubbub_client.wording import clean, describe, in_queue, question, relative, what
 
 if TYPE_CHECKING:
@@ -104,9 +104,16 @@ COLUMNS: dict[type[Record], Columns] = {
         "fetched": lambda it: relative(it.fetched_at),
         "error": lambda it: it.error and f"{it.error.code}: {it.error.message}",
     },
+    Caller: {
+        "name": lambda it: it.name,
+        "grants": lambda it: _grants(it),
+        "credential": lambda it: it.credential,
+        "expires": lambda it: relative(it.expires_at),
+        "names others": lambda it: "yes" if it.may_name_others else "no",
+    },
     Token: {
         "name": lambda it: it.name,
-        "grants": lambda it: ", ".join(f"{grant.role} of {' '.join(grant.servers)}" for grant in it.grants),
+        "grants": lambda it: _grants(it),
         "made": lambda it: relative(it.created_at),
         "by": lambda it: it.created_by,
         "expires": lambda it: relative(it.expires_at),
@@ -146,6 +153,10 @@ def print_records(kind: type[R], records: Sequence[R], as_json: bool) -> None:
     for record in records:
         table.add_row(*(Text(cell, style=_style(name, cell)) for name, cell in _cells(record)))
     console().print(table)
+
+
+def _grants(of: Caller | Token) -> str:
+    return ", ".join(f"{grant.role} of {' '.join(grant.servers)}" for grant in of.grants)
 
 
 def print_record(record: Record, as_json: bool) -> None:

@@ -10,7 +10,7 @@ from hubbub_client.cli.output import note, print_json, print_record, print_recor
 from hubbub_client.cli.params import example, known
 from hubbub_client.cli.session import Usage, run, settings_of
 from hubbub_client.hub import Hub
-from hubbub_client.tokens import Grant, Role, Token
+from hubbub_client.tokens import Caller, Grant, Role, Token
 from hubbub_client.wording import SPANS
 
 app = typer.Typer(help="Who may use the hub: tokens for people and programs.")
@@ -87,7 +87,7 @@ def whoami(context: typer.Context) -> None:
     """Who you are to the hub, and what you may do."""
 
     async def work(hub: Hub) -> None:
-        print_record(await hub.admin.whoami(), settings_of(context).json)
+        print_records(Caller, [await hub.admin.whoami()], settings_of(context).json)
 
     run(context, work)
 

@@ -5,6 +5,7 @@ https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables
 
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
+from urllib.parse import urlsplit
 
 from hubbubd.errors import ConfigError
 from hubbubd.telemetry import logs
@@ -28,8 +29,7 @@ def wanted(environ: Mapping[str, str], signal: str) -> str | None:
     if exporter not in ("otlp", "console", "none"):
         raise ConfigError(name, f"{exporter!r} is none of otlp, console, none")
     own = f"OTEL_EXPORTER_OTLP_{signal.upper()}"
-    endpoint = environ.get(f"{own}_ENDPOINT") or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
-    if exporter == "none" or (exporter == "otlp" and not endpoint):
+    if exporter == "none" or (exporter == "otlp" and not _endpoint(environ, signal)):
         return None
     protocol = environ.get(f"{own}_PROTOCOL") or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL") or "grpc"
     if exporter == "otlp" and protocol != "grpc":
@@ -67,6 +67,27 @@ def log_sink(environ: Mapping[str, str]) -> LogSink:
     from hubbubd.telemetry.sdk_logs import SdkLogSink
 
     return SdkLogSink.open(exporter)
+
+
+def destination(environ: Mapping[str, str]) -> str:
+    """In words, where to which signals go, without credentials; empty when none does. Raises ConfigError."""
+    found: dict[str, list[str]] = {}
+    for signal in ("traces", "metrics", "logs"):
+        exporter = wanted(environ, signal)
+        if exporter is not None:
+            where = _endpoint(environ, signal) if exporter == "otlp" else exporter
+            found.setdefault(_without_user(where), []).append(signal)
+    return ", ".join(f"{where} ({', '.join(signals)})" for where, signals in found.items())
+
+
+def _endpoint(environ: Mapping[str, str], signal: str) -> str:
+    own = environ.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT")
+    return own or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "")
+
+
+def _without_user(url: str) -> str:
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
 
 
 def _is_installed(package: str) -> bool:
