@@ -51,14 +51,12 @@ def run(argv: Sequence[str]) -> int:
     load = partial(load_settings, argv, dict(os.environ))
     try:
         settings = load()
+        setup.check(os.environ)
     except ConfigError as exc:
         return _complain(str(exc), USAGE)
     if settings.check_config:
         return anyio.run(_check, settings)
-    try:
-        sink = setup.log_sink(os.environ)
-    except ConfigError as exc:
-        return _complain(str(exc), USAGE)
+    sink = setup.log_sink(os.environ)
     _log_to_stderr(sink)
     _adopt(settings.hub)
     # What the imports made stays for ever; looked at in each full collection, it stopped the loop for 80 ms and more.

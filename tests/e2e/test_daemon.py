@@ -68,6 +68,15 @@ async def test_a_wrong_variable_is_named(tmp_path: Path) -> None:
     assert "HUBBUBD_LISTEN" in err[0]
 
 
+async def test_a_wrong_variable_of_telemetry_is_named_before_anything_starts(tmp_path: Path) -> None:
+    words = ["--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0"]
+    for check in ([], ["--check-config"]):
+        status, out, err = await hubbubd(*words, *check, env={"OTEL_TRACES_EXPORTER": "zipkin"})
+        assert (status, out, len(err)) == (2, "", 1)
+        assert "OTEL_TRACES_EXPORTER" in err[0]
+    assert not (tmp_path / "data").exists()
+
+
 async def test_checking_a_good_configuration_starts_nothing(tmp_path: Path) -> None:
     config = tmp_path / "hub.toml"
     config.write_text('[servers.a]\ncommand = "no-such-command"\n')

@@ -98,12 +98,14 @@ async def test_the_check_before_the_start_fails_for_what_would_stop_it(tmp_path:
         silent, there = taken.getsockname()[1], answering.getsockname()[1]
         config = tmp_path / "hub.toml"
         config.write_text(
+            f'[hub]\nmetrics_listen = "127.0.0.1:{there}"\n'
             f'[servers.a]\nurl = "http://127.0.0.1:{there}/mcp"\n[servers.b]\nurl = "http://127.0.0.1:1/mcp"\n'
         )
         words = ["--check-config", "--config", str(config), "--data-dir", str(tmp_path / "new")]
         status, out, _ = await shell("hubbubd", *words, "--listen", f"127.0.0.1:{silent}")
         assert status == 1
         assert f"fail  listen 127.0.0.1:{silent}: Address already in use" in out
+        assert f"fail  metrics_listen 127.0.0.1:{there}: Address already in use" in out
         assert f"ok    server a: 127.0.0.1:{there} answers" in out
         assert "warn  server b: 127.0.0.1:1: " in out
 

@@ -70,10 +70,11 @@ async def before_start(settings: Settings, store_file: Path, environ: Mapping[st
         Finding("configuration", Verdict.OK, _count(settings)),
         *await to_thread.run_sync(_directory, hub.data_dir),
         store,
-        _address("listen", hub.listen, in_use=store.message.endswith(IN_USE)),
     ]
-    if hub.connect_listen is not None:
-        found.append(_address("connect_listen", hub.connect_listen, in_use=store.message.endswith(IN_USE)))
+    for setting in ("listen", "connect_listen", "metrics_listen"):
+        listen: str | None = getattr(hub, setting)
+        if listen is not None:
+            found.append(_address(setting, listen, in_use=store.message.endswith(IN_USE)))
     return [*found, *await common(hub, settings.servers, environ)]
 
 

@@ -39,6 +39,12 @@ def wanted(environ: Mapping[str, str], signal: str) -> str | None:
     return exporter
 
 
+def check(environ: Mapping[str, str]) -> None:
+    """Raises ConfigError for what nothing can be sent by."""
+    for signal in ("traces", "metrics", "logs"):
+        wanted(environ, signal)
+
+
 def tracer(environ: Mapping[str, str], now: Callable[[], float], *, content: bool = False) -> Tracer:
     """The tracer that the environment asks for. Raises ConfigError."""
     exporter = wanted(environ, "traces")
