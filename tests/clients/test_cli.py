@@ -414,7 +414,8 @@ async def test_queue_tasks_calls_and_status_print_what_the_hub_says(hub: Any, hu
     hub.replies["ListTasks"] = lambda _: task_pb2.ListTasksResponse(tasks=[task_pb2.Task(id="t", role=1)])
     hub.replies["GetTaskResult"] = lambda _: task_pb2.GetTaskResultResponse(result=b'{"action":"accept"}')
     hub.replies["CancelCall"] = lambda request: call_pb2.CancelCallResponse(call=call_pb2.Call(id=request.id))
-    hub.replies["GetStatus"] = lambda _: admin_pb2.GetStatusResponse(version="9", watchers=4)
+    versions = admin_pb2.Versions(python="3.11")
+    hub.replies["GetStatus"] = lambda _: admin_pb2.GetStatusResponse(version="9", versions=versions, watchers=4)
     assert (await hubbub("queue", "s")).lines[0]["queued"] == 2
     assert (await hubbub("queue", "s", "--clear")).lines[0]["queued"] == 0
     assert (await hubbub("tasks", "list", "--role", "receiver")).lines[0]["role"] == "receiver"
@@ -422,6 +423,7 @@ async def test_queue_tasks_calls_and_status_print_what_the_hub_says(hub: Any, hu
     assert (await hubbub("calls", "cancel", "c", "--abort")).lines[0]["id"] == "c"
     assert hub.requests("CancelCall")[0].abort
     assert (await hubbub("status")).lines[0]["watchers"] == 4
+    hub.replies["ListServers"] = lambda _: server_pb2.ListServersResponse()
     assert "hubbubd 9" in (await hubbub("status", json=False)).out
 
 

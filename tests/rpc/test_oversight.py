@@ -96,7 +96,7 @@ def make(tmp_path: Path) -> Make:
 def test_every_rpc_that_is_not_reading_is_audited_but_calls() -> None:
     reading = {path for path in RULES if audited(path) is None}
     names = {path.rpartition("/")[2] for path in reading} - NOT_AUDITED
-    assert all(name.startswith(("Get", "List", "Watch", "Tail")) for name in names)
+    assert all(name.startswith(("Get", "List", "Watch", "Tail", "Check")) for name in names)
     assert {path.rpartition("/")[2] for path in RULES if audited(path) is Sort.ANSWER} == {
         "ClaimRequest",
         "RenewClaim",

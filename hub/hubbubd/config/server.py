@@ -98,7 +98,7 @@ class ServerConfig(BaseModel):
     roots: Roots = ()
     receiver_tasks: bool = True
     receiver_task_ttl_s: Seconds = 3600
-    protocol: Literal["auto"] | Revision = "auto"
+    protocol: Literal["auto", Revision] = "auto"
     resume: bool = True
     max_message_bytes: Annotated[int, Field(ge=1024)] = 16 * 1024 * 1024
     max_messages_per_s: PerSecond = 1000

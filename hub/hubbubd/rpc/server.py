@@ -40,6 +40,9 @@ MAX_RPCS = 10_000
 LAST_WORDS_S = 2.0
 """How long after that callers may take to hear that their calls have ended, and other RPCs to end."""
 
+MAX_METADATA = 32 * 1024
+"""Bytes of an RPC's metadata that are looked at."""
+
 PING_INTERVAL_MS = 5_000
 """How often a client may ask whether the hub is there while nothing else is sent; one that asks more is cut off."""
 
@@ -127,6 +130,10 @@ def _options(max_message_bytes: int) -> list[tuple[str, int]]:
         ("grpc.max_receive_message_length", 2 * max_message_bytes),
         # A record holds what was sent and what came back, and each had its own limit.
         ("grpc.max_send_message_length", 4 * max_message_bytes),
+        # The gate says what is wrong with a credential that is too long (auth.MAX_TOKEN); between gRPC's own two limits
+        # it would be refused by chance.
+        ("grpc.max_metadata_size", MAX_METADATA),
+        ("grpc.absolute_max_metadata_size", 2 * MAX_METADATA),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", PING_INTERVAL_MS),
     ]
