@@ -8,8 +8,6 @@ from anyio.streams.tls import TLSStream
 
 from hubbub_client.discovery import UNIX, Endpoint, Tls
 
-LIMIT_S = 3
-
 # https://docs.openssl.org/3.0/man3/X509_STORE_CTX_get_error
 _EXPIRED, _TOO_EARLY = 10, 9
 _OTHER_NAME = (62, 63, 64)
@@ -18,13 +16,13 @@ _OTHER_AUTHORITY = (2, 18, 19, 20, 21)
 _ENDS = (ssl.SSLError, OSError, anyio.BrokenResourceError, anyio.EndOfStream)
 
 
-async def problem(endpoint: Endpoint) -> str | None:
-    """What goes wrong between here and the hub's TLS; None where nobody answers, or where all is well."""
+async def problem(endpoint: Endpoint, limit_s: float) -> str | None:
+    """What goes wrong between here and the hub's TLS; None where nobody answers in time, or where all is well."""
     if endpoint.target.startswith(UNIX):
         return None
     host, _, port = endpoint.target.rpartition(":")
     host = host.strip("[]")
-    with anyio.move_on_after(LIMIT_S):
+    with anyio.move_on_after(limit_s):
         try:
             context = _context(endpoint.tls)
         except (ssl.SSLError, ValueError) as error:

@@ -254,7 +254,7 @@ class Link:
             return nowhere
         from hubbub_client.handshake import problem  # for the few who need to know
 
-        what = await problem(endpoint)
+        what = await problem(endpoint, self._connect_timeout_s / 4)
         return Unavailable(
             f"no connection to the hub at {endpoint.address} ({endpoint.source}): {what}"
             if what

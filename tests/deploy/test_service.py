@@ -44,6 +44,7 @@ def test_what_it_starts_takes_the_settings_that_it_is_given(tmp_path: Path) -> N
     unit.read(UNIT)
     program, *options = shlex.split(unit["Service"]["ExecStartPre"])
     config = tmp_path / "hubbub.toml"
-    config.write_text((DEPLOY / "hub/hubbub.toml").read_text())
+    config.write_text((DEPLOY / "hub/hubbub.toml").read_text().replace("/var/lib/hubbub", str(tmp_path)))
     assert Path(program).name == "hubbubd"
-    assert ran(installed("hubbubd"), *options, env={"HUBBUBD_CONFIG": str(config)}) == ""
+    environ = {"HUBBUBD_CONFIG": str(config), "HUBBUBD_DATA_DIR": str(tmp_path)}
+    assert "ok    configuration: 1 servers" in ran(installed("hubbubd"), *options, env=environ)

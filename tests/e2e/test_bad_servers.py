@@ -134,7 +134,7 @@ async def test_a_server_that_does_not_connect_is_given_up_with_a_reason_to_act_o
         assert (fault.code, fault.category, fault.retryable) == (wanted.code, wanted.category, wanted.retryable), kind
         assert wanted.advice in fault.message, (kind, fault.message)
         assert wanted.details.items() <= fault.details.items(), (kind, fault.details)
-        assert fault.help_url.endswith(wanted.code.lower())
+        assert fault.help_url.endswith(f"/{wanted.code.lower()}.md")
         assert (last.attempt, last.next_retry_at, last.pid) == (2 if wanted.retryable else 1, None, None), kind
         assert last.desired_state == "connected"
     good = await hub.client.servers.get("good")

@@ -50,6 +50,8 @@ ENDLESS: dict[str, tuple[str, str | None]] = {
     "hubbub --as robot agent --rules rules.toml": ('"answered"', None),
     "hubbub --as robot agent --rules rules.toml --dry-run": ('"would"', None),
     "hubbubd --config servers.toml": ('"event":"ready"', None),
+    "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4317 hubbubd": ('"event":"ready"', None),
+    "HUBBUBD_METRICS_LISTEN=127.0.0.1:9464 hubbubd": ('"event":"ready"', None),
 }
 # What must have been printed when a document is through.
 SAYS = {

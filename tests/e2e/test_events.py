@@ -73,8 +73,8 @@ async def test_log_messages_come_from_the_level_on_that_was_set(hub: Any) -> Non
     async with anyio.create_task_group() as tasks:
         told = Told(hub, tasks, server="everything", kinds=["log"])
         await told.listening.wait()
-        told = await hub.hubbub("log-level", "everything", "debug")
-        assert told.record == {"server": "everything", "level": "debug"}
+        done = await hub.hubbub("log-level", "everything", "debug")
+        assert done.record == {"server": "everything", "level": "debug"}
         await call(hub, "toggle-simulated-logging")
         first = await told.until(lambda event: "level" in str(event.params["data"]).lower())
         await call(hub, "toggle-simulated-logging")

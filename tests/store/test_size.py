@@ -6,6 +6,7 @@ from pathlib import Path
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings
 from hubbubd.core.calls import Call, CallState
+from hubbubd.runtime.audit import Audit
 from hubbubd.runtime.hub import Tables
 from hubbubd.runtime.ledger import DELETIONS, Change, Ledger
 from hubbubd.runtime.retention import Retention
@@ -37,15 +38,17 @@ async def test_a_store_through_which_much_passes_stays_as_small_as_what_is_kept(
     store, tables = await SqliteStore.open(tmp_path / "hub" / "store.db"), Tables()
     ledger, clock = Ledger(store, max_watchers=1), Clock(asyncio.get_running_loop().time)
     await ledger.load(*tables.all())
+    settings = HubSettings(data_dir=tmp_path, call_history_count=KEPT)
     retention = Retention(
         ledger,
         clock,
-        HubSettings(data_dir=tmp_path, call_history_count=KEPT),
+        settings,
         servers=tables.servers,
         calls=tables.calls,
         requests=tables.requests,
         tasks=tables.tasks,
         upkeep=tables.upkeep,
+        audit=Audit(ledger, tables.audit, clock, settings),
     )
     retention.start()
     largest = 0

@@ -47,7 +47,7 @@ async def test_a_server_that_floods_still_gets_its_calls_answered() -> None:
         connect_timeout_s=LIMIT_S,
     )
     with anyio.fail_after(3 * LIMIT_S):
-        async with McpConnector(Pocket()).open(config, recorder, None) as link:
+        async with McpConnector(Pocket()).open(config, recorder, None, None) as link:
             while not recorder.throttled:
                 await anyio.sleep(0.01)
             heard = len(recorder.notifications)

@@ -45,7 +45,7 @@ async def test_a_link_lets_one_browser_in_once(hub: RunningHub, start_bridge: Ca
     cookie = entered.headers["set-cookie"].lower()
     assert "httponly" in cookie
     assert "samesite=strict" in cookie
-    assert (await bridge.post("me")).json() == {"name": None}
+    assert (await bridge.post("me")).json() == {"name": None, "fixed": False}
     again = await bridge.post("login", {"link": bridge.link.partition("#login=")[2]})
     assert (again.status_code, again.json()["error"]["reason"]) == (401, "LINK_USED")
     assert (await bridge.post("login", {"link": "guess"})).status_code == 401
