@@ -109,7 +109,9 @@ async def test_what_failed_says_why_and_what_helps(hub: RunningHub) -> None:
         await ann.sees("docs/errors/command_not_found.md", "Trouble")
 
 
-async def test_a_tool_is_called_from_the_catalog_with_a_question_in_between(hub: RunningHub) -> None:
+async def test_a_tool_is_called_from_the_catalog_with_a_question_in_between(start_hub: StartHub) -> None:
+    hub = await start_hub({"cafe": demo()})  # one server, so that what the keys lead to does not depend on who is first
+    await hub.connected("cafe")
     async with at_terminal(hub) as ann:
         await ann.press("5")
         await ann.sees("order_lunch")
