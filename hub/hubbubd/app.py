@@ -286,7 +286,8 @@ def _log_to_stderr(sink: LogSink) -> None:
     structlog.configure(
         processors=[_Level.pass_on, structlog.contextvars.merge_contextvars, *steps, _redact, sink, last],
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        # Writes a line with its end at once: other threads log to the same place through the bridge below.
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
     # Libraries log through the standard library; what they warn of belongs in the same place, in the same form.
