@@ -106,13 +106,27 @@ async def answer_everything(hub: hubbub_client.Hub) -> None:
         async for question in questions:
             match question:
                 case hubbub_client.Upsert(record=asked) if asked.kind == "elicitation_url":
-                    await browser.get(asked.request["url"], follow_redirects=True)
+                    await open_link(asked, browser)
                 case hubbub_client.Upsert(record=asked) if asked.kind == "sampling":
                     await asked.reply_text("text")
                 case hubbub_client.Upsert(record=asked):
                     await asked.accept()
                 case _:
                     pass
+
+
+async def open_link(asked: hubbub_client.PendingRequest, browser: httpx2.AsyncClient) -> None:
+    """Visits the page; where it leads back to is pasted when another program has the port that the hub hoped for."""
+    page = await browser.get(asked.request["url"])
+    while page.next_request is not None:
+        target = str(page.next_request.url)
+        try:
+            page = await browser.send(page.next_request)
+        except httpx2.TransportError:
+            page = httpx2.Response(502)
+        if not page.is_success and "state=" in target:
+            await asked.accept({"redirect_url": target})
+            return
 
 
 async def use(hub: hubbub_client.Hub, scenario: str, context: Mapping[str, Any]) -> None:
