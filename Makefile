@@ -63,11 +63,19 @@ fuzz: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.fuzz.run --inputs $(INPUTS) $(ARGS)
 
 # A package that cannot be looked up fails it: that nothing was found must mean that something was searched.
-audit: $(HUBBUB_PEERS)/audit/stamp
-	@for list in constraints.txt tests/peers/mcp1.txt; do \
+audit: $(HUBBUB_PEERS)/audit/stamp $(VENV)/node22.stamp
+	@unsafe=; \
+	for list in constraints.txt tests/peers/mcp1.txt; do \
+	  echo "audit: $$list"; \
 	  $(HUBBUB_PEERS)/audit/bin/pip-audit --strict --disable-pip --no-deps --progress-spinner off --requirement $$list || \
-	  { echo "audit: $$list has known holes, or the list of these could not be reached; nothing is known to be safe" >&2; exit 1; }; \
-	done
+	  unsafe="$$unsafe $$list"; \
+	done; \
+	for list in $$(git ls-files '*package-lock.json'); do \
+	  echo "audit: $$list"; \
+	  npm audit --prefix $$(dirname $$list) --package-lock-only --no-update-notifier --loglevel=error || \
+	  unsafe="$$unsafe $$list"; \
+	done; \
+	test -z "$$unsafe" || { echo "audit: known holes, or nobody to ask about them; not known to be safe:$$unsafe" >&2; exit 1; }
 
 secrets: $(HUBBUB_PEERS)/audit/stamp
 	$(HUBBUB_PEERS)/audit/bin/python tests/repo/secret_scan.py
