@@ -218,6 +218,29 @@ async def test_a_token_that_is_over_says_so_and_clocks_may_differ_a_little(provi
     assert await provider.jwt().principal(provider.token(nbf=int(time.time()) + LEEWAY_S // 2)) is not None
 
 
+@pytest.mark.parametrize("written", [int, str])
+async def test_a_token_that_was_good_is_refused_as_soon_as_it_is_over(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch, written: type
+) -> None:
+    jwt, over_at = provider.jwt(), int(time.time()) + DAY_S
+    token = provider.token(exp=written(over_at))
+    for _ in range(2):
+        assert await jwt.principal(token) is not None
+    monkeypatch.setattr(time, "time", lambda: over_at + LEEWAY_S - 1.0)
+    assert await jwt.principal(token) is not None
+    monkeypatch.setattr(time, "time", lambda: over_at + LEEWAY_S)
+    assert (await refusal(jwt, token)).reason == "TOKEN_EXPIRED"
+
+
+async def test_a_token_that_was_good_makes_no_other_good(provider: Provider) -> None:
+    jwt = provider.jwt()
+    token = provider.token()
+    assert await jwt.principal(token) is not None
+    signed, _, signature = token.rpartition(".")
+    for other in (f"{signed}.", f"{signed}.{signature[:-2]}", f"{signed}.{signature}A", f"{signed}x.{signature}"):
+        assert (await refusal(jwt, other)).reason == "TOKEN_INVALID"
+
+
 async def test_no_token_says_by_itself_how_it_is_to_be_believed(provider: Provider) -> None:
     body = encoded({"iss": provider.issuer, "aud": AUDIENCE, "sub": "ada", "exp": NOW + DAY_S})
     public = private("RSA").public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)

@@ -3,6 +3,9 @@
 https://www.rfc-editor.org/rfc/rfc7519, and https://www.rfc-editor.org/rfc/rfc8725 for what not to believe.
 """
 
+import hashlib
+import time
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -13,10 +16,15 @@ from hubbubd.config import HubSettings
 from hubbubd.core.access import Principal
 from hubbubd.errors import Unauthenticated
 from hubbubd.rpc.grants import Grants
-from hubbubd.rpc.keys import Keys
+from hubbubd.rpc.keys import Key, Keys
 
 LEEWAY_S = 30
 """How far the provider's clock may be from ours."""
+
+MAX_VERIFIED = 1000
+"""Tokens that are known to be good, so that each is verified once; the one used longest ago is forgotten first."""
+
+Claims = dict[str, Any]
 
 
 class Jwt:
@@ -29,6 +37,7 @@ class Jwt:
         self._audience = audience
         self._name = name
         self._roles = roles
+        self._verified: OrderedDict[bytes, tuple[str | None, Key, Claims]] = OrderedDict()
 
     @classmethod
     def of(cls, settings: HubSettings, grants: Grants) -> "Jwt | None":
@@ -52,13 +61,30 @@ class Jwt:
         """
         if token.count(".") != 2:
             return None
-        claims = await self._verified(token)
+        claims = await self._known(token) or await self._verify(token)
         name = claims.get(self._name)
         if not isinstance(name, str) or not name:
             raise _refused(f"its claim {self._name!r} is no name")
-        return self._grants.of_claims(name, _values(claims, self._roles), float(claims["exp"]) + LEEWAY_S)
+        return self._grants.of_claims(name, _values(claims, self._roles), _over_at(claims))
 
-    async def _verified(self, token: str) -> dict[str, Any]:
+    async def _known(self, token: str) -> Claims | None:
+        """What a token says that was verified with a key that its issuer still has. Raises Unauthenticated once it is
+        over.
+        """
+        digest = _digest(token)
+        if digest not in self._verified:
+            return None
+        kid, key, claims = self._verified[digest]
+        if await self._keys.find(kid) is not key:
+            self._verified.pop(digest, None)
+            return None
+        if time.time() >= _over_at(claims):
+            raise _expired()
+        if digest in self._verified:
+            self._verified.move_to_end(digest)
+        return claims
+
+    async def _verify(self, token: str) -> Claims:
         try:
             header = jwt.get_unverified_header(token)
             algorithm, kid = header.get("alg"), header.get("kid")
@@ -68,7 +94,7 @@ class Jwt:
             # The token's own word is only a choice among what the key is for.
             if algorithm not in found.algorithms:
                 raise _refused("it is signed in a way that is not taken")
-            return jwt.decode(
+            claims: Claims = jwt.decode(
                 token,
                 found.key,
                 algorithms=[algorithm],
@@ -77,14 +103,31 @@ class Jwt:
                 leeway=LEEWAY_S,
                 options={"require": ["exp", "iss", "aud"], "enforce_minimum_key_length": True},
             )
+            self._verified[_digest(token)] = kid, found, claims
+            if len(self._verified) > MAX_VERIFIED:
+                self._verified.popitem(last=False)
+            return claims
         except ExpiredSignatureError:
-            raise Unauthenticated("the token has expired; get a new one", reason="TOKEN_EXPIRED") from None
+            raise _expired() from None
         except InvalidAudienceError:
             raise _refused(f"it is not meant for {self._audience}") from None
         except InvalidIssuerError:
             raise _refused(f"it is not of {self._issuer}") from None
         except (PyJWTError, ValueError, TypeError, OverflowError) as exc:
             raise _refused(str(exc)) from None
+
+
+def _over_at(claims: Claims) -> float:
+    return float(claims["exp"]) + LEEWAY_S
+
+
+def _digest(token: str) -> bytes:
+    """What a token is remembered by, rather than by itself."""
+    return hashlib.sha256(token.encode()).digest()
+
+
+def _expired() -> Unauthenticated:
+    return Unauthenticated("the token has expired; get a new one", reason="TOKEN_EXPIRED")
 
 
 def _refused(why: str) -> Unauthenticated:
