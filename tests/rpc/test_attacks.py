@@ -84,7 +84,9 @@ async def test_a_credential_that_is_too_long_is_looked_at_by_nobody(hub: Hub) ->
     strict = Gate(TOKEN, hub.clock, [Noting()])
     for length in (MAX_TOKEN - 7, MAX_TOKEN - 6):  # with `Bearer ` before it
         with pytest.raises(Unauthenticated):
-            await strict.admit(GET_SELF, [("authorization", "Bearer " + "a" * length)], Oversight(hub.audit, hub.quotas))
+            await strict.admit(
+                GET_SELF, [("authorization", "Bearer " + "a" * length)], Oversight(hub.audit, hub.quotas)
+            )
     assert seen == [MAX_TOKEN - 7]
 
 

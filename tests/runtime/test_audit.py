@@ -158,7 +158,9 @@ async def test_where_nobody_has_many_entries_the_oldest_goes(world: World) -> No
     world.settings["audit_history_count"] = 16
     async with world.hub() as hub:
         for number in range(40):
-            hub.audit.began(Attempt(principal=f"p{number % 20}", credential=f"token:{number % 20}", action="CancelCall"))
+            hub.audit.began(
+                Attempt(principal=f"p{number % 20}", credential=f"token:{number % 20}", action="CancelCall")
+            )
             await anyio.sleep(1)
         assert [entry.principal for entry in entries(hub)] == [f"p{number % 20}" for number in range(24, 40)]
 
