@@ -318,7 +318,8 @@ async def test_without_the_issuer_its_last_keys_are_used(monkeypatch: pytest.Mon
 
 
 def _large(provider: Provider, path: str) -> Response:
-    return Response(b" " * (keys.MAX_BYTES + 1), media_type="application/json")
+    usual = provider.usual(path)
+    return Response(bytes(usual.body).ljust(keys.MAX_BYTES + 1), media_type="application/json")
 
 
 def _elsewhere(provider: Provider, path: str) -> Response:
