@@ -1,6 +1,6 @@
 """The hub's metrics for Prometheus, over HTTP/1.1: GET /metrics, and nothing else.
 
-Only for who asks loopback by a name of loopback: no page in a browser gets them by a name that it made mean this machine.
+Only for who asks loopback by a name of loopback: no page in a browser gets them by a name that means this machine.
 
 https://prometheus.io/docs/instrumenting/exposition_formats/
 """
