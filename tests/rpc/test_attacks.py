@@ -21,6 +21,7 @@ from hubbubd.rpc.auth import MAX_TOKEN, Authentication, Gate
 from hubbubd.rpc.connect import serve_connect
 from hubbubd.rpc.health import MAX_WATCHES
 from hubbubd.rpc.oversight import Oversight
+from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.tokens import Token
 
@@ -109,6 +110,54 @@ async def test_what_has_no_rule_is_not_served_to_anybody(hub: Hub) -> None:
             assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
     finally:
         await server.stop(None)
+
+
+async def test_rpcs_that_are_open_at_once_are_bounded_whoever_began_them(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hubbubd.rpc.server.MAX_RPCS", 2)
+    async with AsyncExitStack() as opened:
+        address = await opened.enter_async_context(serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=0))
+        channel = await opened.enter_async_context(grpc.aio.insecure_channel(address))
+        stub = health_pb2_grpc.HealthStub(channel)
+        with anyio.fail_after(LIMIT_S):
+            watches = [stub.Watch(health_pb2.HealthCheckRequest()) for _ in range(2)]
+            for watch in watches:
+                await watch.read()
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await stub.Check(health_pb2.HealthCheckRequest())
+            assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            watches[0].cancel()
+            while not await _answers(stub):
+                await anyio.sleep(0.01)
+            watches[1].cancel()
+
+
+async def _answers(stub: health_pb2_grpc.HealthStub) -> bool:
+    try:
+        return bool(await stub.Check(health_pb2.HealthCheckRequest()))
+    except grpc.aio.AioRpcError:
+        return False
+
+
+async def test_connections_over_connect_that_are_open_at_once_are_bounded(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hubbubd.rpc.connect.MAX_RPCS", 3)
+    async with AsyncExitStack() as opened:
+        base = await opened.enter_async_context(serve_connect(hub, listen="127.0.0.1:0", gate=gate(hub)))
+        http = httpx2.AsyncClient(base_url=base, trust_env=False, timeout=LIMIT_S, headers={"connection": "close"})
+        await opened.enter_async_context(http)
+        assert (await http.post(GET_SELF, json={}, headers=RIGHT)).status_code == 200
+        port = int(base.rpartition(":")[2])
+        with anyio.fail_after(LIMIT_S):
+            silent = [await opened.enter_async_context(await anyio.connect_tcp("127.0.0.1", port)) for _ in range(3)]
+            while (await http.post(GET_SELF, json={}, headers=RIGHT)).status_code != 503:
+                await anyio.sleep(0.01)
+            for each in silent:
+                await each.aclose()
+            while (await http.post(GET_SELF, json={}, headers=RIGHT)).status_code != 200:
+                await anyio.sleep(0.01)
 
 
 def test_a_page_token_that_was_changed_to_a_place_that_is_none_is_refused() -> None:
