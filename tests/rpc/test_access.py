@@ -151,6 +151,7 @@ OF_A_SERVER: list[tuple[str, Message, set[Role]]] = [
     ("CallMethod", call_pb2.CallMethodRequest(spec=spec("logging/setLevel")), {OP, A}),
     ("CallMethod", call_pb2.CallMethodRequest(spec=spec("tasks/result")), {OP, A}),
     ("StartCall", call_pb2.StartCallRequest(spec=spec()), {C, A}),
+    ("StartCall", call_pb2.StartCallRequest(spec=spec(" Tools/CALL")), {C, A}),
     ("StartCall", call_pb2.StartCallRequest(spec=spec("resources/unsubscribe")), {OP, A}),
     ("GetQueue", call_pb2.GetQueueRequest(server=SERVER), {OP, A}),
     ("ClearQueue", call_pb2.ClearQueueRequest(server=SERVER), {OP, A}),
