@@ -4,7 +4,7 @@ import os
 import sys
 
 # Read when gRPC is imported: else each stranger whose handshake fails adds a line of gRPC's own to the log.
-os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+os.environ["GRPC_VERBOSITY"] = os.environ.get("GRPC_VERBOSITY", "ERROR")
 
 from hubbubd.app import run
 
