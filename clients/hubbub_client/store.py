@@ -99,5 +99,5 @@ def _move(partial: Path, target: Path, *, replace: bool) -> None:
 
 
 def _must_be_new(path: Path) -> None:
-    if path.exists():
+    if os.path.lexists(path):  # a link that leads nowhere is somebody's, too
         raise AlreadyExists(f"{path} exists already", reason="FILE_EXISTS", metadata={"path": str(path)})

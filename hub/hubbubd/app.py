@@ -47,7 +47,6 @@ DONE, FAILED, USAGE = 0, 1, 2
 
 def run(argv: Sequence[str]) -> int:
     """The daemon from start to end; returns its exit status, and says in one line on stderr why it is not 0."""
-    _quiet_grpc()
     load = partial(load_settings, argv, dict(os.environ))
     try:
         settings = load()
@@ -298,11 +297,8 @@ def _log_to_stderr(sink: LogSink) -> None:
     # The SDK writes a traceback, with what was sent, for each message of a server that it cannot read, as often as the
     # server likes. What went wrong is told by the call or the connection that it went wrong for.
     logging.getLogger("mcp").setLevel(logging.CRITICAL)
-
-
-def _quiet_grpc() -> None:
-    """Else each stranger whose handshake fails adds a line of gRPC's own to the log."""
-    os.environ["GRPC_VERBOSITY"] = os.environ.get("GRPC_VERBOSITY", "ERROR")
+    # It warns of each request that is none, and anybody may send those, as many as they like.
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)
 
 
 def _complain(problem: str, status: int = DONE) -> int:

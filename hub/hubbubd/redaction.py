@@ -7,6 +7,12 @@ from typing import Any, Final, cast
 SHORTEST: Final = 8
 """Shorter values are left alone: they would be found in every other word."""
 
+PIECES: Final = 256
+"""Of one value, as many words are looked for by themselves. A pattern of very many would take the hub's time."""
+
+LONG: Final = 4096
+"""Longer values are looked for one by one: a pattern takes long to make of them."""
+
 MARK: Final = "[redacted]"
 
 
@@ -15,11 +21,20 @@ class Redaction:
 
     def __init__(self) -> None:
         self._known: dict[str, frozenset[str]] = {}
+        self._long: list[str] = []
         self._pattern: re.Pattern[str] | None = None
 
-    def learn(self, owner: str, values: Iterable[str]) -> None:
-        """These, and no others any more, are the owner's secrets."""
-        found = frozenset(part for value in values for part in (value, *value.split()) if len(part) >= SHORTEST)
+    def learn(self, owner: str, values: Iterable[str], *, whole: bool = False) -> None:
+        """These, and no others any more, are the owner's secrets; each word of them too, unless they are `whole`.
+
+        What a stranger chose is taken whole: else it would say which words the hub cannot write any more.
+        """
+        found = frozenset(
+            part
+            for value in values
+            for part in (value, *(() if whole else value.split(maxsplit=PIECES)[:PIECES]))
+            if len(part) >= SHORTEST
+        )
         if found == self._known.get(owner, frozenset()):
             return
         self._known[owner] = found
@@ -27,15 +42,19 @@ class Redaction:
             del self._known[owner]
         # The longest first, so that no piece of one is left beside a shorter one.
         known = sorted({secret for secrets in self._known.values() for secret in secrets}, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, known))) if known else None
+        self._long = [secret for secret in known if len(secret) > LONG]
+        short = known[len(self._long) :]
+        self._pattern = re.compile("|".join(map(re.escape, short))) if short else None
 
     def text(self, text: str) -> str:
         """The text without known secrets."""
+        for secret in self._long:
+            text = text.replace(secret, MARK)
         return self._pattern.sub(MARK, text) if self._pattern is not None else text
 
     def value(self, value: Any) -> Any:
         """The same for all texts within mappings and sequences."""
-        if self._pattern is None:
+        if not self._known:
             return value
         if isinstance(value, str):
             return self.text(value)

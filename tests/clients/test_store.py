@@ -104,6 +104,39 @@ async def test_a_file_that_exists_is_replaced_only_on_demand(hub: Any, client: A
     assert "11 bytes of 11 bytes, 100 %" in replaced.err
 
 
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("name", ["hub.db", "hub.db.partial"])
+async def test_a_backup_is_never_written_through_a_link(
+    hub: Any, client: Any, file: Path, name: str, there: bool, replace: bool
+) -> None:
+    """Whoever may write to the directory must not choose what of its owner's is overwritten, or who reads the copy."""
+    serve(hub)
+    other = file.parent.parent / "other"
+    if there:
+        other.write_bytes(b"other")
+        other.chmod(0o644)
+    (file.parent / name).symlink_to(other)
+    if name == "hub.db" and not replace:
+        with pytest.raises(AlreadyExists):
+            await client.store.backup(file)
+        assert file.is_symlink()
+    else:
+        await client.store.backup(file, replace=replace)
+        assert (file.is_symlink(), file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) == (False, WHOLE, 0o600)
+        assert list(file.parent.iterdir()) == [file]
+    assert (other.read_bytes() if other.exists() else None) == (b"other" if there else None)
+
+
+async def test_a_directory_in_the_place_of_a_backup_stays(hub: Any, hubbub: Any, file: Path) -> None:
+    serve(hub)
+    (file / "inside").mkdir(parents=True)
+    for words, reason in (((), "FILE_EXISTS"), (("--force",), "FILE_NOT_WRITTEN")):
+        refused = await hubbub("store", "backup", str(file), *words)
+        assert (refused.status, refused.error["reason"]) == (1, reason)
+    assert [each.name for each in file.parent.rglob("*")] == ["hub.db", "inside"]
+
+
 async def test_a_backup_into_a_directory_that_is_not_there_says_so(hub: Any, hubbub: Any, file: Path) -> None:
     serve(hub)
     refused = await hubbub("store", "backup", str(file.parent / "none" / "hub.db"))

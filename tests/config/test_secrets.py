@@ -7,7 +7,7 @@ import pytest
 
 from hubbubd.config import ServerConfig
 from hubbubd.errors import Category, Fault, PermissionDenied
-from hubbubd.redaction import MARK, REDACTION, Redaction
+from hubbubd.redaction import MARK, PIECES, REDACTION, Redaction
 
 SECRET = {"name": "x", "url": "https://x.example/mcp?key=canary-q&v=2", "headers": {"A": "Bearer canary-h"}}
 
@@ -42,6 +42,25 @@ def test_known_secrets_are_taken_out_of_texts_and_all_that_holds_them() -> None:
     assert redaction.text("x canary-one-and-more canary-one short") == f"x {MARK} {MARK} short"
     nested: dict[str, Any] = {"canary-one": [1, ("canary-one", None)], "b": b"\xffcanary-one"}
     assert redaction.value(nested) == {MARK: [1, [MARK, None]], "b": b"\xff" + MARK.encode()}
+
+
+def test_a_secret_of_any_length_is_taken_out_whole_and_of_its_words_a_bounded_number() -> None:
+    words = [f"canary-{number:05}" for number in range(20_000)]
+    long, redaction = " ".join(words), Redaction()
+    redaction.learn("a", [long])
+    assert redaction.text(f"x {long} y") == f"x {MARK} y"
+    assert redaction.text(f"{words[0]} {words[PIECES - 1]}") == f"{MARK} {MARK}"
+    assert redaction.text(words[PIECES]) == words[PIECES]  # with all of them a pattern takes seconds to make
+    assert redaction.value({"a": [long]}) == {"a": [MARK]}
+    redaction.learn("a", [])
+    assert redaction.text(long) == long
+
+
+def test_what_a_stranger_chose_makes_no_word_of_the_hub_a_secret() -> None:
+    redaction = Redaction()
+    redaction.learn("a", ["the connection finished", "opaque-token"], whole=True)
+    assert redaction.text("the connection is finished") == "the connection is finished"
+    assert redaction.text("the connection finished: opaque-token") == f"{MARK}: {MARK}"
 
 
 def test_an_owner_who_has_new_secrets_has_the_old_ones_no_longer() -> None:

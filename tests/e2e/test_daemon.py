@@ -96,6 +96,19 @@ async def test_a_busy_port_ends_it_with_1_and_one_line(tmp_path: Path) -> None:
     assert address in err[0]
 
 
+async def test_a_data_directory_of_somebody_else_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
+    theirs = Path("/")
+    if os.geteuid() == 0:
+        theirs = tmp_path / "theirs"
+        theirs.mkdir(mode=0o755)
+        os.chown(theirs, 1, -1)
+    before = theirs.stat()
+    status, _, err = await hubbubd("--data-dir", str(theirs), "--listen", "127.0.0.1:0")
+    assert (status, len(err)) == (1, 1)
+    assert f"{theirs} belongs to another user" in err[0]
+    assert (theirs.stat().st_mode, theirs.stat().st_mtime_ns) == (before.st_mode, before.st_mtime_ns)
+
+
 async def test_a_second_hub_on_the_same_data_is_refused_and_disturbs_nothing(start_hub: Any) -> None:
     hub = await start_hub()
     before = Path(hub.ready["client_file"]).read_bytes()

@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -53,6 +54,30 @@ async def test_the_document_works_as_written(tmp_path: Path) -> None:
             said = await shell(command, HUBBUB_DATA_DIR=str(data_dir))
             assert said.status == 0, said.err
         assert (data_dir / "hub.sock").stat().st_mode & 0o777 == 0o600
+
+
+async def test_strangers_add_no_line_to_the_log(tmp_path: Path) -> None:
+    """Anybody may send anything, as often as they like: the disk is not theirs to fill."""
+    authority = Authority.open(tmp_path / "certs")
+    pair = authority.server()
+    (tmp_path / "hub.toml").write_text(
+        f'[hub]\ntls_cert = "{pair.cert}"\ntls_key = "{pair.key}"\ntls_client_ca = "{authority.file}"\n'
+        'listen = "127.0.0.1:0"\nconnect_listen = "127.0.0.1:0"\nmetrics_listen = "127.0.0.1:0"\n'
+    )
+    arguments = ["--config", str(tmp_path / "hub.toml"), "--data-dir", str(tmp_path / "data")]
+    with (tmp_path / "log").open("wb") as log:
+        async with running(arguments, stderr=log) as hub:
+            for port in (re.search(r":(\d+)", hub.ready[name]) for name in ("grpc", "connect", "metrics")):
+                assert port is not None
+                for words in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01garbage", b"no HTTP\r\n\r\n"):
+                    with anyio.fail_after(LIMIT_S):
+                        async with await anyio.connect_tcp("127.0.0.1", int(port[1])) as stranger:
+                            await stranger.send(words)
+                            await stranger.send_eof()
+                            with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+                                while True:
+                                    await stranger.receive()
+    assert (tmp_path / "log").read_text() == ""
 
 
 async def test_the_network_without_tls_ends_the_start_with_what_is_missing(tmp_path: Path) -> None:

@@ -15,15 +15,17 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from hubbub.v1 import admin_pb2
 from hubbub.v1.common_pb2 import Page
 from hubbubd.core.access import EVERYTHING, Grant, Role
-from hubbubd.errors import InvalidArgument
+from hubbubd.errors import InvalidArgument, Unauthenticated
 from hubbubd.rpc import pages
-from hubbubd.rpc.auth import Gate
+from hubbubd.rpc.auth import MAX_TOKEN, Authentication, Gate
 from hubbubd.rpc.connect import serve_connect
 from hubbubd.rpc.health import MAX_WATCHES
+from hubbubd.rpc.oversight import Oversight
+from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.tokens import Token
 
-from .conftest import LIMIT_S, TOKEN, Caller, explain
+from .conftest import LIMIT_S, TOKEN, Caller, explain, gate
 from .test_auth import GET_STATUS
 
 RIGHT = {"authorization": f"Bearer {TOKEN}"}
@@ -71,6 +73,91 @@ async def test_strangers_do_not_take_all_the_room_by_watching_the_health(address
             assert explain(refused.value).reason == "TOO_MANY_WATCHERS"
             assert (await stub.Check(health_pb2.HealthCheckRequest())).status
     assert (await api(GET_STATUS, admin_pb2.GetStatusRequest())).pid
+
+
+async def test_a_credential_that_is_too_long_is_looked_at_by_nobody(hub: Hub) -> None:
+    seen: list[int] = []
+
+    class Noting:
+        async def principal(self, token: str) -> None:
+            seen.append(len(token))
+
+    strict = Gate(TOKEN, hub.clock, [Noting()])
+    for length in (MAX_TOKEN - 7, MAX_TOKEN - 6):  # with `Bearer ` before it
+        with pytest.raises(Unauthenticated):
+            await strict.admit(
+                GET_SELF, [("authorization", "Bearer " + "a" * length)], Oversight(hub.audit, hub.quotas)
+            )
+    assert seen == [MAX_TOKEN - 7]
+
+
+async def test_what_has_no_rule_is_not_served_to_anybody(hub: Hub) -> None:
+    """However it came there: by a service that was added without thinking of who may use it."""
+
+    async def serve(_request: bytes, _context: object) -> bytes:
+        return b"served"
+
+    handlers = {"Forgotten": grpc.unary_unary_rpc_method_handler(serve)}
+    server = grpc.aio.server(interceptors=[Authentication(gate(hub), Oversight(hub.audit, hub.quotas))])
+    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("hubbub.v1.Extra", handlers)])
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            forgotten = channel.unary_unary("/hubbub.v1.Extra/Forgotten")
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await forgotten(b"", metadata=(("authorization", f"Bearer {TOKEN}"),), timeout=LIMIT_S)
+            assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    finally:
+        await server.stop(None)
+
+
+async def test_rpcs_that_are_open_at_once_are_bounded_whoever_began_them(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hubbubd.rpc.server.MAX_RPCS", 2)
+    async with AsyncExitStack() as opened:
+        address = await opened.enter_async_context(serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=0))
+        channel = await opened.enter_async_context(grpc.aio.insecure_channel(address))
+        stub = health_pb2_grpc.HealthStub(channel)
+        with anyio.fail_after(LIMIT_S):
+            watches = [stub.Watch(health_pb2.HealthCheckRequest()) for _ in range(2)]
+            for watch in watches:
+                await watch.read()
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await stub.Check(health_pb2.HealthCheckRequest())
+            assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            watches[0].cancel()
+            while not await _answers(stub):
+                await anyio.sleep(0.01)
+            watches[1].cancel()
+
+
+async def _answers(stub: health_pb2_grpc.HealthStub) -> bool:
+    try:
+        return bool(await stub.Check(health_pb2.HealthCheckRequest()))
+    except grpc.aio.AioRpcError:
+        return False
+
+
+async def test_connections_over_connect_that_are_open_at_once_are_bounded(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hubbubd.rpc.connect.MAX_RPCS", 3)
+    async with AsyncExitStack() as opened:
+        base = await opened.enter_async_context(serve_connect(hub, listen="127.0.0.1:0", gate=gate(hub)))
+        http = httpx2.AsyncClient(base_url=base, trust_env=False, timeout=LIMIT_S, headers={"connection": "close"})
+        await opened.enter_async_context(http)
+        assert (await http.post(GET_SELF, json={}, headers=RIGHT)).status_code == 200
+        port = int(base.rpartition(":")[2])
+        with anyio.fail_after(LIMIT_S):
+            silent = [await opened.enter_async_context(await anyio.connect_tcp("127.0.0.1", port)) for _ in range(3)]
+            while (await http.post(GET_SELF, json={}, headers=RIGHT)).status_code != 503:
+                await anyio.sleep(0.01)
+            for each in silent:
+                await each.aclose()
+            while (await http.post(GET_SELF, json={}, headers=RIGHT)).status_code != 200:
+                await anyio.sleep(0.01)
 
 
 def test_a_page_token_that_was_changed_to_a_place_that_is_none_is_refused() -> None:

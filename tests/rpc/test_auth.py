@@ -77,7 +77,7 @@ async def test_headers_past_every_limit_are_refused_and_the_hub_lives_on(api: Ca
     assert (await api(GET_STATUS, admin_pb2.GetStatusRequest())).pid
 
 
-@pytest.mark.parametrize("name", ["", "x" * 65])
+@pytest.mark.parametrize("name", ["", "x" * 65, " cert:ada", "hub ", "ada "])
 async def test_a_name_that_nobody_can_have_is_refused(api: Caller, name: str) -> None:
     api.metadata = (RIGHT, ("hubbub-as", name))
     refusal = await api.refused(GET_STATUS, b"")

@@ -52,7 +52,7 @@ async def test_a_token_that_may_name_others_speaks_for_them_with_its_own_grants(
     assert (me.name, [grant.role for grant in me.grants]) == ("ada", [admin_pb2.ROLE_RESPONDER])
 
 
-@pytest.mark.parametrize("name", ["hub", "Hub", "cert:ada", "oidc:ada", "OIDC:ada"])
+@pytest.mark.parametrize("name", ["hub", "Hub", "*", "cert:ada", "oidc:ada", "OIDC:ada"])
 async def test_nobody_may_take_the_name_of_the_hub_or_of_another_authority(world: World, name: str) -> None:
     caller = Caller(world.channel, (LOCAL, ("hubbub-as", name)))
     assert (await caller.refused(METHODS["GetSelf"], SELF)).reason == "NAMING_NOT_ALLOWED"

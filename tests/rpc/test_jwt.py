@@ -341,7 +341,8 @@ async def test_without_the_issuer_its_last_keys_are_used(monkeypatch: pytest.Mon
 
 
 def _large(provider: Provider, path: str) -> Response:
-    return Response(b" " * (keys.MAX_BYTES + 1), media_type="application/json")
+    usual = provider.usual(path)
+    return Response(bytes(usual.body).ljust(keys.MAX_BYTES + 1), media_type="application/json")
 
 
 def _elsewhere(provider: Provider, path: str) -> Response:
@@ -349,11 +350,16 @@ def _elsewhere(provider: Provider, path: str) -> Response:
 
 
 def _of_another(provider: Provider, path: str) -> Response:
+    if path == "/keys":
+        return provider.usual(path)
     return JSONResponse({"issuer": "https://elsewhere.example", "jwks_uri": f"{provider.issuer}/keys"})
 
 
 def _in_the_clear(provider: Provider, path: str) -> Response:
-    return JSONResponse({"issuer": provider.issuer, "jwks_uri": "http://192.0.2.1/keys"})
+    if path == "/keys":
+        return provider.usual(path)
+    anywhere = provider.issuer.replace("127.0.0.1", "0.0.0.0")  # leads to the same place, and is not loopback
+    return JSONResponse({"issuer": provider.issuer, "jwks_uri": f"{anywhere}/keys"})
 
 
 def _empty(provider: Provider, path: str) -> Response:

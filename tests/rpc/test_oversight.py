@@ -18,6 +18,7 @@ from hubbubd.config.commands import REST, AllowedCommand
 from hubbubd.core.access import Grant, Role
 from hubbubd.core.audit import AuditEntry, AuditFilter, Sort
 from hubbubd.core.inbox import Origin, PendingRequest, RequestKind
+from hubbubd.rpc.oversight import MAX_TARGET
 from hubbubd.rpc.permissions import RULES, audited
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.filters import CallFilter
@@ -26,7 +27,7 @@ from hubbubd.store.sqlite import SqliteStore
 from hubbubd.store.tokens import TokenFile
 from hubbubd.upstream.connector import McpConnector
 
-from .conftest import LIMIT_S, TOKEN, Caller, Until, gate, settled
+from .conftest import LIMIT_S, TOKEN, Caller, Until, explain, gate, settled
 from .test_bad_input import METHODS
 
 SECRET = "a-secret-that-nobody-should-see"
@@ -180,6 +181,16 @@ async def test_what_is_refused_is_counted_for_its_principal(make: Make) -> None:
         assert (entry.outcome, entry.target) == ("SERVER_READ_ONLY", "away")
 
 
+async def test_what_an_entry_names_is_one_short_line_whatever_was_asked_for(make: Make) -> None:
+    async with make() as world:
+        asked = "ada\n\x1b[2J\u202e" + "x" * 1000
+        await world.local.refused(METHODS["DisconnectServer"], server_pb2.DisconnectServerRequest(name=asked))
+        (entry,) = world.entries(action="DisconnectServer")
+        assert entry.outcome == "INVALID_ARGUMENT"
+        assert entry.target.startswith("ada[2Jx")
+        assert len(entry.target) <= MAX_TARGET
+
+
 async def test_somebody_without_a_credential_is_counted_without_a_name(make: Make) -> None:
     async with make() as world:
         stranger = Caller(world.channel, (("authorization", f"Bearer {SECRET}"),))
@@ -288,6 +299,10 @@ async def test_streams_of_one_principal_are_bounded_until_one_has_ended(make: Ma
                 await watch.read()
         refusal = await world.local.refused(METHODS["WatchCalls"], call_pb2.WatchCallsRequest())
         assert (refusal.reason, refusal.metadata["limit"]) == ("TOO_MANY_STREAMS", "2")
+        work = world.channel.stream_stream("/hubbub.v1.InboxService/Work")(metadata=world.local.metadata)
+        with anyio.fail_after(LIMIT_S), pytest.raises(grpc.aio.AioRpcError) as refused:
+            await work.read()
+        assert explain(refused.value).reason == "TOO_MANY_STREAMS"
         ada = await world.caller("ada", Role.ADMIN)
         await ada(METHODS["WatchCalls"], call_pb2.WatchCallsRequest())
         for watch in watches:

@@ -1,5 +1,7 @@
 """The audit log: durable with what it tells of, bounded whatever is refused, and kept over a restart."""
 
+from collections import Counter
+
 import anyio
 import pytest
 
@@ -120,6 +122,47 @@ async def test_neither_refusals_nor_answers_push_out_changes(world: World) -> No
         assert len(entries(hub, Sort.CHANGE)) == 1
         assert [entry.target for entry in entries(hub, Sort.ANSWER)] == ["45", "46", "47", "48", "49"]
         assert len(entries(hub, Sort.REFUSAL)) == 5
+
+
+async def test_nobody_pushes_out_of_the_log_what_others_did(world: World) -> None:
+    world.settings["audit_history_count"] = 16
+
+    def changes(hub: Hub, credential: str, count: int, principal: str = "") -> None:
+        for number in range(count):
+            name = principal or f"person {number}"
+            hub.audit.began(Attempt(principal=name, credential=credential, action="CancelCall", target=str(number)))
+
+    def left(hub: Hub) -> Counter[str]:
+        return Counter(entry.holder for entry in entries(hub, Sort.CHANGE))
+
+    async with world.hub() as hub:
+        changes(hub, "token:admin", 3, "ada")
+        await anyio.sleep(1)
+        changes(hub, "token:flood", 1000)  # under as many names as it likes
+        changes(hub, "jwt", 1000, "oidc:flood")
+        for _ in range(1000):
+            hub.audit.note("ThrottleServer", "one")
+        changes(hub, "jwt", 2, "oidc:quiet")
+        await settle()
+        kept = left(hub)
+        assert kept["token:admin"] == 3
+        assert kept["oidc:quiet"] == 2
+        assert (kept.total(), len(kept)) == (16, 5)
+        flood = [entry.target for entry in entries(hub) if entry.credential == "token:flood"]
+        assert flood == [str(number) for number in range(1000 - len(flood), 1000)]
+    async with world.hub() as hub:
+        assert left(hub) == kept
+
+
+async def test_where_nobody_has_many_entries_the_oldest_goes(world: World) -> None:
+    world.settings["audit_history_count"] = 16
+    async with world.hub() as hub:
+        for number in range(40):
+            hub.audit.began(
+                Attempt(principal=f"p{number % 20}", credential=f"token:{number % 20}", action="CancelCall")
+            )
+            await anyio.sleep(1)
+        assert [entry.principal for entry in entries(hub)] == [f"p{number % 20}" for number in range(24, 40)]
 
 
 async def test_the_log_outlives_the_hub_and_ends_with_its_age(world: World) -> None:

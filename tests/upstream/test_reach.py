@@ -138,6 +138,60 @@ async def test_an_authorization_server_that_a_server_names_is_checked_as_well(
     assert "may not be reached" in error.message
 
 
+async def test_a_server_elsewhere_sends_the_hub_to_nothing_on_its_own_machine(
+    connect: Connect, scripted: Scripted, resolve_to: Callable[..., list[str]]
+) -> None:
+    """Of a configuration file, too: what listens on loopback trusts who comes from there."""
+    asked: list[str] = []
+
+    async def note(request: Request) -> Response:
+        asked.append(request.url.path)
+        return JSONResponse({})
+
+    resolve_to(["127.0.0.1"])
+    async with _listening(Starlette(routes=[Route("/{rest:path}", note, methods=["GET", "POST"])])) as local:
+
+        async def ask(_: Request) -> Response:
+            where = f"{local}/.well-known/oauth-protected-resource"
+            return Response(status_code=401, headers={"www-authenticate": f'Bearer resource_metadata="{where}"'})
+
+        scripted.replaced = {"server/discover": ask, "initialize": ask}
+        for host in (NAME, "127.0.0.1"):
+            error = await refusal(
+                connect,
+                confinement=confined(allow_hosts=[NAME, "127.0.0.1"]),
+                url=scripted.url.replace("127.0.0.1", host),
+            )
+            assert error.reason == "AUTHENTICATION_FAILED"
+            assert ("is not https" in error.message) is (host == NAME)
+            assert bool(asked) is (host != NAME)
+
+
+async def test_an_endpoint_elsewhere_gets_neither_headers_nor_a_request(connect: Connect) -> None:
+    stolen: list[dict[str, str]] = []
+
+    async def thief(request: Request) -> Response:
+        stolen.append(dict(request.headers))
+        return JSONResponse({}, 202)
+
+    async with _listening(Starlette(routes=[Route("/{rest:path}", thief, methods=["GET", "POST"])])) as other:
+        for where in (f"{other}/post", other.replace("http:", "") + "/post", "http://127.0.0.1@" + other[7:] + "/post"):
+
+            async def events(_: Request, where: str = where) -> Response:
+                return Response(f"event: endpoint\ndata: {where}\n\n", media_type="text/event-stream")
+
+            async with _listening(Starlette(routes=[Route("/sse", events, methods=["GET"])])) as origin:
+                with pytest.raises(UpstreamError):
+                    async with connect(
+                        url=f"{origin}/sse",
+                        transport="sse",
+                        connect_timeout_s=1,
+                        headers={"Authorization": "Bearer canary-1"},
+                    ):
+                        pass
+    assert stolen == []
+
+
 async def test_a_redirect_to_another_origin_gets_neither_headers_nor_a_request(connect: Connect) -> None:
     stolen: list[dict[str, str]] = []
 

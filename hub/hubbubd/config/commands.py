@@ -5,6 +5,7 @@ working directories. The command is looked for once, when the hub starts: what P
 """
 
 import os
+import re
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,10 @@ POWERFUL: Final = (
     *("GIT_*", "SSH_*", "DOCKER_*", "OPENSSL_*", "SSL_*", "*_PROXY", "VISUAL", "PAGER", "LESSOPEN", "LESSCLOSE"),
 )
 """Variables that change what a program loads, runs or trusts: only an entry without wildcards allows them."""
+
+
+# At the begin of a path, which may follow other text (`--root=..`, `a:../b`), or within it.
+_UPWARDS: Final = re.compile(r"(?<![\w.-])\.\.(/|$)")
 
 
 def _check_command(text: str) -> str:
@@ -146,7 +151,7 @@ def _match_arg(pattern: str, arg: str) -> bool:
     """A wildcard neither makes an option of an argument nor leads out of a directory."""
     if pattern == arg:
         return True
-    safe = ".." not in arg.split("/") and (not arg.startswith("-") or pattern.startswith("-"))
+    safe = not _UPWARDS.search(arg) and (not arg.startswith("-") or pattern.startswith("-"))
     return safe and fnmatchcase(arg, pattern)
 
 

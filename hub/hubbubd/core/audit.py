@@ -1,5 +1,6 @@
 """What the audit log says: who changed what, when, and with what outcome. Never what was in it."""
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -37,6 +38,11 @@ class AuditEntry:
     count: int = 1
     trace_id: str = ""
 
+    @property
+    def holder(self) -> str:
+        """Who counts as one, whatever names they give: a credential, but each person of an identity provider."""
+        return self.principal if self.principal.startswith("oidc:") else self.credential or self.principal
+
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
@@ -55,3 +61,56 @@ class AuditFilter:
             and (not self.target or entry.target == self.target)
             and entry.created_at >= self.since
         )
+
+
+LARGE = 8
+"""Who has more than the eighth part of all entries of a sort has many of them; there are at most that many such."""
+
+
+class Kept:
+    """Which entries of one sort are kept: `count` of them. Beyond that, who has most of them loses their oldest.
+
+    So nobody pushes out what others have done. As long as nobody has many, the oldest of all goes.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._known: OrderedDict[str, tuple[float, str]] = OrderedDict()
+        self._of: dict[str, OrderedDict[str, None]] = {}
+        self._many: set[str] = set()
+
+    def add(self, entry: AuditEntry) -> list[str]:
+        """Keeps an entry, once; the ids of those that go for it."""
+        if entry.id in self._known:
+            return []
+        self._known[entry.id] = entry.created_at, entry.holder
+        own = self._of.setdefault(entry.holder, OrderedDict())
+        own[entry.id] = None
+        if len(own) * LARGE > self._count:
+            self._many.add(entry.holder)
+        gone: list[str] = []
+        while len(self._known) > self._count:
+            gone.append(self._oldest())
+            self._forget(gone[-1])
+        return gone
+
+    def expire(self, before: float) -> list[str]:
+        """The ids of entries that are older than this, which are kept no longer."""
+        gone: list[str] = []
+        while self._known and next(iter(self._known.values()))[0] < before:
+            gone.append(next(iter(self._known)))
+            self._forget(gone[-1])
+        return gone
+
+    def _oldest(self) -> str:
+        most = max(self._many, key=lambda holder: len(self._of[holder]), default=None)
+        return next(iter(self._known if most is None else self._of[most]))
+
+    def _forget(self, entry_id: str) -> None:
+        _, holder = self._known.pop(entry_id)
+        own = self._of[holder]
+        del own[entry_id]
+        if len(own) * LARGE <= self._count:
+            self._many.discard(holder)
+        if not own:
+            del self._of[holder]

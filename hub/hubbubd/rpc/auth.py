@@ -35,8 +35,8 @@ MAX_NAME = 64
 MAX_TOKEN = 8192
 """Characters of a credential; more is not looked at."""
 
-RESERVED = re.compile(r"hub|(cert|oidc):.*", re.IGNORECASE)
-"""Names that nobody may take: the hub's own, and those that only an authority gives."""
+RESERVED = re.compile(r"hub|\*|(cert|oidc):.*", re.IGNORECASE)
+"""Names that nobody may take: the hub's own, those that only an authority gives, and what stands for many."""
 
 # https://www.rfc-editor.org/rfc/rfc6750#section-2.1; the scheme's case does not count (RFC 9110, section 11.1).
 _BEARER = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*)", re.IGNORECASE)
@@ -280,9 +280,10 @@ def denied(permission: Permission, server: str = "*") -> PermissionDenied:
 def _named(caller: Principal, names: list[str]) -> Principal:
     if not names:
         return caller
-    if len(names) > 1 or not 0 < len(names[0]) <= MAX_NAME or not names[0].isprintable():
-        raise InvalidArgument.field(f"metadata.{NAME_METADATA}", f"must be one name of 1 to {MAX_NAME} characters")
     name = names[0]
+    if len(names) > 1 or not 0 < len(name) <= MAX_NAME or not name.isprintable() or name != name.strip():
+        problem = f"must be one name of 1 to {MAX_NAME} characters, without space around it"
+        raise InvalidArgument.field(f"metadata.{NAME_METADATA}", problem)
     if name == caller.name:
         return caller
     if not caller.may_name_others or RESERVED.fullmatch(name):

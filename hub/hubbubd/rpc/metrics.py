@@ -1,16 +1,20 @@
 """The hub's metrics for Prometheus, over HTTP/1.1: GET /metrics, and nothing else.
 
+Only for who asks loopback by a name of loopback: no page in a browser gets them by a name that means this machine.
+
 https://prometheus.io/docs/instrumenting/exposition_formats/
 """
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 import uvicorn
 from anyio import CapacityLimiter, to_thread
 
+from hubbubd.config.network import is_loopback
 from hubbubd.rpc.http import serving
 
 PATH = "/metrics"
@@ -46,7 +50,9 @@ def application(exposition: Callable[[], tuple[str, bytes]]) -> Any:
 
     async def call(scope: Any, receive: Any, send: Any) -> None:
         status, about, body = 200, [], b""
-        if scope["path"] != PATH:
+        if not _is_meant(scope["headers"]):
+            status = 421
+        elif scope["path"] != PATH:
             status = 404
         elif scope["method"] != "GET":
             status, about = 405, [(b"allow", b"GET")]
@@ -59,3 +65,12 @@ def application(exposition: Callable[[], tuple[str, bytes]]) -> Any:
             await send({"type": "http.response.body", "body": body})
 
     return call
+
+
+def _is_meant(headers: Any) -> bool:
+    """Whether a request's `Host` is this machine (DNS rebinding: https://www.rfc-editor.org/rfc/rfc9110#section-7.2)."""
+    host = next((value.decode("latin-1") for name, value in headers if name == b"host"), "")
+    try:
+        return is_loopback(urlsplit(f"//{host}").hostname or "")
+    except ValueError:
+        return False

@@ -177,5 +177,5 @@ extension adds), and need `operate`.
 
 
 def permission_to_send(method: str) -> Permission:
-    """What somebody needs to send an MCP method to a server."""
-    return Permission.CALL if method in OF_CALLERS else Permission.OPERATE
+    """What somebody needs to send an MCP method to a server, which may read it more generously than it is written."""
+    return Permission.CALL if method.strip().casefold() in OF_CALLERS else Permission.OPERATE

@@ -212,7 +212,7 @@ def token_name(name: str) -> str:
     """The name of a token's principal, which no authority and nobody else could have."""
     identifier(name, "name", longest=auth.MAX_NAME)
     if name != name.strip() or ":" in name or name.casefold() == auth.LOCAL or auth.RESERVED.fullmatch(name):
-        raise InvalidArgument.field("name", "must have no `:` and no space around it, and be neither `local` nor `hub`")
+        raise InvalidArgument.field("name", "must have no `:` and no space around it, and not be `local`, `hub` or `*`")
     return name
 
 

@@ -8,14 +8,13 @@ they push nothing else out.
 """
 
 import secrets
-from collections import OrderedDict
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings
-from hubbubd.core.audit import HUB, OK, AuditEntry, AuditFilter, Sort
+from hubbubd.core.audit import HUB, OK, AuditEntry, AuditFilter, Kept, Sort
 from hubbubd.errors import HubError
 from hubbubd.runtime.ledger import RIDER, Change, Ledger, Table
 
@@ -65,9 +64,8 @@ class Audit:
         self._ledger = ledger
         self._table = table
         self._clock = clock
-        self._count = settings.audit_history_count
         self._age_s = settings.audit_history_age_s
-        self._kept: dict[Sort, OrderedDict[str, float]] = {sort: OrderedDict() for sort in Sort}
+        self._kept = {sort: Kept(settings.audit_history_count) for sort in Sort}
         self._minute = clock.now()
         self._counted: dict[tuple[str, ...], str] = {}
         table.follow(self._follow)
@@ -127,12 +125,10 @@ class Audit:
 
     def prune(self) -> int:
         """Deletes what is too old and returns how many entries that were; what is too much goes when more comes."""
-        oldest, count = self._clock.now() - self._age_s, 0
-        for kept in self._kept.values():
-            while kept and next(iter(kept.values())) < oldest:
-                self._delete_first(kept)
-                count += 1
-        return count
+        oldest = self._clock.now() - self._age_s
+        gone = [entry_id for kept in self._kept.values() for entry_id in kept.expire(oldest)]
+        self._delete(gone)
+        return len(gone)
 
     # Reading
 
@@ -162,14 +158,11 @@ class Audit:
             self._see(after)
 
     def _see(self, entry: AuditEntry) -> None:
-        kept = self._kept[entry.sort]
-        kept.setdefault(entry.id, entry.created_at)
-        while len(kept) > self._count:
-            self._delete_first(kept)
+        self._delete(self._kept[entry.sort].add(entry))
 
-    def _delete_first(self, kept: OrderedDict[str, float]) -> None:
-        entry_id, _ = kept.popitem(last=False)
-        self._ledger.later(Change(self._table, entry_id, None))
+    def _delete(self, entry_ids: Iterable[str]) -> None:
+        for entry_id in entry_ids:
+            self._ledger.later(Change(self._table, entry_id, None))
 
 
 def _outcome(exc: BaseException) -> str:

@@ -21,7 +21,7 @@ from hubbubd.telemetry.tracer import OFF, Tracer
 from hubbubd.upstream import faults
 from hubbubd.upstream.http import http_transport, sse_transport
 from hubbubd.upstream.link import ServerLink
-from hubbubd.upstream.oauth import Access
+from hubbubd.upstream.oauth import Access, oauth_of
 from hubbubd.upstream.patience import Patience
 from hubbubd.upstream.ports import Era, Inbound, Link, Vault
 from hubbubd.upstream.stderr import OnLine
@@ -47,7 +47,8 @@ class McpConnector:
 
     async def forget(self, server: str) -> None:
         """As `ports.Connector`."""
-        REDACTION.learn(server, ())
+        for owner in (server, oauth_of(server)):
+            REDACTION.learn(owner, ())
         await self._vault.put(server, None)
 
     def spec_secrets(self, server: str) -> dict[str, Any] | None:

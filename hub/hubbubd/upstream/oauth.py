@@ -35,6 +35,7 @@ from mcp.shared.exceptions import MCPDeprecationWarning
 from pydantic import AnyUrl, BaseModel, SecretStr, ValidationError
 
 from hubbubd.config import ServerConfig
+from hubbubd.config.network import is_loopback
 from hubbubd.config.server import OAuthConfig
 from hubbubd.errors import Fault, HubError, UpstreamError
 from hubbubd.redaction import REDACTION
@@ -55,11 +56,15 @@ PASSES: Final = 3
 
 CALLBACK: Final = "/callback"
 
-_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _ERROR_CODE: Final = re.compile(r'"error"\s*:\s*"([\w.-]{1,60})"')
 
 # What goes wrong is in the fault; the SDK would log it with whatever an authorization server has sent.
 logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL + 1)
+
+
+def oauth_of(server: str) -> str:
+    """Whose secrets those are that an authorization server gave for a server; no server has such a name."""
+    return f"{server}/oauth"
 
 
 class Memory:
@@ -116,7 +121,7 @@ class Memory:
         client, tokens = context.client_info, context.current_tokens
         secrets = [client.client_secret] if client is not None else []
         secrets += [tokens.access_token, tokens.refresh_token] if tokens is not None else []
-        REDACTION.learn(f"{self._server}/oauth", filter(None, secrets))
+        REDACTION.learn(oauth_of(self._server), filter(None, secrets), whole=True)
 
     async def _keep(self) -> None:
         context = self.context
@@ -271,8 +276,10 @@ class Access(httpx2.Auth):
 
     def _outgoing(self, request: httpx2.Request) -> httpx2.Request:
         """A request of the flow itself, which goes where the server says. Raises OAuthFlowError."""
-        hosts = _LOOPBACK | {urlsplit(self._server.url or "").hostname}
-        if request.url.scheme != "https" and request.url.host not in hosts:
+        own = urlsplit(self._server.url or "").hostname or ""
+        # A server elsewhere must not send the hub to what listens on the hub's own machine.
+        near = request.url.host == own or (is_loopback(own) and is_loopback(request.url.host))
+        if request.url.scheme != "https" and not near:
             raise OAuthFlowError(f"{request.url.copy_with(query=None)} is not https")
         limit_s = self._server.connect_timeout_s
         request.extensions["timeout"] = {"connect": limit_s, "read": REPLY_LIMIT_S, "write": REPLY_LIMIT_S}
