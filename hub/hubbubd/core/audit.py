@@ -7,6 +7,9 @@ OK = "OK"
 HUB = "hub"
 """The principal of what the hub does by itself."""
 
+BY_FILE, BY_SIGNAL = "hub:file", "hub:signal"
+"""The principals of what an operator does without the API: by writing a file of the configuration, by a signal."""
+
 
 class Sort(StrEnum):
     """What an entry is about. Each sort has a limit of its own, so that one cannot push out the others."""

@@ -72,6 +72,11 @@ class Audit:
         self._counted: dict[tuple[str, ...], str] = {}
         table.follow(self._follow)
 
+    def adopt(self, settings: HubSettings) -> None:
+        """Keeps these limits from the next `prune` on."""
+        self._count = settings.audit_history_count
+        self._age_s = settings.audit_history_age_s
+
     def start(self) -> None:
         """Takes up the entries that the store remembers."""
         for entry in sorted(self._table, key=lambda entry: entry.created_at):
@@ -126,10 +131,10 @@ class Audit:
         self._later(last)
 
     def prune(self) -> int:
-        """Deletes what is too old and returns how many entries that were; what is too much goes when more comes."""
+        """Deletes what is too old or too much, and returns how many entries that were."""
         oldest, count = self._clock.now() - self._age_s, 0
         for kept in self._kept.values():
-            while kept and next(iter(kept.values())) < oldest:
+            while kept and (len(kept) > self._count or next(iter(kept.values())) < oldest):
                 self._delete_first(kept)
                 count += 1
         return count
@@ -155,9 +160,9 @@ class Audit:
 
     def _later(self, entry: AuditEntry) -> None:
         self._ledger.later(Change(self._table, entry.id, entry))
-        self._see(entry)
 
     def _follow(self, before: AuditEntry | None, after: AuditEntry | None) -> None:
+        # Only now: one that went before it was durable would count once more when it is.
         if before is None and after is not None:
             self._see(after)
 
