@@ -41,6 +41,8 @@ EventKind = Literal[
     "task_status",
     "other",
     "throttled",
+    "config_reloaded",
+    "config_problem",
 ]
 TaskRole = Literal["receiver", "client"]
 TaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled"]
@@ -263,10 +265,13 @@ class Task(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class ServerEvent(Record):
-    """One thing that a server told; `params` is the MCP params, of a line on stderr and of a throttled server
-    `{"line": ...}`."""
+    """One thing that a server told, or the hub: then `server` is None.
 
-    server: str
+    `params` is the MCP params, of a line on stderr and of a throttled server `{"line": ...}`; of a configuration that
+    was read again what is different, that of `Reload`, and of one that is wrong `{"problem": ...}`.
+    """
+
+    server: str | None
     kind: EventKind
     params: Any
     method: str | None

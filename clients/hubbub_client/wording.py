@@ -1,7 +1,9 @@
 """What people read, in words: the same on the command line and on a screen."""
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 from urllib.parse import urlsplit
 
 from hubbub_client.payload import as_list, as_object, as_objects
@@ -10,6 +12,9 @@ from hubbub_client.records import Call, PendingRequest, Progress, QueueCounts
 # What servers write must not steer the terminal: neither control characters, nor those that turn the direction of
 # what follows (Unicode Bidirectional Algorithm, explicit formatting characters), nor line breaks that are none.
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+HUB = "the hub"
+"""Stands where a server would, in what the hub says of itself."""
+
 UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 SPANS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
@@ -109,3 +114,14 @@ def size(count: float) -> str:
     while count >= 1024 and unit < len(UNITS) - 1:
         count, unit = count / 1024, unit + 1
     return f"{count:.1f} {UNITS[unit]}" if unit else f"{count} {UNITS[0]}"
+
+
+def of_config(params: Mapping[str, Any]) -> str:
+    """What the hub says of its configuration, in a line: what is wrong with it, or what is different now."""
+    if "problem" in params:
+        return f"the configuration is not taken over: {params['problem']}"
+    words = {"added": "added", "changed": "changed", "removed": "removed", "settings": "settings"}
+    words["needs_restart"] = "after a restart"
+    named = {word: ", ".join(map(str, as_list(params.get(key)))) for key, word in words.items()}
+    parts = "; ".join(f"{word} {names}" for word, names in named.items() if names)
+    return f"the configuration was read again: {parts or 'all is as before'}"

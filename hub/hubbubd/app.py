@@ -19,6 +19,7 @@ from hubbubd import __version__, payload
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, Settings, load_settings
 from hubbubd.config.network import UNIX, check_unix
+from hubbubd.core.audit import BY_SIGNAL
 from hubbubd.errors import ConfigError, Help, HubError, Unavailable, first_cause
 from hubbubd.redaction import REDACTION
 from hubbubd.rpc import client_file
@@ -128,7 +129,6 @@ async def _serve(settings: Settings, load: Callable[[], Settings]) -> None:
                         tls=hub_settings.tls,
                         local=local,
                         max_message_bytes=hub_settings.max_message_bytes,
-                        grace_s=hub_settings.shutdown_grace_s,
                         hurry=hurry,
                     ) as address,
                 ):
@@ -172,9 +172,12 @@ def _gate(hub: Hub, settings: HubSettings, token: str) -> Gate:
         hub.clock,
         [hub.tokens, jwt] if jwt else [hub.tokens],
         certificates=grants.of_certificate if settings.tls_client_ca else None,
+        standing=grants.stands,
         networked=settings.networked,
     )
     hub.tokens.on_revoked(gate.end)
+    hub.configuration.on_adopted(lambda after: grants.set(after.grants))
+    hub.configuration.on_adopted(lambda _: gate.review())
     return gate
 
 
@@ -203,7 +206,7 @@ async def _connect(hub: Hub, settings: HubSettings, gate: Gate) -> AsyncGenerato
         listen=settings.connect_listen,
         gate=gate,
         tls=settings.tls,
-        origins=settings.connect_origins,
+        origins=lambda: hub.configuration.settings.connect_origins,
         max_message_bytes=settings.max_message_bytes,
     ) as url:
         yield url
@@ -234,7 +237,7 @@ async def _reload_on_hangup(configuration: Configuration) -> None:
     with anyio.open_signal_receiver(signal.SIGHUP) as signals:
         async for _ in signals:
             try:
-                await configuration.reload()
+                await configuration.reload_by(BY_SIGNAL, "SIGHUP")
             except HubError as exc:
                 log.warning("the reload that SIGHUP asked for failed", error=exc.message)
 

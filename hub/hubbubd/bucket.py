@@ -29,6 +29,11 @@ class Bucket:
         self.level -= 1
         return max(-self.level / self.rate, 0.0)
 
+    def change(self, rate: float, burst: float, now: float) -> None:
+        """Fills at another rate from now on. What is in it stays, as far as it still fits."""
+        self._fill(now)
+        self.rate, self.burst, self.level = rate, burst, min(self.level, burst)
+
     def is_full(self, now: float) -> bool:
         """Whether it is as good as new."""
         self._fill(now)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from hubbubd.config import HubSettings, load_settings, resolve
 from hubbubd.config.files import SERVER_KEYS
+from hubbubd.config.hub import LIVE
 from hubbubd.config.server import OAuthConfig
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -22,3 +23,8 @@ def test_the_demo_has_four_servers_that_run_from_the_installed_peers() -> None:
 def test_the_reference_describes_every_setting_and_no_other() -> None:
     described = re.findall(r"^\| `(\w+)` \|", REFERENCE, re.MULTILINE)
     assert sorted(described) == sorted([*HubSettings.model_fields, *SERVER_KEYS, *OAuthConfig.model_fields])
+
+
+def test_the_reference_says_which_settings_want_a_restart() -> None:
+    marked = re.findall(r"^\| `(\w+)` \|.* \*Restart\.\* \|$", REFERENCE, re.MULTILINE)
+    assert sorted(marked) == sorted(HubSettings.model_fields.keys() - LIVE)

@@ -106,7 +106,7 @@ def origins() -> Sequence[str]:
 async def web(hub: Hub, origins: Sequence[str]) -> AsyncIterator[Web]:
     """A caller of that hub over HTTP."""
     served = connect.serve_connect(
-        hub, listen="127.0.0.1:0", gate=gate(hub), origins=origins, max_message_bytes=MAX_BYTES
+        hub, listen="127.0.0.1:0", gate=gate(hub), origins=lambda: origins, max_message_bytes=MAX_BYTES
     )
     with anyio.fail_after(3 * LIMIT_S):
         async with served as base:

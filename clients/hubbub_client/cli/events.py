@@ -12,7 +12,7 @@ from hubbub_client.cli.params import EVENT_KINDS, EventKinds, OfServer, Server, 
 from hubbub_client.cli.session import run, settings_of
 from hubbub_client.hub import Hub
 from hubbub_client.records import ServerEvent
-from hubbub_client.wording import clean
+from hubbub_client.wording import HUB, clean, of_config
 
 app = typer.Typer(help="What servers tell, as it happens.")
 
@@ -38,7 +38,7 @@ def watch(
         )
         async with contextlib.aclosing(watched) as events:
             async for event in events:
-                _show(event, as_json, event.server, event.kind)
+                _show(event, as_json, event.server or HUB, event.kind)
 
     run(context, work, endless=True)
 
@@ -84,6 +84,8 @@ def _text(event: ServerEvent) -> str:
             said = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
             logger = f"{params['logger']}: " if params.get("logger") else ""
             text = f"{params.get('level')}  {logger}{said}"
+        case "config_reloaded" | "config_problem":
+            text = of_config(params)
         case _:
             text = f"{event.method}  {json.dumps(params, ensure_ascii=False)}"
     return clean(text.replace("\n", " "))

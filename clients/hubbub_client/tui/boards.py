@@ -14,7 +14,7 @@ from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object
 from hubbub_client.records import Call, CatalogList, PendingRequest, Progress, Record, Server, ServerEvent, Task
 from hubbub_client.text import line
-from hubbub_client.wording import question, what
+from hubbub_client.wording import of_config, question, what
 
 MAX_ROWS = 1000
 # How long a watch that the hub refused is left alone.
@@ -226,6 +226,8 @@ def told(event: ServerEvent) -> str:
         case "progress":
             total = params.get("total")
             return f"{params.get('progress')}{f'/{total}' if total else ''} {params.get('message') or ''}"
+        case "config_reloaded" | "config_problem":
+            return of_config(params)
         case _:
             return " ".join((event.method or "", *(f"{name}={value}" for name, value in params.items())))
 

@@ -13,8 +13,9 @@ from hubbub_client.tui.boards import Row
 from hubbub_client.tui.dialogs import Choose
 from hubbub_client.tui.pane import ListPane
 from hubbub_client.tui.table import Column
+from hubbub_client.wording import HUB
 
-STYLES = {"log": "cyan", "stderr": "yellow", "cancelled": "red"}
+STYLES = {"log": "cyan", "stderr": "yellow", "cancelled": "red", "config_problem": "red"}
 
 
 class EventsPane(ListPane):
@@ -28,7 +29,7 @@ class EventsPane(ListPane):
     ]
     COLUMNS = (
         Column("at", lambda row: f"{row.record.at.astimezone():%H:%M:%S}", 8),
-        Column("server", lambda row: row.record.server, 12),
+        Column("server", lambda row: row.record.server or HUB, 12),
         Column("kind", lambda row: Text(row.record.kind, style=STYLES.get(row.record.kind, "")), 16),
         Column("what", lambda row: row.about),
     )
@@ -66,11 +67,11 @@ class EventsPane(ListPane):
         return " · ".join(parts)
 
     def words(self, row: Row[Any]) -> str:
-        return f"{row.record.server} {row.record.kind} {row.about}"
+        return f"{row.record.server or HUB} {row.record.kind} {row.about}"
 
     async def detail(self, row: Row[Any]) -> Text:
         event: ServerEvent = row.record
-        page = Page().fact("kind", event.kind).fact("server", event.server).fact("method", event.method)
+        page = Page().fact("kind", event.kind).fact("server", event.server or HUB).fact("method", event.method)
         page.fact("call", event.call_id).fact("at", text.moment(event.at))
         return page.heading("Told").json(event.params).text
 

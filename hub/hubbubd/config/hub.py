@@ -21,10 +21,13 @@ CONFINING = ("allow_commands", "allow_hosts", "deny_hosts", "allow_variables")
 LIVE = frozenset(
     {
         *CONFINING,
-        *("log_level", "watch_config", "help_base_url"),
-        *("max_servers", "max_watchers", "open_requests_per_server", "receiver_tasks_per_server"),
+        *("connect_origins", "grants", "help_base_url", "log_level", "trace_content", "watch_config"),
+        *("max_servers", "max_tokens", "max_watchers", "open_requests_per_server", "receiver_tasks_per_server"),
+        *("calls_per_principal", "claims_per_principal", "streams_per_principal"),
+        *("rpcs_per_s_per_principal", "refused_credentials_per_s", "shutdown_grace_s"),
         *("call_history_count", "call_history_age_s", "request_history_count", "request_history_age_s"),
         *("task_history_count", "task_history_age_s", "deletion_history_age_s"),
+        *("audit_history_count", "audit_history_age_s"),
     }
 )
 """Settings that change while the hub runs; the others hold from its start to its end."""

@@ -70,7 +70,8 @@ class Principal:
 
     Names of tokens are plain; those of certificates and of JWTs start with `cert:` and `oidc:`, so that no authority
     can speak in another's name. `credential` is what was shown, for revocation and the audit log, never a secret.
-    `expires_at`, in seconds since the epoch, ends what is open with it, too.
+    `expires_at`, in seconds since the epoch, ends what is open with it, too. `groups` are the roles that an identity
+    provider gives somebody, in its own words.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Principal:
     credential: str
     expires_at: float | None = None
     may_name_others: bool = False
+    groups: frozenset[str] = frozenset()
 
     def servers(self, permission: Permission) -> frozenset[str]:
         """The patterns of the servers for which this is permitted; just `*` when it is for all."""

@@ -8,6 +8,9 @@ OK = "OK"
 HUB = "hub"
 """The principal of what the hub does by itself."""
 
+BY_FILE, BY_SIGNAL = "hub:file", "hub:signal"
+"""The principals of what an operator does without the API: by writing a file of the configuration, by a signal."""
+
 
 class Sort(StrEnum):
     """What an entry is about. Each sort has a limit of its own, so that one cannot push out the others."""
@@ -88,17 +91,26 @@ class Kept:
         own[entry.id] = None
         if len(own) * LARGE > self._count:
             self._many.add(entry.holder)
-        gone: list[str] = []
-        while len(self._known) > self._count:
-            gone.append(self._oldest())
-            self._forget(gone[-1])
-        return gone
+        return self._excess()
+
+    def resize(self, count: int) -> list[str]:
+        """Keeps so many from now on; the ids of those that go for it."""
+        self._count = count
+        self._many = {holder for holder, own in self._of.items() if len(own) * LARGE > count}
+        return self._excess()
 
     def expire(self, before: float) -> list[str]:
         """The ids of entries that are older than this, which are kept no longer."""
         gone: list[str] = []
         while self._known and next(iter(self._known.values()))[0] < before:
             gone.append(next(iter(self._known)))
+            self._forget(gone[-1])
+        return gone
+
+    def _excess(self) -> list[str]:
+        gone: list[str] = []
+        while len(self._known) > self._count:
+            gone.append(self._oldest())
             self._forget(gone[-1])
         return gone
 

@@ -35,7 +35,7 @@ MAX_NAME = 64
 MAX_TOKEN = 8192
 """Characters of a credential; more is not looked at."""
 
-RESERVED = re.compile(r"hub|\*|(cert|oidc):.*", re.IGNORECASE)
+RESERVED = re.compile(r"hub|\*|(hub|cert|oidc):.*", re.IGNORECASE)
 """Names that nobody may take: the hub's own, those that only an authority gives, and what stands for many."""
 
 # https://www.rfc-editor.org/rfc/rfc6750#section-2.1; the scheme's case does not count (RFC 9110, section 11.1).
@@ -85,15 +85,18 @@ class Gate:
         authenticators: Sequence[Authenticator] = (),
         certificates: CertificatePrincipal | None = None,
         *,
+        standing: Callable[[Principal], bool] = lambda _: True,
         networked: bool = False,
     ) -> None:
+        """`standing` tells whether somebody may still do all that they might when they were let in."""
         self._token = token.encode()
         self._local = local_principal()
         self._clock = clock
         self._authenticators = authenticators
         self._certificates = certificates
+        self._standing = standing
         self._networked = networked
-        self._inside: dict[str, set[anyio.CancelScope]] = {}
+        self._inside: dict[str, dict[anyio.CancelScope, Principal]] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
 
     async def admit(
@@ -160,21 +163,24 @@ class Gate:
 
     @contextmanager
     def inside(self, caller: Principal | None) -> Generator[None]:
-        """Ends what is done in the block when the caller's credential ends. Raises Unauthenticated then."""
+        """Ends what is done in the block when the caller's credential ends, or is good for less than it was.
+
+        Raises Unauthenticated then.
+        """
         if caller is None or caller.credential == LOCAL:  # needs none, or ends with the hub
             yield
             return
-        if caller.credential in self._ended:
+        if caller.credential in self._ended or not self._standing(caller):
             raise _ended()
         with anyio.CancelScope() as scope:
             if caller.expires_at is not None:
                 scope.deadline = anyio.current_time() + caller.expires_at - self._clock.now()
-            inside = self._inside.setdefault(caller.credential, set())
-            inside.add(scope)
+            inside = self._inside.setdefault(caller.credential, {})
+            inside[scope] = caller
             try:
                 yield
             finally:
-                inside.discard(scope)
+                del inside[scope]
                 if not inside and self._inside.get(caller.credential) is inside:
                     del self._inside[caller.credential]
         if scope.cancelled_caught:
@@ -187,6 +193,13 @@ class Gate:
             self._ended.popitem(last=False)
         for scope in self._inside.get(credential, ()):
             scope.cancel()
+
+    def review(self) -> None:
+        """Ends all that was let in for somebody who may do less by now."""
+        for inside in self._inside.values():
+            for scope, caller in inside.items():
+                if not self._standing(caller):
+                    scope.cancel()
 
 
 class Authentication(grpc.aio.ServerInterceptor):
@@ -302,7 +315,10 @@ def _peer(context: status.Context) -> Peer:
 
 
 def _ended() -> Unauthenticated:
-    return Unauthenticated("the credential of this call has expired or was revoked", reason="CREDENTIAL_ENDED")
+    return Unauthenticated(
+        "the credential of this call has expired, was revoked, or is good for less than it was; call again",
+        reason="CREDENTIAL_ENDED",
+    )
 
 
 def _text(value: str | bytes) -> str:

@@ -87,10 +87,10 @@ async def serve_connect(
     listen: str,
     gate: auth.Gate,
     tls: TlsFiles | None = None,
-    origins: Sequence[str] = (),
+    origins: Callable[[], Sequence[str]] = tuple,
     max_message_bytes: int = 16 * 1024 * 1024,
 ) -> AsyncGenerator[str, None]:
-    """Serves a hub over HTTP/1.1 and yields the base URL. Pages of the `origins` may use it from a browser.
+    """Serves a hub over HTTP/1.1 and yields the base URL. Pages of the `origins`, as they are then, may use it.
 
     On leaving, what is still open has `LAST_WORDS_S` seconds: whoever stops a hub ends watches and calls before.
     Raises as `server.serve`.
@@ -128,7 +128,7 @@ class _Connection(H11Protocol):
         self.app = call
 
 
-def application(hub: Hub, *, gate: auth.Gate, origins: Sequence[str], max_message_bytes: int) -> ASGIApp:
+def application(hub: Hub, *, gate: auth.Gate, origins: Callable[[], Sequence[str]], max_message_bytes: int) -> ASGIApp:
     """All services of a hub as one ASGI application."""
 
     def endpoints(served: Sequence[Rpc]) -> dict[str, Any]:
@@ -145,18 +145,31 @@ def application(hub: Hub, *, gate: auth.Gate, origins: Sequence[str], max_messag
         compressions=(),  # nothing leaves the machine
         codecs=[_Binary(), _Json()],
     )
-    guarded = _unstalled(app, hub.watcher_dropped)
-    if not origins:
-        return guarded
-    return CORSMiddleware(
-        guarded,
-        allow_origins=origins,
-        allow_methods=["POST"],
-        allow_headers=_REQUEST_HEADERS,
-        allow_private_network=True,
-        expose_headers=_RESPONSE_HEADERS,
-        max_age=_PREFLIGHT_S,
-    )
+    return _Cors(_unstalled(app, hub.watcher_dropped), origins)
+
+
+class _Cors(CORSMiddleware):
+    """Lets pages of the origins in that are listed when they ask."""
+
+    def __init__(self, app: ASGIApp, origins: Callable[[], Sequence[str]]) -> None:
+        super().__init__(
+            app,
+            allow_methods=["POST"],
+            allow_headers=_REQUEST_HEADERS,
+            allow_private_network=True,
+            expose_headers=_RESPONSE_HEADERS,
+            max_age=_PREFLIGHT_S,
+        )
+        self._app = app
+        self._origins = origins
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """To browsers a hub without origins is as one that has never heard of them."""
+        await (super().__call__ if self._origins() else self._app)(scope, receive, send)
+
+    def is_allowed_origin(self, origin: str) -> bool:
+        """Whether its pages may read what is answered."""
+        return origin in self._origins()
 
 
 class _Services(ConnectASGIApplication[Sequence[Rpc]]):

@@ -1,6 +1,6 @@
 """Who somebody is by the word of another authority, and what the configuration grants them."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 
 from cryptography import x509
@@ -12,13 +12,30 @@ from hubbubd.errors import PermissionDenied, Unauthenticated
 
 MAX_NAME = 256
 
+_NO_GROUPS: frozenset[str] = frozenset()
+
 
 class Grants:
-    """What `[[hub.grants]]` says."""
+    """What `[[hub.grants]]` says, and may say otherwise later."""
 
     def __init__(self, settings: Iterable[GrantSettings]) -> None:
         self._settings = tuple(settings)
         self._of_certificate = lru_cache(maxsize=256)(self._principal_of_certificate)
+        self._granted = lru_cache(maxsize=1024)(self._found)
+
+    def set(self, settings: Iterable[GrantSettings]) -> None:
+        """Holds from now on; `stands` tells who has less than before."""
+        self._settings = tuple(settings)
+        self._of_certificate.cache_clear()
+        self._granted.cache_clear()
+
+    def stands(self, principal: Principal) -> bool:
+        """Whether somebody still has all that was granted when they came in; true of whoever needs no grant."""
+        source, _, name = principal.name.partition(":")
+        if source not in (CERT, OIDC):
+            return True
+        now = self._granted(source, name, principal.groups)
+        return principal.grants is now or set(principal.grants) <= set(now)
 
     def of_certificate(self, certificate: bytes) -> Principal:
         """Who shows a client certificate (PEM or DER) that TLS has verified.
@@ -29,38 +46,39 @@ class Grants:
 
     def of_claims(self, name: str, roles: Collection[str], expires_at: float) -> Principal:
         """Who the identity provider calls so. Raises Unauthenticated, PermissionDenied as `of_certificate`."""
-
-        def holds(source: str, wanted: str) -> bool:
-            return wanted in roles if source == OIDC_ROLE else source == OIDC and matches((wanted,), name)
-
-        return self._principal(f"{OIDC}:{name}", "jwt", expires_at, holds)
+        return self._principal(OIDC, name, "jwt", expires_at, frozenset(roles))
 
     def _principal_of_certificate(self, certificate: bytes) -> Principal:
         found = _parsed(certificate)
         name = _name(found)
-
-        def holds(source: str, wanted: str) -> bool:
-            return source == CERT and matches((wanted,), name)
-
         until = found.not_valid_after_utc.timestamp()
-        return self._principal(f"{CERT}:{name}", f"certificate {found.serial_number:x}", until, holds)
+        return self._principal(CERT, name, f"certificate {found.serial_number:x}", until, _NO_GROUPS)
 
-    def _principal(self, name: str, credential: str, expires_at: float, holds: Callable[[str, str], bool]) -> Principal:
+    def _principal(
+        self, source: str, name: str, credential: str, expires_at: float, groups: frozenset[str]
+    ) -> Principal:
+        name, called = f"{source}:{name}", name
         if not name.isprintable() or len(name) > MAX_NAME:
             raise Unauthenticated(f"a name has at most {MAX_NAME} printable characters", reason="NAME_INVALID")
-        grants = tuple(
-            Grant(Role(role), each.servers)
-            for each in self._settings
-            if holds(*each.who.split(":", 1))
-            for role in each.roles
-        )
+        grants = self._granted(source, called, groups)
         if not grants:
             raise PermissionDenied(
                 f"{name} is known to the hub, but none of its grants is for them",
                 reason="NOTHING_GRANTED",
                 metadata={"principal": name},
             )
-        return Principal(name=name, grants=grants, credential=credential, expires_at=expires_at)
+        return Principal(name=name, grants=grants, credential=credential, expires_at=expires_at, groups=groups)
+
+    def _found(self, source: str, name: str, groups: frozenset[str]) -> tuple[Grant, ...]:
+        def holds(of: str, wanted: str) -> bool:
+            return wanted in groups if of == OIDC_ROLE else of == source and matches((wanted,), name)
+
+        return tuple(
+            Grant(Role(role), each.servers)
+            for each in self._settings
+            if holds(*each.who.split(":", 1))
+            for role in each.roles
+        )
 
 
 def _parsed(certificate: bytes) -> x509.Certificate:

@@ -56,7 +56,7 @@ async def serve(
     tls: TlsFiles | None = None,
     local: Path | None = None,
     max_message_bytes: int = 16 * 1024 * 1024,
-    grace_s: float = 10,
+    grace_s: float | None = None,
     hurry: anyio.Event | None = None,
 ) -> AsyncGenerator[str, None]:
     """Serves a hub to whom the `gate` lets in, and yields the address to connect to.
@@ -64,9 +64,10 @@ async def serve(
     That is HOST:PORT, with TLS where it is given, or unix:PATH. A unix socket at `local` serves the same without TLS.
 
     On leaving, watches end with their tokens, new calls are refused, and those under way have `grace_s` seconds to
-    finish, or until somebody is in a `hurry`; whatever they still need, an answer for example, can be given. A call
-    that takes longer is ended, and its caller told. Raises ConfigError for an address off loopback without TLS
-    and for files of TLS that cannot be used, OSError for an address that cannot be had.
+    finish (by default as many as the settings say then), or until somebody is in a `hurry`; whatever they still need,
+    an answer for example, can be given. A call that takes longer is ended, and its caller told. Raises ConfigError for
+    an address off loopback without TLS and for files of TLS that cannot be used, OSError for an address that cannot be
+    had.
     """
     oversight = Oversight(hub.audit, hub.quotas)
     around = (tracing(hub.tracer, "grpc"), oversight.over)
@@ -93,7 +94,7 @@ async def serve(
             async with anyio.create_task_group() as draining:
                 if hurry is not None:
                     draining.start_soon(_cut_short, hurry, draining.cancel_scope)
-                with anyio.move_on_after(grace_s):
+                with anyio.move_on_after(hub.configuration.settings.shutdown_grace_s if grace_s is None else grace_s):
                     await hub.calls.drain()
                 draining.cancel_scope.cancel()
             hub.calls.shut_down()

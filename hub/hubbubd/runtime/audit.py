@@ -70,6 +70,12 @@ class Audit:
         self._counted: dict[tuple[str, ...], str] = {}
         table.follow(self._follow)
 
+    def adopt(self, settings: HubSettings) -> None:
+        """Keeps so many entries from now on; what is too old for `settings` goes with the next `prune`."""
+        self._age_s = settings.audit_history_age_s
+        for kept in self._kept.values():
+            self._delete(kept.resize(settings.audit_history_count))
+
     def start(self) -> None:
         """Takes up the entries that the store remembers."""
         for entry in sorted(self._table, key=lambda entry: entry.created_at):
@@ -151,9 +157,9 @@ class Audit:
 
     def _later(self, entry: AuditEntry) -> None:
         self._ledger.later(Change(self._table, entry.id, entry))
-        self._see(entry)
 
     def _follow(self, before: AuditEntry | None, after: AuditEntry | None) -> None:
+        # Only now: one that went before it was durable would count once more when it is.
         if before is None and after is not None:
             self._see(after)
 

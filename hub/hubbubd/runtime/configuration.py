@@ -1,9 +1,11 @@
 """What the hub was told to be: its files, taken over at the start, and again when they change or somebody asks.
 
-Files that are wrong change nothing: the hub goes on with what held before, and says so for as long as they are.
+Files that are wrong change nothing: the hub goes on with what held before, and says so for as long as they are. Every
+reload is in the audit log, whoever asked for it; what came of it is an event, too.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -14,13 +16,20 @@ from anyio import to_thread
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, Settings
 from hubbubd.config.hub import LIVE
+from hubbubd.core.audit import BY_FILE
 from hubbubd.errors import ConfigError, FailedPrecondition, HubError
 from hubbubd.redaction import REDACTION
+from hubbubd.runtime.audit import Attempt, Audit
+from hubbubd.runtime.background import Background
+from hubbubd.runtime.events import EventFeed
 from hubbubd.runtime.servers import Servers, Turnover
 
 POLL_S = 1.0
 """How often the files are looked at. By their names and not by what a file system reports, so that it makes no
 difference how they are replaced: in place, by another file, by a link to another directory, from another machine."""
+
+RELOAD = "ReloadConfig"
+"""The action of a reload in the audit log, as of the RPC."""
 
 log = structlog.get_logger(__name__)
 
@@ -57,6 +66,9 @@ class Configuration:
         servers: Servers,
         adopt: Callable[[HubSettings], None],
         clock: Clock,
+        audit: Audit,
+        events: EventFeed,
+        background: Background,
     ) -> None:
         self.settings: HubSettings = settings.hub
         self.state = ConfigState(files=settings.files, loaded_at=clock.now())
@@ -64,8 +76,12 @@ class Configuration:
         self._servers = servers
         self._adopters = [adopt]
         self._clock = clock
+        self._audit = audit
+        self._events = events
+        self._background = background
         self._turn = anyio.Lock()
-        self._seen: Look = {}
+        self._seen: Look = {}  # so that the first look reads them once more: they may have changed during the start
+        self._at_start = _look(settings.files)
 
     @property
     def watching(self) -> bool:
@@ -77,11 +93,19 @@ class Configuration:
         self._adopters.append(adopt)
 
     async def reload(self) -> Reloaded:
-        """Reads the configuration and does what it says.
+        """Reads the configuration and does what it says, to the end, whatever becomes of the caller.
 
         Raises FailedPrecondition (CONFIG_REJECTED), and the hub goes on as before; Unavailable when only a part of it
         could be done.
         """
+        return await self._background.finish(self._reload)
+
+    async def reload_by(self, principal: str, target: str) -> Reloaded:
+        """`reload` for somebody who did not ask over the API, with an entry in the audit log. Raises as `reload`."""
+        with self._noted(principal, target):
+            return await self.reload()
+
+    async def _reload(self) -> Reloaded:
         async with self._turn:
             self._seen = await to_thread.run_sync(_look, self.state.files)
             try:
@@ -113,17 +137,24 @@ class Configuration:
             settled, unsettled = found == unsettled, found
             if found == self._seen or not settled:
                 continue
-            empty = [path for path, about in found.items() if about is not None and not about[-1]]
-            try:
+            await self._take_notice(found)
+
+    async def _take_notice(self, found: Look) -> None:
+        """Reloads, since the files are not what they were."""
+        before = self._seen or self._at_start
+        changed = ", ".join(str(path) for path, about in found.items() if about != before.get(path))
+        empty = [path for path, about in found.items() if about is not None and not about[-1]]
+        try:
+            with self._noted(BY_FILE, changed) if changed else nullcontext():
                 if empty:
                     self._seen = found
                     raise self._reject(ConfigError(str(empty[0]), "is empty; `hubbub reload` if that is meant"))
                 await self.reload()
-            except FailedPrecondition:
-                pass  # it has been said
-            except HubError as exc:
-                self._seen = {}
-                log.warning("the configuration could not be taken over; it is tried again", error=exc.message)
+        except FailedPrecondition:
+            pass  # it has been said
+        except HubError as exc:
+            self._seen = {}
+            log.warning("the configuration could not be taken over; it is tried again", error=exc.message)
 
     async def _take_over(self, settings: Settings) -> Reloaded:
         before, after = self.settings, settings.hub
@@ -136,23 +167,33 @@ class Configuration:
         try:
             servers = await self._servers.adopt({each.name: each for each in settings.servers}, self.settings)
         except HubError as exc:
-            self.state = replace(self.state, problem=f"not all of it could be done: {exc.message}")
+            self._note_problem(f"not all of it could be done: {exc.message}")
             raise
         state, done = self.state, Reloaded(servers=servers, settings=tuple(live), needs_restart=needs_restart)
         self.state = ConfigState(files=settings.files, loaded_at=self._clock.now(), needs_restart=needs_restart)
         if state.problem or state.needs_restart != needs_restart or live or servers != Turnover():
-            log.info("the configuration was taken over", **asdict(servers), settings=live, needs_restart=needs_restart)
+            about = {**asdict(servers), "settings": live, "needs_restart": needs_restart}
+            log.info("the configuration was taken over", **about)
+            self._events.reloaded(about)
         return done
+
+    def _noted(self, principal: str, target: str) -> AbstractContextManager[None]:
+        return self._audit.change(Attempt(principal=principal, action=RELOAD, target=target))
 
     def _reject(self, exc: ConfigError) -> FailedPrecondition:
         problem = REDACTION.text(str(exc))
-        self.state = replace(self.state, problem=problem)
+        self._note_problem(problem)
         log.error("the configuration is wrong; the hub goes on with the one before", problem=problem)
         return FailedPrecondition(
             f"the configuration is wrong, and the hub goes on with the one before: {problem}",
             reason="CONFIG_REJECTED",
             metadata={"key": exc.key, "problem": exc.problem},
         )
+
+    def _note_problem(self, problem: str) -> None:
+        if problem != self.state.problem:  # what is tried again and again is told once
+            self._events.config_problem(problem)
+        self.state = replace(self.state, problem=problem)
 
 
 def _look(files: tuple[Path, ...]) -> Look:

@@ -1,4 +1,4 @@
-"""What servers tell: notifications and log lines, to whoever watches at that moment.
+"""What servers tell: notifications and log lines, to whoever watches at that moment; and what the hub says of itself.
 
 Nothing is stored. The JSON of an event is made when the first watcher wants it, so what nobody watches costs next to
 nothing; log lines alone are kept for a while, the last ones of each server.
@@ -34,6 +34,8 @@ class ServerEventKind(StrEnum):
     TASK_STATUS = "task_status"
     OTHER = "other"
     THROTTLED = "throttled"
+    CONFIG_RELOADED = "config_reloaded"
+    CONFIG_PROBLEM = "config_problem"
 
 
 LOGGED = frozenset({ServerEventKind.LOG, ServerEventKind.STDERR, ServerEventKind.THROTTLED})
@@ -46,6 +48,9 @@ WATCHER_BYTES = 16 * 1024 * 1024
 LOG_LINES = 500
 LOG_BYTES = 1024 * 1024
 """What is kept of one server's log."""
+
+OF_HUB = ""
+"""Stands for the server in what the hub says of itself; shown to those who may see all servers."""
 
 KINDS: Mapping[str, ServerEventKind] = MappingProxyType(
     {
@@ -82,7 +87,10 @@ class EventFilter:
 
 @dataclass(slots=True, eq=False)
 class ServerEvent:
-    """One thing that a server told. `params` is MCP JSON; `encoded` is for the layer above, as in a watch event."""
+    """One thing that a server told, or the hub (`OF_HUB`).
+
+    `params` is MCP JSON; `encoded` is for the layer above, as in a watch event.
+    """
 
     server: str
     kind: ServerEventKind
@@ -155,6 +163,14 @@ class EventFeed:
     def throttled(self, server: str, line: str) -> None:
         """Shows that the hub has begun to slow a server down."""
         self._publish(server, ServerEventKind.THROTTLED, "", {"line": line}, None)
+
+    def reloaded(self, about: Mapping[str, Any]) -> None:
+        """Shows what a reload of the configuration has changed."""
+        self._publish(OF_HUB, ServerEventKind.CONFIG_RELOADED, "", about, None)
+
+    def config_problem(self, problem: str) -> None:
+        """Shows why the configuration was not taken over, or not all of it."""
+        self._publish(OF_HUB, ServerEventKind.CONFIG_PROBLEM, "", {"problem": problem}, None)
 
     def _publish(
         self, server: str, kind: ServerEventKind, method: str, params: Mapping[str, Any], call_id: str | None

@@ -143,7 +143,9 @@ class Hub:
             measures = Measures(meter, ledger, clock, tables.servers, tables.calls, tables.requests)
             hub = cls._wire(ledger, tables, clock, alarms, background, connector, settings, measures, tracer)
             given = Settings(hub=settings, servers=tuple(configured.values()), files=files)
-            hub.configuration = Configuration(given, load or (lambda: given), hub.servers, hub._adopt, clock)
+            hub.configuration = Configuration(
+                given, load or (lambda: given), hub.servers, hub._adopt, clock, hub.audit, hub.events, background
+            )
             try:
                 await hub._start(configured, background)
                 if meter.on:
@@ -276,6 +278,10 @@ class Hub:
         self._ledger.door.limit = settings.max_watchers
         self.inbox.max_open_per_server = settings.open_requests_per_server
         self.tasks.max_per_server = settings.receiver_tasks_per_server
+        self.tokens.max_tokens = settings.max_tokens
+        self.quotas.adopt(settings)
+        self.tracer.content = self.tracer.on and settings.trace_content
+        self.audit.adopt(settings)
         self.retention.adopt(settings)
 
     def _committed(self, _commit: Commit) -> None:

@@ -19,8 +19,8 @@ class Quota:
     """At most `limit` things at once for each holder. A holder with none takes no memory."""
 
     def __init__(self, things: str, limit: int, *, reason: str) -> None:
+        self.limit = limit
         self._things = things
-        self._limit = limit
         self._reason = reason
         self._taken: Counter[str] = Counter()
 
@@ -30,11 +30,11 @@ class Quota:
 
     def require(self, holder: str, others: int = 0) -> None:
         """Raises ResourceExhausted when a holder, who is about to take `others`, may not have one more."""
-        if self._taken[holder] + others >= self._limit:
+        if self._taken[holder] + others >= self.limit:
             raise ResourceExhausted(
-                f"{holder} has {self._limit} {self._things} already; that is as many as one principal may have",
+                f"{holder} has {self.limit} {self._things} already; that is as many as one principal may have",
                 reason=self._reason,
-                metadata={"limit": str(self._limit), "principal": holder},
+                metadata={"limit": str(self.limit), "principal": holder},
             )
 
     def take(self, holder: str) -> None:
@@ -71,10 +71,20 @@ class Rate:
     def __init__(self, things: str, per_s: float, clock: Callable[[], float], *, reason: str) -> None:
         self._things = things
         self._per_s = per_s
-        self._burst = max(per_s * BURST_S, 1.0)
         self._clock = clock
         self._reason = reason
         self._buckets: OrderedDict[str, Bucket] = OrderedDict()
+
+    def set(self, per_s: float) -> None:
+        """Holds from now on, also for those who have used some of it up."""
+        if per_s != self._per_s:
+            self._per_s = per_s
+            for bucket in self._buckets.values():
+                bucket.change(per_s, self._burst, self._clock())
+
+    @property
+    def _burst(self) -> float:
+        return max(self._per_s * BURST_S, 1.0)
 
     def charge(self, holder: str) -> None:
         """Counts one. Raises ResourceExhausted, with the time after which there is room for one."""
@@ -99,11 +109,22 @@ class Quotas:
     """What is limited by principal, or by address where nobody is known yet. `clock` says seconds that only grow."""
 
     def __init__(self, settings: HubSettings, clock: Callable[[], float]) -> None:
-        streams = settings.streams_per_principal or settings.max_watchers
         self.calls = Quota("calls that have not ended", settings.calls_per_principal, reason="TOO_MANY_CALLS")
         self.claims = Quota("claims", settings.claims_per_principal, reason="TOO_MANY_CLAIMS")
-        self.streams = Quota("open streams", streams, reason="TOO_MANY_STREAMS")
+        self.streams = Quota("open streams", _streams(settings), reason="TOO_MANY_STREAMS")
         self.rpcs = Rate("RPCs", settings.rpcs_per_s_per_principal, clock, reason="RPC_RATE_EXCEEDED")
         self.attempts = Rate(
             "refused credentials", settings.refused_credentials_per_s, clock, reason="TOO_MANY_ATTEMPTS"
         )
+
+    def adopt(self, settings: HubSettings) -> None:
+        """Keeps these limits from now on; whoever has more already keeps what is there."""
+        self.calls.limit = settings.calls_per_principal
+        self.claims.limit = settings.claims_per_principal
+        self.streams.limit = _streams(settings)
+        self.rpcs.set(settings.rpcs_per_s_per_principal)
+        self.attempts.set(settings.refused_credentials_per_s)
+
+
+def _streams(settings: HubSettings) -> int:
+    return settings.streams_per_principal or settings.max_watchers

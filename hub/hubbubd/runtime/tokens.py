@@ -50,10 +50,10 @@ class Tokens:
     """The tokens of a hub. Implements `rpc.auth.Authenticator`."""
 
     def __init__(self, ledger: Ledger, table: Table[Token], clock: Clock, *, max_tokens: int) -> None:
+        self.max_tokens = max_tokens
         self._ledger = ledger
         self._table = table
         self._clock = clock
-        self._max_tokens = max_tokens
         self._making = anyio.Lock()
         self._known: dict[str, tuple[Token, Principal]] = {}
         self._revoked: set[str] = set()
@@ -88,11 +88,11 @@ class Tokens:
             same = [token for token in self._table if token.name == name]
             if any(not _expired(token, now) for token in same):
                 raise AlreadyExists(f"a token {name!r} exists already", reason="TOKEN_EXISTS", metadata={"token": name})
-            if len(self._table) - len(same) >= self._max_tokens:
+            if len(self._table) - len(same) >= self.max_tokens:
                 raise ResourceExhausted(
-                    f"there are {self._max_tokens} tokens already",
+                    f"there are {self.max_tokens} tokens already",
                     reason="TOO_MANY_TOKENS",
-                    metadata={"limit": str(self._max_tokens)},
+                    metadata={"limit": str(self.max_tokens)},
                 )
             token = Token(
                 id=token_id,

@@ -49,6 +49,10 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     """Any other notification."""
     EVENT_KIND_THROTTLED: _EventKind.ValueType  # 10
     """The hub reads the server more slowly, since it sends too much; told once, until it has calmed down."""
+    EVENT_KIND_CONFIG_RELOADED: _EventKind.ValueType  # 11
+    """The hub has read its configuration again and something is different now, or well again."""
+    EVENT_KIND_CONFIG_PROBLEM: _EventKind.ValueType  # 12
+    """The configuration is wrong, and the hub goes on with the one before; or not all of it could be done."""
 
 class EventKind(_EventKind, metaclass=_EventKindEnumTypeWrapper):
     """What kind of thing was told."""
@@ -75,11 +79,15 @@ EVENT_KIND_OTHER: EventKind.ValueType  # 9
 """Any other notification."""
 EVENT_KIND_THROTTLED: EventKind.ValueType  # 10
 """The hub reads the server more slowly, since it sends too much; told once, until it has calmed down."""
+EVENT_KIND_CONFIG_RELOADED: EventKind.ValueType  # 11
+"""The hub has read its configuration again and something is different now, or well again."""
+EVENT_KIND_CONFIG_PROBLEM: EventKind.ValueType  # 12
+"""The configuration is wrong, and the hub goes on with the one before; or not all of it could be done."""
 Global___EventKind: _TypeAlias = EventKind  # noqa: Y015
 
 @_typing.final
 class ServerEvent(_message.Message):
-    """One thing that a server told."""
+    """One thing that a server told, or the hub."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -90,11 +98,13 @@ class ServerEvent(_message.Message):
     CALL_ID_FIELD_NUMBER: _builtins.int
     AT_FIELD_NUMBER: _builtins.int
     server: _builtins.str
-    """Which server."""
+    """Which server; empty for what the hub says of itself, which is shown to those who may see all servers."""
     kind: Global___EventKind.ValueType
     """What kind."""
     params: _builtins.bytes
-    """The MCP params of the notification; for a line on stderr and for a server that is throttled `{"line": "..."}`."""
+    """The MCP params of the notification; for a line on stderr and for a server that is throttled `{"line": "..."}`; for
+    a configuration that was read again the names of `Reload`, for one that is wrong `{"problem": "..."}`.
+    """
     method: _builtins.str
     """The MCP method of the notification; empty where there is none."""
     call_id: _builtins.str

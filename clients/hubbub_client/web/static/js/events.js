@@ -8,7 +8,7 @@ import { tables } from "./store.js";
 // Events that this page keeps.
 const KEPT = 500;
 const AGAIN_MS = 1000;
-const KINDS = ["progress", "log", "stderr", "resource_updated", "list_changed", "cancelled", "elicitation_complete", "task_status", "throttled", "other"];
+const KINDS = ["progress", "log", "stderr", "resource_updated", "list_changed", "cancelled", "elicitation_complete", "task_status", "throttled", "config_reloaded", "config_problem", "other"];
 
 /** The page of events; `only` names the server that it begins with. */
 export function eventsPage(main, only) {
@@ -91,7 +91,7 @@ export function eventsPage(main, only) {
     server.offer([...tables.server.keys()].sort());
     const lost = dropped.before + dropped.now;
     const shown = (held?.events ?? kept).filter((each) => (!server.value || each.server === server.value) && (!kind.value || each.kind === kind.value)
-      && search.matches(each.server, each.kind, told(each)));
+      && search.matches(each.server || "the hub", each.kind, told(each)));
     const parts = [`${seen} told`, seen > KEPT ? `the last ${KEPT} are kept` : null, lost ? `${lost} lost on the way: they came too fast` : null,
       held ? `paused, ${seen - held.seen} more since` : null];
     const words = parts.filter(Boolean).join(" · ");
@@ -114,16 +114,26 @@ export function told(event) {
       return `${params.level ?? "log"}: ${typeof params.data === "string" ? params.data : JSON.stringify(params.data ?? params)}`;
     case "progress":
       return [`${params.progress}${params.total ? ` of ${params.total}` : ""}`, params.message].filter(Boolean).join(" · ");
+    case "config_problem":
+      return `The configuration is not taken over: ${params.problem}`;
+    case "config_reloaded":
+      return `The configuration was read again: ${changes(params) || "all is as before"}`;
     default:
       return [event.method, JSON.stringify(params)].filter(Boolean).join(" ");
   }
+}
+
+/** What a reload has changed, in words. */
+function changes(params) {
+  const words = { added: "added", changed: "changed", removed: "removed", settings: "settings", needs_restart: "after a restart" };
+  return Object.entries(words).filter(([key]) => params[key]?.length).map(([key, word]) => `${word} ${params[key].join(", ")}`).join("; ");
 }
 
 function eventCard(event) {
   const at = new Date(event.at);
   const whole = h("div");
   const summary = h("summary", { class: "entry" }, h("span", { class: "line" }, h("time", { datetime: event.at, title: at.toLocaleString(), text: at.toLocaleTimeString() }),
-    h("strong", { text: event.server, dir: "auto" }), h("span", { class: "kind", text: event.kind.replaceAll("_", " ") })),
+    h("strong", { text: event.server || "the hub", dir: "auto" }), h("span", { class: "kind", text: event.kind.replaceAll("_", " ") })),
   h("span", { class: "what", dir: "auto", text: told(event).slice(0, 300) }));
   return h("details", { class: "card", on: { toggle: () => refill(whole,
     event.call_id ? h("p", {}, h("a", { href: `#/call/${encodeURIComponent(event.call_id)}`, text: "The call it is about" })) : null,
