@@ -47,6 +47,16 @@ async def test_the_token_and_the_name_travel_with_every_call(hub: Any) -> None:
     assert metadata["hubbub-as"] == "ann"
 
 
+@pytest.mark.parametrize("name", ["Jörg", "山田", "two\nlines"])
+async def test_a_name_that_is_not_plain_ascii_travels_as_it_is(hub: Any, name: str) -> None:
+    hub.replies["GetServer"] = _ok
+    async with connect(data_dir=hub.data_dir, name=name) as client:
+        await client.servers.get("time")
+    _, _, metadata = hub.seen[-1]
+    assert metadata["hubbub-as-bin"].decode() == name
+    assert "hubbub-as" not in metadata
+
+
 @pytest.mark.parametrize(
     ("code", "kind"),
     [

@@ -17,6 +17,7 @@ Id = Annotated[str, Field(min_length=1, max_length=128)]
 CLAIM_S = 60.0
 """How long a claim outlives a page that has gone without a word; the page renews it more often."""
 
+MAX_NAME = 64
 LOG_LINES = 200
 MAX_QUESTIONS = 200
 
@@ -41,13 +42,18 @@ async def me(who: Session) -> Any:
 
 
 @action
-async def rename(who: Session, name: Annotated[str, Field(pattern=r"^[ -~]{1,64}$")]) -> Any:
-    """Sets the name under which this browser claims and answers."""
+async def rename(who: Session, name: str) -> Any:
+    """Sets the name under which this browser claims and answers: one that the hub takes."""
+    wanted = f"has 1 to {MAX_NAME} characters that can be printed"
     if not name.strip():
-        raise InvalidArgument("a name is needed", violations=(("name", "is needed"),))
+        raise InvalidArgument("a name is needed", violations=(("name", wanted),))
+    try:
+        named = (await (await who.people.hub(name)).admin.whoami()).name
+    except InvalidArgument:
+        raise InvalidArgument(f"a name {wanted}", violations=(("name", wanted),)) from None
     await _release_all(who)
-    who.name = name.strip()
-    return {"name": who.name}
+    who.name = named
+    return {"name": named}
 
 
 @action
