@@ -52,7 +52,9 @@ async def test_a_token_that_may_name_others_speaks_for_them_with_its_own_grants(
     assert (me.name, [grant.role for grant in me.grants]) == ("ada", [admin_pb2.ROLE_RESPONDER])
 
 
-@pytest.mark.parametrize("name", ["hub", "Hub", "cert:ada", "oidc:ada", "OIDC:ada", "ｈｕｂ", "cert：ada"])
+@pytest.mark.parametrize(
+    "name", ["hub", "Hub", "cert:ada", "oidc:ada", "OIDC:ada", "\uff48\uff55\uff42", "cert\uff1aada"]
+)
 async def test_nobody_may_take_the_name_of_the_hub_or_of_another_authority(world: World, name: str) -> None:
     caller = Caller(world.channel, (LOCAL, ("hubbub-as-bin", name.encode())))
     assert (await caller.refused(METHODS["GetSelf"], SELF)).reason == "NAMING_NOT_ALLOWED"
@@ -76,7 +78,7 @@ async def test_a_name_is_the_same_one_however_its_accents_are_written_and_whatev
 
 @pytest.mark.parametrize(
     "name",
-    [b"", b" ", b"\xff", "x\ny".encode(), "ada\u202e".encode(), "a\u200bda".encode(), ("ö" * 65).encode()],
+    [b"", b" ", b"\xff", b"x\ny", "ada\u202e".encode(), "a\u200bda".encode(), ("ö" * 65).encode()],
     ids=["empty", "blank", "no text", "two lines", "turned", "unseen", "long"],
 )
 async def test_what_is_no_name_to_be_read_is_refused(world: World, name: bytes) -> None:
