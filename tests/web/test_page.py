@@ -447,6 +447,25 @@ async def test_a_resource_is_read_a_template_filled_in_and_a_prompt_got(
     await expect(main.locator(".message")).to_contain_text("Graz")
 
 
+@pytest.mark.parametrize(
+    ("tool", "as_task", "says"),
+    [
+        ("echo", False, "The server does not carry out this tool as a task."),
+        ("simulate-research-query", True, "The server carries out this tool only as a task."),
+    ],
+)
+async def test_a_tool_is_offered_only_in_the_ways_that_its_server_takes(
+    tool: str, as_task: bool, says: str, bridge: Bridge, visit: Callable[..., Any]
+) -> None:
+    ada = await visit(await bridge.new_link(), "Ada")
+    main = await offered(ada, "tool", tool)
+    box = main.get_by_label("As a task")
+    await expect(box).to_be_disabled()
+    await expect(box).to_be_checked(checked=as_task)
+    await expect(box).to_have_accessible_description(says)
+    await expect(main.get_by_text(says)).to_be_visible()
+
+
 async def test_a_tool_is_called_as_a_task_and_the_task_cancelled(
     hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
 ) -> None:

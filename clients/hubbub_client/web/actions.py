@@ -2,10 +2,12 @@
 
 import contextlib
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, JsonValue, validate_call
 
+from hubbub_client.as_task import ways
 from hubbub_client.errors import FailedPrecondition, HubbubError, InvalidArgument
 from hubbub_client.records import PendingRequest
 from hubbub_client.web.sessions import Session
@@ -190,9 +192,12 @@ async def set_server(who: Session, name: Id, to: Literal["connected", "disconnec
 
 @action
 async def catalog(who: Session, server: Id, kind: Literal["tool", "resource", "template", "prompt"]) -> Any:
-    """What a server offers of one kind."""
-    entries, lists = await (await who.hub()).catalog.read(kind, server)
-    return {"entries": [each.object for each in entries], "lists": [each.to_json() for each in lists]}
+    """What a server offers of one kind; of each tool, in which `ways` it can be called."""
+    hub = await who.hub()
+    entries, lists = await hub.catalog.read(kind, server)
+    of = await hub.servers.get(server) if kind == "tool" else None
+    found = [asdict(ways(of, each.object)) for each in entries] if of else []
+    return {"entries": [each.object for each in entries], "ways": found, "lists": [each.to_json() for each in lists]}
 
 
 async def _release_all(who: Session) -> None:
