@@ -263,13 +263,20 @@ class Link:
             metadata={"address": endpoint.address},
         )
 
-    def _metadata(self) -> list[tuple[str, str]]:
-        metadata: list[tuple[str, str]] = []
+    def _metadata(self) -> list[tuple[str, str | bytes]]:
+        metadata: list[tuple[str, str | bytes]] = []
         if self._endpoint and self._endpoint.token:
             metadata.append(("authorization", f"Bearer {self._endpoint.token}"))
         if self._name:
-            metadata.append(("hubbub-as", self._name))
-        return metadata + tracing.metadata()
+            metadata.append(_named(self._name))
+        return [*metadata, *tracing.metadata()]
+
+
+def _named(name: str) -> tuple[str, str | bytes]:
+    """The metadata for a name; what is no text at all is left to the hub to refuse in words."""
+    if name.isascii() and name.isprintable():
+        return "hubbub-as", name
+    return "hubbub-as-bin", name.encode(errors="surrogatepass")
 
 
 async def _why_ended(stream: "aio.StreamStreamCall[Q, A]") -> HubbubError:

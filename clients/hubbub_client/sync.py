@@ -15,13 +15,16 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 import hubbub_client
+from hubbub_client.audit import AuditLog
 from hubbub_client.calls import Calls
 from hubbub_client.catalog import Catalog
 from hubbub_client.hub import Admin, Hub
 from hubbub_client.inbox import Inbox
 from hubbub_client.notices import Events
 from hubbub_client.servers import Servers
+from hubbub_client.store import Store
 from hubbub_client.tasks import Tasks
+from hubbub_client.tokens import Tokens
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -132,6 +135,7 @@ class SyncCatalog(Facade[Catalog]):
     resources = _blocking(Catalog.resources)
     templates = _blocking(Catalog.templates)
     prompts = _blocking(Catalog.prompts)
+    read = _blocking(Catalog.read)
     refresh = _blocking(Catalog.refresh)
     watch = _iterating(Catalog.watch)
 
@@ -149,7 +153,52 @@ class SyncAdmin(Facade[Admin]):
     """`hub.admin`."""
 
     status = _blocking(Admin.status)
+    reload = _blocking(Admin.reload)
+    check = _blocking(Admin.check)
     whoami = _blocking(Admin.whoami)
+    well = _blocking(Admin.well)
+
+
+class SyncTokens(Facade[Tokens]):
+    """`hub.tokens`.
+
+    >>> from hubbub_client import Grant
+    >>> with connect() as hub:
+    ...     made = hub.tokens.create("weather", [Grant(role="viewer")], ttl_s=3600)
+    ...     with connect(token=made.secret) as theirs:
+    ...         me = theirs.admin.whoami()
+    ...     names = [token.name for token in hub.tokens.list()]
+    ...     gone = hub.tokens.revoke("weather")
+    >>> me.name, names, gone.id == made.token.id
+    ('weather', ['weather'], True)
+    """
+
+    create = _blocking(Tokens.create)
+    list = _blocking(Tokens.list)
+    revoke = _blocking(Tokens.revoke)
+
+
+class SyncAuditLog(Facade[AuditLog]):
+    """`hub.audit`.
+
+    >>> with connect() as hub:
+    ...     read = hub.servers.disconnect("time"), hub.servers.connect("time")
+    ...     newest = hub.audit.list(target="time", limit=2)
+    ...     all_of_them = sum(1 for entry in hub.audit.export())
+    >>> [(entry.action, entry.outcome) for entry in newest], all_of_them > 1
+    ([('ConnectServer', 'OK'), ('DisconnectServer', 'OK')], True)
+    """
+
+    list = _blocking(AuditLog.list)
+    export = _iterating(AuditLog.export)
+
+
+class SyncStore(Facade[Store]):
+    """`hub.store`."""
+
+    stats = _blocking(Store.stats)
+    compact = _blocking(Store.compact)
+    backup = _blocking(Store.backup)
 
 
 class SyncHub(Facade[Hub]):
@@ -163,7 +212,10 @@ class SyncHub(Facade[Hub]):
         self.tasks = SyncTasks(portal, hub.tasks)
         self.catalog = SyncCatalog(portal, hub.catalog)
         self.events = SyncEvents(portal, hub.events)
+        self.store = SyncStore(portal, hub.store)
+        self.tokens = SyncTokens(portal, hub.tokens)
         self.admin = SyncAdmin(portal, hub.admin)
+        self.audit = SyncAuditLog(portal, hub.audit)
 
     call_tool = _blocking(Hub.call_tool)
     call = _blocking(Hub.call)

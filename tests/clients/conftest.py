@@ -140,7 +140,7 @@ class ScriptedHub:
         return method
 
     async def _admit(self, name: str, request: Any, context: Any) -> None:
-        metadata = {key: value for key, value in context.invocation_metadata() if isinstance(value, str)}
+        metadata = dict(context.invocation_metadata())
         self.seen.append((name, request, metadata))
         if metadata.get("authorization") != f"Bearer {self.token}":
             await context.abort_with_status(Refusal("UNAUTHENTICATED", "UNAUTHENTICATED", "no valid token").status())

@@ -1,6 +1,7 @@
 """The library against a real gRPC server: errors, restarts, watches that last, calls that report."""
 
 import contextlib
+import inspect
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -25,7 +26,11 @@ from hubbub_client import (
     Upsert,
     UpstreamError,
     connect,
+    sync,
 )
+from hubbub_client.discovery import Where
+from hubbub_client.hub import Hub
+from hubbub_client.link import Link
 
 LIMIT_S = 30
 
@@ -45,6 +50,16 @@ async def test_the_token_and_the_name_travel_with_every_call(hub: Any) -> None:
     _, _, metadata = hub.seen[-1]
     assert metadata["authorization"] == "Bearer secret"
     assert metadata["hubbub-as"] == "ann"
+
+
+@pytest.mark.parametrize("name", ["Jörg", "山田", "two\nlines"])
+async def test_a_name_that_is_not_plain_ascii_travels_as_it_is(hub: Any, name: str) -> None:
+    hub.replies["GetServer"] = _ok
+    async with connect(data_dir=hub.data_dir, name=name) as client:
+        await client.servers.get("time")
+    _, _, metadata = hub.seen[-1]
+    assert metadata["hubbub-as-bin"].decode() == name
+    assert "hubbub-as" not in metadata
 
 
 @pytest.mark.parametrize(
@@ -395,3 +410,23 @@ def test_importing_the_library_loads_neither_the_daemon_nor_what_only_a_terminal
     program = f"import sys, hubbub_client; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
+
+
+# What only a program with an event loop can use: it serves until it is cancelled.
+ENDLESS = {"Inbox.work", "Hub.serve"}
+
+
+def test_the_facade_without_async_has_every_part_and_every_method_of_the_library() -> None:
+    link = Link(Where(), None, 1, 1)
+    hub = Hub(link)
+    facade = sync.SyncHub(None, hub)  # pyright: ignore[reportArgumentType] - nothing is called
+    parts = {name: part for name, part in vars(hub).items() if not name.startswith("_")}
+    pairs = [(hub, facade), *((part, getattr(facade, name, None)) for name, part in parts.items())]
+    missing = {
+        f"{type(part).__name__}.{name}"
+        for part, plain in pairs
+        for name, method in inspect.getmembers(type(part))
+        if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method)
+        if not name.startswith("_") and not hasattr(plain, name)
+    }
+    assert missing == ENDLESS

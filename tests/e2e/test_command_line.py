@@ -182,6 +182,17 @@ async def test_a_claim_is_renewed_by_its_id_only(hub: Any) -> None:
     await hub.answer(asked, "--decline")
 
 
+async def test_a_name_in_any_script_claims_and_answers(hub: Any) -> None:
+    call_id = await detach(hub, "ask")
+    (asked,) = await hub.asked(call_id=call_id)
+    claim = (await hub.hubbub("--as", "Jörg 山田", "inbox", "claim", asked.id)).record["claim"]
+    assert claim["by"] == "Jörg 山田"
+    refused = await hub.hubbub("--as", "two\nlines", "inbox", "answer", asked.id, "--decline")
+    assert (refused.status, refused.error["code"]) == (1, "INVALID_ARGUMENT")
+    answered = await hub.hubbub("--as", "Jörg 山田", "inbox", "answer", asked.id, "--decline", "--claim", claim["id"])
+    assert answered.record["answered_by"] == "Jörg 山田"
+
+
 async def test_a_catalog_is_fetched_anew_and_its_watch_tells(hub: Any) -> None:
     watching = await hub.start_hubbub("catalog", "watch", "--server", "asking", "--kind", "tool")
     before = (await watching.until(lambda line: line["type"] == "synced"))[0]["record"]

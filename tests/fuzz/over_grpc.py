@@ -32,7 +32,7 @@ HELD = {"CallMethod", "RefreshCatalog", "ConnectServer", "DisconnectServer", "Co
 """What may take as long as a server, or the disk, takes."""
 
 KINDS = ("grpc", "grpc+proto", "grpc-web+proto", "grpc-web", "connect+json", "connect+proto", "x", "JSON")
-METADATA = ("authorization", "hubbub-as", "grpc-timeout-x", "x-forwarded-for", "forwarded")
+METADATA = ("authorization", "hubbub-as", "hubbub-as-bin", "grpc-timeout-x", "x-forwarded-for", "forwarded")
 
 
 async def over_grpc(tally: Tally, seed: int, directory: Path) -> None:

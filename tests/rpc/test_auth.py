@@ -1,5 +1,7 @@
 """Who is let in."""
 
+from typing import Any
+
 import grpc
 import pytest
 from google.protobuf.descriptor import MethodDescriptor
@@ -85,8 +87,9 @@ async def test_a_name_that_nobody_can_have_is_refused(api: Caller, name: str) ->
     assert list(refusal.violations) == ["metadata.hubbub-as"]
 
 
-async def test_two_names_are_refused(api: Caller) -> None:
-    api.metadata = (RIGHT, ("hubbub-as", "ada"), ("hubbub-as", "bob"))
+@pytest.mark.parametrize("second", [("hubbub-as", "bob"), ("hubbub-as-bin", b"bob"), ("hubbub-as-bin", b"ada")])
+async def test_two_names_are_refused(api: Caller, second: tuple[str, Any]) -> None:
+    api.metadata = (RIGHT, ("hubbub-as", "ada"), second)
     assert (await api.refused(GET_STATUS, b"")).code is grpc.StatusCode.INVALID_ARGUMENT
 
 

@@ -216,6 +216,19 @@ async def test_a_caller_may_say_its_name_as_over_grpc(web: Web) -> None:
     assert (await web.post(GET_SERVER, {"name": "away"}, **{"hubbub-as": "ada"})).status_code == 200
 
 
+@pytest.mark.parametrize("sent", ["SsO2cmc=", "SsO2cmc"])
+async def test_a_name_in_any_script_comes_in_base64(web: Web, sent: str) -> None:
+    me = await web.post("/hubbub.v1.AdminService/GetSelf", {}, **{"hubbub-as-bin": sent})
+    assert me.json()["caller"]["name"] == "Jörg"
+
+
+@pytest.mark.parametrize("sent", ["J?rg", "SsO2cmc=, SsO2cmc=", "A", "/w"])
+async def test_what_is_no_name_in_base64_is_refused(web: Web, sent: str) -> None:
+    status, code, _, error = await web.refused(GET_SERVER, {"name": "away"}, **{"hubbub-as-bin": sent})
+    assert (status, code) == (400, "invalid_argument")
+    assert error["message"].startswith("metadata.hubbub-as")
+
+
 async def test_an_error_has_the_details_that_grpc_gives(web: Web, api: Caller) -> None:
     request = server_pb2.GetServerRequest(name="nobody")
     expected = await api.refused(SERVER_SERVICE.methods_by_name["GetServer"], request)

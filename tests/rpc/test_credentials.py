@@ -52,9 +52,42 @@ async def test_a_token_that_may_name_others_speaks_for_them_with_its_own_grants(
     assert (me.name, [grant.role for grant in me.grants]) == ("ada", [admin_pb2.ROLE_RESPONDER])
 
 
-@pytest.mark.parametrize("name", ["hub", "Hub", "*", "cert:ada", "oidc:ada", "OIDC:ada"])
+@pytest.mark.parametrize(
+    "name", ["hub", "Hub", "hub:file", "*", "cert:ada", "oidc:ada", "OIDC:ada", "\uff48\uff55\uff42", "cert\uff1aada"]
+)
 async def test_nobody_may_take_the_name_of_the_hub_or_of_another_authority(world: World, name: str) -> None:
-    caller = Caller(world.channel, (LOCAL, ("hubbub-as", name)))
+    caller = Caller(world.channel, (LOCAL, ("hubbub-as-bin", name.encode())))
+    assert (await caller.refused(METHODS["GetSelf"], SELF)).reason == "NAMING_NOT_ALLOWED"
+    if name.isascii():
+        caller.metadata = (LOCAL, ("hubbub-as", name))
+        assert (await caller.refused(METHODS["GetSelf"], SELF)).reason == "NAMING_NOT_ALLOWED"
+
+
+@pytest.mark.parametrize("name", ["Jörg Übelhör", "山田太郎", "Ада 🌷", "x" * 63 + "é", "ada"])
+async def test_a_name_in_any_script_is_the_callers(world: World, name: str) -> None:
+    caller = Caller(world.channel, (LOCAL, ("hubbub-as-bin", name.encode())))
+    assert (await caller(METHODS["GetSelf"], SELF)).caller.name == name
+
+
+async def test_a_name_is_the_same_one_however_its_accents_are_written(world: World) -> None:
+    caller = Caller(world.channel, (LOCAL, ("hubbub-as-bin", "Jo\u0308rg".encode())))
+    assert (await caller(METHODS["GetSelf"], SELF)).caller.name == "J\u00f6rg"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [b"", b" ", b"ada ", b"\xff", b"x\ny", "ada\u202e".encode(), "a\u200bda".encode(), ("ö" * 65).encode()],
+    ids=["empty", "blank", "spaced", "no text", "two lines", "turned", "unseen", "long"],
+)
+async def test_what_is_no_name_to_be_read_is_refused(world: World, name: bytes) -> None:
+    caller = Caller(world.channel, (LOCAL, ("hubbub-as-bin", name)))
+    refusal = await caller.refused(METHODS["GetSelf"], SELF)
+    assert (refusal.code, list(refusal.violations)) == (grpc.StatusCode.INVALID_ARGUMENT, ["metadata.hubbub-as"])
+
+
+async def test_who_may_not_name_others_may_not_in_another_script_either(world: World) -> None:
+    caller = await world.caller(Role.CALLER, name="ada")
+    caller.metadata = (*caller.metadata, ("hubbub-as-bin", "Åda".encode()))
     assert (await caller.refused(METHODS["GetSelf"], SELF)).reason == "NAMING_NOT_ALLOWED"
 
 

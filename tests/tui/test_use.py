@@ -56,6 +56,25 @@ async def test_a_tool_is_called_as_a_task_and_the_task_is_cancelled_where_it_is_
     assert (await hub.request(asked.id, state="withdrawn")).reason
 
 
+async def test_a_tool_is_offered_only_in_the_ways_that_its_server_takes(hub: RunningHub) -> None:
+    async with at_terminal(hub, size=(130, 40)) as ann:
+        await find(ann, "narrow write_haiku", "write_haiku")
+        await ann.press("enter")
+        shown = await ann.sees("Call (ctrl+s)", "This server does not carry out tools as tasks.")
+        assert "As a task (ctrl+t)" not in shown
+        await ann.press("ctrl+t", "escape")
+        await find(ann, "every echo", "Echo")
+        await ann.press("enter")
+        shown = await ann.sees("Call (ctrl+s)", "The server does not carry out this tool as a task.")
+        assert "As a task (ctrl+t)" not in shown
+        await ann.press("escape")
+        await find(ann, RESEARCH, "Simulate Research Query")
+        await ann.press("enter")
+        shown = await ann.sees("As a task (ctrl+t)", "The server carries out this tool only as a task.")
+        assert "Call (ctrl+s)" not in shown
+    assert await hub.client.calls.list(server="narrow", limit=1) == []
+
+
 async def test_a_resource_is_read_and_a_prompt_is_got(hub: RunningHub) -> None:
     async with at_terminal(hub, size=(130, 40)) as ann:
         await find(ann, "architecture.md", "resources")

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, ClassVar
 from urllib.parse import quote
 
@@ -13,6 +14,7 @@ from textual.screen import Screen
 from textual.widgets import Button, Footer, Static
 
 from hubbub_client import text
+from hubbub_client.as_task import Ways, ways
 from hubbub_client.errors import HubbubError, InvalidArgument
 from hubbub_client.forms import Field, fields
 from hubbub_client.payload import as_objects
@@ -92,10 +94,14 @@ class InvokeScreen(Part, Screen[None]):
             if not questions:
                 yield Static("It takes no arguments.", classes="note", markup=False)
             yield Form(questions)
+            if why := self._ways.why:
+                yield Static(why, classes="note", markup=False)
         with Horizontal(classes="buttons"):
-            yield Button(f"{verb} (ctrl+s)", id="start", variant="success", compact=True)
-            if entry.kind == "tool":
-                yield Button("As a task (ctrl+t)", id="start_task", compact=True)
+            if self._ways.plain:
+                yield Button(f"{verb} (ctrl+s)", id="start", variant="success", compact=True)
+            if self._ways.task:
+                alone = "default" if self._ways.plain else "success"
+                yield Button("As a task (ctrl+t)", id="start_task", variant=alone, compact=True)
             yield Button("Back (esc)", id="leave", compact=True)
         yield Footer()
 
@@ -103,24 +109,33 @@ class InvokeScreen(Part, Screen[None]):
         """Puts the keyboard on the first field."""
         self._tell("")
         controls = self.query("Question Input, Question Select, Question SelectionList")
-        (controls.first() if controls else self.query_one("#start")).focus()
+        (controls.first() if controls else self.query(".buttons Button").first()).focus()
 
     @on(Button.Pressed)
     async def _pressed(self, event: Button.Pressed) -> None:
         await self.run_action(event.button.id or "leave")
 
     def action_start(self) -> None:
-        """Makes the call."""
-        self._start(as_task=False)
+        """Makes the call, in the only way if there is but one."""
+        self._start(as_task=not self._ways.plain)
 
     def action_start_task(self) -> None:
         """Has the server carry it out as a task."""
-        if self._entry.kind == "tool":
+        if self._ways.task:
             self._start(as_task=True)
+        elif self._ways.why:
+            self._tell(self._ways.why)
 
     def action_leave(self) -> None:
         """Goes back."""
         self.dismiss(None)
+
+    @cached_property
+    def _ways(self) -> Ways:
+        if self._entry.kind != "tool":
+            return Ways(task=False)
+        row = self.hub_app.boards.servers.rows.get(self._entry.server)
+        return ways(row.record if row else None, self._entry.object)
 
     def _start(self, *, as_task: bool) -> None:
         try:

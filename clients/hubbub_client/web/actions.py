@@ -2,10 +2,12 @@
 
 import contextlib
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, JsonValue, validate_call
 
+from hubbub_client.as_task import ways
 from hubbub_client.errors import FailedPrecondition, HubbubError, InvalidArgument
 from hubbub_client.records import PendingRequest
 from hubbub_client.web.sessions import Session
@@ -17,6 +19,7 @@ Id = Annotated[str, Field(min_length=1, max_length=128)]
 CLAIM_S = 60.0
 """How long a claim outlives a page that has gone without a word; the page renews it more often."""
 
+MAX_NAME = 64
 LOG_LINES = 200
 MAX_QUESTIONS = 200
 
@@ -41,13 +44,18 @@ async def me(who: Session) -> Any:
 
 
 @action
-async def rename(who: Session, name: Annotated[str, Field(pattern=r"^[ -~]{1,64}$")]) -> Any:
-    """Sets the name under which this browser claims and answers."""
+async def rename(who: Session, name: str) -> Any:
+    """Sets the name under which this browser claims and answers: one that the hub takes."""
+    wanted = f"has 1 to {MAX_NAME} characters that can be printed"
     if not name.strip():
-        raise InvalidArgument("a name is needed", violations=(("name", "is needed"),))
+        raise InvalidArgument("a name is needed", violations=(("name", wanted),))
+    try:
+        named = (await (await who.people.hub(name)).admin.whoami()).name
+    except InvalidArgument:
+        raise InvalidArgument(f"a name {wanted}", violations=(("name", wanted),)) from None
     await _release_all(who)
-    who.name = name.strip()
-    return {"name": who.name}
+    who.name = named
+    return {"name": named}
 
 
 @action
@@ -184,9 +192,12 @@ async def set_server(who: Session, name: Id, to: Literal["connected", "disconnec
 
 @action
 async def catalog(who: Session, server: Id, kind: Literal["tool", "resource", "template", "prompt"]) -> Any:
-    """What a server offers of one kind."""
-    entries, lists = await (await who.hub()).catalog.read(kind, server)
-    return {"entries": [each.object for each in entries], "lists": [each.to_json() for each in lists]}
+    """What a server offers of one kind; of each tool, in which `ways` it can be called."""
+    hub = await who.hub()
+    entries, lists = await hub.catalog.read(kind, server)
+    of = await hub.servers.get(server) if kind == "tool" else None
+    found = [asdict(ways(of, each.object)) for each in entries] if of else []
+    return {"entries": [each.object for each in entries], "ways": found, "lists": [each.to_json() for each in lists]}
 
 
 async def _release_all(who: Session) -> None:

@@ -3,12 +3,15 @@
     `authorization: Bearer ...`   the hub's own token (client.json), or one that an authenticator knows
     no `authorization`            the client certificate of the connection, where the hub takes these
 
-`hubbub-as` names the person or program for which a trusted caller speaks. Health checks need no credential.
+`hubbub-as`, or `hubbub-as-bin` for names that are not ASCII, names the person or program for which a trusted caller
+speaks. Health checks need no credential.
 """
 
+import base64
 import hmac
 import inspect
 import re
+import unicodedata
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,6 +33,8 @@ from hubbubd.telemetry.trace import CALLER, parsed
 
 LOCAL = "local"
 NAME_METADATA = "hubbub-as"
+BINARY_NAME_METADATA = "hubbub-as-bin"
+"""The same in UTF-8: gRPC takes nothing but ASCII in metadata without this ending."""
 MAX_NAME = 64
 
 MAX_TOKEN = 8192
@@ -108,7 +113,7 @@ class Gate:
         """
         principal.set(NOBODY)
         credentials: list[str] = []
-        called: list[str] = []
+        called: list[str | None] = []
         place: dict[str, str] = {}
         for key, value in metadata:
             match key.lower():
@@ -116,6 +121,8 @@ class Gate:
                     credentials.append(_text(value))
                 case name if name == NAME_METADATA:
                     called.append(_text(value))
+                case name if name == BINARY_NAME_METADATA:
+                    called.append(_utf8(value))
                 case "traceparent" | "tracestate" as name:
                     place[name] = _text(value)
                 case _:
@@ -290,16 +297,17 @@ def denied(permission: Permission, server: str = "*") -> PermissionDenied:
     )
 
 
-def _named(caller: Principal, names: list[str]) -> Principal:
+def _named(caller: Principal, names: list[str | None]) -> Principal:
     if not names:
         return caller
-    name = names[0]
+    # One name, however its accents are written: who looks the same to people is the same.
+    name = unicodedata.normalize("NFC", names[0] or "")
     if len(names) > 1 or not 0 < len(name) <= MAX_NAME or not name.isprintable() or name != name.strip():
-        problem = f"must be one name of 1 to {MAX_NAME} characters, without space around it"
-        raise InvalidArgument.field(f"metadata.{NAME_METADATA}", problem)
+        wanted = f"must be one name of 1 to {MAX_NAME} characters that can be printed, without space around it"
+        raise InvalidArgument.field(f"metadata.{NAME_METADATA}", wanted)
     if name == caller.name:
         return caller
-    if not caller.may_name_others or RESERVED.fullmatch(name):
+    if not caller.may_name_others or RESERVED.fullmatch(unicodedata.normalize("NFKC", name)):
         raise PermissionDenied(
             f"{caller.name} may not call as {name}", reason="NAMING_NOT_ALLOWED", metadata={"name": name}
         )
@@ -323,6 +331,15 @@ def _ended() -> Unauthenticated:
 
 def _text(value: str | bytes) -> str:
     return value if isinstance(value, str) else value.decode("latin-1")
+
+
+def _utf8(value: str | bytes) -> str | None:
+    """A binary value as text, None where it is none. gRPC has decoded it; HTTP's has no padding, or has."""
+    try:
+        raw = value if isinstance(value, bytes) else base64.b64decode(value + "=" * (-len(value) % 4), validate=True)
+        return raw.decode()
+    except ValueError:
+        return None
 
 
 def _unknown() -> "grpc.RpcMethodHandler[Any, Any]":

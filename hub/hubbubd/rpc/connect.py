@@ -57,6 +57,7 @@ log = structlog.get_logger(__name__)
 _REQUEST_HEADERS = (
     "authorization",
     auth.NAME_METADATA,
+    auth.BINARY_NAME_METADATA,
     "traceparent",
     "tracestate",
     "content-type",

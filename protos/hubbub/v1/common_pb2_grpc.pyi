@@ -10,8 +10,9 @@ Conventions that hold everywhere:
     RetryInfo, BadRequest (one violation per field) and Help.
   - Any call without a valid bearer token (metadata `authorization: Bearer TOKEN`) fails with
     UNAUTHENTICATED; only health checks need none. With one that ends meanwhile, it ends with UNAUTHENTICATED
-    (CREDENTIAL_ENDED). The metadata `hubbub-as: NAME` names the person or program for which the caller speaks, where
-    the caller may do so, else it is PERMISSION_DENIED (NAMING_NOT_ALLOWED).
+    (CREDENTIAL_ENDED). The metadata `hubbub-as: NAME`, or `hubbub-as-bin` in UTF-8 for a name that is not ASCII, names
+    the person or program for which the caller speaks, where the caller may do so, else it is PERMISSION_DENIED
+    (NAMING_NOT_ALLOWED).
   - What the caller may know of and not do is PERMISSION_DENIED, with the metadata `permission` and `server` (`*` where
     it is not about one). What the caller may not know of is NOT_FOUND, as if it did not exist, and in no list or
     watch. docs/access.md has what each RPC needs.

@@ -5,7 +5,7 @@ import { fresh, h, refill } from "./dom.js";
 
 const NAME = "hubbub-name";
 const NOTIFY = "hubbub-notify";
-const MAX_NAME = 64;
+const NO_NAME = [400, 403];
 
 let given = null;
 let fixed = false;
@@ -25,13 +25,19 @@ export async function knownName() {
   const before = myName();
   const me = await ask("me");
   fixed = me.fixed;
-  given = me.name ?? (before ? (await ask("rename", { name: before })).name : null);
+  given = me.name ?? (before ? await takenBefore(before) : null);
   return given;
 }
 
-/** The name as the hub takes it: letters without accents. */
-function plain(name) {
-  return name.normalize("NFD").replace(/\p{M}/gu, "").trim();
+/** The name of before, if it may still be had. */
+async function takenBefore(name) {
+  try {
+    return (await ask("rename", { name })).name;
+  } catch (error) {
+    if (!(error instanceof Refused) || !NO_NAME.includes(error.status)) throw error;
+    localStorage.removeItem(NAME);
+    return null;
+  }
 }
 
 /** Asks for the name and what else there is to choose; `done(name)` is called with it. */
@@ -45,20 +51,16 @@ export function openDialog(dialog, current, done) {
   async function submit(event) {
     event.preventDefault();
     if (fixed) return dialog.close();
-    const name = plain(input.value);
-    if (!/^[ -~]{1,64}$/.test(name)) {
-      problem.textContent = name ? `Latin letters only for now, at most ${MAX_NAME}.` : "Please give a name.";
-      input.setAttribute("aria-invalid", "true");
-      return input.focus();
-    }
     try {
-      await ask("rename", { name });
+      const { name } = await ask("rename", { name: input.value });
       localStorage.setItem(NAME, name);
       given = name;
       dialog.close();
       done(name);
     } catch (error) {
-      problem.textContent = error instanceof Refused ? error.message : "The bridge cannot be reached.";
+      problem.textContent = wordsFor(error, input.value);
+      input.setAttribute("aria-invalid", "true");
+      input.focus();
     }
   }
 
@@ -75,6 +77,12 @@ export function openDialog(dialog, current, done) {
   dialog.showModal();
   input.focus();
   input.select();
+}
+
+function wordsFor(error, name) {
+  if (!(error instanceof Refused)) return "The bridge cannot be reached.";
+  if (!name.trim()) return "Please give a name.";
+  return error.reason === "NAMING_NOT_ALLOWED" ? "Nobody may take this name." : `${error.message[0].toUpperCase()}${error.message.slice(1)}.`;
 }
 
 function more() {

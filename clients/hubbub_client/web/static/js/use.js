@@ -19,8 +19,9 @@ export function usePage(kind) {
 }
 
 async function page(main, server, kind, key) {
-  const { entries } = await ask("catalog", { server, kind });
-  const entry = entries.find((each) => keyOf(kind, each) === key);
+  const { entries, ways } = await ask("catalog", { server, kind });
+  const at = entries.findIndex((each) => keyOf(kind, each) === key);
+  const entry = entries[at];
   const crumbs = h("div", { class: "crumbs" }, h("a", { href: "#/catalog", text: "Catalog" }), " / ", h("a", { href: `#/catalog/${encodeURIComponent(server)}`, text: server }));
   if (!entry) {
     refill(main, crumbs, h("h1", { text: key }), h("p", { text: "The server does not offer this any more." }));
@@ -28,7 +29,8 @@ async function page(main, server, kind, key) {
   }
   const trouble = h("p", { class: "problem", role: "alert" });
   const form = schemaForm(schemaOf(kind, entry), "arguments");
-  const asTask = h("input", { type: "checkbox", id: fresh("as-task") });
+  const { plain, task, why } = ways[at] ?? { plain: true, task: false, why: "" };
+  const asTask = h("input", { type: "checkbox", id: fresh("as-task"), checked: !plain, disabled: !plain || !task, "aria-describedby": why ? fresh("why") : null });
   const button = h("button", { class: "primary", type: "submit", text: VERBS[kind] });
 
   async function submit(event) {
@@ -49,6 +51,7 @@ async function page(main, server, kind, key) {
 
   const element = h("form", { on: { submit } }, form.empty ? h("p", { class: "help", text: "It takes no arguments." }) : form.element,
     kind === "tool" ? h("div", { class: "check" }, asTask, h("label", { for: asTask.id, text: "As a task that the server holds" })) : null,
+    why ? h("p", { class: "help", id: asTask.getAttribute("aria-describedby"), text: why }) : null,
     trouble, h("div", { class: "row" }, button));
   element.noValidate = true;
   const address = entry.uri ?? entry.uriTemplate;

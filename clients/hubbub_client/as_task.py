@@ -1,0 +1,45 @@
+"""Whether a tool can be called as a task that its server holds, as far as can be said before it is called.
+
+To 2025-11-25 the caller decides, within what the server and the tool declare (tasks, tool-level negotiation); from
+2026-07-28 on the server decides, and all that a caller can do is to insist on one that has the extension (SEP-2663).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hubbub_client.payload import as_object
+from hubbub_client.records import Server
+
+STATELESS = "2026-07-28"
+EXTENSION = "io.modelcontextprotocol/tasks"
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """How a tool can be called: plainly, as a task, or both; `why` says in a sentence what stands against the other."""
+
+    plain: bool = True
+    task: bool = True
+    why: str = ""
+
+
+def ways(server: Server | None, tool: Mapping[str, Any]) -> Ways:
+    """The ways in which a tool of a server can be called. Both, where nothing is known: the hub knows when it calls."""
+    if server is None or not server.protocol_version:
+        return Ways()
+    stateless = server.protocol_version >= STATELESS
+    step: object = server.capabilities
+    for name in ("extensions", EXTENSION) if stateless else ("tasks", "requests", "tools", "call"):
+        step = as_object(step).get(name)
+    if step is None:
+        return Ways(task=False, why="This server does not carry out tools as tasks.")
+    if stateless:
+        return Ways()
+    match as_object(tool.get("execution")).get("taskSupport"):
+        case "optional":
+            return Ways()
+        case "required":
+            return Ways(plain=False, why="The server carries out this tool only as a task.")
+        case _:
+            return Ways(task=False, why="The server does not carry out this tool as a task.")
