@@ -1,6 +1,6 @@
 """The time of a call in parts, from its record and those of its questions. No backend is asked.
 
-The web inbox draws the same parts (static/js/timeline.js).
+The command line draws it (cli/timeline.py), and so does the web inbox (web/static/js/timeline.js).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def timeline(call: Call, requests: Sequence[PendingRequest], now: datetime) -> T
         return max(round((moment - call.created_at).total_seconds(), 6), 0.0)
 
     total = since(call.completed_at or now)
-    asked = tuple(_asked(request, since, total) for request in sorted(requests, key=lambda r: r.created_at))
+    asked = tuple(_asked(request, since, total) for request in sorted(requests, key=lambda r: (r.created_at, r.id)))
     sent = min(since(call.started_at) if call.started_at else total, total)
     parts = [Part("queued", 0.0, sent)]
     at = sent

@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,8 @@ from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 import hubbub_client
+
+from .collector import Collector, collecting
 
 LIMIT_S = 60
 """Bound of every wait of these tests."""
@@ -166,6 +168,17 @@ class RunningHub:
 
     def _command(self, words: Sequence[str]) -> list[str]:
         return [str(BIN / "hubbub"), "--data-dir", str(self.data_dir), "--json", *words]
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    """A collector that hubs and servers started from now on send everything to, soon."""
+    with collecting() as running:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", running.endpoint)
+        monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "200")
+        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+        monkeypatch.setenv("OTEL_BLRP_SCHEDULE_DELAY", "50")
+        yield running
 
 
 @pytest.fixture

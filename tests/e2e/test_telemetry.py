@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
@@ -13,22 +12,11 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_C
 import hubbub_client
 from hubbubd.telemetry.metrics import METRICS, Shape
 
-from .collector import Collector, collecting
+from .collector import Collector
 from .conftest import running, toml
 
 TRACE_ID, SPAN_ID = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 PARENT = {"_meta": {"traceparent": f"00-{TRACE_ID}-{SPAN_ID}-01"}}
-
-
-@pytest.fixture
-def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
-    """A collector that hubs started from now on send everything to, soon."""
-    with collecting() as running:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", running.endpoint)
-        monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "200")
-        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
-        monkeypatch.setenv("OTEL_BLRP_SCHEDULE_DELAY", "50")
-        yield running
 
 
 @pytest.fixture

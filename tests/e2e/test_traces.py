@@ -16,21 +16,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 import hubbub_client
 
-from .collector import Collector, TraceOf, collecting
+from .collector import Collector, TraceOf
 from .conftest import BIN, environment
 
 CALL_METHOD = "hubbub.v1.CallService/CallMethod"
 SHOW = ("calls", "show", "lunch", "--timeline")
 CANARY = "canary-7f3a"
-
-
-@pytest.fixture
-def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
-    """A collector that hubs and servers started from now on send their spans to."""
-    with collecting() as running:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", running.endpoint)
-        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
-        yield running
 
 
 @pytest.fixture(scope="session")

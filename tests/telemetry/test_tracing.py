@@ -5,12 +5,15 @@ import sys
 from typing import Any
 
 import pytest
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from hubbubd.errors import ConfigError
+from hubbubd.redaction import REDACTION
 from hubbubd.telemetry import setup
+from hubbubd.telemetry.otlp import encoded
 from hubbubd.telemetry.sdk import SdkTracer
-from hubbubd.telemetry.trace import Event, Kind, Span, Trace, parsed, with_place
+from hubbubd.telemetry.trace import Attributes, Event, Kind, Span, Trace, parsed, with_place
 from hubbubd.telemetry.tracer import OFF
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4317"}
@@ -195,6 +198,58 @@ def test_a_ratio_decides_once_for_a_whole_trace(told: Any) -> None:
         tracer.tell(Span(name="root", kind=Kind.INTERNAL, trace=root, start=0), 1)
     tracer.close()
     assert len(exporter.get_finished_spans()) == 2 * sum(root.own for root in roots)
+
+
+def test_what_is_sent_is_what_the_sdk_would_send(told: Any) -> None:
+    tracer, exporter = told()
+    long = "x" * 1000
+    for state, error in (("", None), ("a=1,b=2", "LATE"), ("", "LATE")):
+        around = Trace(trace_id=TRACE_ID, span_id=SPAN_ID, state=state)
+        for kind in Kind:
+            span = Span(
+                name=f"tools/call \u00e9 {kind}",
+                kind=kind,
+                trace=tracer.begin(around, "x", kind),
+                start=1700000000.25,
+                attributes={"text": "a", "long": long, "yes": True, "no": False, "one": 1, "half": 0.5, "none": ""},
+            )
+            events = [Event("shown", 1700000000.5, {"hubbub.by": "ann", "hubbub.agent": False}), Event("lapsed", 2, {})]
+            tracer.tell(span, 1700000001, error=error, events=events, links=[PARENT, span.trace])
+            tracer.tell(Span(name="root", kind=kind, trace=tracer.begin(None), start=1), 1)
+    tracer.close()
+    spans = exporter.get_finished_spans()
+    assert len(spans) == 18
+    assert encoded(spans) == encode_spans(spans)
+    assert encoded(spans[:1]) == encode_spans(spans[:1])
+
+
+def test_a_secret_is_in_nothing_that_is_told(told: Any) -> None:
+    tracer, exporter = told()
+    place = tracer.begin(None)
+    REDACTION.learn("test", ["canary-key"])
+    try:
+        for where in ("name", "attribute", "event"):
+            said = {each: "a canary-key" if each == where else "nothing" for each in ("name", "attribute", "event")}
+            span = Span(name=said["name"], kind=Kind.CLIENT, trace=place, start=0, attributes={"a": 1})
+            tracer.tell(span, 1, attributes={"b": said["attribute"]}, events=[Event("shown", 1, {"c": said["event"]})])
+    finally:
+        REDACTION.learn("test", ())
+    tracer.close()
+    found = [
+        repr((s.name, dict(s.attributes or {}), dict(s.events[0].attributes))) for s in exporter.get_finished_spans()
+    ]
+    assert len(found) == 3
+    assert all("[redacted]" in text and "canary" not in text for text in found)
+
+
+def test_the_limits_of_the_environment_hold_for_attributes(told: Any) -> None:
+    tracer, exporter = told(OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT="2", OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT="3")
+    attributes: Attributes = {"a": "longer", "b": 12345, "c": "more"}
+    tracer.tell(Span(name="x", kind=Kind.INTERNAL, trace=tracer.begin(None), start=0, attributes=attributes), 1)
+    tracer.close()
+    (found,) = exporter.get_finished_spans()
+    assert dict(found.attributes or {}) == {"b": 12345, "c": "mor"}
+    assert encoded([found, found]) == encode_spans([found, found])
 
 
 def test_the_environment_names_the_service(told: Any) -> None:

@@ -391,7 +391,7 @@ async def test_a_call_shows_where_its_time_went_and_its_questions(
     await ada.go(f"call/{call_id}")
     main = ada.page.locator("main")
     picture = main.get_by_role("img", name="Time of the call")
-    await expect(picture.locator(".human")).to_have_count(1)
+    await expect(picture.locator(".person")).to_have_count(1)
     await main.get_by_role("link", name="When?").click()
     await main.get_by_role("button", name="Dismiss").click()
     await expect(main.locator(".outcome")).to_contain_text("Dismissed without a choice")

@@ -1,15 +1,18 @@
 """What a page can ask, one function each: the session and checked JSON values in, a JSON value out."""
 
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, JsonValue, validate_call
 
 from hubbub_client.as_task import ways
 from hubbub_client.errors import FailedPrecondition, HubbubError, InvalidArgument
-from hubbub_client.records import PendingRequest
+from hubbub_client.hub import Hub
+from hubbub_client.records import Call, PendingRequest
+from hubbub_client.timeline import timeline
 from hubbub_client.web.sessions import Session
 
 Action = Callable[..., Awaitable[Any]]
@@ -135,11 +138,16 @@ async def answer(
 
 @action
 async def call(who: Session, id: Id) -> Any:  # noqa: A002
-    """A call, whole, and the questions that it led to."""
-    hub = await who.hub()
-    found = await hub.calls.get(id)
-    asked = await hub.inbox.list(call_id=id, limit=MAX_QUESTIONS)
-    return {"call": found.to_json(), "requests": [_shown(each) for each in reversed(asked)]}
+    """A call, whole, the questions that it led to, and where its time went."""
+    found, asked, spent = await _with_time(await who.hub(), id)
+    return {"call": found.to_json(), "requests": [_shown(each) for each in reversed(asked)], "timeline": spent}
+
+
+@action
+async def call_time(who: Session, id: Id) -> Any:  # noqa: A002
+    """Where the time of a call went."""
+    _, _, spent = await _with_time(await who.hub(), id)
+    return spent
 
 
 @action
@@ -205,6 +213,12 @@ async def _release_all(who: Session) -> None:
     for request_id in list(who.claims):
         with contextlib.suppress(HubbubError):
             await release(who, id=request_id)
+
+
+async def _with_time(hub: Hub, call_id: str) -> tuple[Call, Sequence[PendingRequest], dict[str, Any]]:
+    found = await hub.calls.get(call_id)
+    asked = await hub.inbox.list(call_id=call_id, limit=MAX_QUESTIONS)
+    return found, asked, timeline(found, asked, datetime.now(UTC)).to_json()
 
 
 def _shown(record: PendingRequest) -> dict[str, Any]:

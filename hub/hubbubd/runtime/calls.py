@@ -194,7 +194,7 @@ class Calls:
             live.waiters -= 1
             if not live.waiters and not live.call.detached and not live.ended.is_set():
                 live.stop(cancelled("its caller hung up"))
-            elif not live.call.state.ended:
+            if not live.call.state.ended:
                 self._story.hung_up(live)
         if not live.call.state.ended:
             raise Unavailable("the hub is shutting down; the call goes on with the next one", reason="SHUTTING_DOWN")

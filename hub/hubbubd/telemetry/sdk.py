@@ -1,6 +1,7 @@
 """Tracing by OpenTelemetry's SDK. Spans arrive here when they have ended; a thread of the SDK's own sends them.
 
-The SDK starts and ends each span at once, under ids and times that were chosen long before.
+What the SDK's tracer would do to start and end a span (sample it again, lock it, copy what it holds) is left out: the
+span is handed to the SDK's processor as it is, under ids and times that were chosen long before.
 """
 
 import logging
@@ -9,15 +10,16 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Protocol
 
+from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.context import Context
-from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import Event as SdkEvent
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
-from opentelemetry.sdk.trace.id_generator import IdGenerator
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import (
     Link,
     NonRecordingSpan,
@@ -29,10 +31,12 @@ from opentelemetry.trace import (
     TraceState,
     set_span_in_context,
 )
+from opentelemetry.util.types import Attributes as SdkAttributes
 
 from hubbubd import __version__
 from hubbubd.redaction import REDACTION
-from hubbubd.telemetry.trace import Event, Kind, Span, Trace, Value
+from hubbubd.telemetry.otlp import Exporter
+from hubbubd.telemetry.trace import Attributes, Event, Kind, Span, Trace, Value
 from hubbubd.telemetry.tracer import Tracer
 
 SERVICE: Final = "hubbub"
@@ -50,6 +54,8 @@ _COMPLAINING: Final = (
 )
 _KINDS: Final = {Kind.INTERNAL: SpanKind.INTERNAL, Kind.CLIENT: SpanKind.CLIENT, Kind.SERVER: SpanKind.SERVER}
 _NS: Final = 1_000_000_000
+_FINE: Final = Status()
+_FAILED: Final = Status(StatusCode.ERROR)
 
 
 class Closing(Protocol):
@@ -58,18 +64,6 @@ class Closing(Protocol):
     def shutdown(self) -> None:
         """Takes nothing more."""
         ...
-
-
-class _ChosenIds(IdGenerator):
-    """Gives the ids of the span being told. All spans are told on the hub's one thread."""
-
-    chosen: Trace
-
-    def generate_span_id(self) -> int:
-        return int(self.chosen.span_id, 16)
-
-    def generate_trace_id(self) -> int:
-        return int(self.chosen.trace_id, 16)
 
 
 class SdkTracer(Tracer):
@@ -81,17 +75,19 @@ class SdkTracer(Tracer):
         self._now = now
         self._exporter = exporter
         self.content = content
-        self._ids = _ChosenIds()
         # The process's end is the hub's own business.
-        self._provider = TracerProvider(resource=resource(), id_generator=self._ids, shutdown_on_exit=False)
-        self._provider.add_span_processor(BatchSpanProcessor(exporter))
-        self._tracer = self._provider.get_tracer(SERVICE, __version__)
+        self._provider = TracerProvider(shutdown_on_exit=False)
+        self._processor = BatchSpanProcessor(exporter)
+        self._provider.add_span_processor(self._processor)
+        self._resource = resource()
+        self._scope = InstrumentationScope(SERVICE, __version__)
+        self._limits = SpanLimits()
 
     @classmethod
     def open(cls, exporter: str, now: Callable[[], float], *, content: bool = False) -> "SdkTracer":
         """One that sends over OTLP, or writes to stderr for `console`."""
         quieten()
-        out = ConsoleSpanExporter(out=sys.stderr) if exporter == "console" else OTLPSpanExporter()
+        out = ConsoleSpanExporter(out=sys.stderr) if exporter == "console" else Exporter()
         return cls(out, now, content=content)
 
     def now(self) -> float:
@@ -129,25 +125,42 @@ class SdkTracer(Tracer):
         trace = span.trace
         if not trace.own:
             return
-        self._ids.chosen = trace
-        parent = trace.parent_id and Trace(trace_id=trace.trace_id, span_id=trace.parent_id, state=trace.state)
-        told = self._tracer.start_span(
-            REDACTION.text(span.name),
-            context_of(parent or None),
-            _KINDS[span.kind],
-            REDACTION.value({**span.attributes, **(attributes or {}), **({"error.type": error} if error else {})}),
-            [Link(_span_context(link)) for link in links],
-            round(span.start * _NS),
+        name, happened = span.name, [(event.name, event.attributes, event.at) for event in events]
+        about = {**span.attributes, **(attributes or {}), **({"error.type": error} if error else {})}
+        if REDACTION.finds(_texts(name, about, *(said for _, said, _ in happened))):
+            name, about, happened = REDACTION.text(name), REDACTION.value(about), REDACTION.value(happened)
+        told = ReadableSpan(
+            name,
+            _span_context(trace, trace.span_id),
+            parent=_span_context(trace, trace.parent_id) if trace.parent_id else None,
+            kind=_KINDS[span.kind],
+            attributes=self._bounded(about),
+            events=[SdkEvent(what, said, round(at * _NS)) for what, said, at in happened],
+            links=[Link(_span_context(link, link.span_id)) for link in links],
+            status=_FAILED if error else _FINE,
+            start_time=round(span.start * _NS),
+            end_time=round(max(end, span.start) * _NS),
+            resource=self._resource,
+            instrumentation_scope=self._scope,
         )
-        for event in events:
-            told.add_event(event.name, REDACTION.value(event.attributes), round(event.at * _NS))
-        if error:
-            told.set_status(Status(StatusCode.ERROR))
-        told.end(round(max(end, span.start) * _NS))
+        self._processor.on_end(told)
+
+    def _bounded(self, about: Attributes) -> SdkAttributes:
+        """As OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT and OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT say, and their like."""
+        most, longest = self._limits.max_span_attributes, self._limits.max_span_attribute_length
+        if longest is None and (most is None or len(about) <= most):
+            return about
+        return BoundedAttributes(most, about, max_value_len=longest)
 
     def close(self) -> None:
         """As `Tracer`."""
         shut_down(self._provider, self._exporter)
+
+
+def _texts(name: str, *attributes: Attributes) -> Iterator[str]:
+    yield name
+    for about in attributes:
+        yield from (value for value in about.values() if isinstance(value, str))
 
 
 def shut_down(provider: Closing, exporter: Closing) -> None:
@@ -201,13 +214,15 @@ def quieten() -> None:
 
 def context_of(parent: Trace | None) -> Context:
     """A context of the SDK's with this parent alone, whatever is around."""
-    return set_span_in_context(NonRecordingSpan(_span_context(parent)), Context()) if parent else Context()
+    return (
+        set_span_in_context(NonRecordingSpan(_span_context(parent, parent.span_id)), Context()) if parent else Context()
+    )
 
 
-def _span_context(trace: Trace) -> SpanContext:
+def _span_context(trace: Trace, span_id: str) -> SpanContext:
     return SpanContext(
         int(trace.trace_id, 16),
-        int(trace.span_id, 16),
+        int(span_id, 16),
         is_remote=True,
         trace_flags=TraceFlags(TraceFlags.SAMPLED if trace.sampled else TraceFlags.DEFAULT),
         trace_state=TraceState.from_header([trace.state]) if trace.state else None,

@@ -10,6 +10,7 @@ import { timeline } from "./timeline.js";
 
 // As many questions of a call as its short form names.
 const SEEN = 100;
+const REFRESH_MS = 5000;
 
 /** The page of all calls. */
 export function callsPage(main) {
@@ -40,8 +41,8 @@ export function callCard(call) {
 
 /** The page of one call. */
 export async function callPage(main, id) {
-  let { call, requests } = await ask("call", { id });
-  let seen = signs(call, (each) => requests.find((request) => request.id === each)?.state);
+  let { call, requests, timeline: spent } = await ask("call", { id });
+  let seen = signs(call, (each) => requests.find((request) => request.id === each));
   const status = h("div", { class: "status" });
   const progress = h("div", { class: "progress" });
   const time = h("section", { class: "panel", "aria-label": "Time" });
@@ -77,28 +78,34 @@ export async function callPage(main, id) {
   }
 
   function drawTime() {
-    refill(time, h("h2", { text: "Where the time went" }), timeline(call, requests, Date.now()));
+    refill(time, h("h2", { text: "Where the time went" }), timeline(spent, (asked) => tables.request.get(asked.id)?.question || asked.kind));
+  }
+
+  async function refresh() {
+    if (call.completed_at || document.hidden) return;
+    spent = await ask("call_time", { id });
+    drawTime();
   }
 
   async function update() {
     const short = tables.call.get(id);
     drawProgress(progress, short);
-    const now = short ? signs(short, (each) => tables.request.get(each)?.state) : seen;
+    const now = short ? signs(short, (each) => tables.request.get(each)) : seen;
     if (now === seen) return;
-    ({ call, requests } = await ask("call", { id }));
+    ({ call, requests, timeline: spent } = await ask("call", { id }));
     seen = now;
     draw();
   }
 
   draw();
-  const timer = setInterval(() => { if (!call.completed_at) drawTime(); }, 1000);
+  const timer = setInterval(oneAtATime(refresh), REFRESH_MS);
   return { update: oneAtATime(update), leave: () => clearInterval(timer) };
 }
 
 /** What has to be the same for the page to be up to date; what a call asks changes apart from it. */
-function signs(call, stateOf) {
+function signs(call, find) {
   const ids = call.pending_ids.slice(-SEEN);
-  return JSON.stringify([call.state, ids, ids.map(stateOf)]);
+  return JSON.stringify([call.state, ids, ids.map(find).map((request) => request && [request.state, request.moments.length])]);
 }
 
 function drawProgress(box, short) {

@@ -1,74 +1,53 @@
-// The time of a call as a picture: queued, at work, waiting for a person.
+// The time of a call as a picture, from the rows that the bridge reckons (hubbub_client/timeline.py). Nothing is reckoned here.
 
 import { h, svg } from "./dom.js";
 import { span } from "./time.js";
 
-const WIDTH = 1000;
 const ROW = 26;
 const MAX_ROWS = 12;
+const NAMES = { queued: "queued", server: "at work", person: "waiting for a person" };
+const SIGNS = { shown: "○", claimed: "◐", released: "◌", lapsed: "◌", answered: "●", delivered: "✓" };
+const OTHER = "✗";
 
-/** A call's time in parts, `[kind, from, to]` in ms: queued, work and human alternate without gaps. */
-export function segments(call, requests, now) {
-  const begin = Date.parse(call.created_at);
-  const end = call.completed_at ? Date.parse(call.completed_at) : now;
-  const sent = Math.min(end, call.started_at ? Date.parse(call.started_at) : end);
-  const waits = merged(requests.map((request) => waiting(request, end)).filter(([from, to]) => to > from));
-  const parts = [["queued", begin, sent]];
-  let at = sent;
-  for (const [from, to] of waits) {
-    const start = Math.max(at, Math.min(from, end));
-    const stop = Math.max(start, Math.min(to, end));
-    parts.push(["work", at, start], ["human", start, stop]);
-    at = stop;
-  }
-  parts.push(["work", at, end]);
-  return parts.filter(([, from, to]) => to > from);
-}
-
-/** From when to when a request waited for somebody. */
-export function waiting(request, end) {
-  const over = request.state === "open" ? end : Date.parse(request.answered_at ?? (request.state === "expired" ? request.deadline : null) ?? 0) || end;
-  return [Date.parse(request.created_at), Math.min(over, end)];
-}
-
-function merged(spans) {
-  const joined = [];
-  for (const [from, to] of spans.sort((a, b) => a[0] - b[0])) {
-    const last = joined.at(-1);
-    if (last && from <= last[1]) last[1] = Math.max(last[1], to);
-    else joined.push([from, to]);
-  }
-  return joined;
-}
-
-const NAMES = { queued: "queued", work: "at work", human: "waiting for a person" };
-
-/** The picture, with its parts in words below. */
-export function timeline(call, requests, now) {
-  const parts = segments(call, requests, now);
-  const begin = Date.parse(call.created_at);
-  const end = parts.at(-1)?.[2] ?? begin;
-  const whole = Math.max(1, end - begin);
-  const x = (moment) => ((Math.max(begin, moment) - begin) / whole) * WIDTH;
-  const totals = { queued: 0, work: 0, human: 0 };
-  for (const [kind, from, to] of parts) totals[kind] += to - from;
-  const said = Object.entries(totals).filter(([, ms]) => ms > 0).map(([kind, ms]) => `${NAMES[kind]} ${span(ms)}`);
-  const rows = requests.slice(0, MAX_ROWS);
-  const height = ROW * (rows.length + 1);
-  const picture = svg("svg", { class: "timeline", viewBox: `0 0 ${WIDTH} ${height}`, height, preserveAspectRatio: "none", role: "img",
-    "aria-label": `Time of the call: ${said.join(", ")}` });
-  for (const [kind, from, to] of parts) picture.append(bar(`part ${kind}`, x(from), x(to), 3, ROW - 6));
-  rows.forEach((request, at) => {
-    const [from, to] = waiting(request, end);
+/** The picture, with its parts and what happened to its questions in words below; `title` says what a question is about. */
+export function timeline(time, title) {
+  const sums = Object.entries(NAMES).map(([kind, name]) => [kind, name, time[`${kind}_s`]]).filter(([, , sum]) => sum > 0);
+  const rows = time.asked.slice(0, MAX_ROWS);
+  const picture = svg("svg", { class: "timeline", width: "100%", height: ROW * (rows.length + 1), role: "img",
+    "aria-label": `Time of the call: ${sums.map(([, name, sum]) => `${name} ${words(sum)}`).join(", ")}` });
+  const x = (at) => (time.total_s > 0 ? (100 * at) / time.total_s : 0);
+  const bar = (kind, from, to, y, height) =>
+    svg("rect", { class: kind, x: `${x(from)}%`, y, width: `${Math.max(0.3, x(to) - x(from))}%`, height, rx: 3 });
+  for (const part of time.parts) picture.append(bar(`part ${part.kind}`, part.start_s, part.end_s, 3, ROW - 6));
+  rows.forEach((asked, at) => {
     const top = ROW * (at + 1);
-    picture.append(svg("rect", { class: "lane", x: 0, y: top + ROW / 2 - 0.5, width: WIDTH, height: 1 }), bar("question", x(from), x(to), top + 8, ROW - 16));
+    picture.append(svg("rect", { class: "lane", x: 0, y: top + ROW / 2 - 0.5, width: "100%", height: 1 }),
+      bar("question", asked.start_s, asked.end_s, top + 10, ROW - 20));
+    for (const step of asked.steps) {
+      picture.append(svg("text", { class: `step ${step.what}`, x: `${x(Math.min(step.at_s, time.total_s))}%`, y: top + 18, text: sign(step) }));
+    }
   });
-  const legend = h("ul", { class: "legend" }, Object.entries(totals).filter(([, ms]) => ms > 0).map(([kind, ms]) =>
-    h("li", {}, h("span", { class: `swatch ${kind}` }), `${NAMES[kind]} `, h("strong", { text: span(ms) }))));
+  const more = time.asked.length - rows.length;
   return h("figure", { class: "time" }, picture,
-    h("div", { class: "axis", "aria-hidden": "true" }, h("span", { text: "0" }), h("span", { text: span(whole / 2) }), h("span", { text: span(whole) })), legend);
+    h("div", { class: "axis", "aria-hidden": "true" }, h("span", { text: "0" }), h("span", { text: words(time.total_s / 2) }), h("span", { text: words(time.total_s) })),
+    h("ul", { class: "legend" }, sums.map(([kind, name, sum]) =>
+      h("li", {}, h("span", { class: `swatch ${kind}` }), `${name} `, h("strong", { text: words(sum) })))),
+    rows.map((asked) => story(asked, title(asked))),
+    more > 0 ? h("p", { class: "quiet", text: `${more} more question${more === 1 ? "" : "s"}` }) : null);
 }
 
-function bar(kind, from, to, y, height) {
-  return svg("rect", { class: kind, x: from.toFixed(1), y, width: Math.max(3, to - from).toFixed(1), height, rx: 3 });
+function story(asked, title) {
+  return h("div", { class: "story" }, h("strong", { text: title, dir: "auto" }),
+    h("ol", { "aria-label": `What happened to: ${title}` }, asked.steps.map((step) =>
+      h("li", {}, h("span", { "aria-hidden": "true", text: `${sign(step)} ` }), `${step.what} `,
+        step.by ? [step.what === "shown" ? "to " : "by ", h("bdi", { text: step.by }), step.agent ? ", an agent," : "", " "] : null,
+        h("span", { class: "at", text: `after ${words(step.at_s)}` })))));
+}
+
+function sign(step) {
+  return SIGNS[step.what] ?? OTHER;
+}
+
+function words(seconds) {
+  return span(1000 * seconds);
 }

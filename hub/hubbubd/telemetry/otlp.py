@@ -1,0 +1,113 @@
+"""Spans over OTLP. What the SDK's own encoder says of a span, said in less than half the time: an encoder keeps the
+interpreter from the hub's loop for as long as it works, and most of what spans hold has been encoded before.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final, cast
+
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.trace.v1 import trace_pb2 as pb
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import SpanContext, SpanKind, StatusCode
+from opentelemetry.util.types import Attributes
+
+from hubbubd.telemetry.trace import Value
+
+KEPT: Final = 1024
+"""How many pairs of a key and a value are kept as they are sent."""
+
+LONGEST_KEPT: Final = 256
+"""Characters of a value that is kept. What people say is longer, and said once."""
+
+_KINDS: Final = {
+    SpanKind.INTERNAL: pb.Span.SPAN_KIND_INTERNAL,
+    SpanKind.CLIENT: pb.Span.SPAN_KIND_CLIENT,
+    SpanKind.SERVER: pb.Span.SPAN_KIND_SERVER,
+}
+_STATUS: Final = {
+    StatusCode.UNSET: pb.Status(code=pb.Status.STATUS_CODE_UNSET),
+    StatusCode.OK: pb.Status(code=pb.Status.STATUS_CODE_OK),
+    StatusCode.ERROR: pb.Status(code=pb.Status.STATUS_CODE_ERROR),
+}
+
+
+class Exporter(OTLPSpanExporter):
+    """The SDK's, with this encoding. Should the SDK not ask for it any more, its own takes over."""
+
+    def _translate_data(self, data: Sequence[ReadableSpan]) -> ExportTraceServiceRequest:
+        return encoded(data)
+
+
+def encoded(spans: Sequence[ReadableSpan]) -> ExportTraceServiceRequest:
+    """Spans of one tracer, as OTLP sends them; at least one."""
+    # Who tells is the same for all: the SDK's encoder says so with the first.
+    request = encode_spans(spans[:1])
+    request.resource_spans[0].scope_spans[0].spans.extend(_span(span) for span in spans[1:])
+    return request
+
+
+def _span(span: ReadableSpan) -> pb.Span:
+    context, parent, start, end = span.context, span.parent, span.start_time, span.end_time
+    assert context is not None, "it has ids"
+    assert start is not None, "it has begun"
+    assert end is not None, "it has ended"
+    return pb.Span(
+        trace_id=context.trace_id.to_bytes(16, "big"),
+        span_id=context.span_id.to_bytes(8, "big"),
+        trace_state=context.trace_state.to_header() if context.trace_state else "",
+        parent_span_id=parent.span_id.to_bytes(8, "big") if parent is not None else b"",
+        name=span.name,
+        kind=_KINDS[span.kind],
+        start_time_unix_nano=start,
+        end_time_unix_nano=end,
+        attributes=_attributes(span.attributes),
+        dropped_attributes_count=span.dropped_attributes,
+        events=[
+            pb.Span.Event(name=event.name, time_unix_nano=event.timestamp, attributes=_attributes(event.attributes))
+            for event in span.events
+        ],
+        links=[_link(link.context) for link in span.links],
+        status=_STATUS[span.status.status_code],
+        flags=_flags(parent),
+    )
+
+
+def _link(context: SpanContext) -> pb.Span.Link:
+    trace_id, span_id = context.trace_id.to_bytes(16, "big"), context.span_id.to_bytes(8, "big")
+    return pb.Span.Link(trace_id=trace_id, span_id=span_id, flags=_flags(context))
+
+
+def _flags(other: SpanContext | None) -> int:
+    known = pb.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK
+    return known | pb.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK if other is not None and other.is_remote else known
+
+
+def _attributes(attributes: Attributes) -> list[KeyValue]:
+    return [
+        _new_pair(key, value)
+        if isinstance(value, str) and len(value) > LONGEST_KEPT
+        else _pair(key, cast("Value", value))
+        for key, value in (attributes or {}).items()
+    ]
+
+
+def _new_pair(key: str, value: object) -> KeyValue:
+    match value:
+        case bool():
+            said = AnyValue(bool_value=value)
+        case int():
+            said = AnyValue(int_value=value)
+        case float():
+            said = AnyValue(double_value=value)
+        case _:
+            said = AnyValue(string_value=str(value))
+    return KeyValue(key=key, value=said)
+
+
+@lru_cache(maxsize=KEPT, typed=True)  # for True is 1 to a cache
+def _pair(key: str, value: Value) -> KeyValue:
+    return _new_pair(key, value)  # protobuf copies what it is given, so nobody changes what is kept
