@@ -1,30 +1,28 @@
-"""The client under test of the conformance suite: a real hub, and a frontend that uses all a server offers.
+"""The client under test of the conformance suite: a real hub that runs, and a frontend that uses all a server offers.
 
-The suite starts it with the URL of a scenario's server as the last argument, and says more in the environment:
-MCP_CONFORMANCE_SCENARIO, and in MCP_CONFORMANCE_CONTEXT what the scenario gives a client to use. Everything the server
-sees comes from the hub; the frontend only knows the client library. It calls all tools at once, so that what one call
-is asked is there to be mixed up with the others. Exits 1 when the hub does not reach the server or a call fails.
+The suite starts the frontend with the URL of a scenario's server as the last argument, and says more in the
+environment: MCP_CONFORMANCE_SCENARIO, and in MCP_CONFORMANCE_CONTEXT what the scenario gives a client to use. All that
+the server sees comes from the hub; the frontend only knows the client library. It calls all tools at once, so that what
+one call is asked is there to be mixed up with the others. The hub is that of HUBBUB_DATA_DIR, HUB_CONFIG its file: a
+scenario has its server there for as long as it lasts. Exits 1 when the hub does not reach the server or a call fails.
 """
 
 import json
 import os
 import sys
+import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from subprocess import DEVNULL, PIPE
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio
 import httpx2
-from anyio.streams.buffered import BufferedByteReceiveStream
 
 import hubbub_client
 
-SERVER = "under-test"
 LIMIT_S = 60
-"""Longest run, which is less than the suite waits: so that the hub is always ended, and says why in its log."""
+"""Longest run, which is less than the suite waits: so that the hub always loses the server, and says why in its log."""
 
 STOP_LIMIT_S = 15
 
@@ -41,11 +39,15 @@ async def main(url: str, scenario: str, context: Mapping[str, Any]) -> int:
     """Plays a scenario; the exit status."""
     server = {"url": url, "retries": 0, **authorization(scenario, context)}
     with anyio.fail_after(LIMIT_S):
-        async with running_hub(server) as hub, anyio.create_task_group() as answering:
-            answering.start_soon(answer_everything, hub)
-            reached = await settled(hub)
+        async with (
+            hubbub_client.connect() as hub,
+            configured(hub, server) as name,
+            anyio.create_task_group() as answering,
+        ):
+            answering.start_soon(answer_everything, hub, name)
+            reached = await settled(hub, name)
             if reached.state == "connected":
-                await use(hub, scenario, context)
+                await use(hub, name, scenario, context)
             answering.cancel_scope.cancel()
     if reached.error is not None:
         print(f"{reached.state}: {reached.error}", file=sys.stderr)
@@ -65,33 +67,26 @@ def authorization(scenario: str, context: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def running_hub(server: Mapping[str, Any]) -> AsyncIterator[hubbub_client.Hub]:
-    """A hub with this one server, until the end of the block; it must then exit with 0."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("HUBBUB_", "HUBBUBD_"))}
-    with TemporaryDirectory() as directory:
-        config = Path(directory, "hub.json")
-        config.write_text(json.dumps({"servers": {SERVER: server}}))
-        command = [sys.executable, "-m", "hubbubd", "--config", str(config), "--data-dir", directory]
-        command += ["--listen", "127.0.0.1:0"]
-        async with await anyio.open_process(
-            command, stdin=DEVNULL, stdout=PIPE, stderr=None, env=environment
-        ) as process:
-            assert process.stdout is not None
-            try:
-                await BufferedByteReceiveStream(process.stdout).receive_until(b"\n", 1 << 16)
-                async with hubbub_client.connect(data_dir=directory) as hub:
-                    yield hub
-            finally:
-                with anyio.move_on_after(STOP_LIMIT_S, shield=True):
-                    if process.returncode is None:
-                        process.terminate()
-                    await process.wait()
-            assert process.returncode == 0, f"the hub exited with {process.returncode}"
+async def configured(hub: hubbub_client.Hub, server: Mapping[str, Any]) -> AsyncIterator[str]:
+    """The name of this server, which the hub has until the end of the block, as its operator would have written it."""
+    config = Path(os.environ["HUB_CONFIG"])
+    name = f"under-test-{uuid.uuid4().hex}"
+
+    async def adopt(servers: Mapping[str, Any]) -> None:
+        config.write_text(json.dumps({"servers": servers}))
+        await hub.admin.reload()
+
+    await adopt({name: server})
+    try:
+        yield name
+    finally:
+        with anyio.move_on_after(STOP_LIMIT_S, shield=True):
+            await adopt({})
 
 
-async def settled(hub: hubbub_client.Hub) -> hubbub_client.Server:
+async def settled(hub: hubbub_client.Hub, name: str) -> hubbub_client.Server:
     """The server, once the hub has reached it or given it up."""
-    async with aclosing(hub.servers.watch([SERVER])) as changes:
+    async with aclosing(hub.servers.watch([name])) as changes:
         async for change in changes:
             if isinstance(change, hubbub_client.Upsert) and (
                 change.record.state == "connected" or (change.record.error and change.record.state == "disconnected")
@@ -100,9 +95,10 @@ async def settled(hub: hubbub_client.Hub) -> hubbub_client.Server:
     raise AssertionError("a watch does not end")
 
 
-async def answer_everything(hub: hubbub_client.Hub) -> None:
+async def answer_everything(hub: hubbub_client.Hub, name: str) -> None:
     """Agrees to whatever the server asks, as a person would who fills in nothing and opens every link."""
-    async with aclosing(hub.inbox.watch(states=["open"])) as questions, httpx2.AsyncClient(trust_env=False) as browser:
+    asked = hub.inbox.watch(states=["open"], server=name)
+    async with aclosing(asked) as questions, httpx2.AsyncClient(trust_env=False) as browser:
         async for question in questions:
             match question:
                 case hubbub_client.Upsert(record=asked) if asked.kind == "elicitation_url":
@@ -129,23 +125,23 @@ async def open_link(asked: hubbub_client.PendingRequest, browser: httpx2.AsyncCl
             return
 
 
-async def use(hub: hubbub_client.Hub, scenario: str, context: Mapping[str, Any]) -> None:
+async def use(hub: hubbub_client.Hub, name: str, scenario: str, context: Mapping[str, Any]) -> None:
     """Lists all there is, and calls, reads and gets it."""
 
     async def call(method: str, params: Mapping[str, Any] | None = None) -> Any:
-        return await hub.call(SERVER, method, params)
+        return await hub.call(name, method, params)
 
-    for each in await hub.catalog.refresh(SERVER):
+    for each in await hub.catalog.refresh(name):
         assert each.error is None, each
-    tools = [entry.object for entry in await hub.catalog.tools(SERVER)]
+    tools = [entry.object for entry in await hub.catalog.tools(name)]
     if scenario in LISTING_ONLY:
         return
     async with anyio.create_task_group() as calls:
         for chosen in context.get("toolCalls") or [example_call(tool, tools) for tool in tools]:
             calls.start_soon(call, "tools/call", chosen)
-        for resource in await hub.catalog.resources(SERVER):
+        for resource in await hub.catalog.resources(name):
             calls.start_soon(call, "resources/read", {"uri": resource.object["uri"]})
-        for prompt in await hub.catalog.prompts(SERVER):
+        for prompt in await hub.catalog.prompts(name):
             calls.start_soon(call, "prompts/get", {"name": prompt.name})
 
 

@@ -27,7 +27,8 @@ CANARY = "canary-7f3a"
 @pytest.fixture(scope="session")
 def _provider() -> TracerProvider:
     """The tracer of this process, for the client library. It can be set once."""
-    provider = TracerProvider(resource=Resource({"service.name": "test"}))
+    # Each test ends what it has added; there is nothing left to do at the end of the process.
+    provider = TracerProvider(resource=Resource({"service.name": "test"}), shutdown_on_exit=False)
     trace.set_tracer_provider(provider)
     return provider
 

@@ -85,8 +85,14 @@ def test_who_exceeds_a_rate_hears_when_to_come_again_and_others_notice_nothing()
         rate.charge("ada")
 
 
-def test_the_rates_of_any_number_of_addresses_take_bounded_memory() -> None:
+def test_of_any_number_of_addresses_only_the_newest_are_remembered() -> None:
     rate = Rate("RPCs", 1, lambda: 0.0, reason="RPC_RATE_EXCEEDED")
-    for number in range(2 * MAX_BUCKETS):
+    for _ in range(10):  # ten seconds' worth
+        rate.charge("first")
+    for number in range(MAX_BUCKETS - 1):
         rate.charge(str(number))
-    assert len(rate._buckets) == MAX_BUCKETS
+    with pytest.raises(ResourceExhausted):
+        rate.charge("first")
+    for number in range(MAX_BUCKETS):
+        rate.charge(f"another {number}")
+    rate.charge("first")  # nothing is known of it any more
