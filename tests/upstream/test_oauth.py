@@ -385,6 +385,14 @@ async def test_a_reply_of_an_authorization_server_that_is_too_long_is_no_token(s
         assert "tokens" not in world.kept
 
 
+async def test_a_reply_of_an_authorization_server_is_not_decoded(start: Start, guarded: Guarded) -> None:
+    guarded.coding = "gzip"
+    async with start() as world:
+        await world.until_state(State.DISCONNECTED)
+        assert world.server.connection.fault.code == "AUTHENTICATION_FAILED"
+    assert guarded.registered == []
+
+
 @pytest.mark.parametrize("content", [b"no JSON", b"[]", b'{"guarded": 1}'])
 async def test_a_damaged_token_file_is_said_and_not_overwritten(content: bytes, tmp_path: Path) -> None:
     (tmp_path / NAME).write_bytes(content)
