@@ -44,6 +44,25 @@ for line in sys.stdin:
 """A server that repeats its secret in every error."""
 
 
+LOGS = """
+import logging, structlog
+from hubbubd import app
+from hubbubd.redaction import REDACTION
+from hubbubd.telemetry.setup import log_sink
+
+REDACTION.learn("test", ["canary-known"])
+app._log_to_stderr(log_sink({}))
+structlog.get_logger("hub").warning("a canary-known", where=["canary-known"], b={"canary-known": "canary-known"})
+logging.getLogger("library").warning("of %s", "canary-known")
+try:
+    raise ValueError("canary-known")
+except ValueError:
+    structlog.get_logger("hub").exception("failed")
+    logging.getLogger("library").exception("failed")
+"""
+"""What is said without having been an error of the hub's before."""
+
+
 @pytest.fixture
 def collector() -> Iterator[Collector]:
     with collecting() as running:
@@ -188,3 +207,12 @@ async def test_the_data_directory_and_all_in_it_are_their_owners_only(start_hub:
         assert modes(hub.data_dir)[hub.data_dir.name] == 0o700
     finally:
         os.umask(before)
+
+
+async def test_no_line_of_the_log_has_a_known_secret_whoever_wrote_it() -> None:
+    with anyio.fail_after(LIMIT_S):
+        ran = await anyio.run_process([sys.executable, "-c", LOGS], env=environment())
+    lines = [json.loads(line) for line in ran.stderr.decode().splitlines()]
+    assert len(lines) == 4
+    assert all("[redacted]" in str(line) for line in lines)
+    assert "canary" not in str(lines)

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -12,6 +13,7 @@ import anyio
 import grpc
 import httpx2
 import pytest
+from anyio import to_thread
 from anyio.streams.tls import TLSAttribute, TLSStream
 from cryptography import x509
 
@@ -261,6 +263,36 @@ async def test_a_certificate_that_has_expired_is_turned_away(mutual: Secured) ->
     async with web(mutual.context(late)) as http:
         with pytest.raises(httpx2.TransportError):
             await get_server(http, mutual.connect)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("protocol", ["grpc", "connect"])
+async def test_a_session_that_is_taken_up_again_believes_nobody_who_is_not_believed_any_more(
+    mutual: Secured, tmp_path: Path, version: ssl.TLSVersion, protocol: str
+) -> None:
+    context = mutual.context(mutual.authority.client("ada"))
+    context.minimum_version = context.maximum_version = version
+    host, _, port = getattr(mutual, protocol).removeprefix("https://").rpartition(":")
+
+    def connection(session: ssl.SSLSession | None) -> ssl.SSLSession | None:
+        with (
+            socket.create_connection((host, int(port)), LIMIT_S) as tcp,
+            context.wrap_socket(tcp, server_hostname=host, session=session) as tls,
+        ):
+            # What begins HTTP/2, and is no good request of HTTP/1.1: either way there is an answer.
+            tls.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0")
+            if not tls.recv(4096):
+                raise ConnectionError
+            return tls.session
+
+    if (protocol, version) == ("connect", ssl.TLSVersion.TLSv1_2):
+        with pytest.raises(ssl.SSLError):
+            await to_thread.run_sync(connection, None)
+        return
+    session = await to_thread.run_sync(connection, None)
+    shutil.copy(Authority.open(tmp_path / "others").file, mutual.authority.file)
+    with pytest.raises(OSError):
+        await to_thread.run_sync(connection, session)
 
 
 async def test_a_certificate_gives_what_is_granted_to_its_name(mutual: Secured) -> None:

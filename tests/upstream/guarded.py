@@ -1,5 +1,6 @@
 """A server that asks for OAuth with its authorization server, a hub in front of it, and a browser."""
 
+import gzip
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -38,6 +39,8 @@ class Guarded:
     refused: int = 0
     elsewhere: str = ""
     """Where its authorization server is said to be."""
+    coding: str = ""
+    """How its metadata are compressed."""
     granted: dict[str, str] | None = None
     """What is granted in place of a token."""
     origin: str = ""
@@ -74,11 +77,17 @@ class Guarded:
         return await self.script.serve(request)
 
     async def resource(self, _: Request) -> Response:
-        return JSONResponse({"resource": self.url, "authorization_servers": [self.elsewhere or self.origin]})
+        about = JSONResponse({"resource": self.url, "authorization_servers": [self.elsewhere or self.origin]})
+        return self._coded(about)
 
     async def metadata(self, _: Request) -> Response:
         here = {name: f"{self.origin}/{path}" for name, path in ENDPOINTS.items()}
-        return JSONResponse({"issuer": self.origin, "code_challenge_methods_supported": ["S256"], **here})
+        return self._coded(JSONResponse({"issuer": self.origin, "code_challenge_methods_supported": ["S256"], **here}))
+
+    def _coded(self, response: Response) -> Response:
+        if not self.coding:
+            return response
+        return Response(gzip.compress(response.body), 200, {"content-encoding": self.coding}, "application/json")
 
     async def register(self, request: Request) -> Response:
         client = await request.json()

@@ -26,6 +26,7 @@ from hubbubd.store import StoreError
 from hubbubd.store.sqlite import SqliteStore
 from hubbubd.store.tokens import NAME, TokenFile
 from hubbubd.upstream.connector import McpConnector
+from hubbubd.upstream.oauth import REPLY_BYTES
 
 from .conftest import served
 from .guarded import Guarded, World, until, url_of, visit
@@ -373,6 +374,23 @@ async def test_what_an_authorization_server_sends_by_mistake_is_not_repeated(
         assert "access_token" in fault.message
         assert "secret-" not in repr(fault)
     assert "secret-" not in "".join(capfd.readouterr())
+
+
+async def test_a_reply_of_an_authorization_server_that_is_too_long_is_no_token(start: Start, guarded: Guarded) -> None:
+    guarded.granted = {"access_token": "x" * REPLY_BYTES, "token_type": "bearer"}
+    async with start() as world:
+        await world.let_in()
+        await world.until_state(State.DISCONNECTED)
+        assert world.server.connection.fault.code == "AUTHENTICATION_FAILED"
+        assert "tokens" not in world.kept
+
+
+async def test_a_reply_of_an_authorization_server_is_not_decoded(start: Start, guarded: Guarded) -> None:
+    guarded.coding = "gzip"
+    async with start() as world:
+        await world.until_state(State.DISCONNECTED)
+        assert world.server.connection.fault.code == "AUTHENTICATION_FAILED"
+    assert guarded.registered == []
 
 
 @pytest.mark.parametrize("content", [b"no JSON", b"[]", b'{"guarded": 1}'])

@@ -51,10 +51,12 @@ def ssl_context(files: TlsFiles) -> ssl.SSLContext:
 def _context(files: TlsFiles, tls: Tls) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # A resumed session would skip the question whether its certificate is still believed.
+    # A resumed session would skip the question whether its certificate is still believed. Those of TLS 1.2 can be
+    # resumed without a ticket, too, and nothing here turns that off.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
     if tls.client_ca is not None:
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.load_verify_locations(cadata=tls.client_ca.decode("ascii"))
         context.verify_mode = ssl.CERT_REQUIRED
     try:

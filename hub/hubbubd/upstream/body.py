@@ -70,6 +70,12 @@ class Body(httpx2.AsyncByteStream):
             ended(end, fault)
 
 
+def decoded(response: httpx2.Response) -> Callable[[bytes], str | None] | None:
+    """A check for `Body` that refuses what would be decoded: a compressed body could grow past every bound."""
+    coding = response.headers.get("content-encoding", "identity").strip().lower()
+    return None if coding == "identity" else lambda _: "it is compressed"
+
+
 class Misdirected:
     """Looks, in the chunks of a request's event stream, for the response to another request.
 

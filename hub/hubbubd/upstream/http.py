@@ -22,7 +22,7 @@ from hubbubd.config import ServerConfig
 from hubbubd.config.hosts import Hosts
 from hubbubd.errors import Fault, UpstreamError
 from hubbubd.upstream import faults
-from hubbubd.upstream.body import Body, End, Misdirected
+from hubbubd.upstream.body import Body, End, Misdirected, decoded
 from hubbubd.upstream.exchange import EXCHANGE, Exchange
 from hubbubd.upstream.oauth import authorization_lost
 from hubbubd.upstream.reach import CheckedTransport
@@ -182,7 +182,15 @@ class Client(httpx2.AsyncClient):
         self._max_bytes = config.max_message_bytes
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:  # pyright: ignore[reportIncompatibleMethodOverride] - the same options, passed through
-        """Sends it, and notes in the exchange what came of it."""
+        """Sends it, and notes in the exchange what came of it. The SDK reads whole what is no stream of events."""
+        response = await self._noted(request, **options)
+        if not response.is_closed and not isinstance(response.stream, Body):
+            streams = self._get_stream is None and request.method == "GET" and response.next_request is None
+            limit = None if streams else self._max_bytes
+            response.stream = Body(response.stream, lambda _end, _fault: None, limit, decoded(response))
+        return response
+
+    async def _noted(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         if request.method == "DELETE":
             with anyio.fail_after(CLOSE_LIMIT_S):
                 return await super().send(request, **options)
@@ -249,7 +257,7 @@ class Client(httpx2.AsyncClient):
                 note = f"HTTP {status}, a redirect that is not followed"
                 _note(exchange, faults.fault("HTTP_ERROR", note, status=status))
             return response
-        if response.headers.get("content-encoding", "identity") != "identity":
+        if decoded(response) is not None:
             await response.aclose()
             return self._failed(request, faults.fault("INVALID_RESPONSE", "it is compressed"), exchange, lost=False)
         self._greeted = self._greeted or exchange is None
@@ -317,7 +325,7 @@ class Client(httpx2.AsyncClient):
             watched.refused(faults.of_status(status, response.headers, b"", session=session), status)
         elif response.headers.get("content-type", "").startswith("text/event-stream"):
             watched.opened()
-            response.stream = Body(response.stream, watched.ended)
+            response.stream = Body(response.stream, watched.ended, check=decoded(response))
         elif response.next_request is None:
             watched.refused(faults.fault("INVALID_RESPONSE", "the GET stream is no event stream"), status)
         return response

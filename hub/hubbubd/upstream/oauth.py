@@ -40,7 +40,7 @@ from hubbubd.config.server import OAuthConfig
 from hubbubd.errors import Fault, HubError, UpstreamError
 from hubbubd.redaction import REDACTION
 from hubbubd.upstream import faults
-from hubbubd.upstream.body import Body
+from hubbubd.upstream.body import Body, decoded
 from hubbubd.upstream.exchange import CALL, EXCHANGE
 from hubbubd.upstream.patience import Patience
 from hubbubd.upstream.ports import Inbound, Vault
@@ -336,7 +336,7 @@ def _demands(response: httpx2.Response) -> bool:
 
 
 def _bound(response: httpx2.Response) -> None:
-    response.stream = Body(response.stream, lambda end, fault: None, limit=REPLY_BYTES)
+    response.stream = Body(response.stream, lambda _end, _fault: None, REPLY_BYTES, decoded(response))
 
 
 def _failed(exc: Exception, challenge: httpx2.Response | None) -> UpstreamError:
