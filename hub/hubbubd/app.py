@@ -152,10 +152,17 @@ async def _serve(settings: Settings, load: Callable[[], Settings]) -> None:
 
 def _make_private(data_dir: Path) -> None:
     """Makes the data directory, or takes from others what they could do with one that is there. Raises OSError."""
-    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as exc:
+        said = "there is a file in its place" if isinstance(exc, FileExistsError | NotADirectoryError) else exc.strerror
+        raise OSError(f"the data directory {data_dir} cannot be made: {said}; choose another, or make it") from None
     about = data_dir.stat()
     if about.st_uid != os.geteuid():
-        raise OSError(f"{data_dir} belongs to another user, who could read and change what the hub keeps there")
+        raise OSError(
+            f"{data_dir} belongs to another user, who could read and change what the hub keeps there; "
+            "give it to the hub's account (chown -R), or choose another"
+        )
     if about.st_mode & 0o077:
         data_dir.chmod(0o700)
         log.warning("the data directory was open to others; now it is its owner's only", data_dir=str(data_dir))

@@ -108,7 +108,7 @@ def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
         ("[server.a]", "server: unknown key; did you mean 'servers'?"),
         ("[hub]\nlissten = 'x'", "hub.lissten: unknown key; did you mean 'listen'?"),
         ("hub = 1", "hub: must be a table"),
-        ("[servers.a]", "servers.a: a stdio server needs a command and no url"),
+        ("[servers.a]", "servers.a: a server needs a command that starts it, or the url where it is"),
         ("[servers.a]\ncommand = 'x'\nurl = 'http://x'", "servers.a: a server over http needs a url and no command"),
         ("[servers.a]\nurl = 'ftp://x'", "servers.a: a url starts with http"),
         ("[servers.a]\nurl = 'http://x'\ntransport = 'ws'", "servers.a.transport: input should be 'stdio', 'http'"),

@@ -44,7 +44,10 @@ def test_an_unset_variable_is_named(text: str) -> None:
     with pytest.raises(VariableNotSet) as caught:
         expand(text, ENVIRON, "servers.x.url")
     assert caught.value.variable == "NONE"
-    assert str(caught.value) == "servers.x.url: the environment variable NONE is not set"
+    assert (
+        str(caught.value)
+        == "servers.x.url: the environment variable NONE is not set; set it, or give a default: ${NONE:-...}"
+    )
 
 
 @pytest.mark.parametrize("text", ["${}", "${A", "${input:token}", "${A-b}", "${1}", "${ A }", "${A:b}"])

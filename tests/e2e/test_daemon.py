@@ -83,7 +83,7 @@ async def test_checking_a_good_configuration_starts_nothing(tmp_path: Path) -> N
     words = ["--config", str(config), "--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0"]
     status, out, err = await hubbubd(*words, "--check-config")
     assert (status, err) == (0, [])
-    assert "ok    configuration: 1 servers" in out
+    assert "ok    configuration: 1 server in" in out
     assert "warn  server a: no-such-command is not on PATH" in out
     assert not (tmp_path / "data").exists()
 

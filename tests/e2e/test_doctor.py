@@ -123,3 +123,42 @@ async def test_the_check_before_the_start_fails_for_what_would_stop_it(tmp_path:
     status, out, _ = await shell("hubbubd", *beside)
     assert status == 1
     assert "fail  store" in out
+
+
+async def test_the_check_says_of_each_server_what_to_do(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        config = tmp_path / "hub.toml"
+        config.write_text(
+            f'[servers.idle]\ncommand = "{sys.executable}"\nheaders = {{ A = "b" }}\n'
+            f'[servers.home]\ncommand = "~/bin/x"\n[servers.refused]\nurl = "http://127.0.0.1:1/mcp"\n'
+            f'[servers.words]\nurl = "http://127.0.0.1:{port}/mcp"\nargs = ["x"]\n'
+        )
+        words = ["--check-config", "--config", str(config), "--data-dir", str(tmp_path / "new")]
+        status, out, _ = await shell("hubbubd", *words, "--listen", f"unix:{tmp_path}/new/hub.sock")
+    assert status == 0, out
+    for line in (
+        "ok    configuration: 4 servers in",
+        "hub.sock: its directory is there, or will be made",
+        "warn  server idle: it is started by a command, so nothing heeds headers",
+        "warn  server home: ~/bin/x is not on PATH, or cannot be executed\n      write ${HOME}",
+        "warn  server refused: 127.0.0.1:1: Connection refused",
+        "warn  server words: it is reached by its url, so nothing heeds args",
+    ):
+        assert line in out
+
+
+async def test_a_start_that_fails_says_what_to_do_in_one_line(tmp_path: Path) -> None:
+    there = tmp_path / "file"
+    there.write_text("")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for words, told in (
+            (["--data-dir", str(there)], "there is a file in its place; choose another"),
+            (["--data-dir", str(tmp_path / "a"), "--listen", f"127.0.0.1:{port}"], "or choose another address"),
+            (["--data-dir", str(tmp_path / "a"), "--listen", f"unix:{tmp_path}/none/s"], "no directory"),
+        ):
+            status, out, err = await shell("hubbubd", *words)
+            assert (status, out) == (1, "")
+            [line] = err.splitlines()
+            assert told in line

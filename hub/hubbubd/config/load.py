@@ -53,17 +53,20 @@ def load_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
     )
 
 
+_EPILOG = f"Without --config the files are those of {ENV_PREFIX}CONFIG. docs/configuration.md has all settings."
+
+
 class _Parser(ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise ConfigError("usage", message)
+        raise ConfigError("usage", f"{message}; see hubbubd --help")
 
 
 def _parser() -> ArgumentParser:
-    parser = _Parser(prog="hubbubd", description="One hub for many MCP servers.", allow_abbrev=False)
+    parser = _Parser(prog="hubbubd", description="One hub for many MCP servers.", epilog=_EPILOG, allow_abbrev=False)
     parser.add_argument("--config", action="append", metavar="FILE", help="TOML or JSON by its ending; repeatable")
     parser.add_argument("--listen", metavar="HOST:PORT | unix:PATH", help="where the API is served")
     parser.add_argument("--data-dir", metavar="DIR", help="where the hub keeps its state")
-    parser.add_argument("--check-config", action="store_true", help="say what there is to say, and exit")
+    parser.add_argument("--check-config", action="store_true", help="look at it and at what it needs, and exit")
     parser.add_argument("--version", action="version", version=f"hubbubd {__version__}")
     return parser
 
@@ -95,7 +98,7 @@ def _layer(command_line: dict[str, Any], environ: Mapping[str, str], files: Sequ
         hub = HubSettings(**values)
         check(hub)
     except SettingsError as exc:
-        raise ConfigError(_blame_environment(exc), "is not valid JSON") from None
+        raise ConfigError(_blame_environment(exc), 'is not valid JSON, which lists are here: ["a", "b"]') from None
     except ValidationError as exc:
         error, name = config_error(exc, values, "hub"), str(exc.errors()[0]["loc"][0])
         within = error.key.removeprefix(f"hub.{name}").removeprefix(".")

@@ -20,12 +20,19 @@ _UNIX_PATH_MAX = 107
 _ORIGIN = re.compile(r"https?://(\[[0-9a-f:]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?")
 
 
+def _check_who(text: str) -> str:
+    source, _, name = text.partition(":")
+    if source not in (CERT, OIDC, OIDC_ROLE) or not name:
+        raise ValueError(f"must be {CERT}:NAME, {OIDC}:NAME or {OIDC_ROLE}:VALUE, not {text!r}")
+    return text
+
+
 class GrantSettings(BaseModel):
     """Roles for those whom a certificate or a token of another authority names."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    who: Annotated[str, Field(pattern=rf"^({CERT}|{OIDC}|{OIDC_ROLE}):.+$")]
+    who: Annotated[str, AfterValidator(_check_who)]
     """`cert:NAME` or `oidc:NAME`, where NAME may have `*`, `?` and `[...]`, or `oidc-role:VALUE`, compared exactly."""
 
     roles: Annotated[tuple[Literal["viewer", "responder", "caller", "operator", "admin"], ...], Field(min_length=1)]

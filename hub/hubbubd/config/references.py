@@ -38,7 +38,8 @@ class VariableNotSet(ConfigError):
     """A reference names a variable that has no value here; `variable` is its name."""
 
     def __init__(self, key: str, variable: str) -> None:
-        super().__init__(key, f"the environment variable {variable} is not set")
+        problem = f"the environment variable {variable} is not set; set it, or give a default: ${{{variable}:-...}}"
+        super().__init__(key, problem)
         self.variable = variable
 
 

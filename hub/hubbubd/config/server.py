@@ -118,6 +118,8 @@ class ServerConfig(BaseModel):
 
     @model_validator(mode="after")
     def _one_way_to_reach_it(self) -> Self:
+        if not self.command and not self.url:
+            raise ValueError("a server needs a command that starts it, or the url where it is")
         if self.transport == "stdio" and (not self.command or self.url):
             raise ValueError("a stdio server needs a command and no url")
         if self.transport != "stdio" and (not self.url or self.command):

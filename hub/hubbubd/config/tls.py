@@ -48,8 +48,8 @@ class TlsFiles:
         chain, key = _read("tls_cert", self.cert), _read("tls_key", self.key)
         try:
             certificate = x509.load_pem_x509_certificates(chain)[0]
-        except ValueError as exc:
-            raise ConfigError("tls_cert", f"{self.cert} is not a PEM certificate: {exc}") from None
+        except ValueError:
+            raise ConfigError("tls_cert", f"{self.cert} is not a PEM certificate") from None
         try:
             private = load_pem_private_key(key, None)
         except TypeError:

@@ -8,6 +8,8 @@ from pydantic import ValidationError
 
 from hubbubd.errors import ConfigError
 
+_UNKNOWN = "unknown key; docs/configuration.md has those there are"
+
 
 def config_error(exc: ValidationError, value: Any, key: str, known: Iterable[str] = ()) -> ConfigError:
     """The first of the errors, for the `value` that stands at `key`; `known` are the keys to suggest from."""
@@ -23,7 +25,7 @@ def config_error(exc: ValidationError, value: Any, key: str, known: Iterable[str
 def unknown_key(dotted: str, name: str, known: Iterable[str]) -> ConfigError:
     """A key that means nothing, with the one that was probably meant."""
     near = get_close_matches(name, known, n=1)
-    return ConfigError(dotted, f"unknown key; did you mean {near[0]!r}?" if near else "unknown key")
+    return ConfigError(dotted, f"unknown key; did you mean {near[0]!r}?" if near else _UNKNOWN)
 
 
 def _path(loc: tuple[int | str, ...], value: Any) -> list[str]:

@@ -11,6 +11,8 @@ import grpc
 from hubbubd.config.network import UNIX, is_local, off_loopback
 from hubbubd.errors import ConfigError
 
+_ADVICE = "end what listens there, or choose another address"
+
 
 def bind(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCredentials | None = None) -> str:
     """Binds HOST:PORT (0 picks a free port) or unix:PATH, which needs no TLS; returns the address to connect to.
@@ -25,7 +27,7 @@ def bind(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCredentia
         try:
             trial.bind((name, port))
         except OSError as exc:
-            raise OSError(f"cannot listen on {shown}:{port}: {exc.strerror}") from None
+            raise OSError(f"cannot listen on {shown}:{port}: {exc.strerror}; {_ADVICE}") from None
     return f"{shown}:{_add_port(server, f'{shown}:{port}', credentials)}"
 
 
@@ -35,7 +37,7 @@ def bound_socket(listen: str, *, secure: bool = False) -> tuple[socket.socket, s
     try:
         listener = socket.create_server((name, port), family=family)
     except OSError as exc:
-        raise OSError(f"cannot listen on {shown}:{port}: {exc.strerror}") from None
+        raise OSError(f"cannot listen on {shown}:{port}: {exc.strerror}; {_ADVICE}") from None
     return listener, f"{shown}:{listener.getsockname()[1]}"
 
 
@@ -55,6 +57,8 @@ def _place(listen: str, *, secure: bool) -> tuple[str, int, str, socket.AddressF
 
 
 def _bind_unix(server: grpc.aio.Server, path: Path) -> str:
+    if not path.absolute().parent.is_dir():
+        raise OSError(f"cannot listen on {path}: there is no directory {path.absolute().parent}; make it")
     _clear(path)
     before = os.umask(0o177)
     try:
@@ -90,4 +94,4 @@ def _clear(path: Path) -> None:
         except OSError as exc:
             raise OSError(f"cannot listen on {path}: {exc}") from None
         else:
-            raise OSError(f"cannot listen on {path}: another process does")
+            raise OSError(f"cannot listen on {path}: another process does; {_ADVICE}")

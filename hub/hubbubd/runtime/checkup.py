@@ -24,7 +24,7 @@ from anyio.streams.tls import TLSStream
 from hubbubd.config import Confinement, HubSettings, ServerConfig, Settings, resolve
 from hubbubd.config.network import UNIX
 from hubbubd.core.connection import State
-from hubbubd.errors import ConfigError
+from hubbubd.errors import ConfigError, first_cause
 from hubbubd.redaction import REDACTION
 from hubbubd.runtime.configuration import ConfigState
 from hubbubd.runtime.hub import Hub
@@ -74,7 +74,7 @@ async def before_start(settings: Settings, store_file: Path, environ: Mapping[st
     for setting in ("listen", "connect_listen", "metrics_listen"):
         listen: str | None = getattr(hub, setting)
         if listen is not None:
-            found.append(_address(setting, listen, in_use=store.message.endswith(IN_USE)))
+            found.append(_address(setting, listen, hub.data_dir, in_use=store.message.endswith(IN_USE)))
     return [*found, *await common(hub, settings.servers, environ)]
 
 
@@ -112,8 +112,10 @@ IN_USE = "a hub has it open"
 
 
 def _count(settings: Settings) -> str:
-    files = ", ".join(map(str, settings.files))
-    return f"{len(settings.servers)} servers in {files}" if files else "no files"
+    files, count = ", ".join(map(str, settings.files)), len(settings.servers)
+    if not files:
+        return "no files: the hub begins without servers (--config names files)"
+    return f"{count or 'no'} server{'' if count == 1 else 's'} in {files}"
 
 
 def _configuration(state: ConfigState) -> Finding:
@@ -149,6 +151,9 @@ def _directory(path: Path) -> list[Finding]:
 
 def _space(path: Path) -> Iterator[Finding]:
     about = f"data directory {path}"
+    if path.exists() and not path.is_dir():
+        yield Finding(about, Verdict.FAIL, "there is a file in its place", "choose another (--data-dir)")
+        return
     there = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
     if not os.access(there, os.W_OK | os.X_OK):
         yield Finding(
@@ -168,6 +173,8 @@ def _space(path: Path) -> Iterator[Finding]:
 
 
 def _permissions(path: Path) -> Iterator[Finding]:
+    if not path.is_dir():
+        return
     names = ("", "client.json", "tokens.json", "hubbub.db")
     open_to_others = [each for each in (path / name for name in names) if each.exists() and each.stat().st_mode & 0o077]
     if open_to_others:
@@ -188,13 +195,13 @@ def _store(path: Path) -> Finding:
     return Finding(about, Verdict.OK, "it is sound")
 
 
-def _address(setting: str, listen: str, *, in_use: bool) -> Finding:
+def _address(setting: str, listen: str, data_dir: Path, *, in_use: bool) -> Finding:
     about = f"{setting} {listen}"
     if listen.startswith(UNIX):
-        there = Path(listen.removeprefix(UNIX)).absolute().parent.is_dir()
-        if not there:
-            return Finding(about, Verdict.FAIL, "there is no such directory", "make it")
-        return Finding(about, Verdict.OK, "its directory is there")
+        directory = Path(listen.removeprefix(UNIX)).absolute().parent
+        if not directory.is_dir() and directory != data_dir.absolute():
+            return Finding(about, Verdict.FAIL, f"there is no directory {directory}", "make it")
+        return Finding(about, Verdict.OK, "its directory is there, or will be made")
     host, _, port = listen.rpartition(":")
     host = host.strip("[]")
     try:
@@ -203,9 +210,7 @@ def _address(setting: str, listen: str, *, in_use: bool) -> Finding:
     except OSError as exc:
         if exc.errno == errno.EADDRINUSE and in_use:
             return Finding(about, Verdict.OK, "it is taken, by the hub that runs")
-        return Finding(
-            about, Verdict.FAIL, exc.strerror or str(exc), "end what listens there, or choose another address"
-        )
+        return Finding(about, Verdict.FAIL, _said(exc), "end what listens there, or choose another address")
 
 
 def _certificate(hub: HubSettings) -> Iterator[Finding]:
@@ -239,24 +244,40 @@ async def _way(config: ServerConfig, environ: Mapping[str, str]) -> Finding:
         resolved = resolve(config, environ)
     except ConfigError as exc:
         return Finding(about, Verdict.WARN, REDACTION.text(str(exc)), "set the variable, or correct the file")
+    if idle := [name for name in (_OF_HTTP if resolved.command else _OF_STDIO) if getattr(config, name)]:
+        kind = "started by a command" if resolved.command else "reached by its url"
+        return Finding(about, Verdict.WARN, f"it is {kind}, so nothing heeds {', '.join(idle)}", "take that out")
     if resolved.command is not None:
         return await to_thread.run_sync(_command, about, resolved, environ)
     url = urlsplit(resolved.url or "")
     if environ.get(f"{url.scheme}_proxy".upper()) or environ.get(f"{url.scheme}_proxy"):
         return Finding(about, Verdict.OK, "it is reached through a proxy, which was not tried")
     host, port = url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
-    problem = await _reach(host, port, _trusted(resolved) if url.scheme == "https" else None)
-    if problem:
-        return Finding(about, Verdict.WARN, f"{host}:{port}: {problem}", "start the server, or correct its url")
+    trouble = await _reach(host, port, _trusted(resolved) if url.scheme == "https" else None)
+    if trouble is not None:
+        problem, advice = trouble
+        return Finding(about, Verdict.WARN, f"{host}:{port}: {problem}", advice)
     return Finding(about, Verdict.OK, f"{host}:{port} answers")
+
+
+def _said(exc: BaseException) -> str:
+    """What the system says; asyncio puts the address in its place."""
+    if isinstance(exc, OSError) and exc.errno and not isinstance(exc, socket.gaierror):
+        return os.strerror(exc.errno)
+    return getattr(exc, "strerror", None) or str(exc)
+
+
+_ADVICE = "start the server, or correct its url"
+_OF_HTTP, _OF_STDIO = ("headers",), ("args", "env", "cwd")
+"""What is heeded of servers of the one kind only."""
 
 
 def _trusted(config: ServerConfig) -> Callable[[], ssl.SSLContext]:
     return lambda: ssl.create_default_context(cafile=config.ca)
 
 
-async def _reach(host: str, port: int, trusted: Callable[[], ssl.SSLContext] | None) -> str:
-    """Why nobody answers there; empty when somebody does."""
+async def _reach(host: str, port: int, trusted: Callable[[], ssl.SSLContext] | None) -> tuple[str, str] | None:
+    """Why nobody answers there, and what to do about it; None when somebody does."""
     try:
         with anyio.fail_after(REACH_S):
             stream: ByteStream = await anyio.connect_tcp(host, port)
@@ -266,10 +287,17 @@ async def _reach(host: str, port: int, trusted: Callable[[], ssl.SSLContext] | N
             with anyio.CancelScope(shield=True), anyio.move_on_after(1):
                 await stream.aclose()
     except TimeoutError:
-        return f"no answer within {REACH_S:g} s"
-    except (OSError, ssl.SSLError, anyio.BrokenResourceError) as exc:
-        return getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
-    return ""
+        return f"no answer within {REACH_S:g} s", _ADVICE
+    except ssl.SSLCertVerificationError as exc:
+        said = f"its certificate is not believed: {exc.verify_message}"
+        return said, "name the authority that it is of with `ca`, or correct the url"
+    except ssl.SSLError as exc:
+        return f"it does not speak TLS as wanted ({exc.reason or exc})", "correct the url: is it http://?"
+    except (OSError, anyio.BrokenResourceError) as exc:
+        first = exc.__cause__ or exc  # why, where it says no more than that it did not work
+        first = first_cause(first) if isinstance(first, Exception) else first
+        return _said(first) or type(first).__name__, _ADVICE
+    return None
 
 
 def _command(about: str, config: ServerConfig, environ: Mapping[str, str]) -> Finding:
@@ -281,5 +309,6 @@ def _command(about: str, config: ServerConfig, environ: Mapping[str, str]) -> Fi
     found = shutil.which(command, path=path)
     if found is None:
         problem = f"{command} is not on PATH, or cannot be executed"
-        return Finding(about, Verdict.WARN, problem, "install it, or correct command")
+        advice = "write ${HOME}: `~` is for shells" if command.startswith("~") else "install it, or correct command"
+        return Finding(about, Verdict.WARN, problem, advice)
     return Finding(about, Verdict.OK, found)

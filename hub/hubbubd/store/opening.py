@@ -26,7 +26,8 @@ def claim(path: Path) -> int:
     except BlockingIOError:
         holder = os.pread(lock, 20, 0).decode().strip() or "unknown"
         os.close(lock)
-        raise StoreLocked(f"the store {path} is in use by another hub (process {holder})") from None
+        problem = f"the store {path} is in use by another hub (process {holder}); stop it, or choose another directory"
+        raise StoreLocked(problem) from None
     with suppress(OSError):  # the lock holds also on a full disk
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
