@@ -171,9 +171,10 @@ chromium:
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; } || \
 	  { echo "The browser tests need chromium. Debian: apt-get install chromium" >&2; exit 1; }
 
-# Those of the documents, taken from the demo.
+# Those of the documents, taken from the demo: of the page in a browser, and of the screen.
 pictures: $(VENV)/dev.stamp mcp1 chromium
 	$(BIN)/python docs/pictures/make.py
+	$(BIN)/python docs/pictures/tui.py
 
 # What the TypeScript example needs: its packages, and the code that is generated from the protos.
 TYPESCRIPT := $(addprefix clients/typescript/,package-lock.json package.json buf.gen.yaml .npmrc)

@@ -73,11 +73,6 @@ def remaining(deadline: datetime | None) -> Text:
     return Text(f"{seconds // 60}:{seconds % 60:02}", style="bold red" if seconds < 60 else "")
 
 
-def moment(at: datetime | None) -> str | None:
-    """A time of day here, with its date."""
-    return None if at is None else f"{at.astimezone():%Y-%m-%d %H:%M:%S}"
-
-
 def location(url: str) -> Text:
     """A whole url with its host made plain, and a warning below where it may pass for another.
 

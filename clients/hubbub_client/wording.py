@@ -39,6 +39,11 @@ def relative(moment: datetime | None) -> str:
     return f"in {amount}" if seconds > 0 else f"{amount} ago"
 
 
+def moment(at: datetime | None) -> str | None:
+    """A time of day here, with its date."""
+    return None if at is None else f"{at.astimezone():%Y-%m-%d %H:%M:%S}"
+
+
 def page(url: str) -> str:
     """A page to visit: its whole url, then its host by itself, with a warning of one that may imitate another.
 

@@ -11,6 +11,8 @@ import pytest
 
 from hubbubd.config import ServerConfig
 
+from .terminals import terminal
+
 
 @pytest.fixture(scope="module")
 async def hub(start_shared_hub: Any, peer_scripts: Path) -> Any:
@@ -166,6 +168,17 @@ async def test_all_calls_are_watched_until_interrupted(hub: Any) -> None:
         if line["type"] == "upsert" and line["record"]["state"] == "completed":
             ended.add(line["record"]["id"])
     assert await watching.interrupt() == 0
+
+
+async def test_what_a_tool_says_is_read_at_a_terminal_and_a_program_gets_all_of_it(hub: Any) -> None:
+    async with terminal(hub, "call", "asking", "cancelled_calls", stdin=False) as person:
+        assert await person.ends() == 0
+        assert "structuredContent" not in person.shown
+    async with terminal(hub, "call", "asking", "no_such_tool", stdin=False) as person:
+        await person.sees("the tool says that this is an error")
+        assert await person.ends() == 1
+    piped = await hub.hubbub("call", "asking", "cancelled_calls")
+    assert piped.record["content"][0]["type"] == "text"
 
 
 async def test_a_claim_is_renewed_by_its_id_only(hub: Any) -> None:

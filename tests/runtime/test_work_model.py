@@ -1,11 +1,11 @@
 """Any story that workers, people, servers, time, the store and the hub's own ends make of work."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from hubbubd.config import ServerConfig
 from hubbubd.core.forms import Accept, Text
@@ -24,6 +24,7 @@ LONG_MS = 10**9
 QUIET_S = 3 * RETRY_S
 """By then everything that follows from a change has happened, over a failed attempt or two."""
 
+MOST_MEMBERS = 4
 which = st.integers(0, 30)
 names = st.sampled_from(["one", "two"])
 
@@ -36,7 +37,8 @@ class Member:
     chosen: RequestFilter
     capacity: int
     stream: asyncio.Task[None]
-    skipped: set[str]
+    # How often it had been given each request that it skipped.
+    skipped: dict[str, int] = field(default_factory=dict)
 
 
 class WorkModel(HubModel):
@@ -53,9 +55,14 @@ class WorkModel(HubModel):
         patient = {"auto_reject_on_timeout": False, "call_max_s": 10**7, "ping_interval_s": 0}
         return [server(**patient), server("two", answer_timeout_s=200, ping_interval_s=0)]
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(few=st.integers(1, 2), many=st.integers(1, 3), count=st.integers(0, 5))
+    def begin(self, few: int, many: int, count: int) -> None:
+        """Most stories worth telling have workers with something to do, and less room than there is to do."""
         self.start()
+        self.two_join_who_may_have_the_same(few, many)
+        for _ in range(count):
+            self.questions.append(self.do(self.world.peers["one"].link.ask, "elicitation/create", FORM))
+        self.rest()
 
     def open(self) -> list[PendingRequest]:
         return self.do(open_requests, self.hub)
@@ -78,29 +85,52 @@ class WorkModel(HubModel):
         self.rest()
 
     @rule(capacity=st.integers(1, 3), only=st.sampled_from(["", "one"]), forms=st.booleans())
-    @precondition(lambda self: len(self.members) < 4)
+    @precondition(lambda self: len(self.members) < MOST_MEMBERS)
     def join(self, capacity: int, only: str, forms: bool) -> None:
-        kinds = frozenset({RequestKind.ELICITATION_FORM}) if forms else frozenset[RequestKind]()
-        chosen = RequestFilter(server=only, kinds=kinds)
-        self.number += 1
-        agent = self.do(Agent, f"agent {self.number}")
-        stream = self.do(lambda: asyncio.create_task(agent.run(self.hub, chosen, capacity)))
-        self.members.append(Member(agent, chosen, capacity, stream, set()))
+        self.enter(capacity, only, forms)
+        self.rest()
+
+    @rule(few=st.integers(1, 2), many=st.integers(1, 3))
+    @precondition(lambda self: len(self.members) <= MOST_MEMBERS - 2)
+    def two_join_who_may_have_the_same(self, few: int, many: int) -> None:
+        """One for all that one server asks, one for the forms of all servers."""
+        self.enter(few, "one", forms=False)
+        self.enter(many, "", forms=True)
         self.rest()
 
     @rule(index=which, at_once=st.booleans())
     @precondition(lambda self: self.members)
     def leave(self, index: int, at_once: bool) -> None:
-        member = self.members.pop(index % len(self.members))
-        self.do(member.agent.scope.cancel)
+        self.dies(self.members[index % len(self.members)])
         self.rest(0.0 if at_once else 0.25)
+
+    @rule(index=which, at_once=st.booleans())
+    @precondition(lambda self: self.held())
+    def one_with_something_to_do_dies(self, index: int, at_once: bool) -> None:
+        self.dies(self.held()[index % len(self.held())][0])
+        self.rest(0.0 if at_once else 0.25)
+
+    @rule(index=which, count=st.integers(1, 3), turns=st.integers(0, 30))
+    @precondition(lambda self: self.members)
+    def one_dies_while_it_is_given_something(self, index: int, count: int, turns: int) -> None:
+        member, link = self.members[index % len(self.members)], self.world.peers["one"].link
+
+        async def meanwhile() -> None:
+            self.questions.extend(link.ask("elicitation/create", FORM) for _ in range(count))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            member.agent.scope.cancel()
+
+        self.members.remove(member)
+        self.run(meanwhile())
+        self.rest()
 
     @rule(index=which, request=which)
     @precondition(lambda self: self.held())
     def skip(self, index: int, request: int) -> None:
         member, request_id = self.held()[index % len(self.held())]
         assert member.agent.worker is not None
-        member.skipped.add(request_id)
+        member.skipped[request_id] = member.agent.given.count(request_id)
         self.do(self.hub.work.skip, member.agent.worker, request_id)
         self.rest()
 
@@ -171,10 +201,34 @@ class WorkModel(HubModel):
         self.start()
         self.rest(QUIET_S)
 
+    # How
+
+    def enter(self, capacity: int, only: str, forms: bool) -> None:
+        kinds = frozenset({RequestKind.ELICITATION_FORM}) if forms else frozenset[RequestKind]()
+        chosen = RequestFilter(server=only, kinds=kinds)
+        self.number += 1
+        agent = self.do(Agent, f"agent {self.number}")
+        stream = self.do(lambda: asyncio.create_task(agent.run(self.hub, chosen, capacity)))
+        self.members.append(Member(agent, chosen, capacity, stream))
+
+    def dies(self, member: Member) -> None:
+        self.members.remove(member)
+        self.do(member.agent.scope.cancel)
+
     # What holds
 
     def held(self) -> list[tuple[Member, str]]:
         return [(member, request_id) for member in self.members for request_id in member.agent.mine]
+
+    @invariant()
+    def nobody_has_more_or_other_than_it_asked_for(self) -> None:
+        """At any moment, whatever is under way."""
+        for member in self.members:
+            assert len(member.agent.mine) <= member.capacity
+            for request in member.agent.mine.values():
+                assert member.chosen.matches(request), "its filter lets this not through"
+            for request_id, times in member.skipped.items():
+                assert member.agent.given.count(request_id) == times, "it did not want this"
 
     @rule()
     @precondition(lambda self: not self.blocked)

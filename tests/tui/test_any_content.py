@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from hubbub_client import text
 from hubbub_client.forms import fields, parse
+from hubbub_client.questions import asked
 from hubbub_client.records import Call, CatalogEntry, PendingRequest, Progress, ServerEvent
 from hubbub_client.tui.boards import Boards, told
 from hubbub_client.tui.calls import bar, call_text
 from hubbub_client.tui.invoke import questions_of, request_of
-from hubbub_client.tui.questions import asked
 from hubbub_client.wording import question, what
 
 NOW = datetime.now(UTC)

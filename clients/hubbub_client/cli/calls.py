@@ -97,7 +97,7 @@ def _send(
             print_record(await hub.calls.start(server, method, params, **how), settings.json)
             return True
         result = (await LiveCall(hub, settings).run(server, method, params, **how)).result
-        print_result(result, settings.json)
+        print_result(method, result, settings.json)
         return not (isinstance(result, Mapping) and cast("Mapping[str, object]", result).get("isError"))
 
     run(context, work)

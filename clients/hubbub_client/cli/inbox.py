@@ -10,7 +10,7 @@ from hubbub_client.cli import suggest
 from hubbub_client.cli.command import LIMIT_S, Command
 from hubbub_client.cli.holding import answer_claimed
 from hubbub_client.cli.notify import Notices
-from hubbub_client.cli.output import note, print_event, print_json, print_record, print_records
+from hubbub_client.cli.output import note, print_event, print_json, print_record, print_records, print_request
 from hubbub_client.cli.params import (
     REQUEST_KINDS,
     REQUEST_STATES,
@@ -62,7 +62,7 @@ def show(context: typer.Context, id_: RequestId) -> None:
     """One pending request, with what is asked."""
 
     async def work(hub: Hub) -> None:
-        print_record(await hub.inbox.get(id_), settings_of(context).json)
+        print_request(await hub.inbox.get(id_), settings_of(context).json)
 
     run(context, work)
 
@@ -196,7 +196,7 @@ def answer(
 
     async def work(hub: Hub) -> bool:
         if count and id_ is not None:
-            print_record(await hub.inbox.answer(id_, **given, claim_id=claim, answer_id=answer_id), settings.json)
+            print_request(await hub.inbox.answer(id_, **given, claim_id=claim, answer_id=answer_id), settings.json)
             return True
         request = await hub.inbox.get(id_) if id_ is not None else await _chosen(hub)
         return request is not None and await _answered(hub, request, claim)
@@ -237,7 +237,7 @@ async def _answered(hub: Hub, request: PendingRequest, claim: str | None) -> boo
     if answered is None:
         note(f"{request.id} is left open")
         return False
-    print_record(answered, as_json=False)
+    print_request(answered, as_json=False)
     return True
 
 

@@ -7,11 +7,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hubbub_client.audit import AuditEntry
+from hubbub_client.content import describe_result
 from hubbub_client.errors import HubbubError
 from hubbub_client.events import Event, Logged, Progressed, Removed, Reset, Upsert
+from hubbub_client.payload import as_object
 from hubbub_client.records import Call, CatalogEntry, CatalogList, PendingRequest, Record, Server, Task
 from hubbub_client.tokens import Caller, Token
-from hubbub_client.wording import clean, describe, in_queue, question, relative, what
+from hubbub_client.wording import clean, describe, in_queue, moment, question, relative, what
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,6 +22,10 @@ R = TypeVar("R", bound=Record)
 
 # The columns that have a colour.
 STATES = frozenset(("state", "status", "freshness", "delivery"))
+
+# Columns whose cells are never broken.
+UNCUT = frozenset(("id", "name", "came", "expires", "state", "status"))
+NOTHING = "-"
 
 # Wide enough for whole ids where no terminal says how wide it is.
 PIPE_WIDTH = 200
@@ -81,10 +87,10 @@ COLUMNS: dict[type[Record], Columns] = {
     Call: {
         "id": lambda it: it.id,
         "server": lambda it: it.server,
-        "call": what,
+        "call": lambda it: what(it).removeprefix("tools/call "),
         "state": lambda it: it.state,
         "came": lambda it: relative(it.created_at),
-        "asks": lambda it: ", ".join(it.pending_ids),
+        "asks": lambda it: str(len(it.pending_ids)) if it.state == "waiting_input" else None,
         "error": lambda it: it.error and f"{it.error.code}: {it.error.message}",
     },
     Task: {
@@ -137,7 +143,7 @@ COLUMNS: dict[type[Record], Columns] = {
 
 
 def print_records(kind: type[R], records: Sequence[R], as_json: bool) -> None:
-    """A list of records: a line each, or a table."""
+    """A list of records: a line each, or a table of the columns in which something stands."""
     if as_json:
         for record in records:
             print_json(record.to_json())
@@ -145,13 +151,17 @@ def print_records(kind: type[R], records: Sequence[R], as_json: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    columns = COLUMNS[kind]
+    rows = [_cells(record) for record in records]
+    if not rows:
+        note("there is nothing to show")
+        return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in columns:
+    shown = [at for at in range(len(COLUMNS[kind])) if any(row[at][1] != NOTHING for row in rows)]
+    for name in (rows[0][at][0] for at in shown):
         # Ids are there to be copied: they are never cut.
-        table.add_column(name, no_wrap=name in ("id", "name"), overflow="fold")
-    for record in records:
-        table.add_row(*(Text(cell, style=_style(name, cell)) for name, cell in _cells(record)))
+        table.add_column(name, no_wrap=name in UNCUT, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(row[at][1], style=_style(*row[at])) for at in shown))
     console().print(table)
 
 
@@ -160,14 +170,23 @@ def _grants(of: Caller | Token) -> str:
 
 
 def print_record(record: Record, as_json: bool) -> None:
-    """One record: a line, or one field per line."""
+    """One record: a line, or for people one field per line, without those that have no value."""
     shape = record.to_json()
     if as_json:
         print_json(shape)
         return
+    told = {name: value for name, value in shape.items() if value not in (None, "", [], {})}
     width = max(len(name) for name in shape)
-    for name, value in shape.items():
-        text = json.dumps(value, indent=2, ensure_ascii=False) if isinstance(value, (dict, list)) else _cell(value)
+    for name, value in told.items():
+        field = getattr(record, name, None)
+        if isinstance(field, datetime):
+            text = f"{moment(field)}, {relative(field)}"
+        elif isinstance(value, bool):
+            text = "yes" if value else "no"
+        elif isinstance(value, (dict, list)):
+            text = json.dumps(value, indent=2, ensure_ascii=False)
+        else:
+            text = _cell(value)
         first, *rest = text.splitlines() or [""]
         print(
             f"{name:{width}}  {_coloured(name, clean(first))}",
@@ -176,10 +195,26 @@ def print_record(record: Record, as_json: bool) -> None:
         )
 
 
-def print_result(result: object, as_json: bool) -> None:
-    """An MCP result: a line, or indented on a terminal."""
+def print_request(request: PendingRequest, as_json: bool) -> None:
+    """A pending request: a line, or what it asks as people read it."""
+    if as_json:
+        print_json(request.to_json())
+        return
+    from hubbub_client.questions import asked  # it brings rich along
+
+    console().print(asked(request), end="")
+
+
+def print_result(method: str, result: object, as_json: bool) -> None:
+    """An MCP result: a line, or on a terminal what a tool says, and of other methods indented JSON."""
     if as_json or not sys.stdout.isatty():
         print_json(result)
+        return
+    said = describe_result(method, as_object(result)) if method == "tools/call" else ""
+    if said:
+        print(said)
+        if as_object(result).get("isError"):
+            note("the tool says that this is an error")
     else:
         console().print_json(json.dumps(result))
 
@@ -245,4 +280,4 @@ def _coloured(column: str, cell: str) -> str:
 
 
 def _cell(value: object) -> str:
-    return "-" if value is None or value == "" else clean(str(value)).replace("\n", " ")
+    return NOTHING if value is None or value == "" else clean(str(value)).replace("\n", " ")

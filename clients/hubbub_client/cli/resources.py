@@ -134,6 +134,8 @@ def roots(
             print_json(found)
         elif isinstance(found, str):
             print("ask")
+        elif not found:
+            note(f"{server} is told of no directories")
         else:
             for root in found:
                 print(clean("  ".join(str(root[key]) for key in ("uri", "name") if key in root)))

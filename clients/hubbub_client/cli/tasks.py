@@ -56,7 +56,7 @@ def result(context: typer.Context, id_: TaskId) -> None:
     """The MCP result of a task that has ended."""
 
     async def work(hub: Hub) -> None:
-        print_result(await hub.tasks.result(id_), settings_of(context).json)
+        print_result("", await hub.tasks.result(id_), settings_of(context).json)
 
     run(context, work)
 

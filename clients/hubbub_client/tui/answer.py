@@ -13,6 +13,7 @@ from textual.screen import Screen
 from textual.widgets import Button, Footer, Static
 
 from hubbub_client.errors import FailedPrecondition, HubbubError, InvalidArgument, NotFound
+from hubbub_client.questions import cause, headline
 from hubbub_client.records import PendingRequest
 from hubbub_client.text import Page, line, remaining
 from hubbub_client.tui.bodies import Body, as_json, body_for
@@ -20,7 +21,6 @@ from hubbub_client.tui.dialogs import Ask
 from hubbub_client.tui.forms import Incomplete
 from hubbub_client.tui.header import Header
 from hubbub_client.tui.part import Part
-from hubbub_client.tui.questions import cause, headline
 
 CLAIM_S = 60.0
 LOOK_S = 0.25

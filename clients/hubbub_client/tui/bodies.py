@@ -15,11 +15,11 @@ from textual.widgets import Button, Input, Static, TextArea
 from hubbub_client import text
 from hubbub_client.forms import fields
 from hubbub_client.payload import as_object
+from hubbub_client.questions import sampling
 from hubbub_client.records import PendingRequest
 from hubbub_client.text import Page
 from hubbub_client.tui.forms import Form, Incomplete
 from hubbub_client.tui.part import Part
-from hubbub_client.tui.questions import sampling
 
 HUMAN = "human"
 # The hub's own requests to be let in at a server; their answer may be the address where the browser ended.

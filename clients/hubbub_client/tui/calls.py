@@ -14,7 +14,7 @@ from hubbub_client.text import Page
 from hubbub_client.tui.boards import Board, Boards, Row
 from hubbub_client.tui.pane import ListPane
 from hubbub_client.tui.table import Column
-from hubbub_client.wording import describe, relative, what
+from hubbub_client.wording import describe, moment, relative, what
 
 SPOKEN = frozenset(("tools/call", "resources/read", "prompts/get", "completion/complete"))
 BAR_WIDTH = 24
@@ -32,7 +32,7 @@ def call_text(call: Call, boards: Boards) -> Text:
     _questions(page, call, boards)
     _result(page, call)
     page.heading("Call").fact("what", what(call)).fact("server", call.server).fact("task", call.task_id)
-    page.fact("came", text.moment(call.created_at)).fact("took", _took(call)).fact("id", call.id)
+    page.fact("came", moment(call.created_at)).fact("took", _took(call)).fact("id", call.id)
     if call.params:
         page.heading("Params").json(call.params)
     return page.text

@@ -21,6 +21,7 @@ from hubbub_client.text import Page
 from hubbub_client.tui.boards import MAX_ROWS
 from hubbub_client.tui.pane import SETTLE_S, TICK_S, Filter
 from hubbub_client.tui.part import Part
+from hubbub_client.wording import moment
 
 PLURALS = {"tool": "tools", "resource": "resources", "template": "templates", "prompt": "prompts"}
 KINDS = list(PLURALS)
@@ -255,7 +256,7 @@ def _described(what: object) -> Text:
         case CatalogList():
             page.fact("server", what.server).fact("kind", what.kind).fact("entries", what.count)
             page.fact("freshness", text.state(what.freshness))
-            page.fact("fetched", text.moment(what.fetched_at))
+            page.fact("fetched", moment(what.fetched_at))
             if what.error:
                 page.fact("error", f"{what.error.code}: {what.error.message}", "red")
         case CatalogEntry():

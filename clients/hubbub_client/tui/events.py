@@ -13,7 +13,7 @@ from hubbub_client.tui.boards import Row
 from hubbub_client.tui.dialogs import Choose
 from hubbub_client.tui.pane import ListPane
 from hubbub_client.tui.table import Column
-from hubbub_client.wording import HUB
+from hubbub_client.wording import HUB, moment
 
 STYLES = {"log": "cyan", "stderr": "yellow", "cancelled": "red", "config_problem": "red"}
 
@@ -72,7 +72,7 @@ class EventsPane(ListPane):
     async def detail(self, row: Row[Any]) -> Text:
         event: ServerEvent = row.record
         page = Page().fact("kind", event.kind).fact("server", event.server or HUB).fact("method", event.method)
-        page.fact("call", event.call_id).fact("at", text.moment(event.at))
+        page.fact("call", event.call_id).fact("at", moment(event.at))
         return page.heading("Told").json(event.params).text
 
     def action_server(self) -> None:

@@ -8,10 +8,10 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 
 from hubbub_client import text
+from hubbub_client.questions import asked
 from hubbub_client.records import PendingRequest
 from hubbub_client.tui.boards import Board, Row
 from hubbub_client.tui.pane import ListPane
-from hubbub_client.tui.questions import asked
 from hubbub_client.tui.table import Column
 from hubbub_client.wording import relative
 

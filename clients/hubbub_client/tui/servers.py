@@ -12,7 +12,7 @@ from hubbub_client.text import Page
 from hubbub_client.tui.boards import Board, Row
 from hubbub_client.tui.pane import ListPane
 from hubbub_client.tui.table import Column
-from hubbub_client.wording import in_queue, relative
+from hubbub_client.wording import in_queue, moment, relative
 
 
 def _trouble(server: Server) -> Text:
@@ -60,7 +60,7 @@ class ServersPane(ListPane):
         page = Page().fact("state", text.state(server.state)).fact("wanted", server.desired_state)
         page.fact("transport", server.transport).fact("protocol", server.protocol_version).fact("process", server.pid)
         page.fact("attempt", server.attempt or None)
-        page.fact("next try", text.moment(server.next_retry_at))
+        page.fact("next try", moment(server.next_retry_at))
         if server.error:
             page.heading("Trouble").fact("code", f"{server.error.code} ({server.error.category})", "red")
             page.paragraph(server.error.message, "red").fact("help", server.error.help_url)

@@ -13,7 +13,7 @@ from hubbub_client.text import Page
 from hubbub_client.tui.boards import Board, Row
 from hubbub_client.tui.pane import ListPane
 from hubbub_client.tui.table import Column
-from hubbub_client.wording import relative
+from hubbub_client.wording import moment, relative
 
 ENDED = frozenset(("completed", "failed", "cancelled"))
 
@@ -55,7 +55,7 @@ class TasksPane(ListPane):
         page = Page().fact("status", text.state(task.status)).fact("says", task.status_message)
         page.fact("role", f"{task.role}: held by {'the hub' if task.role == 'receiver' else 'the server'}")
         page.fact("server", task.server).fact("method", task.method).fact("call", task.call_id)
-        page.fact("came", text.moment(task.created_at)).fact("changed", text.moment(task.last_updated_at))
+        page.fact("came", moment(task.created_at)).fact("changed", moment(task.last_updated_at))
         page.fact("lives", f"{task.ttl_ms / 1000:g} s" if task.ttl_ms is not None else None)
         page.fact("poll every", f"{task.poll_interval_ms / 1000:g} s" if task.poll_interval_ms is not None else None)
         page.fact("asks", ", ".join(task.pending_ids)).fact("id", task.id)

@@ -10,6 +10,7 @@ from hubbub_client.forms import Field, fields, shown
 from hubbub_client.payload import as_object, as_objects
 from hubbub_client.records import PendingRequest
 from hubbub_client.text import Page
+from hubbub_client.wording import moment
 
 # What a list of fields, and of choices, shows of them.
 MAX_FIELDS = 60
@@ -48,7 +49,7 @@ def cause(page: Page, request: PendingRequest) -> None:
     page.fact("call", request.call_id and f"{request.call_id}{f' ({source})' if source else ''}")
     page.fact("caller", request.caller)
     page.fact("task", request.task_id)
-    page.fact("came", text.moment(request.created_at))
+    page.fact("came", moment(request.created_at))
     page.fact("id", request.id)
 
 
@@ -101,7 +102,7 @@ def _end(page: Page, request: PendingRequest) -> None:
         return
     by = f" by {text.line(request.answered_by)}" if request.answered_by else ""
     page.fact("state", Text.assemble(text.state(request.state), by))
-    page.fact("answered", text.moment(request.answered_at))
+    page.fact("answered", moment(request.answered_at))
     page.fact("reason", request.reason)
     page.fact("delivery", text.state(request.delivery))
     if request.answer is not None:
