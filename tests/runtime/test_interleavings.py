@@ -24,6 +24,7 @@ from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite import SqliteStore
 
 from .conftest import FORM, FailingStore, World, question, server, settle, until
+from .noted import Noted
 from .peer import Question
 
 TIMEOUT_S, TTL_S = 20.0, 300.0
@@ -180,7 +181,8 @@ async def play(first: Event, second: Event, *, as_task: bool, turns: int = 0, se
     """Lets both happen, lets time settle what is left, and checks the outcome, also with the next hub."""
     left_s = TTL_S + GRACE_S + 10 if as_task else TIMEOUT_S + 10
     opened = await SqliteStore.open(":memory:")
-    world, stop = World(FailingStore(opened)), anyio.Event()
+    tracer = Noted()
+    world, stop = World(FailingStore(opened), tracer=tracer), anyio.Event()
     async with scene(world, as_task, stop) as stage:
         if time_is_up in (first, second):
             assert stage.request.deadline is not None
@@ -204,6 +206,9 @@ async def play(first: Event, second: Event, *, as_task: bool, turns: int = 0, se
             await settle(left_s)
             check(stage, hub.inbox.get(stage.request.id))
     await opened.close()
+    tracer.check()
+    asked = [told for told in tracer.told if told.span.name == "ask elicitation_form"]
+    assert len(asked) == 1
 
 
 def check(stage: Scene, found: PendingRequest) -> None:

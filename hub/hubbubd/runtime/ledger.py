@@ -352,9 +352,8 @@ class Ledger:
         _forget_waiting(waiting)
         return True
 
-    async def close(self) -> None:
-        """Writes what still waits, if the store takes it, and follows the store no longer."""
-        await self.flush()
+    def close(self) -> None:
+        """Follows the store no longer. Whoever commits has ended by then: the next hub follows up nothing of that."""
         if self._stop_listening is not None:
             self._stop_listening()
 
