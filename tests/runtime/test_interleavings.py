@@ -48,6 +48,9 @@ class Scene:
     refused: list[FailedPrecondition] = field(default_factory=list[FailedPrecondition])
     unavailable: list[str] = field(default_factory=list[str])
     shown: list[PendingRequest] = field(default_factory=list[PendingRequest])
+    over: bool = False
+    late: bool = False
+    """Whether somebody did something with a hub that is `over`, which only a test can: nobody is left to tell of it."""
 
     @property
     def task(self) -> dict[str, Any]:
@@ -55,6 +58,7 @@ class Scene:
         return {"taskId": self.request.task_id}
 
     async def answer(self, by: str, claim_id: str | None = None) -> None:
+        self.late |= self.over
         try:
             self.accepted[by] = await self.hub.inbox.answer(
                 self.request.id, Accept({"name": by}), by, answer_id=None, claim_id=claim_id
@@ -175,6 +179,7 @@ async def scene(world: World, as_task: bool, stop: anyio.Event) -> AsyncGenerato
             await settle()
             yield made
             tasks.cancel_scope.cancel()
+    made.over = True
 
 
 async def play(first: Event, second: Event, *, as_task: bool, turns: int = 0, seconds: float = 0.0) -> None:
@@ -206,9 +211,9 @@ async def play(first: Event, second: Event, *, as_task: bool, turns: int = 0, se
             await settle(left_s)
             check(stage, hub.inbox.get(stage.request.id))
     await opened.close()
-    tracer.check()
-    asked = [told for told in tracer.told if told.span.name == "ask elicitation_form"]
-    assert len(asked) == 1
+    if not stage.late:
+        tracer.check()
+        assert [told.span.name for told in tracer.told].count("ask elicitation_form") == 1
 
 
 def check(stage: Scene, found: PendingRequest) -> None:

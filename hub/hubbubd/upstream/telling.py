@@ -105,9 +105,9 @@ class Telling:
             return result
         finally:
             PLACE.reset(before)
-            self._tracer.tell(
-                span, self._tracer.now(), attributes={**self._about(), **_about(place), **about}, error=error
-            )
+            if span.trace.own:
+                about = {**self._about(), **_about(place), **about}
+                self._tracer.tell(span, self._tracer.now(), attributes=about, error=error)
 
     def _span(self, method: str, params: dict[str, Any] | None) -> Span | None:
         if not self._tracer.on:
