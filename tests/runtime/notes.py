@@ -68,7 +68,7 @@ async def opened(store: FailingStore, **options: Any) -> AsyncGenerator[Notes]:
         tasks.start_soon(notes.ledger.health.run)
         yield notes
         await notes.ledger.flush()
-        notes.ledger.close()
+        await notes.ledger.aclose()
         tasks.cancel_scope.cancel()
 
 

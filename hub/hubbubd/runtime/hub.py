@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager, closing
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -137,22 +137,21 @@ class Hub:
         ledger = Ledger(store, max_watchers=settings.max_watchers, meter=meter)
         tables = Tables()
         await ledger.load(*tables.all())
-        with closing(ledger):
-            async with Background.open() as background:
-                clock = clock or Clock(asyncio.get_running_loop().time)
-                alarms = Alarms(clock, background)
-                measures = Measures(meter, ledger, clock, tables.servers, tables.calls, tables.requests)
-                hub = cls._wire(ledger, tables, clock, alarms, background, connector, settings, measures, tracer)
-                given = Settings(hub=settings, servers=tuple(configured.values()), files=files)
-                hub.configuration = Configuration(given, load or (lambda: given), hub.servers, hub._adopt, clock)
-                try:
-                    await hub._start(configured, background)
-                    if meter.on:
-                        background.start_soon(measures.run)
-                    yield hub
-                finally:
-                    with anyio.CancelScope(shield=True):
-                        await hub._wind_down(alarms)
+        async with aclosing(ledger), Background.open() as background:
+            clock = clock or Clock(asyncio.get_running_loop().time)
+            alarms = Alarms(clock, background)
+            measures = Measures(meter, ledger, clock, tables.servers, tables.calls, tables.requests)
+            hub = cls._wire(ledger, tables, clock, alarms, background, connector, settings, measures, tracer)
+            given = Settings(hub=settings, servers=tuple(configured.values()), files=files)
+            hub.configuration = Configuration(given, load or (lambda: given), hub.servers, hub._adopt, clock)
+            try:
+                await hub._start(configured, background)
+                if meter.on:
+                    background.start_soon(measures.run)
+                yield hub
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await hub._wind_down(alarms)
 
     @classmethod
     def _wire(
