@@ -1,8 +1,8 @@
 """What telemetry costs: calls through hubs that trace, that measure, that do both, and neither, in turns.
 
-    python benchmarks/tracing.py [--rounds 6] [--calls 400] [--base DIRECTORY]
+    python benchmarks/tracing.py [--rounds 6] [--calls 400] [--base DIRECTORY] [--only HUB ...]
 
-`--base` is another checkout of the repository, whose hub is measured beside this one's.
+`--base` is another checkout of the repository, whose hub is measured beside this one's, without and with traces.
 """
 
 import argparse
@@ -38,6 +38,10 @@ async def main(options: argparse.Namespace) -> None:
             if options.base:
                 roots = [str(options.base / root) for root in ("hub", "clients", "protos")]
                 environments["base"] = {"PYTHONPATH": os.pathsep.join(roots)}
+                environments["base, traces"] = environments["base"] | traces
+            environments = {
+                name: value for name, value in environments.items() if name in (options.only or environments)
+            }
             hubs: dict[str, HubProcess] = {}
             for name, environ in environments.items():
                 directory = Path(folder) / name
@@ -75,4 +79,5 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--calls", type=int, default=400)
     parser.add_argument("--base", type=Path)
+    parser.add_argument("--only", nargs="+", metavar="HUB", help="as the rows name them; `off` is needed")
     anyio.run(main, parser.parse_args())

@@ -57,6 +57,7 @@ async def test_metrics_arrive_as_the_table_names_them(
     assert calls == [
         {
             "mcp.method.name": "tools/call",
+            "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": "ask",
             "network.transport": "pipe",
             "mcp.protocol.version": "2025-11-25",

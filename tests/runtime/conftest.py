@@ -21,7 +21,9 @@ from hubbubd.runtime.hub import Hub
 from hubbubd.store import Commit, Guard, Snapshot, StoreStats, StoreUnavailable, Write
 from hubbubd.store.sqlite import SqliteStore
 from hubbubd.telemetry.meter import OFF, Meter
+from hubbubd.telemetry.tracer import OFF as UNTRACED
 
+from .noted import Noted
 from .peer import Peer, Peers
 from .virtual_time import VirtualTimeLoop
 
@@ -120,6 +122,7 @@ class World:
     peers: Peers = field(default_factory=Peers)
     settings: dict[str, Any] = field(default_factory=dict[str, Any])
     meter: Meter = OFF
+    tracer: Noted | None = None
 
     @property
     def peer(self) -> Peer:
@@ -133,7 +136,12 @@ class World:
         configured = {config.name: config for config in servers}
         time = asyncio.get_running_loop().time
         clock = Clock(time, EPOCH + time())
-        async with Hub.open(self.store, self.peers, configured, settings, clock, meter=self.meter) as hub:
+        if self.tracer is not None:
+            self.tracer.clock, self.peer.tracer = clock.now, self.tracer
+        tracer = self.tracer or UNTRACED
+        async with Hub.open(
+            self.store, self.peers, configured, settings, clock, tracer=tracer, meter=self.meter
+        ) as hub:
             yield hub
 
 

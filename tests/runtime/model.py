@@ -17,12 +17,16 @@ from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite import SqliteStore
 
 from .conftest import FailingStore, World, server
+from .noted import Noted
 from .virtual_time import VirtualTimeLoop
 
 T = TypeVar("T")
 
 FOREVER = 10**9
 """So many failures of the store that none succeeds."""
+
+LONG_S = 7200.0
+"""Longer than anything of a server that is gone is kept waiting for."""
 
 SETTLE_S = 0.25
 """Long enough for what may follow a change to be written."""
@@ -83,7 +87,8 @@ class HubModel(RuleBasedStateMachine):
         self.around = ExitStack()
         self.said = self.around.enter_context(structlog.testing.capture_logs())
         self.runner = asyncio.Runner(loop_factory=VirtualTimeLoop)
-        self.world = World(FailingStore(self.run(SqliteStore.open(":memory:"))))
+        self.tracer = Noted()
+        self.world = World(FailingStore(self.run(SqliteStore.open(":memory:"))), tracer=self.tracer)
         self.life: asyncio.Task[None] | None = None
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -112,6 +117,16 @@ class HubModel(RuleBasedStateMachine):
         """Seconds since the epoch, as the hub counts them."""
         return self.hub.clock.now()
 
+    def told_to_the_end(self) -> None:
+        """However things went, no span is left unfinished. A last hub, which has no servers any more, ends them all."""
+        self.world.store.failures = 0
+        self.stop()
+        self.servers = list[ServerConfig]
+        self.start()
+        self.rest(LONG_S)
+        self.stop()
+        self.tracer.check()
+
     def servers(self) -> list[ServerConfig]:
         """The servers of the configuration."""
         return [server()]
@@ -139,6 +154,7 @@ class HubModel(RuleBasedStateMachine):
         """The hub ends; one that is killed writes nothing more."""
         if killed:
             self.world.store.failures = FOREVER
+            self.tracer.kill()
         life, self.life = self.life, None
         assert life is not None
 
@@ -148,6 +164,7 @@ class HubModel(RuleBasedStateMachine):
 
         self.run(end())
         self.world.store.failures = 0
+        self.tracer.revive()
 
     @property
     def blocked(self) -> bool:
@@ -164,8 +181,7 @@ class HubModel(RuleBasedStateMachine):
     def teardown(self) -> None:
         try:
             if self.life is not None:
-                self.world.store.failures = 0
-                self.stop()
+                self.told_to_the_end()
                 self.run(self.world.store.close())
         finally:
             self.runner.close()

@@ -67,7 +67,8 @@ async def opened(store: FailingStore, **options: Any) -> AsyncGenerator[Notes]:
         tasks.start_soon(notes.ledger.run)
         tasks.start_soon(notes.ledger.health.run)
         yield notes
-        await notes.ledger.close()
+        await notes.ledger.flush()
+        await notes.ledger.aclose()
         tasks.cancel_scope.cancel()
 
 

@@ -1,8 +1,8 @@
 """A scripted server behind the runtime's own contract (`upstream.ports`): it does what a test tells it to."""
 
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ from anyio.abc import TaskGroup
 from hubbubd.config import Confinement, ServerConfig
 from hubbubd.errors import Category, Fault, PeerError, UpstreamError
 from hubbubd.telemetry.trace import Span
+from hubbubd.telemetry.tracer import OFF, Tracer
 from hubbubd.upstream.ports import Era, Hello, Inbound, InboundRequest, ProgressUpdate, Reply, ReplyError
 
 Outcome = dict[str, Any]
@@ -129,7 +130,7 @@ class PeerLink:
         # What the hub itself wants to know has no call.
         (self.peer.fetches if call_id is None else self.peer.sent).append(sent)
         behaviour = self.peer.listing if call_id is None else self.peer.behaviour
-        with anyio.CancelScope() as scope:
+        with anyio.CancelScope() as scope, self._told(span):
             self._open.add(scope)
             try:
                 if self.lost is None:
@@ -140,6 +141,14 @@ class PeerLink:
             finally:
                 self._open.discard(scope)
         raise UpstreamError(self.lost or LOST)
+
+    @contextmanager
+    def _told(self, span: Span | None) -> Generator[None]:
+        try:
+            yield
+        finally:
+            if span is not None:
+                self.peer.tracer.tell(span, self.peer.tracer.now())
 
     async def notify(self, method: str, params: dict[str, Any] | None) -> None:
         self.notified.append((method, params))
@@ -252,6 +261,7 @@ class Peer:
         self.listening: Callable[[Subscription], Awaitable[None]] = all_of_it
         self.subscriptions: list[Subscription] = []
         self.era = era
+        self.tracer: Tracer = OFF
 
     @property
     def link(self) -> PeerLink:

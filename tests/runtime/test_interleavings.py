@@ -24,6 +24,7 @@ from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite import SqliteStore
 
 from .conftest import FORM, FailingStore, World, question, server, settle, until
+from .noted import Noted
 from .peer import Question
 
 TIMEOUT_S, TTL_S = 20.0, 300.0
@@ -180,7 +181,8 @@ async def play(first: Event, second: Event, *, as_task: bool, turns: int = 0, se
     """Lets both happen, lets time settle what is left, and checks the outcome, also with the next hub."""
     left_s = TTL_S + GRACE_S + 10 if as_task else TIMEOUT_S + 10
     opened = await SqliteStore.open(":memory:")
-    world, stop = World(FailingStore(opened)), anyio.Event()
+    tracer = Noted()
+    world, stop = World(FailingStore(opened), tracer=tracer), anyio.Event()
     async with scene(world, as_task, stop) as stage:
         if time_is_up in (first, second):
             assert stage.request.deadline is not None
@@ -197,6 +199,8 @@ async def play(first: Event, second: Event, *, as_task: bool, turns: int = 0, se
         else:
             await settle(left_s)
             check(stage, stage.hub.inbox.get(stage.request.id))
+    # Only a test goes on with a hub that has ended; nobody is left to tell of that.
+    late = not all(task.done() for task in begun)
     await asyncio.gather(*begun)
     world.store.delay_s = 0.0
     if the_hub_stops in (first, second):
@@ -204,6 +208,9 @@ async def play(first: Event, second: Event, *, as_task: bool, turns: int = 0, se
             await settle(left_s)
             check(stage, hub.inbox.get(stage.request.id))
     await opened.close()
+    if not late:
+        tracer.check()
+        assert [told.span.name for told in tracer.told].count("ask elicitation_form") == 1
 
 
 def check(stage: Scene, found: PendingRequest) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +137,7 @@ class Hub:
         ledger = Ledger(store, max_watchers=settings.max_watchers, meter=meter)
         tables = Tables()
         await ledger.load(*tables.all())
-        async with Background.open() as background:
+        async with aclosing(ledger), Background.open() as background:
             clock = clock or Clock(asyncio.get_running_loop().time)
             alarms = Alarms(clock, background)
             measures = Measures(meter, ledger, clock, tables.servers, tables.calls, tables.requests)
@@ -270,7 +270,7 @@ class Hub:
             await self.servers.close()
         alarms.close()
         self.inbox.keep_shown()
-        await self._ledger.close()
+        await self._ledger.flush()
         self._stop_listening()
 
     def _adopt(self, settings: HubSettings) -> None:

@@ -258,6 +258,8 @@ class Ledger:
         self.door = Doorkeeper(max_watchers)
         self._tables: list[Table[Any]] = []
         self._due = anyio.Event()
+        self._writing = 0
+        self._written = anyio.Event()
         self.health = Health(store)
         self._stop_listening: Callable[[], None] | None = None
 
@@ -306,7 +308,12 @@ class Ledger:
 
     async def _durable(self, writes: Sequence[Write], guards: Sequence[Guard] = ()) -> None:
         begun = time.perf_counter()
-        await self.store.commit(writes, guards)
+        self._writing += 1
+        try:
+            await self.store.commit(writes, guards)
+        finally:
+            self._writing -= 1
+            self._written.set()
         if self._meter.on:
             self._meter.record(metrics.STORE_COMMIT, time.perf_counter() - begun)
 
@@ -352,9 +359,12 @@ class Ledger:
         _forget_waiting(waiting)
         return True
 
-    async def close(self) -> None:
-        """Writes what still waits, if the store takes it, and follows the store no longer."""
-        await self.flush()
+    async def aclose(self) -> None:
+        """Follows what is being written to its end, for the next hub will not; then follows the store no longer."""
+        with anyio.CancelScope(shield=True):
+            while self._writing:
+                self._written = anyio.Event()
+                await self._written.wait()
         if self._stop_listening is not None:
             self._stop_listening()
 

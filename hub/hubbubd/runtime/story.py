@@ -19,7 +19,7 @@ from hubbubd.runtime.ledger import Change, Ledger, Table
 from hubbubd.telemetry import mcp
 from hubbubd.telemetry.trace import CALLER, SERVING, Attributes, Event, Kind, Span, Trace, of_params
 from hubbubd.telemetry.tracer import Tracer
-from hubbubd.upstream.ports import InboundRequest
+from hubbubd.upstream.ports import InboundRequest, ReplyError
 
 RESTARTED = "HUB_RESTARTED"
 """`error.type` of what the hub before this one had begun and did not live to tell."""
@@ -244,14 +244,18 @@ def served(tracer: Tracer, server: str, request: InboundRequest) -> Generator[No
         attributes={**about, "hubbub.server": server},
     )
     error: str | None = "cancelled"
+    answered: Attributes = {}
     try:
         yield
         error = None
+    except ReplyError as refusal:
+        error = answered["rpc.response.status_code"] = str(refusal.code)
+        raise
     except Exception as exc:
         error = type(exc).__name__
         raise
     finally:
-        tracer.tell(span, tracer.now(), error=error)
+        tracer.tell(span, tracer.now(), attributes=answered, error=error)
 
 
 def _own(trace: Trace | None) -> bool:

@@ -1,6 +1,6 @@
 """What spans say of MCP messages, by OpenTelemetry's semantic conventions for MCP (status: development).
 
-https://opentelemetry.io/docs/specs/semconv/gen-ai/mcp/
+https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/mcp.md
 """
 
 from collections.abc import Mapping
@@ -39,8 +39,9 @@ def about(method: str, params: Mapping[str, Any] | None) -> tuple[str, Attribute
 
 def operation(method: str, params: Mapping[str, Any] | None) -> Attributes:
     """What metrics say of a request."""
-    about: Attributes = {"mcp.method.name": text(method)}
-    return about if method != "tools/call" else {**about, "gen_ai.tool.name": text((params or {}).get("name"))}
+    _, said = about(method, params)
+    said.pop("mcp.resource.uri", None)  # there is no end to them
+    return said
 
 
 def connection(transport: str, version: str | None) -> Attributes:

@@ -1,7 +1,7 @@
 """The hub's metrics, all of them. `docs/metrics.md` says what they are good for.
 
 Those of MCP are by OpenTelemetry's semantic conventions (status: development), the others are the hub's own:
-https://opentelemetry.io/docs/specs/semconv/gen-ai/mcp/
+https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/mcp.md
 """
 
 from dataclasses import dataclass
@@ -38,7 +38,16 @@ OPERATION: Final = Metric(
     shape=Shape.HISTOGRAM,
     unit="s",
     about="From a request's way out to the server's response, the wait for people included.",
-    attributes=("mcp.method.name", "gen_ai.tool.name", "error.type", "network.transport", "mcp.protocol.version"),
+    attributes=(
+        "mcp.method.name",
+        "gen_ai.operation.name",
+        "gen_ai.tool.name",
+        "gen_ai.prompt.name",
+        "error.type",
+        "rpc.response.status_code",
+        "network.transport",
+        "mcp.protocol.version",
+    ),
     buckets=_MCP_S,
 )
 SESSION: Final = Metric(

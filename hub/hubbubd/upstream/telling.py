@@ -69,16 +69,19 @@ class Telling:
     def _timed(self, method: str, params: dict[str, Any] | None, send: Send) -> Send:
         async def timed(told: dict[str, Any] | None) -> dict[str, Any]:
             begun, error = time.perf_counter(), CANCELLED
+            answered: Attributes = {}
             try:
                 result = await send(told)
                 error = mcp.TOOL_ERROR if result.get("isError") is True else ""
             except Exception as exc:
                 error = _type_of(exc)
+                if isinstance(exc, PeerError):
+                    answered["rpc.response.status_code"] = error
                 raise
             else:
                 return result
             finally:
-                about = mcp.operation(method, params) | mcp.connection(self._transport, self.version)
+                about = mcp.operation(method, params) | mcp.connection(self._transport, self.version) | answered
                 if error:
                     about["error.type"] = error
                 self._meter.record(metrics.OPERATION, time.perf_counter() - begun, about)
@@ -102,9 +105,9 @@ class Telling:
             return result
         finally:
             PLACE.reset(before)
-            self._tracer.tell(
-                span, self._tracer.now(), attributes={**self._about(), **_about(place), **about}, error=error
-            )
+            if span.trace.own:
+                about = {**self._about(), **_about(place), **about}
+                self._tracer.tell(span, self._tracer.now(), attributes=about, error=error)
 
     def _span(self, method: str, params: dict[str, Any] | None) -> Span | None:
         if not self._tracer.on:

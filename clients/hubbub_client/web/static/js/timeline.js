@@ -5,6 +5,8 @@ import { span } from "./time.js";
 
 const ROW = 26;
 const MAX_ROWS = 12;
+// In percent: what took no time at all is seen as well.
+const NARROWEST = 0.3;
 const NAMES = { queued: "queued", server: "at work", person: "waiting for a person" };
 const SIGNS = { shown: "○", claimed: "◐", released: "◌", lapsed: "◌", answered: "●", delivered: "✓" };
 const OTHER = "✗";
@@ -17,7 +19,7 @@ export function timeline(time, title) {
     "aria-label": `Time of the call: ${sums.map(([, name, sum]) => `${name} ${words(sum)}`).join(", ")}` });
   const x = (at) => (time.total_s > 0 ? (100 * at) / time.total_s : 0);
   const bar = (kind, from, to, y, height) =>
-    svg("rect", { class: kind, x: `${x(from)}%`, y, width: `${Math.max(0.3, x(to) - x(from))}%`, height, rx: 3 });
+    svg("rect", { class: kind, x: `${Math.min(x(from), 100 - NARROWEST)}%`, y, width: `${Math.max(NARROWEST, x(to) - x(from))}%`, height, rx: 3 });
   for (const part of time.parts) picture.append(bar(`part ${part.kind}`, part.start_s, part.end_s, 3, ROW - 6));
   rows.forEach((asked, at) => {
     const top = ROW * (at + 1);
