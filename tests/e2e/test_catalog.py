@@ -65,33 +65,40 @@ async def test_all_that_the_reference_server_offers_is_listed(
     assert "simple-prompt" in [row["prompt"]["name"] for row in prompts]
 
 
-@pytest.fixture(params=["2025-11-25 stdio", "2026-07-28 stdio", "2025-11-25 http", "2026-07-28 http"])
-def changing(request: pytest.FixtureRequest, script: Script, http_peer: Any, peer_scripts: Path) -> dict[str, Any]:
-    """A server that adds a tool to its list and tells, by either revision's way."""
-    revision, transport = request.param.split()
-    if transport == "stdio":
-        return script("changing_server.py", "stdio", protocol=revision)
-    peer = http_peer([sys.executable, str(peer_scripts / "changing_server.py"), "http"])
-    return {"url": f"{peer.url}/mcp", "protocol": revision}
+CHANGING = [f"{transport}-{revision}" for transport in ("stdio", "http") for revision in ("2025-11-25", "2026-07-28")]
 
 
-async def test_a_tool_that_a_server_adds_and_removes_comes_and_goes(start_hub: Any, changing: dict[str, Any]) -> None:
-    hub = await start_hub({"changing": changing})
-    before = (await listed(hub, "changing", "fresh")).count
-    await hub.client.call_tool("changing", "add", {"name": "late"})
-    await listed(hub, "changing", "fresh", count=before + 1)
-    assert "late" in await names(hub, "changing")
-    await hub.client.call_tool("changing", "remove", {"name": "late"})
-    await listed(hub, "changing", "fresh", count=before)
-    assert "late" not in await names(hub, "changing")
+@pytest.fixture(scope="module")
+async def changing(start_shared_hub: Any, shared_http_peer: Any, peer_scripts: Path) -> RunningHub:
+    """A hub whose servers add a tool to their list and tell, each over its transport by its revision's way."""
+    servers: dict[str, Any] = {}
+    for name in CHANGING:
+        transport, _, revision = name.partition("-")
+        command = [sys.executable, str(peer_scripts / "changing_server.py"), transport]
+        if transport == "http":
+            servers[name] = {"url": f"{shared_http_peer(command).url}/mcp", "protocol": revision}
+        else:
+            servers[name] = {"command": command[0], "args": command[1:], "protocol": revision}
+    return await start_shared_hub(servers)
 
 
-async def test_a_storm_of_changes_ends_with_the_last_one(start_hub: Any, changing: dict[str, Any]) -> None:
-    hub = await start_hub({"changing": changing})
-    before = (await listed(hub, "changing", "fresh")).count
-    await hub.client.call_tool("changing", "storm", {"times": 500})
-    await hub.client.call_tool("changing", "add", {"name": "last"})
-    await listed(hub, "changing", "fresh", count=before + 1)
+@pytest.mark.parametrize("name", CHANGING)
+async def test_a_tool_that_a_server_adds_and_removes_comes_and_goes(changing: RunningHub, name: str) -> None:
+    before = (await listed(changing, name, "fresh")).count
+    await changing.client.call_tool(name, "add", {"name": "late"})
+    await listed(changing, name, "fresh", count=before + 1)
+    assert "late" in await names(changing, name)
+    await changing.client.call_tool(name, "remove", {"name": "late"})
+    await listed(changing, name, "fresh", count=before)
+    assert "late" not in await names(changing, name)
+
+
+@pytest.mark.parametrize("name", CHANGING)
+async def test_a_storm_of_changes_ends_with_the_last_one(changing: RunningHub, name: str) -> None:
+    before = (await listed(changing, name, "fresh")).count
+    await changing.client.call_tool(name, "storm", {"times": 500})
+    await changing.client.call_tool(name, "add", {"name": "last"})
+    await listed(changing, name, "fresh", count=before + 1)
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])

@@ -4,10 +4,12 @@ import json
 import os
 import re
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
+from uuid import uuid4
 
 import anyio
 import pytest
@@ -52,6 +54,11 @@ ENDLESS: dict[str, tuple[str, str | None]] = {
     "hubbub --as robot agent --rules rules.toml": ('"answered"', None),
     "hubbub --as robot agent --rules rules.toml --dry-run": ('"would"', None),
     "hubbubd --config servers.toml": ('"event":"ready"', None),
+}
+# These call nothing: what one of them leaves behind is nothing to the next, so that one demo does for all.
+CALL_NOTHING = {
+    f"docs/{name}.md"
+    for name in ("access", "configuration", "connect", "metrics", "operations", "store", "tracing", "tui", "web")
 }
 # What must have been printed when a document is through.
 SAYS = {
@@ -102,6 +109,10 @@ def test_a_block_without_a_language_has_no_commands_and_every_reason_is_needed()
             assert block.language == "sh" or not words, f"{document}: {block.text}"
     written = {bare(command) for commands in ALL.values() for command in commands}
     assert NOT_RUN.keys() | ENDLESS.keys() <= written
+    assert ALL.keys() >= CALL_NOTHING
+    for document in CALL_NOTHING:
+        calls = [command for command in ALL[document] if re.search(r"\bhubbub\b.* (call|send|agent)\b", command)]
+        assert not calls, document
 
 
 class Demo:
@@ -122,7 +133,7 @@ class Demo:
 
     async def _typed(self, command: str) -> str:
         """The command as its reader types it here: with an id, files and a port in their places."""
-        typed = command.replace("COPY", str(self.directory / "copy.db"))
+        typed = command.replace("COPY", str(self.directory / f"copy-{uuid4().hex}.db"))
         typed = typed.replace("rules.toml", str(self.directory / "rules.toml"))
         typed = typed.replace("servers.toml", str(self.directory / "servers.toml"))
         typed = typed.replace("127.0.0.1:7879", self._connect)
@@ -155,8 +166,9 @@ class Demo:
             return person.shown
 
 
-@pytest.fixture
-async def demo(tmp_path: Path, free_port: int) -> AsyncIterator[Demo]:
+@asynccontextmanager
+async def running_demo(directory: Path, free_port: int) -> AsyncGenerator[Demo]:
+    """A demo whose servers are connected."""
     connect = f"127.0.0.1:{free_port}"
     environ = {
         **environment(),
@@ -164,22 +176,41 @@ async def demo(tmp_path: Path, free_port: int) -> AsyncIterator[Demo]:
         "HUBBUB_PEERS": os.environ.get("HUBBUB_PEERS", str(ROOT / ".peers")),
         "BROWSER": "true %s",
     }
-    command = ["python", "docs/demo/run.py", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data")]
+    command = ["python", "docs/demo/run.py", "--listen", "127.0.0.1:0", "--data-dir", str(directory / "data")]
     rules = [block.text for block in blocks("docs/agents.md") if block.text.startswith("[[rule]]")]
-    (tmp_path / "rules.toml").write_text("\n".join(rules))
-    (tmp_path / "servers.toml").write_text("")
+    (directory / "rules.toml").write_text("\n".join(rules))
+    (directory / "servers.toml").write_text("")
     async with child(command, cwd=ROOT, env=environ | {"HUBBUBD_CONNECT_LISTEN": connect}, stdout=PIPE) as process:
         assert process.stdout is not None
         with anyio.fail_after(LIMIT_S):
             await BufferedByteReceiveStream(process.stdout).receive_until(b"\n", 1 << 16)
-        reached = {"HUBBUB_DATA_DIR": str(tmp_path / "data")}
-        other = {"HUBBUBD_LISTEN": "127.0.0.1:0", "HUBBUBD_DATA_DIR": str(tmp_path / "other")}
-        demo = Demo(process, tmp_path, connect, environ | reached | other)
+        reached = {"HUBBUB_DATA_DIR": str(directory / "data")}
+        other = {"HUBBUBD_LISTEN": "127.0.0.1:0", "HUBBUBD_DATA_DIR": str(directory / "other")}
+        demo = Demo(process, directory, connect, environ | reached | other)
         await demo.run("hubbub servers list --wait connected --timeout 60")
         yield demo
         process.send_signal(signal.SIGTERM)
         with anyio.fail_after(LIMIT_S):
             assert await process.wait() == 0
+
+
+@pytest.fixture
+async def own_demo(tmp_path: Path, free_port: int) -> AsyncIterator[Demo]:
+    async with running_demo(tmp_path, free_port) as demo:
+        yield demo
+
+
+@pytest.fixture(scope="module")
+async def shared_demo(tmp_path_factory: pytest.TempPathFactory, module_port: int) -> AsyncIterator[Demo]:
+    async with running_demo(tmp_path_factory.mktemp("demo"), module_port) as demo:
+        yield demo
+
+
+@pytest.fixture
+def demo(request: pytest.FixtureRequest) -> Demo:
+    """One that nobody has used, or that which is shared by documents that call nothing."""
+    shared = "document" in request.fixturenames and request.getfixturevalue("document") in CALL_NOTHING
+    return request.getfixturevalue("shared_demo" if shared else "own_demo")
 
 
 @pytest.mark.parametrize("document", [document for document, commands in ALL.items() if commands])
