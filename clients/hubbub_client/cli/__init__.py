@@ -13,7 +13,7 @@ from hubbub_client.errors import HubbubError, InvalidArgument
 
 def main() -> None:
     """Runs the command line; exits 0 when done, 1 when refused, failed or unreachable, 2 on wrong usage."""
-    # What is there before a command begins stays to its end: looking through it for garbage is an eighth of a short run.
+    # What is there before a command begins stays to its end: looking through it for garbage is an eighth of a run.
     # Once the global options are known (`app.options`), it is looked for as ever.
     gc.freeze()
     gc.disable()
