@@ -1,5 +1,6 @@
 """The root of the command line: the global options and the commands."""
 
+import gc
 from typing import Annotated
 
 import typer
@@ -87,6 +88,8 @@ def options(
     connect_timeout: Annotated[float, typer.Option(min=0, metavar="S", help="Seconds to wait for the hub.")] = 5.0,
 ) -> None:
     """Watch and answer what MCP servers ask, and call them, through one hub."""
+    gc.freeze()
+    gc.enable()
     context.obj = Settings(
         address=address,
         token=token,
