@@ -29,6 +29,7 @@ from hubbubd.runtime.events import EventFilter
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite import SqliteStore
 from hubbubd.store.tokens import TokenFile
+from hubbubd.telemetry.tracer import OFF, Tracer
 from hubbubd.upstream.connector import McpConnector
 
 from .conftest import LIMIT_S, TOKEN, Caller, Until, gate, settled
@@ -212,6 +213,21 @@ async def test_pages_of_an_origin_are_let_in_from_when_it_is_listed_until_it_is_
         assert await allowed() == origin
         await world.change(connect_origins=())
         assert await allowed() is None
+
+
+async def test_what_traces_may_hold_changes_at_once_where_there_are_traces(tmp_path: Path) -> None:
+    class Tracing(Tracer):
+        on = True
+
+    tracer, store = Tracing(), await SqliteStore.open(":memory:")
+    before = Settings(hub=HubSettings(data_dir=tmp_path))
+    after = Settings(hub=HubSettings(data_dir=tmp_path, trace_content=True))
+    for each in (tracer, OFF):
+        connector = McpConnector(TokenFile.open(tmp_path))
+        async with Hub.open(store, connector, {}, before.hub, tracer=each, load=lambda: after) as hub:
+            assert (await hub.configuration.reload()).settings == ("trace_content",)
+    assert (tracer.content, OFF.content) == (True, False)
+    await store.close()
 
 
 class Door:
