@@ -237,6 +237,8 @@ class RequestPage {
       ? this.ours ? "You have answered" : `${this.lost ? "Somebody was faster: " : ""}${it.answered_by ?? "somebody"} has answered`
       : it.state === "expired" ? "Nobody answered in time" : "The server does not ask any more";
     const next = openRequests().find((each) => each.id !== this.id && !each.claim);
+    // What is drawn again, since the answer has arrived, keeps the keyboard.
+    const focused = this.outcome.contains(document.activeElement);
     refill(this.outcome, h("h2", { text: title, tabindex: "-1" }),
       this.lost ? h("p", { class: "warning", text: "Your answer was not sent." }) : null,
       it.answered_at ? h("p", { class: "help" }, ago(it.answered_at)) : null,
@@ -244,6 +246,7 @@ class RequestPage {
       facts(["The answer", DELIVERY[it.delivery]], ["Because", it.reason]),
       h("div", { class: "row" }, next ? h("a", { class: "button", href: `#/request/${encodeURIComponent(next.id)}`, text: "Next question" }) : null,
         h("a", { class: "button plain", href: "#/inbox", text: "Back to the inbox" })));
+    if (focused) this.outcome.querySelector("h2").focus();
   }
 }
 
