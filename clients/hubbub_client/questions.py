@@ -10,7 +10,7 @@ from hubbub_client.forms import Field, fields, shown
 from hubbub_client.payload import as_object, as_objects
 from hubbub_client.records import PendingRequest
 from hubbub_client.text import Page
-from hubbub_client.wording import moment
+from hubbub_client.wording import duration, moment
 
 # What a list of fields, and of choices, shows of them.
 MAX_FIELDS = 60
@@ -22,6 +22,15 @@ WORDS = {
     "elicitation_url": "asks you to visit a page",
     "sampling": "asks for a text as a model would write it",
     "roots": "asks which directories it may use",
+}
+
+
+HAPPENED = {
+    "shown": "shown to",
+    "claimed": "claimed by",
+    "released": "given back by",
+    "lapsed": "left by",
+    "answered": "answered by",
 }
 
 
@@ -40,7 +49,19 @@ def asked(request: PendingRequest) -> Text:
     question(page, request)
     page.heading("Why")
     cause(page, request)
+    story(page, request)
     return page.text
+
+
+def story(page: Page, request: PendingRequest) -> None:
+    """Who was shown it, claimed it and answered it, and when."""
+    if request.moments:
+        page.heading("What happened")
+    for each in request.moments:
+        done = HAPPENED.get(each.what or "") if each.by else None
+        by = f" {'the agent ' if each.agent else ''}{text.line(each.by)}" if done else ""
+        after = duration((each.at - request.created_at).total_seconds())
+        page.paragraph(f"{after:>9}  {done or each.what or 'unknown'}{by}")
 
 
 def cause(page: Page, request: PendingRequest) -> None:

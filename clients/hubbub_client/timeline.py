@@ -11,8 +11,10 @@ from datetime import datetime
 from typing import Any, Literal
 
 from hubbub_client.records import Call, PendingRequest
+from hubbub_client.wording import duration
 
 PartKind = Literal["queued", "server", "person"]
+KINDS: tuple[PartKind, ...] = ("queued", "server", "person")
 OVER = ("answered", "expired", "withdrawn")
 
 
@@ -64,10 +66,17 @@ class Timeline:
         """How long all parts of a kind are."""
         return sum(part.length_s for part in self.parts if part.kind == kind)
 
+    @property
+    def in_words(self) -> str:
+        """The sums, and the share of people: `queued 4 ms · server 0.7 s · person 21.5 s (97%)`."""
+        sums = [f"{kind} {duration(self.sum_s(kind))}" for kind in KINDS if self.sum_s(kind)]
+        person = self.sum_s("person")
+        return " · ".join(sums) + (f" ({person / self.total_s:.0%})" if person and self.total_s else "")
+
     def to_json(self) -> dict[str, Any]:
         """All of it as JSON values, with the share of people."""
         share = self.sum_s("person") / self.total_s if self.total_s else 0.0
-        sums = {f"{kind}_s": round(self.sum_s(kind), 6) for kind in ("queued", "server", "person")}
+        sums = {f"{kind}_s": round(self.sum_s(kind), 6) for kind in KINDS}
         return {
             "total_s": self.total_s,
             **sums,

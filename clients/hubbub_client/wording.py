@@ -44,6 +44,17 @@ def moment(at: datetime | None) -> str | None:
     return None if at is None else f"{at.astimezone():%Y-%m-%d %H:%M:%S}"
 
 
+def duration(seconds: float) -> str:
+    """A length of time for people."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
 def page(url: str) -> str:
     """A page to visit: its whole url, then its host by itself, with a warning of one that may imitate another.
 

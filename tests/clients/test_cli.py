@@ -48,59 +48,6 @@ async def test_a_list_is_one_object_per_line(hub: Any, hubbub: Any) -> None:
     assert (condition.server, list(condition.kinds), list(condition.states)) == ("s", [3], [1, 4])
 
 
-async def test_a_list_for_people_shows_ids_whole_and_steers_no_terminal(hub: Any, hubbub: Any) -> None:
-    long = "r" * 60
-    request = inbox_pb2.PendingRequest(
-        id=long, kind=inbox_pb2.REQUEST_KIND_ELICITATION_FORM, request=b'{"message":"\\u001b[2Jhow [bold]many?"}'
-    )
-    hub.replies["ListRequests"] = lambda _: inbox_pb2.ListRequestsResponse(requests=[request])
-    ran = await hubbub("inbox", "list", json=False)
-    assert long in ran.out
-    assert "[2Jhow [bold]many?" in ran.out
-    assert "\x1b" not in ran.out
-
-
-async def test_a_table_has_the_columns_in_which_something_stands_and_an_empty_one_says_so(
-    hub: Any, hubbub: Any
-) -> None:
-    called = call_pb2.Call(id="c1", server="s", method="tools/call", state=call_pb2.CALL_STATE_WAITING_INPUT)
-    called.created_at.GetCurrentTime()
-    called.params, called.pending_ids[:] = b'{"name": "order_lunch"}', ["r1", "r2"]
-    hub.replies["ListCalls"] = lambda _: call_pb2.ListCallsResponse(calls=[called])
-    header, row = (await hubbub("calls", "list", json=False)).out.splitlines()
-    assert header.split() == ["id", "server", "call", "state", "came", "asks"]
-    assert [*row.split()[:4], row.split()[-1]] == ["c1", "s", "order_lunch", "waiting_input", "2"]
-    hub.replies["ListCalls"] = lambda _: call_pb2.ListCallsResponse()
-    empty = await hubbub("calls", "list", json=False)
-    assert (empty.status, empty.out, empty.err) == (0, "", "there is nothing to show\n")
-
-
-async def test_a_record_for_people_has_local_times_and_leaves_out_what_is_not_there(hub: Any, hubbub: Any) -> None:
-    called = call_pb2.Call(id="c1", server="s", method="ping", state=call_pb2.CALL_STATE_COMPLETED)
-    called.created_at.FromSeconds(1_000_000_000)
-    hub.replies["GetCall"] = lambda _: call_pb2.GetCallResponse(call=called)
-    ran = await hubbub("calls", "get", "c1", json=False, env={"TZ": "Europe/Vienna"})
-    shown = dict(line.split(maxsplit=1) for line in ran.out.splitlines())
-    assert shown["created_at"].startswith("2001-09-09 03:46:40, ")
-    assert shown.keys() == {"id", "server", "method", "state", "created_at"}
-
-
-async def test_a_request_for_people_is_a_form_to_read(hub: Any, hubbub: Any) -> None:
-    schema = b'{"properties":{"dish":{"type":"string","title":"Dish","enum":["soup","pie"]}},"required":["dish"]}'
-    asked = inbox_pb2.PendingRequest(
-        id="r1",
-        server="kitchen",
-        kind=inbox_pb2.REQUEST_KIND_ELICITATION_FORM,
-        state=inbox_pb2.REQUEST_STATE_OPEN,
-        request=b'{"message":"What shall\\u001b[2J it be?","requestedSchema":%s}' % schema,
-    )
-    hub.replies["GetRequest"] = lambda _: inbox_pb2.GetRequestResponse(request=asked)
-    ran = await hubbub("inbox", "show", "r1", json=False)
-    assert "kitchen asks you to fill in a form" in ran.out
-    assert "• Dish*  soup / pie" in ran.out
-    assert "\x1b" not in ran.out
-
-
 @pytest.mark.parametrize(
     ("words", "says"),
     [

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from hubbub_client.questions import asked
 from hubbub_client.records import Call, Moment, PendingRequest
 from hubbub_client.timeline import timeline
 
@@ -63,6 +64,24 @@ def test_the_time_of_people_counts_once_however_many_questions_are_open() -> Non
     both = [question(2, ("answered", 6)), question(4, ("answered", 8))]
     assert parts(call(1, 10), both, at(99)) == [("queued", 0, 1), ("server", 1, 2), ("person", 2, 8), ("server", 8, 10)]
     assert timeline(call(1, 10), both, at(99)).to_json()["person_share"] == 0.6
+
+
+def test_the_time_is_summed_up_in_words() -> None:
+    assert timeline(call(1, 10), [question(2, ("answered", 8))], at(99)).in_words == (
+        "queued 1.0 s · server 3.0 s · person 6.0 s (60%)"
+    )
+    assert timeline(call(0, 0.5), [], at(99)).in_words == "server 500 ms"
+
+
+def test_what_happened_to_a_question_is_told_in_order() -> None:
+    told = str(asked(question(3, ("shown", 4), ("claimed", 65), ("lapsed", 200), ("withdrawn", 201))))
+    happened = told.partition("What happened\n")[2].splitlines()
+    assert [" ".join(line.split()) for line in happened] == [
+        "1.0 s shown to ann",
+        "1 min 2 s claimed by ann",
+        "3 min 17 s left by ann",
+        "3 min 18 s withdrawn",
+    ]
 
 
 def test_a_call_under_way_lasts_until_now_and_so_does_its_open_question() -> None:

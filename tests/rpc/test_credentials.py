@@ -100,6 +100,12 @@ async def test_an_admin_who_may_not_name_others_makes_no_token_that_may(world: W
     assert "new" not in [token.name for token in world.hub.tokens.all()]
 
 
+async def test_who_has_a_permission_for_some_servers_is_told_where_it_is_needed_for_all(world: World) -> None:
+    caller = await world.caller(Role.VIEWER, "a*")
+    refusal = await caller.refused(METHODS["GetStatus"], admin_pb2.GetStatusRequest())
+    assert "needs the permission `see` for all servers" in refusal.message
+
+
 # Tokens
 
 

@@ -40,7 +40,9 @@ async def test_a_wrong_answer_is_told_at_its_field_and_the_next_one_is_accepted(
         await ann.types("2")
         await ann.press("ctrl+s")
         await ann.sees("Nothing waits for you")
-    ended = await hub.call(call.id)
+        ended = await hub.call(call.id)
+        await ann.press("3", "enter")
+        await ann.sees("tools/call order_lunch on demo", "· person ", "%)")
     assert ended.result["content"][0]["text"] == "Ordered: 2 x curry"
     answered = (await hub.client.inbox.list(call_id=call.id))[0]
     assert (answered.answered_by, answered.answer["content"]["portions"]) == ("ann", 2)

@@ -65,8 +65,10 @@ def _ask(context: typer.Context, server: str, method: str, params: dict[str, Any
         result = (await LiveCall(hub, settings).run(server, method, params, timeout_s=timeout_s)).result
         if settings.json:
             print_json(result)
+        elif said := describe_result(method, result):
+            print(said)
         else:
-            print(describe_result(method, result))
+            note("there is nothing to show")
 
     run(context, work)
 

@@ -6,6 +6,7 @@ from hubbub_client import text
 from hubbub_client.cli.output import console
 from hubbub_client.records import Call
 from hubbub_client.timeline import Asked, PartKind, Timeline
+from hubbub_client.wording import duration
 
 LABEL = 8
 STYLES: dict[PartKind, str] = {"queued": "yellow", "server": "blue", "person": "magenta"}
@@ -26,20 +27,7 @@ def print_timeline(call: Call, line: Timeline) -> None:
     for asked in line.asked:
         out.print(Text("asked".ljust(LABEL)) + Text(_marks(asked, line.total_s, width), STYLES["person"]))
         out.print(Text(" " * LABEL + _story(asked)))
-    share = f" ({line.sum_s('person') / line.total_s:.0%})" if line.total_s else ""
-    sums = [f"{kind} {duration(line.sum_s(kind))}" for kind in STYLES if line.sum_s(kind)]
-    out.print(Text(" · ".join(sums) + (share if line.sum_s("person") else "")))
-
-
-def duration(seconds: float) -> str:
-    """A length of time for people."""
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+    out.print(Text(line.in_words))
 
 
 def _column(at_s: float, total_s: float, width: int) -> int:

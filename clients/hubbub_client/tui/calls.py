@@ -8,20 +8,32 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 
 from hubbub_client import content, text
+from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object
-from hubbub_client.records import CALL_ENDED, Call, Progress
+from hubbub_client.records import CALL_ENDED, Call, PendingRequest, Progress
 from hubbub_client.text import Page
+from hubbub_client.timeline import timeline
 from hubbub_client.tui.boards import Board, Boards, Row
 from hubbub_client.tui.pane import ListPane
 from hubbub_client.tui.table import Column
-from hubbub_client.wording import describe, moment, relative, what
+from hubbub_client.wording import describe, duration, moment, relative, what
 
 SPOKEN = frozenset(("tools/call", "resources/read", "prompts/get", "completion/complete"))
 BAR_WIDTH = 24
 
 
-def call_text(call: Call, boards: Boards) -> Text:
-    """A call in full."""
+MAX_ASKED = 200
+
+
+async def call_in_full(hub: Hub, id_: str, boards: Boards) -> tuple[Call, Text]:
+    """A call, and all there is to say about it. Raises HubbubError."""
+    call = await hub.calls.get(id_)
+    asked = await hub.inbox.list(call_id=id_, limit=MAX_ASKED) if call.ended and call.pending_ids else ()
+    return call, call_text(call, boards, asked)
+
+
+def call_text(call: Call, boards: Boards, asked: Sequence[PendingRequest] = ()) -> Text:
+    """A call in full; `asked` are the questions that it led to, once it has ended."""
     page = Page().fact("state", text.state(call.state))
     progress = boards.progress.get(call.id)
     if progress is not None and not call.ended:
@@ -32,7 +44,7 @@ def call_text(call: Call, boards: Boards) -> Text:
     _questions(page, call, boards)
     _result(page, call)
     page.heading("Call").fact("what", what(call)).fact("server", call.server).fact("task", call.task_id)
-    page.fact("came", moment(call.created_at)).fact("took", _took(call)).fact("id", call.id)
+    page.fact("came", moment(call.created_at)).fact("took", _took(call, asked)).fact("id", call.id)
     if call.params:
         page.heading("Params").json(call.params)
     return page.text
@@ -81,10 +93,11 @@ def _result(page: Page, call: Call) -> None:
         page.json(result.get("structuredContent", call.result))
 
 
-def _took(call: Call) -> str | None:
+def _took(call: Call, asked: Sequence[PendingRequest]) -> str | None:
     if call.completed_at is None:
         return None
-    return f"{(call.completed_at - call.created_at).total_seconds():.1f} s"
+    line = timeline(call, asked, call.completed_at)
+    return f"{duration(line.total_s)}: {line.in_words}"
 
 
 class CallsPane(ListPane):
@@ -128,7 +141,7 @@ class CallsPane(ListPane):
         return id(row), waits_for(row.record, self.boards)
 
     async def detail(self, row: Row[Any]) -> Text:
-        return call_text(await self.hub_app.hub.calls.get(row.key), self.boards)
+        return (await call_in_full(self.hub_app.hub, row.key, self.boards))[1]
 
     def action_answer(self) -> None:
         """Opens the question that it waits for."""

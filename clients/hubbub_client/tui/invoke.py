@@ -19,7 +19,7 @@ from hubbub_client.errors import HubbubError, InvalidArgument
 from hubbub_client.forms import Field, fields
 from hubbub_client.payload import as_objects
 from hubbub_client.records import CatalogEntry
-from hubbub_client.tui.calls import call_text, waits_for
+from hubbub_client.tui.calls import call_in_full, waits_for
 from hubbub_client.tui.forms import Form, Incomplete
 from hubbub_client.tui.header import Header
 from hubbub_client.tui.part import Part
@@ -214,13 +214,13 @@ class CallScreen(Part, Screen[None]):
 
     async def _show(self) -> None:
         try:
-            call = await self.hub_app.hub.calls.get(self._id)
+            call, words = await call_in_full(self.hub_app.hub, self._id, self.hub_app.boards)
         except HubbubError as error:
             self._seen = None
             self._headline.update(text.line(error.message))
             return
         self._headline.update(f"{text.line(what(call))} on {text.line(call.server)}")
-        self._text.update(call_text(call, self.hub_app.boards))
+        self._text.update(words)
 
 
 def _argument(spec: Mapping[str, Any]) -> Field:

@@ -137,7 +137,7 @@ class Gate:
         oversight.admit(caller)
         rule = RULES.get(path)
         if rule is not None and not rule.admits(caller):
-            raise denied(rule.any_of[0])
+            raise denied(rule.any_of[0], everywhere=rule.reach is Reach.HUB)
         return caller
 
     async def _of_bearer(self, credentials: list[str], peer: Peer | None) -> Principal | None:
@@ -288,9 +288,9 @@ def _kept(handler: Any, guard: Guard) -> Any:
     )
 
 
-def denied(permission: Permission, server: str = "*") -> PermissionDenied:
+def denied(permission: Permission, server: str = "*", *, everywhere: bool = False) -> PermissionDenied:
     """The refusal of somebody who may know that a thing is there; `*` where it is not about one server."""
-    where = "" if server == "*" else f" for the server {server}"
+    where = " for all servers" if everywhere else "" if server == "*" else f" for the server {server}"
     return PermissionDenied(
         f"this needs the permission `{permission}`{where}; `hubbub whoami` shows what you have",
         metadata={"permission": str(permission), "server": server},

@@ -235,7 +235,7 @@ function hint(spec) {
   if (spec.type === "array" && !choicesOf(spec.items ?? {}).length) parts.push(spec.items?.type === "string" ? "one a line" : "JSON");
   if (spec.type === "object") parts.push("JSON");
   const fallback = spec.default;
-  if (["string", "number"].includes(typeof fallback) && String(fallback).length < 60) parts.push(`if left empty: ${fallback}`);
+  if (!choicesOf(spec).length && ["string", "number"].includes(typeof fallback) && String(fallback).length < 60) parts.push(`if left empty: ${fallback}`);
   return parts.join(" · ");
 }
 

@@ -6,7 +6,7 @@ import { schemaForm } from "./form.js";
 import { conversation, replyForm, rootsForm } from "./sampling.js";
 import { myName } from "./person.js";
 import { openRequests, tables } from "./store.js";
-import { ago, left } from "./time.js";
+import { ago, left, span } from "./time.js";
 import { address, visitForm } from "./visit.js";
 import { content } from "./content.js";
 
@@ -130,7 +130,7 @@ class RequestPage {
   drawQuestion() {
     const it = this.whole;
     refill(this.body, h("h2", { text: "What was asked" }), this.question(), it.kind === "elicitation_url" ? address(String(it.request?.url ?? "")) : null,
-      h("details", { class: "aside" }, h("summary", { text: "As JSON" }), json(it.request, "Request as JSON")));
+      story(it), h("details", { class: "aside" }, h("summary", { text: "As JSON" }), json(it.request, "Request as JSON")));
   }
 
   question() {
@@ -237,6 +237,8 @@ class RequestPage {
       ? this.ours ? "You have answered" : `${this.lost ? "Somebody was faster: " : ""}${it.answered_by ?? "somebody"} has answered`
       : it.state === "expired" ? "Nobody answered in time" : "The server does not ask any more";
     const next = openRequests().find((each) => each.id !== this.id && !each.claim);
+    // What is drawn again, since the answer has arrived, keeps the keyboard.
+    const focused = this.outcome.contains(document.activeElement);
     refill(this.outcome, h("h2", { text: title, tabindex: "-1" }),
       this.lost ? h("p", { class: "warning", text: "Your answer was not sent." }) : null,
       it.answered_at ? h("p", { class: "help" }, ago(it.answered_at)) : null,
@@ -244,6 +246,7 @@ class RequestPage {
       facts(["The answer", DELIVERY[it.delivery]], ["Because", it.reason]),
       h("div", { class: "row" }, next ? h("a", { class: "button", href: `#/request/${encodeURIComponent(next.id)}`, text: "Next question" }) : null,
         h("a", { class: "button plain", href: "#/inbox", text: "Back to the inbox" })));
+    if (focused) this.outcome.querySelector("h2").focus();
   }
 }
 
@@ -278,4 +281,15 @@ function answered(it) {
 export function callName(id) {
   const call = tables.call.get(id);
   return call ? call.tool ?? call.method : id;
+}
+
+const HAPPENED = { shown: "shown to", claimed: "claimed by", released: "given back by", lapsed: "left by", answered: "answered by" };
+
+/** Who was shown it, claimed it and answered it, and how long after it was asked. */
+function story(it) {
+  if (!it.moments.length) return null;
+  const asked = Date.parse(it.created_at);
+  return h("section", { "aria-label": "What happened" }, h("h2", { text: "What happened" }), h("ol", { class: "story" }, it.moments.map((each) =>
+    h("li", {}, h("span", { class: "quiet", text: span(Date.parse(each.at) - asked) }),
+      h("span", { text: each.by && HAPPENED[each.what] ? `${HAPPENED[each.what]} ${each.agent ? "the agent " : ""}${each.by}` : each.what ?? "unknown" })))));
 }
