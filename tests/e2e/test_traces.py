@@ -24,22 +24,31 @@ SHOW = ("calls", "show", "lunch", "--timeline")
 CANARY = "canary-7f3a"
 
 
+class Switched(trace.TracerProvider):
+    """The tracers of this process, which can be set once: those of the test that wants some, none for the others."""
+
+    inner: trace.TracerProvider = trace.NoOpTracerProvider()
+
+    def get_tracer(self, *args: Any, **options: Any) -> trace.Tracer:
+        return self.inner.get_tracer(*args, **options)
+
+
 @pytest.fixture(scope="session")
-def _provider() -> TracerProvider:
-    """The tracer of this process, for the client library. It can be set once."""
-    # Each test ends what it has added; there is nothing left to do at the end of the process.
-    provider = TracerProvider(resource=Resource({"service.name": "test"}), shutdown_on_exit=False)
+def _switched() -> Switched:
+    provider = Switched()
     trace.set_tracer_provider(provider)
     return provider
 
 
 @pytest.fixture
-def tracer(_provider: TracerProvider, collector: Collector) -> Iterator[Any]:
-    """A tracer of the caller's."""
-    processor = SimpleSpanProcessor(OTLPSpanExporter(endpoint=collector.endpoint))
-    _provider.add_span_processor(processor)
-    yield _provider.get_tracer("test")
-    processor.shutdown()
+def tracer(_switched: Switched, collector: Collector) -> Iterator[Any]:
+    """A tracer of the caller's, which the client library has too."""
+    provider = TracerProvider(resource=Resource({"service.name": "test"}), shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(endpoint=collector.endpoint)))
+    _switched.inner = provider
+    yield provider.get_tracer("test")
+    _switched.inner = Switched.inner
+    provider.shutdown()
 
 
 @pytest.fixture(params=["stdio", "http"])
