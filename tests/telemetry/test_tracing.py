@@ -9,7 +9,7 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from hubbubd.errors import ConfigError
-from hubbubd.redaction import REDACTION
+from hubbubd.redaction import LONG, REDACTION
 from hubbubd.telemetry import setup
 from hubbubd.telemetry.otlp import encoded
 from hubbubd.telemetry.sdk import SdkTracer
@@ -223,13 +223,14 @@ def test_what_is_sent_is_what_the_sdk_would_send(told: Any) -> None:
     assert encoded(spans[:1]) == encode_spans(spans[:1])
 
 
-def test_a_secret_is_in_nothing_that_is_told(told: Any) -> None:
+@pytest.mark.parametrize("secret", ["canary-key", f"canary-key-{'x' * LONG}"], ids=["short", "long"])
+def test_a_secret_is_in_nothing_that_is_told(told: Any, secret: str) -> None:
     tracer, exporter = told()
     place = tracer.begin(None)
-    REDACTION.learn("test", ["canary-key"])
+    REDACTION.learn("test", [secret])
     try:
         for where in ("name", "attribute", "event"):
-            said = {each: "a canary-key" if each == where else "nothing" for each in ("name", "attribute", "event")}
+            said = {each: f"a {secret}" if each == where else "nothing" for each in ("name", "attribute", "event")}
             span = Span(name=said["name"], kind=Kind.CLIENT, trace=place, start=0, attributes={"a": 1})
             tracer.tell(span, 1, attributes={"b": said["attribute"]}, events=[Event("shown", 1, {"c": said["event"]})])
     finally:
