@@ -47,4 +47,4 @@ def test_what_it_starts_takes_the_settings_that_it_is_given(tmp_path: Path) -> N
     config.write_text((DEPLOY / "hub/hubbub.toml").read_text().replace("/var/lib/hubbub", str(tmp_path)))
     assert Path(program).name == "hubbubd"
     environ = {"HUBBUBD_CONFIG": str(config), "HUBBUBD_DATA_DIR": str(tmp_path)}
-    assert "ok    configuration: 1 servers" in ran(installed("hubbubd"), *options, env=environ)
+    assert "ok    configuration: 1 server " in ran(installed("hubbubd"), *options, env=environ)

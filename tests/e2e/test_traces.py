@@ -232,6 +232,7 @@ async def test_the_next_hub_tells_what_the_last_one_began(
     await collector.until(
         lambda spans: (
             [s.name for s in spans].count("queue") == 2
+            and [s.kind for s in spans if s.name.endswith("/StartCall")].count("SERVER") == 2
             and any(s.service == "hubbub" and s.name == "tools/call rounds" for s in spans)
         )
     )

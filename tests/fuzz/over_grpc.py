@@ -74,7 +74,10 @@ class _Trial:
         raw = Maker(chance, self._memory).request(method.input_type)
         metadata = self._tried.metadata
         if chance.one_in(10):
-            metadata = (*metadata[chance.upto(1) :], (chance.of(METADATA), _printable(chance.text())))
+            name, text = chance.of(METADATA), chance.text()
+            # gRPC itself sends nothing but bytes under such a name, and nothing but printable text under others.
+            value = text.encode(errors="replace") if name.endswith("-bin") else _printable(text)
+            metadata = (*metadata[chance.upto(1) :], (name, value))
         shown = f"{method.name} {raw.hex()} {metadata[1:]}"
         try:
             return await (self._stream if method.server_streaming else self._unary)(method, raw, metadata)

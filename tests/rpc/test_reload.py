@@ -117,6 +117,17 @@ def make(tmp_path: Path) -> Make:
     return made
 
 
+async def let_in(caller: Caller) -> bool:
+    """Whether the caller's RPC was not one too many."""
+    try:
+        await caller(METHODS["GetSelf"], admin_pb2.GetSelfRequest())
+    except grpc.aio.AioRpcError as refused:
+        if refused.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+            raise
+        return False
+    return True
+
+
 async def test_a_rate_that_is_lowered_or_raised_holds_for_those_who_are_there(make: Make) -> None:
     async with make() as world:
         ada = await world.caller("ada")
@@ -128,7 +139,8 @@ async def test_a_rate_that_is_lowered_or_raised_holds_for_those_who_are_there(ma
         assert (refusal.reason, refusal.metadata["limit"]) == ("RPC_RATE_EXCEEDED", "0.2")
         await world.change(rpcs_per_s_per_principal=1000)
         with anyio.fail_after(LIMIT_S):
-            await ada(METHODS["GetSelf"], admin_pb2.GetSelfRequest())
+            while not await let_in(ada):
+                await anyio.sleep(0.001)
 
         await world.change(refused_credentials_per_s=0.1)  # one at once
         stranger = Caller(world.channel, (("authorization", "Bearer wrong"),))

@@ -168,6 +168,6 @@ async def test_who_asks_and_why_who_answered_and_when(
     await expect(main.locator(".facts").first).to_contain_text(f"Called by{request.caller}")
     await expect(main.get_by_role("heading", name=f"{request.answered_by} has answered")).to_be_visible()
     await expect(main.locator(".outcome time")).to_have_attribute("datetime", request.to_json()["answered_at"])
-    await expect(main.locator(".story")).to_contain_text(f"answered by {request.answered_by}")
+    await expect(main.locator(".moments")).to_contain_text(f"answered by {request.answered_by}")
     await ada.go("inbox")
     await expect(ada.page.locator("a.card").first).to_contain_text("because of ask, called by local")

@@ -50,7 +50,8 @@ async def me(who: Session) -> Any:
 async def rename(who: Session, name: str) -> Any:
     """Sets the name under which this browser claims and answers: one that the hub takes."""
     wanted = f"has 1 to {MAX_NAME} characters that can be printed"
-    if not name.strip():
+    name = name.strip()
+    if not name:
         raise InvalidArgument("a name is needed", violations=(("name", wanted),))
     try:
         named = (await (await who.people.hub(name)).admin.whoami()).name

@@ -289,7 +289,7 @@ const HAPPENED = { shown: "shown to", claimed: "claimed by", released: "given ba
 function story(it) {
   if (!it.moments.length) return null;
   const asked = Date.parse(it.created_at);
-  return h("section", { "aria-label": "What happened" }, h("h2", { text: "What happened" }), h("ol", { class: "story" }, it.moments.map((each) =>
+  return h("section", { "aria-label": "What happened" }, h("h2", { text: "What happened" }), h("ol", { class: "moments" }, it.moments.map((each) =>
     h("li", {}, h("span", { class: "quiet", text: span(Date.parse(each.at) - asked) }),
       h("span", { text: each.by && HAPPENED[each.what] ? `${HAPPENED[each.what]} ${each.agent ? "the agent " : ""}${each.by}` : each.what ?? "unknown" })))));
 }
