@@ -66,6 +66,18 @@ def test_a_plain_command_takes_no_arguments_and_no_shell_syntax(trick: str) -> N
     assert admitted(PYTHON, command=PYTHON + trick) is None
 
 
+FOREIGN = (
+    *("SSLKEYLOGFILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GRPC_CA_FILE"),
+    *("HOSTALIASES", "RES_OPTIONS", "LOCALDOMAIN", "GETCONF_DIR", "TZDIR", "TERMINFO", "GCONV_PATH", "KRB5_CONFIG"),
+    *("LUA_INIT", "LUA_PATH", "R_PROFILE", "R_PROFILE_USER", "JULIA_LOAD_PATH", "ERL_FLAGS", "ERL_LIBS", "GOFLAGS"),
+    *("ELECTRON_RUN_AS_NODE", "AWS_CONFIG_FILE", "KUBECONFIG", "PGSERVICEFILE", "PGPASSFILE", "PERL5LIB", "PERLLIB"),
+    *("RUBYOPT", "RUBYLIB", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS", "GIT_CONFIG_COUNT", "GIT_PAGER"),
+    *("DOTNET_STARTUP_HOOKS", "MAVEN_OPTS", "LD_AUDIT", "GLIBC_TUNABLES", "ZDOTDIR", "BASH_FUNC_x%%", "DOCKER_HOST"),
+    *("NETRC", "GNUPGHOME", "sslkeylogfile", "GOOGLE_APPLICATION_CREDENTIALS", "PHPRC", "TCLLIBPATH", "DBUS_SESSION"),
+)
+"""Variables by which programs load, trust or write what they should not, of systems, languages and libraries."""
+
+
 @pytest.mark.parametrize(
     ("patterns", "name", "allowed"),
     [
@@ -77,6 +89,8 @@ def test_a_plain_command_takes_no_arguments_and_no_shell_syntax(trick: str) -> N
         *((["*"], name, False) for name in ("LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONSTARTUP", "PATH")),
         *((["*"], name, False) for name in ("NODE_OPTIONS", "npm_config_registry", "https_proxy", "BASH_ENV", "HOME")),
         *((["*"], name, False) for name in ("HUBBUB_TOKEN", "HUBBUBD_ALLOW_COMMANDS", "GIT_SSH_COMMAND", "PERL5OPT")),
+        *((["*"], name, False) for name in FOREIGN),
+        *((["*"], name, True) for name in ("GREETING", "TICKETS_URL", "LC_ALL", "LANG", "DEBUG", "API_KEY", "TZ")),
         (["NODE_*"], "NODE_OPTIONS", False),
         (["NODE_OPTIONS"], "NODE_OPTIONS", True),
         (["PATH", "*"], "PATH", True),

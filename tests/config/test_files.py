@@ -60,7 +60,7 @@ def test_every_option_of_a_server_can_stand_in_toml(tmp_path: Path) -> None:
         """,
     )
     assert (local.name, local.transport, local.backoff_s, local.roots) == ("local", "stdio", (0.5,), "ask")
-    assert (remote.transport, remote.headers, remote.retries) == ("sse", {"Authorization": SecretStr("x")}, 3)
+    assert (remote.transport, remote.headers, remote.retries) == ("sse", {"Authorization": SecretStr("x")}, -1)
 
 
 @pytest.mark.parametrize("section", ["mcpServers", "servers"])

@@ -41,7 +41,39 @@ def test_known_secrets_are_taken_out_of_texts_and_all_that_holds_them() -> None:
     redaction.learn("a", ["Bearer canary-one", "short", "canary-one-and-more"])
     assert redaction.text("x canary-one-and-more canary-one short") == f"x {MARK} {MARK} short"
     nested: dict[str, Any] = {"canary-one": [1, ("canary-one", None)], "b": b"\xffcanary-one"}
-    assert redaction.value(nested) == {MARK: [1, [MARK, None]], "b": b"\xff" + MARK.encode()}
+    assert redaction.value(nested) == {"canary-one": [1, [MARK, None]], "b": b"\xff" + MARK.encode()}
+
+
+def test_names_of_fields_stay_where_a_secret_is_written_like_one() -> None:
+    redaction = Redaction()
+    redaction.learn("a", ["permission", "exit_code", "timestamp"])
+    assert redaction.value({"permission": "x permission"}) == {"permission": f"x {MARK}"}
+
+
+def test_names_within_a_field_are_texts_that_anybody_may_have_written() -> None:
+    redaction = Redaction()
+    redaction.learn("a", ["permission", "canary-one"])
+    said = {"permission": [{"canary-one": 1}], "data": {"of": {"canary-one": 2}}}
+    assert redaction.value(said) == {"permission": [{MARK: 1}], "data": {"of": {MARK: 2}}}
+    assert redaction.value([("event", {"permission": 1}, 0.5)]) == [["event", {"permission": 1}, 0.5]]
+
+
+@pytest.mark.parametrize("shown", ["s3cr%2Ft-k%2By-4711", "s3cr/t-k+y-4711", "s3cr/t-k%2By-4711"])
+def test_the_value_of_a_query_is_known_as_it_is_written_and_as_it_is_meant(shown: str) -> None:
+    url = "https://mcp.example.com/mcp?api_key=s3cr%2Ft-k%2By-4711&x=1"
+    redaction = Redaction()
+    redaction.learn("a", ServerConfig.model_validate({"name": "a", "url": url}).known_secrets())
+    assert redaction.text(f"no such key: {shown}.") == f"no such key: {MARK}."
+
+
+def test_a_header_is_known_word_by_word_and_as_it_stands_in_a_url() -> None:
+    config = ServerConfig.model_validate(
+        {"name": "a", "url": "https://mcp.example.com", "headers": {"Authorization": "Bearer k/y=canary"}}
+    )
+    redaction = Redaction()
+    redaction.learn("a", config.known_secrets())
+    for shown in ("k/y=canary", "Bearer k/y=canary", "k%2Fy%3Dcanary", "Bearer%20k%2Fy%3Dcanary"):
+        assert redaction.text(f"({shown})") in (f"({MARK})", f"(Bearer {MARK})"), shown
 
 
 def test_a_secret_of_any_length_is_taken_out_whole_and_of_its_words_a_bounded_number() -> None:

@@ -34,7 +34,7 @@ TABLE = {
     (State.ERROR, Event.DISCONNECT): State.DISCONNECTING,
     (State.DISCONNECTING, Event.CLEANUP_COMPLETE): State.DISCONNECTED,
 }
-POLICY = RetryPolicy()
+POLICY = RetryPolicy(retries=3)
 REFUSED = Fault(code="CONNECTION_REFUSED", category=Category.CONNECTION, message="refused", retryable=True)
 FORBIDDEN = Fault(code="AUTHENTICATION_FAILED", category=Category.CONNECTION, message="401", retryable=False)
 
@@ -108,7 +108,7 @@ def test_the_last_failure_asks_to_give_up_and_keeps_its_fault() -> None:
     connecting = after(failed_times(3), Event.RECONNECT)
     error, effects = plan(connecting, Event.TIMEOUT, 1000.0, POLICY, fault=REFUSED)
     assert effects == (Effect.GIVE_UP,)
-    assert after(error, Event.GIVE_UP) == Connection(attempt=4, fault=REFUSED)
+    assert after(error, Event.GIVE_UP) == Connection(attempt=4, fault=REFUSED, gave_up=True)
 
 
 def test_retries_of_minus_one_go_on_for_ever_at_the_ceiling() -> None:

@@ -123,6 +123,70 @@ def test_who_meets_a_claim_is_told_whose_it_is(operation: str) -> None:
     assert refusal.value.metadata == {"claimed_by": "ann"}
 
 
+WORKED = replace(OPEN, claim=Claim(id="k1", by="ann", expires_at=NOW + 60, worker=True))
+TAKEN = inbox.claim(CLAIMED, "k2", "ann", 60, NOW, take_over=True)
+OWN = {"claimed_by": "ann", "own": "true"}
+OTHERS = {"claimed_by": "ann"}
+CLAIMS = [
+    # record, by, claim's id, take over: the id that holds it then, or what a refusal says
+    pytest.param(OPEN, "ann", "k1", False, "k1", id="free"),
+    pytest.param(OPEN, "ann", "k1", True, "k1", id="free, taken over from nobody"),
+    pytest.param(CLAIMED, "ann", "k1", False, "k1", id="one's own again"),
+    pytest.param(CLAIMED, "ann", "k1", True, "k1", id="one's own again, taken over"),
+    pytest.param(CLAIMED, "ann", "k2", False, OWN, id="one's own under another id"),
+    pytest.param(CLAIMED, "ann", "k2", True, "k2", id="one's own taken over"),
+    pytest.param(CLAIMED, "bob", "k1", False, OTHERS, id="another's by its id"),
+    pytest.param(CLAIMED, "bob", "k1", True, OTHERS, id="another's by its id, taken over"),
+    pytest.param(CLAIMED, "bob", "k2", True, OTHERS, id="another's taken over"),
+    pytest.param(WORKED, "ann", "k1", False, OTHERS, id="one's worker's by its id"),
+    pytest.param(WORKED, "ann", "k2", True, OTHERS, id="one's worker's taken over"),
+    pytest.param(LAPSED, "ann", "k1", False, "k1", id="one's own that has lapsed"),
+    pytest.param(LAPSED, "bob", "k1", False, "k1", id="another's that has lapsed"),
+    pytest.param(TAKEN, "ann", "k1", False, OWN, id="one's own that was taken over"),
+]
+
+
+@pytest.mark.parametrize(("record", "by", "claim_id", "take_over", "outcome"), CLAIMS)
+def test_a_claim_is_of_its_id_and_only_its_principal_gets_it_under_another(
+    record: PendingRequest, by: str, claim_id: str, take_over: bool, outcome: str | dict[str, str]
+) -> None:
+    if isinstance(outcome, str):
+        claimed = inbox.claim(record, claim_id, by, 90, NOW, take_over=take_over).claim
+        assert claimed is not None
+        assert (claimed.id, claimed.by, claimed.expires_at) == (outcome, by, NOW + 90)
+    else:
+        with pytest.raises(FailedPrecondition) as refusal:
+            inbox.claim(record, claim_id, by, 90, NOW, take_over=take_over)
+        assert (refusal.value.reason, refusal.value.metadata) == ("ALREADY_CLAIMED", outcome)
+
+
+def test_a_worker_does_not_get_what_its_principal_has_claimed_whatever_the_id() -> None:
+    for claim_id in ("k1", "k2"):
+        with pytest.raises(FailedPrecondition) as refusal:
+            inbox.claim(CLAIMED, claim_id, "ann", 60, NOW, worker=True, take_over=True)
+        assert refusal.value.reason == "ALREADY_CLAIMED"
+
+
+def test_a_claim_asked_for_again_is_no_second_moment() -> None:
+    first = inbox.claim(OPEN, "k1", "ann", 60, NOW)
+    assert inbox.claim(first, "k1", "ann", 60, NOW + 5).moments == first.moments
+
+
+def test_who_holds_the_claim_and_answers_without_it_is_told_so_and_how_to_go_on() -> None:
+    with pytest.raises(
+        FailedPrecondition, match=r"you have claimed .* \(--claim\).* inbox claim r1 --take-over"
+    ) as own:
+        answer(CLAIMED, by="ann")
+    assert own.value.metadata == OWN
+
+
+@pytest.mark.parametrize("operation", ["renew", "release", "answer as the holder"])
+def test_a_claim_that_was_taken_over_is_lost_and_says_so(operation: str) -> None:
+    with pytest.raises(FailedPrecondition, match="taken this claim over") as lost:
+        OPERATIONS[operation](TAKEN)
+    assert (lost.value.reason, lost.value.metadata) == ("CLAIM_LOST", OWN)
+
+
 @pytest.mark.parametrize(
     "later", [lambda r: inbox.delivered(r, NOW), lambda r: inbox.not_delivered(r, "gone", NOW), lambda r: r]
 )
@@ -201,6 +265,8 @@ def test_only_an_answer_on_its_way_is_delivered_or_fails_to_be(delivery: Deliver
     record = replace(ANSWERED, delivery=delivery)
     moves = delivery is Delivery.PENDING
     assert inbox.delivered(record, NOW).delivery is (Delivery.DELIVERED if moves else delivery)
+    late = inbox.delivered(record, NOW, late=True)
+    assert late.delivery is (Delivery.LATE if moves else delivery)
     failed = inbox.not_delivered(record, "the connection was lost", NOW)
     assert failed.delivery is (Delivery.FAILED if moves else delivery)
     assert failed.reason == ("the connection was lost" if moves else None)

@@ -62,12 +62,15 @@ class OneRequest(RuleBasedStateMachine):
     def time_passes(self, seconds: int) -> None:
         self.now += seconds
 
-    @rule(by=people, ttl=st.integers(1, 90))
-    def claim(self, by: str, ttl: int) -> None:
+    @rule(by=people, ttl=st.integers(1, 90), again=st.booleans(), take_over=st.booleans())
+    def claim(self, by: str, ttl: int, again: bool, take_over: bool) -> None:
         self.made += 1
-        name = f"k{self.made}"
-        reason = self.why_closed() or ("ALREADY_CLAIMED" if self.holder() else None)
-        if self.expect(reason, lambda: inbox.claim(self.record, name, by, ttl, self.now)):
+        name = self.mine.get(by) if again else None
+        name = name or f"k{self.made}"
+        holder = self.holder()
+        may = not holder or (holder[1] == by and (take_over or holder[0] == name))
+        reason = self.why_closed() or (None if may else "ALREADY_CLAIMED")
+        if self.expect(reason, lambda: inbox.claim(self.record, name, by, ttl, self.now, take_over=take_over)):
             self.held = (name, by, self.lease_end(ttl))
             self.mine[by] = name
 

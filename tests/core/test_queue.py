@@ -4,7 +4,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from hubbubd.core.queue import CallQueue
+from hubbubd.core.queue import QUEUED_BYTES, CallQueue
 from hubbubd.errors import ResourceExhausted
 
 
@@ -33,6 +33,23 @@ def test_a_parked_call_leaves_its_slot_to_the_next_and_comes_back_over_the_limit
     assert queue.in_flight == {"a", "b"}
     queue.remove("b")
     assert queue.next() is None, "the slot is a's again"
+
+
+def test_what_waits_is_bounded_in_bytes_but_one_call_always_fits() -> None:
+    queue = a_queue("runs")
+    queue.next()
+    queue.add("large", 2 * QUEUED_BYTES)
+    with pytest.raises(ResourceExhausted) as caught:
+        queue.add("small", 1)
+    assert caught.value.reason == "QUEUE_FULL"
+    queue.remove("large")
+    queue.add("half", QUEUED_BYTES // 2)
+    queue.add("other half", QUEUED_BYTES // 2)
+    with pytest.raises(ResourceExhausted):
+        queue.add("small", 1)
+    queue.remove("runs")
+    assert queue.next() == "half"
+    queue.add("small", 1)
 
 
 def test_a_call_that_is_sent_again_comes_before_all_that_wait_even_when_the_queue_is_full() -> None:
@@ -163,3 +180,16 @@ class QueueBesideAList(RuleBasedStateMachine):
 
 
 TestQueueBesideAList = QueueBesideAList.TestCase
+
+
+def test_with_one_question_at_a_time_a_parked_call_keeps_the_others_waiting() -> None:
+    queue = CallQueue(5, 10, one_question_at_a_time=True)
+    for call in "abc":
+        queue.add(call)
+    assert (queue.next(), queue.next()) == ("a", None), "one slot, whatever max_in_flight says"
+    queue.park("a")
+    assert queue.next() is None
+    queue.unpark("a")
+    assert queue.next() is None
+    queue.remove("a")
+    assert queue.next() == "b"

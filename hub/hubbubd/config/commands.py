@@ -21,6 +21,7 @@ REST: Final = "**"
 """As the last pattern of `args`: any more arguments, or none."""
 
 POWERFUL: Final = (
+    # The shell, and what programs find and start.
     *(
         "PATH",
         "HOME",
@@ -30,15 +31,67 @@ POWERFUL: Final = (
         "SHELL",
         "SHELLOPTS",
         "BASHOPTS",
-        "TMPDIR",
-        "CLASSPATH",
-        "BROWSER",
-        "EDITOR",
+        "CDPATH",
+        "GLOBIGNORE",
+        "FPATH",
+        "PROMPT*",
     ),
-    *("BASH_*", "LD_*", "DYLD_*", "GLIBC_*", "MALLOC_*", "GCONV_PATH", "LOCPATH", "NLSPATH", "XDG_*", "HUBBUB*"),
-    *("PYTHON*", "NODE_*", "NPM_*", "UV_*", "PIP_*", "VIRTUAL_ENV", "PERL*", "RUBY*", "GEM_*", "BUNDLE_*", "PHP*"),
-    *("JAVA_*", "_JAVA_*", "JDK_*", "DOTNET_*", "COR*_PROFILER*", "DENO_*", "BUN_*", "YARN_*", "CARGO_*", "RUST*"),
-    *("GIT_*", "SSH_*", "DOCKER_*", "OPENSSL_*", "SSL_*", "*_PROXY", "VISUAL", "PAGER", "LESSOPEN", "LESSCLOSE"),
+    *("BASH_*", "ZDOTDIR", "KSH_*", "TMPDIR", "TMP", "TEMP", "BROWSER", "EDITOR", "VISUAL", "PAGER", "*_PAGER"),
+    *("LESS*", "MANPAGER", "*EDITOR", "XDG_*", "HUBBUB*", "PKG_CONFIG*", "MAKE*", "CC", "CXX"),
+    # The dynamic linker and the C library: what these leave out for programs with rights of their own, and sudo does.
+    *("LD_*", "DYLD_*", "_RLD*", "LIBPATH", "SHLIB_PATH", "LDR_*", "GLIBC_*", "MALLOC_*", "GCONV_PATH", "GETCONF_DIR"),
+    *("LOCPATH", "NLSPATH", "PATH_LOCALE", "HOSTALIASES", "LOCALDOMAIN", "RES_OPTIONS", "RESOLV_*", "NIS_PATH"),
+    *("TERMINFO*", "TERMCAP", "TERMPATH", "TZDIR", "KRB5*", "KRB_*", "KRBCONFDIR", "KRBTKFILE", "VAR_ACE", "USR_ACE"),
+    *("DLC_ACE", "ASAN_*", "LSAN_*", "TSAN_*", "UBSAN_*", "MSAN_*", "GCOV_*", "LLVM_PROFILE_FILE", "FAKECHROOT*"),
+    # What languages load and run.
+    *(
+        "PYTHON*",
+        "VIRTUAL_ENV",
+        "UV_*",
+        "PIP_*",
+        "PIPX_*",
+        "POETRY_*",
+        "CONDA_*",
+        "NODE_*",
+        "NPM_*",
+        "YARN_*",
+        "PNPM_*",
+    ),
+    *("ELECTRON_*", "DENO_*", "BUN_*", "COREPACK_*", "PERL*", "RUBY*", "GEM_*", "BUNDLE_*", "PHP*", "LUA_*", "TCL*"),
+    *(
+        "JAVA_*",
+        "_JAVA_*",
+        "JDK_*",
+        "JVM_*",
+        "CLASSPATH",
+        "MAVEN_*",
+        "GRADLE_*",
+        "CATALINA_*",
+        "DOTNET_*",
+        "ASPNETCORE_*",
+    ),
+    *("COMPLUS_*", "COR*_PROFILER*", "MONO_*", "R_*", "RSTUDIO_*", "JULIA_*", "ERL_*", "ERLC_*", "ELIXIR_*", "MIX_*"),
+    *(
+        "GO*",
+        "CGO_*",
+        "CARGO*",
+        "RUST*",
+        "GUILE_*",
+        "OCAML*",
+        "CAML*",
+        "OPAM*",
+        "GHC*",
+        "HASKELL*",
+        "SBCL_*",
+        "RACKET*",
+    ),
+    *("PLTADDONDIR", "OCTAVE_*", "MATLAB*", "QT_*", "GTK_*", "GIO_*", "GST_*", "FONTCONFIG_*", "MAGICK_*"),
+    # Whom programs trust, where they find credentials, and over what they talk.
+    *("SSL*", "OPENSSL_*", "GNUTLS_*", "NSS_*", "*_CA_BUNDLE", "*_CA_FILE", "*_CA_CERT*", "*_CA_PATH", "CA_BUNDLE"),
+    *("*_CERT_FILE", "*_CERT_DIR", "*_CERT_PATH", "*_TLS_VERIFY", "*_CACERT", "*_PROXY", "CURL_*", "WGETRC", "NETRC"),
+    *("GIT_*", "SSH_*", "GPG_*", "GNUPGHOME", "DOCKER_*", "BUILDKIT_*", "CONTAINER_*", "PODMAN_*", "KUBE*", "HELM_*"),
+    *("AWS_*", "AZURE_*", "GOOGLE_*", "GCLOUD_*", "CLOUDSDK_*", "BOTO*", "VAULT_*", "TF_*", "ANSIBLE_*"),
+    *("PG*", "PSQL*", "MYSQL_*", "SQLITE_*", "ODBC*", "ORACLE_*", "TNS_*", "REDISCLI_*", "MC_*", "DBUS_*", "RSYNC_*"),
 )
 """Variables that change what a program loads, runs or trusts: only an entry without wildcards allows them."""
 

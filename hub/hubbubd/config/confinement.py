@@ -6,6 +6,7 @@ from typing import Self
 
 import httpx2
 
+from hubbubd.config.allowances import problems
 from hubbubd.config.commands import Commands
 from hubbubd.config.hosts import Hosts
 from hubbubd.config.hub import HubSettings
@@ -16,23 +17,27 @@ from hubbubd.errors import ConfigError, HubError, InvalidArgument, PermissionDen
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """The settings `allow_commands`, `allow_hosts`, `deny_hosts` and `allow_variables`, as they hold."""
+    """The settings `allow_commands`, `allow_hosts`, `deny_hosts` and `allow_variables`, and the hub's own bounds."""
 
     commands: Commands
     hosts: Hosts
     variables: frozenset[str]
+    hub: HubSettings
 
     @classmethod
     def of(cls, settings: HubSettings, environ: Mapping[str, str]) -> Self:
         """Looks for the commands, now and never again."""
         commands = Commands(settings.allow_commands, environ.get("PATH", ""))
-        return cls(commands, Hosts(settings.allow_hosts, settings.deny_hosts), frozenset(settings.allow_variables))
+        hosts = Hosts(settings.allow_hosts, settings.deny_hosts)
+        return cls(commands, hosts, frozenset(settings.allow_variables), settings)
 
     def check(self, config: ServerConfig, environ: Mapping[str, str]) -> None:
         """Whether a server may be added. One whose references cannot be resolved now is checked when they can.
 
         Raises PermissionDenied (COMMAND_NOT_ALLOWED, HOST_NOT_ALLOWED, VARIABLE_NOT_ALLOWED) and InvalidArgument.
         """
+        if wrong := tuple((f"spec.{field}", problem) for field, problem in problems(config, self.hub)):
+            raise InvalidArgument.fields(wrong)
         try:
             self.resolve(config, environ)
         except VariableNotSet:
@@ -63,6 +68,8 @@ class Confinement:
                     metadata={"variable": reference},
                 )
         resolved = resolve(config, environ)
+        for field, problem in problems(resolved, self.hub):
+            raise ConfigError(f"servers.{config.name}.{field}", problem)
         if resolved.url is not None:
             self.hosts.check_host(httpx2.URL(resolved.url).host)
             return resolved

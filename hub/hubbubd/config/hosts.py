@@ -28,6 +28,7 @@ _IETF: Final = IPv4Network("192.0.0.0/24")
 _AZURE: Final = IPv4Network("168.63.129.16/32")
 
 _NAME: Final = re.compile(r"[a-z0-9_*?]([a-z0-9_*?-]*[a-z0-9_*?])?(\.[a-z0-9_*?]([a-z0-9_*?-]*[a-z0-9_*?])?)*")
+_WILDCARD: Final = re.compile(r"[*?\[\]%]")
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _ISATAP: Final = (0x00005EFE, 0x02005EFE)
 
@@ -50,6 +51,7 @@ class Hosts:
     def __init__(self, allow: Iterable[str], deny: Iterable[str]) -> None:
         self._networks, self._names = _sorted(allow)
         self._denied_networks, self._denied_names = _sorted(deny)
+        self._literal = frozenset(name for name in self._names if name != PUBLIC and not _WILDCARD.search(name))
 
     def check_host(self, host: str) -> None:
         """What the host of a url says by itself; its addresses are checked when they are known.
@@ -59,6 +61,8 @@ class Hosts:
         name = _name(host)
         if (address := _address(name)) is not None:
             self.check(host, [address])
+        elif _WILDCARD.search(name):
+            raise _refused(host, "it has characters that no name of a host has")
         elif _ends_in_number(name):
             raise _refused(host, "it is an address in an unusual spelling")
         elif name == "localhost" or name.endswith(".localhost"):
@@ -69,7 +73,7 @@ class Hosts:
     def check(self, host: str, addresses: Iterable[Address]) -> None:
         """Whether a host at these addresses may be reached. Raises PermissionDenied (HOST_NOT_ALLOWED)."""
         name = _name(host)
-        if self._denies_name(name):
+        if self._denies_name(name) or _WILDCARD.search(name):
             raise _refused(host)
         for address in addresses:
             for meant in _meant(address):
@@ -87,7 +91,7 @@ class Hosts:
         return any(fnmatchcase(name, each) for each in self._names)
 
     def _allows(self, name: str, address: Address) -> bool:
-        if _within(address, self._networks) or (name in self._names and name != PUBLIC):
+        if _within(address, self._networks) or name in self._literal:
             return True
         return (PUBLIC in self._names or self._allows_name(name)) and is_public(address)
 

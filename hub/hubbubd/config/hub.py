@@ -99,6 +99,9 @@ class HubSettings(BaseSettings):
     metrics_listen: MetricsListen = None
     """Where Prometheus finds the hub's metrics, at /metrics: HOST:PORT on loopback (port 0 picks a free one)."""
 
+    metrics_server_names: bool = True
+    """Whether metrics name servers."""
+
     data_dir: ExpandedPath
     """Directory of the store, the token and `client.json`; made when missing."""
 

@@ -9,7 +9,10 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from hubbubd import bounds
+
 UNIX = "unix:"
+LAST_PORT = 65535
 CERT, OIDC, OIDC_ROLE = "cert", "oidc", "oidc-role"
 """Who says what somebody is called; nobody else's names begin like this."""
 
@@ -73,7 +76,7 @@ def _check_listen(text: str) -> str:
     bare = host.removeprefix("[").removesuffix("]") if host.startswith("[") and host.endswith("]") else host
     if not colon or not host or (":" in host and bare == host):
         raise ValueError("must be HOST:PORT, [IPV6]:PORT or unix:PATH")
-    if not (port.isascii() and port.isdigit()) or int(port) > 65535:
+    if not port.isdigit() or bounds.whole_text(port, high=LAST_PORT + 1) not in range(LAST_PORT + 1):
         raise ValueError(f"{port!r} is not a port (0 to 65535; 0 picks a free one)")
     try:
         _ = bare == "localhost" or ipaddress.ip_address(bare)

@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 
 from pydantic import SecretStr, ValidationError
 
-from hubbubd.config.server import ServerConfig
+from hubbubd.config.server import RESOLVED, ServerConfig
 from hubbubd.config.validation import config_error
 from hubbubd.errors import ConfigError
 
@@ -100,7 +100,7 @@ def resolve(config: ServerConfig, environ: Mapping[str, str], *, warn: Warn = _i
 
     resolved = {name: _expand_all(written[name], expanded, f"{key}.{name}") for name in RESOLVED_FIELDS}
     try:
-        return ServerConfig.model_validate(written | resolved)
+        return ServerConfig.model_validate(written | resolved, context=RESOLVED)
     except ValidationError as exc:
         raise config_error(exc, written, key) from None
 

@@ -2,14 +2,17 @@
 
 import hashlib
 import json
+import re
 import unicodedata
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Final, Literal, Self, cast, get_args
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import quote, quote_plus, unquote, unquote_plus, urlsplit
 
 import httpx2
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_serializer, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_serializer, model_validator
+
+from hubbubd.redaction import PIECES
 
 Seconds = Annotated[float, Field(gt=0, le=10_000_000, allow_inf_nan=False)]
 PerSecond = Annotated[float, Field(ge=0.01, le=1_000_000, allow_inf_nan=False)]
@@ -23,6 +26,12 @@ REVISIONS: Final[tuple[str, ...]] = get_args(Revision)
 Roots = Literal["ask"] | tuple[dict[str, Any], ...]
 """What a server is told when it asks for roots: these (MCP roots), or what a person says each time."""
 
+
+RESOLVED: Final = object()
+"""The context of validation for a configuration whose references have been replaced: what stands in it is meant so."""
+
+_NO_USER: Final = "a url has no user and password; use headers"
+_USER: Final = re.compile(r"https?://[^/?#]*@", re.IGNORECASE)
 
 WITHHELD: Final = "**********"
 """What stands in the store in place of a secret."""
@@ -81,15 +90,15 @@ class ServerConfig(BaseModel):
     call_timeout_s: Seconds = 60
     call_max_s: Seconds = 300
     progress_resets_timeout: bool = True
-    ping_interval_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 30
+    ping_interval_s: Annotated[float, Field(ge=0, le=10_000_000, allow_inf_nan=False)] = 30
     ping_timeout_s: Seconds = 10
-    retries: Annotated[int, Field(ge=-1)] = 3
+    retries: Annotated[int, Field(ge=-1, le=1_000_000_000)] = -1
     backoff_s: Annotated[tuple[Seconds, ...], Field(min_length=1)] = (1, 2, 4)
     backoff_max_s: Seconds = 60
-    stable_after_s: Annotated[float, Field(ge=0)] = 10
+    stable_after_s: Annotated[float, Field(ge=0, le=10_000_000, allow_inf_nan=False)] = 10
     retryable_errors: tuple[str, ...] | None = None
     max_in_flight: Annotated[int, Field(ge=1, le=1024)] = 1
-    max_queued: Annotated[int, Field(ge=1)] = 1000
+    max_queued: Count = 1000
     answer_timeout_s: Seconds = 300
     auto_reject_on_timeout: bool = True
     timeout_message: str = "Nobody answered in time"
@@ -100,8 +109,11 @@ class ServerConfig(BaseModel):
     receiver_task_ttl_s: Seconds = 3600
     protocol: Literal["auto", Revision] = "auto"
     resume: bool = True
-    max_message_bytes: Annotated[int, Field(ge=1024)] = 16 * 1024 * 1024
+    max_message_bytes: Annotated[int, Field(ge=1024, le=1024**3)] = 16 * 1024 * 1024
     max_messages_per_s: PerSecond = 1000
+    max_bytes_per_s: Annotated[int, Field(ge=1024, le=2**40)] = 16 * 1024 * 1024
+    max_open_request_bytes: Annotated[int, Field(ge=1024, le=2**40)] = 64 * 1024 * 1024
+    one_question_at_a_time: bool = False
     call_history_count: Count = 1000
     call_history_age_s: Seconds | None = None
     request_history_count: Count = 1000
@@ -117,7 +129,7 @@ class ServerConfig(BaseModel):
         return cast("Any", value)
 
     @model_validator(mode="after")
-    def _one_way_to_reach_it(self) -> Self:
+    def _one_way_to_reach_it(self, info: ValidationInfo) -> Self:
         if not self.command and not self.url:
             raise ValueError("a server needs a command that starts it, or the url where it is")
         if self.transport == "stdio" and (not self.command or self.url):
@@ -129,12 +141,13 @@ class ServerConfig(BaseModel):
         if self.ca and self.transport == "stdio":
             raise ValueError("ca is for servers over http and sse")
         if self.url:
-            _check_url(self.url)
+            _check_url(self.url, resolved=info.context is RESOLVED)
         return self
 
     @field_serializer("url", when_used="json")
     def _without_query(self, url: str | None) -> str | None:
-        return urlsplit(url)._replace(query=WITHHELD).geturl() if url and "?" in url else url
+        head, mark, rest = (url or "").partition("?")
+        return f"{head}?{WITHHELD}{''.join(rest.partition('#')[1:])}" if mark else url
 
     @property
     def fingerprint(self) -> str:
@@ -178,28 +191,44 @@ class ServerConfig(BaseModel):
         found = [value.get_secret_value() for value in (*self.env.values(), *self.headers.values())]
         if self.oauth is not None:
             found += [v.get_secret_value() for v in (self.oauth.client_secret, self.oauth.private_key) if v is not None]
-        query = urlsplit(self.url or "").query
-        found += [query, *(value for _, value in parse_qsl(query))]
-        return [value for value in found if not value.startswith("/")]
+        query = (self.url or "").partition("?")[2].partition("#")[0]
+        found += [query, *(part.partition("=")[2] for part in query.split("&"))]
+        return [each for value in found if not value.startswith("/") for each in _spellings(value)]
 
     def with_secrets(self, kept: dict[str, Any]) -> "ServerConfig":
         """The configuration as it was before the store withheld what `secrets` returned. Raises ValidationError."""
         return type(self).model_validate(self.model_dump() | kept)
 
 
-def _check_url(url: str) -> None:
-    if not url.lower().startswith(("http://", "https://", "${")):
+def _check_url(url: str, *, resolved: bool) -> None:
+    """Raises ValueError. What has references is looked at again when they are resolved, and has no more then."""
+    if not url.lower().startswith(("http://", "https://", *(() if resolved else ("${",)))):
         raise ValueError("a url starts with http:// or https://")
-    if "${" in url:
-        return  # it is looked at again when its references are resolved
+    if "${" in url and not resolved:
+        if _USER.match(url):
+            raise ValueError(_NO_USER)
+        return
     try:
         parsed = httpx2.URL(url)
-    except httpx2.InvalidURL as exc:
+        parts = urlsplit(url)
+        _ = parts.port
+    except (httpx2.InvalidURL, ValueError, UnicodeError) as exc:
         raise ValueError(f"not a url: {exc}") from None
-    if parsed.userinfo:
-        raise ValueError("a url has no user and password; use headers")
+    if parsed.userinfo or "@" in parts.netloc:
+        raise ValueError(_NO_USER)
     if not parsed.host:
         raise ValueError("a url names a host")
+    if "\\" in parts.netloc or parts.hostname is None:
+        raise ValueError("a url names one host")
+
+
+def _spellings(value: str) -> set[str]:
+    """A secret as it is written, and as it may stand in a url or be read from one."""
+    plain = {value, *value.split(maxsplit=PIECES)[:PIECES]}
+    plain |= {read(each) for each in plain for read in (unquote, unquote_plus)}
+    return (
+        plain | {quote(each, safe=safe) for each in plain for safe in ("", "/")} | {quote_plus(each) for each in plain}
+    )
 
 
 def _matches(patterns: Iterable[str], name: str) -> bool:

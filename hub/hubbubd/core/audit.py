@@ -4,6 +4,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from enum import StrEnum
 
+from hubbubd.bounds import Count, Moment
+
 OK = "OK"
 HUB = "hub"
 """The principal of what the hub does by itself."""
@@ -31,14 +33,14 @@ class AuditEntry:
 
     id: str
     sort: Sort
-    created_at: float
+    created_at: Moment
     principal: str
     credential: str = ""
     peer: str = ""
     action: str
     target: str = ""
     outcome: str = OK
-    count: int = 1
+    count: Count = 1
     trace_id: str = ""
 
     @property

@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 
+from hubbubd import bounds
 from hubbubd.core.connection import IllegalTransition
-from hubbubd.errors import Fault
+from hubbubd.errors import Category, Fault
 from hubbubd.telemetry.trace import Span, Trace
 
 
@@ -61,7 +62,7 @@ class Rounds:
     object by key. `refusal` is the JSON-RPC error that asked, None in MRTR. `fingerprint` says which server asked.
     """
 
-    count: int = 0
+    count: bounds.Count = 0
     state: str | None = None
     questions: tuple[tuple[str, str], ...] = ()
     configured: bytes = b"{}"
@@ -74,7 +75,9 @@ class Call:
     """One MCP request and what became of it. Times are seconds since the epoch, payloads JSON bytes.
 
     `trace` is the place of its span; `under_way` has the spans around and below it that have begun and that a hub which
-    is killed cannot tell of any more: the next one does.
+    is killed cannot tell of any more: the next one does. `fingerprint` says for which server it was made.
+    `perhaps_pending_ids` are the open requests that this call or another one has caused. `defect` says what of it the
+    store could not give back.
     """
 
     id: str
@@ -83,20 +86,23 @@ class Call:
     params: bytes
     principal: str
     detached: bool
-    timeout_s: float
-    max_s: float
-    created_at: float
+    timeout_s: bounds.Span
+    max_s: bounds.Span
+    created_at: bounds.Moment
     state: CallState = CallState.QUEUED
-    started_at: float | None = None
-    completed_at: float | None = None
+    started_at: bounds.Moment | None = None
+    completed_at: bounds.Moment | None = None
     result: bytes | None = None
     fault: Fault | None = None
     pending_ids: tuple[str, ...] = ()
+    perhaps_pending_ids: tuple[str, ...] = ()
     task_id: str | None = None
     as_task: bool = False
+    fingerprint: str = ""
     rounds: Rounds | None = None
     trace: Trace | None = None
     under_way: tuple[Span, ...] = ()
+    defect: str = ""
 
     def same_request(self, other: "Call") -> bool:
         """Whether both ask the same of the same server: what makes a repeated `call_id` the same call."""
@@ -112,7 +118,9 @@ def move(call: Call, state: CallState, now: float, *, result: bytes | None = Non
         return replace(call, state=state, started_at=now if call.started_at is None else call.started_at)
     if state not in ENDED:
         return replace(call, state=state)
-    return replace(call, state=state, completed_at=now, result=result, fault=fault, under_way=())
+    return replace(
+        call, state=state, completed_at=now, result=result, fault=fault, perhaps_pending_ids=(), under_way=()
+    )
 
 
 def complete(call: Call, result: bytes, now: float) -> Call:
@@ -126,6 +134,20 @@ def fail(call: Call, fault: Fault, now: float) -> Call:
     return move(call, state, now, fault=fault)
 
 
+def ending(call: Call) -> str | None:
+    """How a call has ended, for the requests that it caused; None when it has not."""
+    match call.state:
+        case CallState.COMPLETED:
+            return "its call has its result already"
+        case CallState.CANCELLED:
+            return "its call was cancelled"
+        case CallState.FAILED:
+            timeout = call.fault is not None and call.fault.category is Category.TIMEOUT
+            return "its call ran out of time" if timeout else "its call failed"
+        case _:
+            return None
+
+
 def obstacle(
     call: Call, server: str | None, *, resume: bool, task_of: str | None = None, answers_kept: bool = True
 ) -> str | None:
@@ -134,6 +156,10 @@ def obstacle(
     `server` is the fingerprint of the one that has the name now, None when there is none; `task_of` of the one that
     holds the call as a task; `resume` says whether a call may be sent to it once more.
     """
+    if never_sent(call):
+        if server is None:
+            return "it was never sent, and its server is not configured any more"
+        return None if call.fingerprint == server else "it was never sent, and its server is another one now"
     if server is None:
         return "its server is not configured any more"
     if call.task_id is None and call.rounds is None:
@@ -149,9 +175,21 @@ def obstacle(
     return None if answers_kept else "answers that it needs have been deleted"
 
 
+def never_sent(call: Call) -> bool:
+    """Whether it is certain that the server has not heard of an unfinished call.
+
+    Only of detached calls: that they are sent is durable before they are. Records of older hubs name no server, and
+    these made no such promise.
+    """
+    if call.state is not CallState.QUEUED or call.started_at is not None or call.rounds or call.task_id:
+        return False
+    return call.detached and bool(call.fingerprint)
+
+
 def taken_up(call: Call) -> Call:
     """An unfinished call as the next hub goes on with it: nobody waits for it, and one in rounds is parked."""
-    return replace(call, detached=True, state=call.state if call.task_id else CallState.WAITING_INPUT)
+    parked = call.task_id is None and not never_sent(call)
+    return replace(call, detached=True, perhaps_pending_ids=(), state=CallState.WAITING_INPUT if parked else call.state)
 
 
 @dataclass(slots=True)

@@ -15,7 +15,9 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, cast
 
-from hubbubd import payload
+from hubbubd import bounds, payload
+from hubbubd.bounds import Count, Moment, Span
+from hubbubd.core import backoff
 from hubbubd.errors import Category, Fault
 
 MAX_PAGES = 1000
@@ -98,10 +100,10 @@ class CatalogList:
     server: str
     kind: Kind
     freshness: Freshness = Freshness.UNKNOWN
-    fetched_at: float | None = None
+    fetched_at: Moment | None = None
     fault: Fault | None = None
-    count: int = 0
-    ttl_s: float | None = None
+    count: Count = 0
+    ttl_s: Span | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +199,7 @@ def next_fetch(record: CatalogList, now: float, *, told: bool) -> float:
     fetched, asks for nothing more.
     """
     if record.fault is not None:
-        return now + max(RETRY_S, record.fault.retry_after_s or 0) if record.fault.retryable else math.inf
+        return now + max(RETRY_S, backoff.asked_s(record.fault.retry_after_s)) if record.fault.retryable else math.inf
     if record.ttl_s is None or record.fetched_at is None or (told and record.ttl_s == 0):
         return math.inf
     return record.fetched_at + max(record.ttl_s, TTL_FLOOR_S)
@@ -233,9 +235,9 @@ class Pages:
                 yield
             self.entries.append(payload.dumps(entry))
             self._size += len(self.entries[-1])
-        ttl_ms = result.get("ttlMs")
-        if isinstance(ttl_ms, int | float):
-            self.ttl_s = min(ttl_ms / 1000, math.inf if self.ttl_s is None else self.ttl_s)
+        ttl_ms = bounds.whole(result.get("ttlMs"), high=bounds.LONGEST_MS)
+        if ttl_ms is not None:
+            self.ttl_s = min(ttl_ms / 1000, bounds.LONGEST_S if self.ttl_s is None else self.ttl_s)
         # An empty cursor is none to most servers that send one.
         self.cursor = result.get("nextCursor") or None
         self._check(self.cursor)

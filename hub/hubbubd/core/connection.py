@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 
+from hubbubd.bounds import Count, Moment
 from hubbubd.core import backoff
 from hubbubd.errors import Category, Fault
 
@@ -99,11 +100,20 @@ class IllegalTransition(Exception):
         super().__init__(f"{event} is not possible in {state}")
 
 
+MAY_PASS = frozenset({"INVALID_RESPONSE"})
+"""Faults that a call should not be repeated for, and a connection may: something on the way can have answered in the
+server's place, such as a page of maintenance or of a network that wants a login."""
+
+
+STABLE_S = 1.0
+"""What ended earlier was not stable, however short `stable_after_s` is."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
     """When to try again. `retries` counts attempts after a failed one, -1 is for ever; `*_s` are seconds."""
 
-    retries: int = 3
+    retries: int = -1
     backoff_s: tuple[float, ...] = (1, 2, 4)
     backoff_max_s: float = 60
     stable_after_s: float = 10
@@ -111,19 +121,24 @@ class RetryPolicy:
 
     def allows(self, fault: Fault, attempt: int) -> bool:
         """Whether another attempt follows the failed attempt number `attempt`."""
-        worth_it = fault.retryable if self.retryable_errors is None else fault.code in self.retryable_errors
+        may_pass = fault.retryable or fault.code in MAY_PASS
+        worth_it = may_pass if self.retryable_errors is None else fault.code in self.retryable_errors
         return worth_it and (self.retries < 0 or attempt <= self.retries)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """A connection's record. `attempt` counts failures in a row; times are seconds since the epoch."""
+    """A connection's record. `attempt` counts failures in a row; times are seconds since the epoch.
+
+    `gave_up` says that nothing is tried any more until somebody asks for it.
+    """
 
     state: State = State.DISCONNECTED
-    attempt: int = 0
+    attempt: Count = 0
     fault: Fault | None = None
-    next_retry_at: float | None = None
-    connected_at: float | None = None
+    next_retry_at: Moment | None = None
+    connected_at: Moment | None = None
+    gave_up: bool = False
 
 
 UNKNOWN_FAULT = Fault(
@@ -157,7 +172,7 @@ def plan(
         case Event.HANDSHAKE_COMPLETE:
             after = replace(connection, state=state, fault=None, next_retry_at=None, connected_at=now)
         case Event.GIVE_UP:
-            after = replace(connection, state=state, next_retry_at=None)
+            after = replace(connection, state=state, next_retry_at=None, gave_up=True)
         case Event.CLEANUP_COMPLETE:
             after = Connection(state=state)
         case _:
@@ -167,7 +182,8 @@ def plan(
 
 
 def _was_stable(connection: Connection, now: float, policy: RetryPolicy) -> bool:
-    return connection.connected_at is not None and now - connection.connected_at >= policy.stable_after_s
+    held_s = max(policy.stable_after_s, STABLE_S)
+    return connection.connected_at is not None and now - connection.connected_at >= held_s
 
 
 def _failed(
@@ -182,6 +198,6 @@ def _failed(
     if not policy.allows(fault, attempt):
         return Connection(state=State.ERROR, attempt=attempt, fault=fault), (*effects, Effect.GIVE_UP)
     wait_s = backoff.delay_s(attempt, policy.backoff_s, policy.backoff_max_s, jitter)
-    wait_s = max(wait_s, fault.retry_after_s or 0.0)
+    wait_s = max(wait_s, backoff.asked_s(fault.retry_after_s))  # an hour at most, whatever the server says
     after = Connection(state=State.ERROR, attempt=attempt, fault=fault, next_retry_at=now + wait_s)
     return after, (*effects, Effect.WAIT_FOR_RETRY)

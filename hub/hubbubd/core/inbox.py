@@ -1,15 +1,16 @@
 """A pending request: its states, its claim, its one answer.
 
-    open ──> answered | withdrawn | expired        delivery: none ──> pending ──> delivered | failed
+    open ──> answered | withdrawn | expired        delivery: none ──> pending ──> delivered | late | failed
 
 Every function takes a record and returns the next one, or raises and changes nothing. That exactly one answer is
 accepted follows from the commit being guarded by the record's revision: whoever loses plans again, and finds the
 request answered.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from hubbubd import bounds
 from hubbubd.errors import FailedPrecondition
 from hubbubd.telemetry.trace import Trace
 
@@ -44,6 +45,8 @@ class Delivery(StrEnum):
     NONE = "none"
     PENDING = "pending"
     DELIVERED = "delivered"
+    LATE = "late"
+    """Handed over when the call that caused the request was over already."""
     FAILED = "failed"
 
 
@@ -73,12 +76,20 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A lease. Only its holder knows `id`. A worker's lasts as long as its stream, and never longer than the hub."""
+    """A lease. Only its holder knows `id`. A worker's lasts as long as its stream, and never longer than the hub.
+
+    `instead_of` is the id of the claim of the same principal that was taken over.
+    """
 
     id: str
     by: str
-    expires_at: float
+    expires_at: bounds.Moment
     worker: bool = False
+    instead_of: str | None = None
+
+    def is_of(self, by: str) -> bool:
+        """Whether a principal holds it in person; what one of their workers holds is not theirs to use."""
+        return self.by == by and not self.worker
 
 
 class Happening(StrEnum):
@@ -102,11 +113,18 @@ class Moment:
     `trace` is the place of the RPC by which it was answered.
     """
 
-    at: float
+    at: bounds.Moment
     what: Happening
     by: str | None = None
     agent: bool = False
     trace: Trace | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """Who was shown which open request, and when: by id of the request and by name, in seconds since the epoch."""
+
+    at: dict[str, dict[str, bounds.Moment]] = field(default_factory=dict[str, dict[str, bounds.Moment]])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +140,10 @@ class PendingRequest:
     """One thing that a server asks. Times are seconds since the epoch, payloads JSON bytes.
 
     `principal` is who made the call that caused it. No `deadline` means that it waits for as long as it takes. `trace`
-    is the place of its span, from its opening to the delivery of its answer.
+    is the place of its span, from its opening to the delivery of its answer. `candidate_call_ids` are the calls of
+    which one may have caused it, where `call_id` is not known. `cause_ended` says why the call that caused it is over;
+    the request outlives it where the cause is not certain, or where a task keeps it. `defect` says what of it the store
+    could not give back.
     """
 
     id: str
@@ -130,23 +151,26 @@ class PendingRequest:
     kind: RequestKind
     origin: Origin
     request: bytes
-    created_at: float
-    deadline: float | None
+    created_at: bounds.Moment
+    deadline: bounds.Moment | None
     state: RequestState = RequestState.OPEN
     delivery: Delivery = Delivery.NONE
     call_id: str | None = None
     cause_source: CauseSource | None = None
+    candidate_call_ids: tuple[str, ...] = ()
+    cause_ended: str | None = None
     principal: str | None = None
     task_id: str | None = None
     claim: Claim | None = None
     answer: Answer | None = None
     answered_by: str | None = None
-    answered_at: float | None = None
-    closed_at: float | None = None
+    answered_at: bounds.Moment | None = None
+    closed_at: bounds.Moment | None = None
     answer_id: str | None = None
     reason: str | None = None
     moments: tuple[Moment, ...] = ()
     trace: Trace | None = None
+    defect: str = ""
 
     def holder(self, now: float) -> Claim | None:
         """The claim, unless it has lapsed."""
@@ -154,16 +178,31 @@ class PendingRequest:
 
 
 def claim(
-    request: PendingRequest, claim_id: str, by: str, ttl_s: float, now: float, *, worker: bool = False
+    request: PendingRequest,
+    claim_id: str,
+    by: str,
+    ttl_s: float,
+    now: float,
+    *,
+    worker: bool = False,
+    take_over: bool = False,
 ) -> PendingRequest:
-    """Leased to `by`, at most until the deadline. Raises FailedPrecondition."""
+    """Leased to `by`, at most until the deadline.
+
+    The id that `by` holds it under already prolongs that claim. Another id of `by` gets it only with `take_over`, and
+    the claim of before is no longer valid. Raises FailedPrecondition.
+    """
     _must_be_open(request, now)
     holder = request.holder(now)
+    taken_over = None
     if holder is not None:
-        raise FailedPrecondition(
-            f"{holder.by} has claimed this request", reason="ALREADY_CLAIMED", metadata={"claimed_by": holder.by}
-        )
-    lease = Claim(id=claim_id, by=by, expires_at=_lease_end(request, ttl_s, now), worker=worker)
+        own = holder.is_of(by) and not worker
+        if own and holder.id == claim_id:
+            return renew(request, claim_id, ttl_s, now)
+        if not own or not take_over:
+            raise _already_claimed(request, holder, by)
+        taken_over = holder.id
+    lease = Claim(id=claim_id, by=by, expires_at=_lease_end(request, ttl_s, now), worker=worker, instead_of=taken_over)
     return replace(noted(request, Happening.CLAIMED, now, by, agent=worker), claim=lease)
 
 
@@ -207,9 +246,7 @@ def answer(
     if claim_id:
         _must_hold(request, claim_id, now)
     elif holder is not None:
-        raise FailedPrecondition(
-            f"{holder.by} has claimed this request", reason="ALREADY_CLAIMED", metadata={"claimed_by": holder.by}
-        )
+        raise _already_claimed(request, holder, by)
     agent = holder is not None and holder.worker
     return replace(
         noted(request, Happening.ANSWERED, now, by, agent=agent, trace=trace),
@@ -247,11 +284,40 @@ def withdraw(request: PendingRequest, reason: str, now: float) -> PendingRequest
     return replace(ended, state=RequestState.WITHDRAWN, claim=None, reason=reason, closed_at=now)
 
 
-def delivered(request: PendingRequest, now: float) -> PendingRequest:
-    """The answer was handed over."""
+def call_over(request: PendingRequest, call_id: str, why: str, now: float) -> PendingRequest:
+    """After the end of a call that it names. One that is over stays as it is.
+
+    Withdrawn where it is certain that this call asked. Where that is only inferred, the server may wait for the answer
+    all the same, and a task of the hub waits whatever becomes of the call: the request stays, and is marked. An answer
+    that would have been sent with the call itself can reach nobody any more.
+
+    A candidate is taken out. One that is left does not become the cause: the one that has gone may have been it.
+    """
+    if over(request):
+        return request
+    if call_id in request.candidate_call_ids:
+        left = tuple(each for each in request.candidate_call_ids if each != call_id)
+        return replace(
+            request, candidate_call_ids=left, cause_ended=None if left else "each call that may have asked is over"
+        )
+    if call_id != request.call_id:
+        return request
+    if request.origin in _SENT_WITH_THE_CALL:
+        return not_delivered(withdraw(request, why, now), why, now)
+    certain = request.cause_source is CauseSource.WIRE and request.origin is not Origin.TASK
+    if certain and request.state is RequestState.OPEN:
+        return withdraw(request, why, now)
+    return request if request.cause_ended else replace(request, cause_ended=why)
+
+
+_SENT_WITH_THE_CALL = frozenset({Origin.ROUNDS, Origin.TASK_INPUT})
+
+
+def delivered(request: PendingRequest, now: float, *, late: bool = False) -> PendingRequest:
+    """The answer was handed over; `late` says that the call that caused the request was over before that began."""
     if request.delivery is not Delivery.PENDING:
         return request
-    return replace(noted(request, Happening.DELIVERED, now), delivery=Delivery.DELIVERED)
+    return replace(noted(request, Happening.DELIVERED, now), delivery=Delivery.LATE if late else Delivery.DELIVERED)
 
 
 def not_delivered(request: PendingRequest, reason: str, now: float) -> PendingRequest:
@@ -337,8 +403,28 @@ def _must_be_open(request: PendingRequest, now: float) -> None:
                 raise FailedPrecondition("this request has expired", reason="REQUEST_EXPIRED")
 
 
+def _already_claimed(request: PendingRequest, holder: Claim, by: str) -> FailedPrecondition:
+    """The refusal of whoever does not bring the claim's id; `own` tells those who hold it themselves."""
+    if not holder.is_of(by):
+        return FailedPrecondition(
+            f"{holder.by} has claimed this request", reason="ALREADY_CLAIMED", metadata={"claimed_by": holder.by}
+        )
+    return FailedPrecondition(
+        "you have claimed this request already, under another claim id: answer with that id (--claim), or take the "
+        f"claim over (hubbub inbox claim {request.id} --take-over)",
+        reason="ALREADY_CLAIMED",
+        metadata={"claimed_by": holder.by, "own": "true"},
+    )
+
+
 def _must_hold(request: PendingRequest, claim_id: str, now: float) -> Claim:
     holder = request.holder(now)
-    if holder is None or holder.id != claim_id:
-        raise FailedPrecondition("this claim is no longer valid; claim the request again", reason="CLAIM_LOST")
-    return holder
+    if holder is not None and holder.id == claim_id:
+        return holder
+    if holder is not None and holder.instead_of == claim_id:
+        raise FailedPrecondition(
+            f"{holder.by} has taken this claim over in another window or program; it is no longer valid here",
+            reason="CLAIM_LOST",
+            metadata={"claimed_by": holder.by, "own": "true"},
+        )
+    raise FailedPrecondition("this claim is no longer valid; claim the request again", reason="CLAIM_LOST")

@@ -1,6 +1,7 @@
 """What a server may ask beyond what the shape of its request says: pages to visit, and the order of tool results."""
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -14,6 +15,8 @@ def problem(kind: RequestKind, params: Mapping[str, Any]) -> str | None:
             return _url_problem(params.get("url"))
         case RequestKind.SAMPLING:
             return _balance_problem(params.get("messages"))
+        case RequestKind.ELICITATION_FORM:
+            return _form_problem(_object(params.get("requestedSchema")))
         case _:
             return None
 
@@ -31,6 +34,33 @@ def _url_problem(url: object) -> str | None:
     except ValueError:
         shown = None
     return None if shown else "url is not an http or https URL with a host"
+
+
+def _form_problem(schema: Mapping[str, Any]) -> str | None:
+    """What an answer has to repeat must be text: half of a surrogate pair cannot be typed, checked or sent."""
+    for at, (name, field) in enumerate(_object(schema.get("properties")).items()):
+        place = f"requestedSchema.properties.{name if _is_text(name) else at}"
+        if not _is_text(name):
+            return f"{place}: the name of this field has half of a surrogate pair"
+        field = _object(field)
+        items = _object(field.get("items"))
+        titled = map(_object, [*_list(field.get("oneOf")), *_list(items.get("anyOf"))])
+        choices = chain(_list(field.get("enum")), _list(items.get("enum")), (each.get("const") for each in titled))
+        default = field.get("default")
+        if not all(map(_is_text, (*choices, default, *_list(default)))):
+            return f"{place}: a choice or the default of this field has half of a surrogate pair"
+    return None
+
+
+def _is_text(value: object) -> bool:
+    """Whether UTF-8 can express it, if it is a string."""
+    if not isinstance(value, str) or value.isascii():
+        return True
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _balance_problem(messages: object) -> str | None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from hubbubd.bounds import Count
 from hubbubd.config import ServerConfig
 from hubbubd.config.server import Roots
 from hubbubd.core.connection import Connection
@@ -14,19 +15,20 @@ Source = Literal["file", "api"]
 class QueueCounts:
     """How many calls of a server are in each state."""
 
-    queued: int = 0
-    in_progress: int = 0
-    waiting_input: int = 0
-    completed: int = 0
-    failed: int = 0
-    cancelled: int = 0
+    queued: Count = 0
+    in_progress: Count = 0
+    waiting_input: Count = 0
+    completed: Count = 0
+    failed: Count = 0
+    cancelled: Count = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerRecord:
     """A server as the API shows it. `server_info` and `capabilities` are MCP JSON.
 
-    `roots` were set while the hub runs; None leaves them as configured.
+    `roots` were set while the hub runs; None leaves them as configured. `defect` says what of the
+    record the store could not give back.
     """
 
     name: str
@@ -39,8 +41,9 @@ class ServerRecord:
     protocol_version: str | None = None
     server_info: bytes | None = None
     capabilities: bytes | None = None
-    pid: int | None = None
+    pid: Count | None = None
     counts: QueueCounts = field(default_factory=QueueCounts)
+    defect: str = ""
 
     @property
     def effective(self) -> ServerConfig:

@@ -9,15 +9,15 @@ A client task is one a server holds for the hub: a call that the hub asked to be
 server made one (2026-07-28, tasks extension, SEP-2663). Its record follows what the server says of it.
 """
 
-import math
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, cast
 
+from hubbubd import bounds
+from hubbubd.bounds import Millis, Moment
 from hubbubd.core.connection import IllegalTransition
 from hubbubd.telemetry.trace import Trace
 
@@ -80,7 +80,8 @@ class Task:
 
     `remote_id` is the id that a client task has at its server; servers may well use the same ones. `questions` pairs
     the keys of its inputRequests (tasks extension) with the pending requests made of them. `principal` is who made the
-    call that became the task, or that asked for it on the wire. `trace` is the place of its span.
+    call that became the task, or that asked for it on the wire. `trace` is the place of its span. `defect` says
+    what of it the store could not give back.
     """
 
     id: str
@@ -88,12 +89,12 @@ class Task:
     fingerprint: str
     role: TaskRole
     method: str
-    created_at: float
-    last_updated_at: float
-    ttl_ms: int | None = None
+    created_at: Moment
+    last_updated_at: Moment
+    ttl_ms: Millis | None = None
     status: TaskStatus = TaskStatus.WORKING
     status_message: str | None = None
-    poll_interval_ms: int | None = POLL_INTERVAL_MS
+    poll_interval_ms: Millis | None = POLL_INTERVAL_MS
     call_id: str | None = None
     pending_ids: tuple[str, ...] = ()
     result: bytes | None = None
@@ -102,14 +103,14 @@ class Task:
     questions: tuple[tuple[str, str], ...] = ()
     principal: str | None = None
     trace: Trace | None = None
+    defect: str = ""
 
 
 def lifetime_ms(asked: object, default_s: float) -> int:
     """The actual ttl for a requested one, in milliseconds: within the floor and the ceiling."""
-    wanted_ms = default_s * 1000
-    if isinstance(asked, int | float) and not isinstance(asked, bool) and asked == asked:  # NaN is unlike itself
-        wanted_ms = asked
-    return int(min(max(wanted_ms, TTL_FLOOR_S * 1000), TTL_CEILING_S * 1000))
+    floor_ms, ceiling_ms = round(TTL_FLOOR_S * 1000), round(TTL_CEILING_S * 1000)
+    wanted_ms = bounds.whole(asked, floor_ms, ceiling_ms)
+    return round(min(max(default_s, TTL_FLOOR_S), TTL_CEILING_S) * 1000) if wanted_ms is None else wanted_ms
 
 
 def move(task: Task, status: TaskStatus, now: float, message: str | None = None) -> Task:
@@ -146,6 +147,8 @@ def created(
 def observed(task: Task, wire: Mapping[str, Any], now: float) -> Task:
     """A client task after its server has told of it, the same object when that is nothing new.
 
+    A ttl past any sense is none: the task lives for as long as the hub keeps it.
+
     What it ended with is not here, so `completed` and `failed` change nothing yet; nor does anything after the end.
     """
     status = TaskStatus(wire["status"])
@@ -156,10 +159,39 @@ def observed(task: Task, wire: Mapping[str, Any], now: float) -> Task:
         task,
         status=status,
         status_message=message if isinstance(message, str) else None,
-        ttl_ms=_whole(wire.get("ttl", wire.get("ttlMs"))),
-        poll_interval_ms=_whole(wire.get("pollInterval", wire.get("pollIntervalMs"))),
+        ttl_ms=_ttl_ms(wire.get("ttl", wire.get("ttlMs"))),
+        poll_interval_ms=bounds.whole(wire.get("pollInterval", wire.get("pollIntervalMs")), high=bounds.LONGEST_MS),
     )
     return task if after == task else replace(after, last_updated_at=now)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What a client task that failed ended with: its result where that says itself that it is an error."""
+
+    message: str | None
+    result: Mapping[str, Any] | None = None
+
+
+def failure(wire: Mapping[str, Any], result: Mapping[str, Any]) -> Failure | None:
+    """What a client task has failed with, by its last status and its result; None when it has not failed.
+
+    A status of `failed` is believed whatever the result looks like. Where that has nothing to say, its text does.
+    """
+    is_error = result.get("isError") is True
+    if wire.get("status", TaskStatus.FAILED if is_error else None) != TaskStatus.FAILED:
+        return None
+    message = wire.get("statusMessage")
+    if not isinstance(message, str) or not message:
+        message = _text(result.get("content")) or None
+    return Failure(message, result if is_error else None)
+
+
+def _text(content: object) -> str:
+    """The texts in the content of a result, a line each."""
+    blocks = cast("list[Any]", content) if isinstance(content, list) else []
+    texts = [cast("Mapping[str, Any]", block).get("text") for block in blocks if isinstance(block, Mapping)]
+    return "\n".join(text for text in texts if isinstance(text, str))
 
 
 def poll_s(task: Task) -> float:
@@ -222,15 +254,16 @@ def _decode_cursor(cursor: object) -> tuple[float, str]:
     if not isinstance(cursor, str):
         raise ValueError("a cursor is a string")
     created_at, separator, task_id = urlsafe_b64decode(cursor.encode()).decode().partition(" ")
-    position = float(created_at), task_id
-    if not separator or not math.isfinite(position[0]):
+    at = bounds.real_text(created_at)
+    if not separator or at is None or abs(at) == bounds.LARGEST_REAL:
         raise ValueError("not a cursor")
-    return position
+    return at, task_id
 
 
-def _whole(value: object) -> int | None:
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+def _ttl_ms(value: object) -> int | None:
+    asked_ms = bounds.whole(value)
+    return None if asked_ms is None or asked_ms > bounds.LONGEST_MS else asked_ms
 
 
 def _iso(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return bounds.date(at).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,37 @@
+"""What of a server's configuration its connection is made of, and what is the hub's side alone.
+
+A change of the first makes a new connection; a change of the second is taken over while everything goes on.
+"""
+
+from typing import Final
+
+from hubbubd.config.server import ServerConfig
+
+CONNECTION: Final = frozenset(
+    {
+        *("name", "transport", "command", "args", "env", "cwd", "url", "headers", "oauth", "ca"),
+        *("protocol", "sampling", "elicitation", "receiver_tasks"),
+        *("max_message_bytes", "max_messages_per_s", "max_bytes_per_s"),
+    }
+)
+"""Which server it is, how it is reached, what it is told of the hub, and how it is read."""
+
+HUB_SIDE: Final = frozenset(
+    {
+        *("allow_tools", "deny_tools"),
+        *("connect_timeout_s", "call_timeout_s", "call_max_s", "progress_resets_timeout"),
+        *("ping_interval_s", "ping_timeout_s"),
+        *("retries", "backoff_s", "backoff_max_s", "stable_after_s", "retryable_errors"),
+        *("max_in_flight", "max_queued", "one_question_at_a_time", "resume"),
+        *("answer_timeout_s", "auto_reject_on_timeout", "timeout_message", "max_open_request_bytes"),
+        *("roots", "receiver_task_ttl_s"),
+        *("call_history_count", "call_history_age_s", "request_history_count", "request_history_age_s"),
+        *("task_history_count", "task_history_age_s"),
+    }
+)
+"""How the hub treats it: holds from the next call, question, attempt or interval on."""
+
+
+def needs_connection(before: ServerConfig, after: ServerConfig) -> bool:
+    """Whether a connection that was made as it was before is not the one that is wanted now."""
+    return any(getattr(before, name) != getattr(after, name) for name in CONNECTION)
