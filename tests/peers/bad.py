@@ -19,6 +19,7 @@ Over stdio; the modes of the second group are small correct servers but for what
     log_flood      also logs for ever              progress_flood also reports progress for ever, of a call or of none
     stderr_flood   also complains for ever         ping_flood     also pings for ever, and reads none of the answers
     ask_flood N    also asks N questions at once; a call returns how many were refused
+    heavy          also asks eight questions that cost a lot; a call returns how many were refused
     family         starts a child, one in a session of its own and a daemon, leaves all behind; a call returns the pids
 
 Over HTTP:
@@ -114,6 +115,19 @@ def say(text: bytes, turn: Any = threading.Lock()) -> None:  # noqa: B008 - the 
             text = text[os.write(1, text) :]
 
 
+def heavy() -> list[bytes]:
+    """Questions that cost a lot to look at, or to keep: one that is wrong, one in order, and six of 3 MB each."""
+    text = {"type": "text", "text": "x"}
+    wrong = {"messages": [{"role": "user", "content": [{}] * 80_000}], "maxTokens": 1}
+    long = {"messages": [{"role": "user", "content": text}] * 20_000, "maxTokens": 1}
+    form = {"message": "x" * 3_000_000, "requestedSchema": {"type": "object", "properties": {}}}
+    asked = [("sampling/createMessage", wrong), ("sampling/createMessage", long), *[("elicitation/create", form)] * 6]
+    return [
+        line({"jsonrpc": "2.0", "id": f"heavy-{at}", "method": method, "params": params})
+        for at, (method, params) in enumerate(asked)
+    ]
+
+
 def misbehave() -> None:
     """What begins once the hub is connected."""
     ping = line({"jsonrpc": "2.0", "id": "ping", "method": "ping"})
@@ -125,6 +139,9 @@ def misbehave() -> None:
     match MODE:
         case "deafened":
             time.sleep(3600)
+        case "heavy":
+            for ask in heavy():
+                say(ask)
         case "ping_flood":
             in_background(lambda: say(ping * 100))
             time.sleep(3600)
@@ -183,7 +200,7 @@ def answer(message: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
             text = str((params.get("arguments") or {}).get("text", ""))
             if said["pids"]:
                 text = json.dumps(said["pids"])
-            elif MODE == "ask_flood":
+            elif MODE in ("ask_flood", "heavy"):
                 text = str(said["refused"])
             text += "x" * said["size"]
             return {"result": {"content": [{"type": "text", "text": text}]}}

@@ -51,7 +51,7 @@ class Recorder:
         self.requests: list[InboundRequest] = []
         self.notifications: list[tuple[str, dict[str, Any], str | None]] = []
         self.stderr: list[str] = []
-        self.throttled: list[float] = []
+        self.throttled: list[tuple[float, str]] = []
         self.sent: list[str | None] = []
         self.answer = answer or self.accept
         self._changed = anyio.Event()
@@ -76,9 +76,9 @@ class Recorder:
         self.notifications.append((method, params, call_id))
         self._change()
 
-    def on_throttled(self, messages_per_s: float) -> None:
+    def on_throttled(self, rate: float, unit: str) -> None:
         """As `ports.Inbound`."""
-        self.throttled.append(messages_per_s)
+        self.throttled.append((rate, unit))
 
     def on_stderr(self, line: str) -> None:
         """As `ports.Inbound`."""

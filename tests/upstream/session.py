@@ -16,7 +16,7 @@ from hubbubd.core.calls import Call
 from hubbubd.core.connection import State
 from hubbubd.core.inbox import Delivery, PendingRequest, RequestState
 from hubbubd.errors import FailedPrecondition
-from hubbubd.runtime.calls import CallSpec
+from hubbubd.runtime.call_parts import CallSpec
 from hubbubd.runtime.filters import RequestFilter
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite import SqliteStore

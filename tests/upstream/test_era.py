@@ -348,3 +348,26 @@ async def test_a_name_that_no_header_can_express_fails_its_call_alone(
         with pytest.raises(InvalidArgument, match="surrogate"):
             await link.request("tools/call", {"name": name})
         assert (await link.request("tools/list", None))["tools"]
+
+
+def introduced(**about: Any) -> Callable[[Request], Any]:
+    said = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "x", "version": "1"}}
+    return answers(result={**said, **about})
+
+
+async def test_a_server_that_says_too_much_of_itself_is_shown_by_its_name(scripted: Scripted, connect: Connect) -> None:
+    icons = [{"src": "data:image/png;base64," + "x" * 100_000}]
+    info = {"name": "x" * 5000, "version": "1", "icons": icons}
+    scripted.replaced = {"initialize": introduced(serverInfo=info, instructions="x" * 100_000)}
+    async with connect(url=scripted.url) as link:
+        assert link.hello.server_info == {"name": "x" * 1000, "version": "1"}
+        assert len(link.hello.instructions or "") == 64 * 1024
+
+
+async def test_capabilities_without_end_are_refused(scripted: Scripted, connect: Connect) -> None:
+    able = {"experimental": {f"e{at}": {} for at in range(10_000)}}
+    scripted.replaced = {"initialize": introduced(capabilities=able)}
+    with pytest.raises(UpstreamError, match="capabilities take") as caught:
+        async with connect(url=scripted.url):
+            pass
+    assert caught.value.reason == "INVALID_RESPONSE"

@@ -20,7 +20,7 @@ STATUSES = [
     (401, "AUTHENTICATION_FAILED", Category.SERVER, False),
     (403, "AUTHENTICATION_FAILED", Category.SERVER, False),
     (429, "RATE_LIMITED", Category.SERVER, True),
-    (404, "HTTP_ERROR", Category.TRANSPORT, False),
+    (404, "HTTP_ERROR", Category.TRANSPORT, True),
     (418, "HTTP_ERROR", Category.TRANSPORT, False),
     (500, "HTTP_ERROR", Category.TRANSPORT, True),
     (503, "HTTP_ERROR", Category.TRANSPORT, True),
@@ -110,7 +110,7 @@ async def test_a_session_that_the_server_forgot_is_lost_for_the_call_that_met_it
         (says(200, "data: {\n\n", "text/event-stream"), "Failed to parse"),
         (says(202), "without a response"),
         (says(200, "x" * 5000, "application/json"), "larger than"),
-        (says(200, "data: " + "x" * 5000 + "\n\n", "text/event-stream"), "SSE stream failed"),
+        (says(200, "data: " + "x" * 5000 + "\n\n", "text/event-stream"), "an event is larger than"),
         (says(200, "{}", "application/json", content_encoding="gzip"), "compressed"),
     ],
 )
@@ -279,3 +279,39 @@ async def test_a_server_that_does_not_confirm_the_end_of_the_session_holds_nothi
         async with connect(url=scripted.url):
             pass
     assert ("DELETE", None) in scripted.seen
+
+
+WHOLE = b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":%s}]}}'
+
+
+@pytest.mark.parametrize("media", ["application/json", "text/event-stream"])
+@pytest.mark.parametrize(("text", "taken"), [(b'"\\ud83d"', True), (b'"a","n":NaN', False)])
+async def test_http_takes_and_refuses_the_same_messages_as_stdio(
+    media: str, text: bytes, taken: bool, scripted: Scripted, connect: Connect
+) -> None:
+    async def respond(request: Request) -> Response:
+        body = WHOLE % ((await request.json())["id"], text)
+        return Response(body if media == "application/json" else b"data: " + body + b"\n\n", media_type=media)
+
+    scripted.replaced = {"tools/call": respond}
+    async with connect(url=scripted.url) as link:
+        if taken:
+            assert (await link.request(*CALL))["content"][0]["text"] == "\ud83d"
+            return
+        with pytest.raises(UpstreamError, match="NaN") as caught:
+            await link.request(*CALL)
+        assert caught.value.reason == "INVALID_RESPONSE"
+
+
+async def test_no_cookie_of_a_server_is_read_or_kept(
+    scripted: Scripted, connect: Connect, caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder
+) -> None:
+    huge = f"a=b; Max-Age={10**309}"
+    scripted.replaced = {"tools/call": says(429, "{}", set_cookie=huge)}
+    async with connect(url=scripted.url) as link:
+        for _ in range(2):
+            with pytest.raises(UpstreamError):
+                await link.request(*CALL)
+    assert not [headers for headers in scripted.headers if "cookie" in headers]
+    assert "cookie" not in caplog.text
+    assert not [warned for warned in recwarn if "cookie" in str(warned.message)]

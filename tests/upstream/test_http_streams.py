@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from hubbubd.errors import UpstreamError
+from hubbubd.upstream.again import Pace
 from hubbubd.upstream.ports import InboundRequest, Reply
 
 from .conftest import CALL, LIMIT_S, Connect, Recorder, Scripted, event, says
@@ -60,6 +61,18 @@ async def test_an_answer_still_on_its_way_when_the_link_closes_has_failed(
     assert "closed" in str(recorder.sent[0])
 
 
+@pytest.fixture
+def paced(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """When the hub asked its own pace whether a stream may be opened; here it always may."""
+    asked: list[float] = []
+
+    async def wait(_: Pace) -> None:
+        asked.append(anyio.current_time())
+
+    monkeypatch.setattr(Pace, "wait", wait)
+    return asked
+
+
 async def get_stream(_: Request) -> Response:
     async def body() -> AsyncIterator[str]:
         yield "retry: 10\n\n"
@@ -74,7 +87,7 @@ async def test_a_get_stream_that_ends_regularly_comes_back(
 ) -> None:
     scripted.replaced = {"GET": get_stream}
     async with connect(url=scripted.url):
-        await recorder.until(lambda: len(recorder.notifications) >= 4)
+        await recorder.until(lambda: len(recorder.notifications) >= 3)
     assert {call_id for _, _, call_id in recorder.notifications} == {None}
 
 
@@ -248,3 +261,20 @@ async def test_an_answer_that_a_gateway_did_not_pass_on_goes_out_again(
         await recorder.until(lambda: recorder.sent)
     assert recorder.sent == [None]
     assert scripted.seen.count(("POST", None)) == 3
+
+
+async def test_no_stream_is_opened_without_a_pause_of_the_hubs_own_whatever_the_server_names(
+    scripted: Scripted, connect: Connect, recorder: Recorder, paced: list[float]
+) -> None:
+    async def ends_at_once(request: Request) -> Response:
+        async def body() -> AsyncIterator[str]:
+            yield "id: 1\nretry: 0\ndata:\n\n"
+
+        return StreamingResponse(body(), media_type="text/event-stream")
+
+    scripted.replaced = {"GET": ends_at_once, "tools/call": ends_at_once}
+    async with connect(url=scripted.url) as link:
+        with anyio.move_on_after(1):
+            await link.request(*CALL)
+    streams = [method for method, _ in scripted.seen].count("GET")
+    assert 5 < streams <= len(paced)

@@ -19,7 +19,7 @@ from hubbubd.core import forms
 from hubbubd.core.connection import State
 from hubbubd.core.inbox import Delivery, RequestKind, RequestState
 from hubbubd.errors import InvalidArgument
-from hubbubd.runtime.calls import CallSpec
+from hubbubd.runtime.call_parts import CallSpec
 from hubbubd.runtime.filters import RequestFilter
 from hubbubd.runtime.hub import Hub
 from hubbubd.store import StoreError

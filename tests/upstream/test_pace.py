@@ -17,7 +17,7 @@ PEER = str(Path(__file__).parents[1] / "peers" / "bad.py")
 
 async def test_who_keeps_the_pace_never_waits() -> None:
     told: list[float] = []
-    pace = Pace(1000, told.append)
+    pace = Pace(1000, 1e9, lambda rate, unit: told.append(rate))
     with anyio.fail_after(LIMIT_S), anyio.CancelScope() as scope:
         for _ in range(10_000):
             await pace.charge()
@@ -29,7 +29,7 @@ def test_a_flood_is_told_once_until_it_is_over() -> None:
     told: list[float] = []
 
     async def flood_twice() -> None:
-        pace = Pace(100, told.append)
+        pace = Pace(100, 1e9, lambda rate, unit: told.append(rate))
         for _ in range(1050):
             await pace.charge()
         await anyio.sleep(BURST_S - 1)
@@ -42,6 +42,20 @@ def test_a_flood_is_told_once_until_it_is_over() -> None:
         assert told == [100, 100]
 
     anyio.run(flood_twice, backend_options={"loop_factory": VirtualTimeLoop})
+
+
+def test_the_bytes_of_messages_are_paced_like_their_number() -> None:
+    told: list[tuple[float, str]] = []
+
+    async def flood() -> None:
+        pace = Pace(1000, 1e6, lambda rate, unit: told.append((rate, unit)))
+        begun = anyio.current_time()
+        for _ in range(20):
+            await pace.charge(1_000_000)
+        assert anyio.current_time() - begun == 20 - BURST_S
+        assert told == [(1e6, "bytes")]
+
+    anyio.run(flood, backend_options={"loop_factory": VirtualTimeLoop})
 
 
 async def test_a_server_that_floods_still_gets_its_calls_answered() -> None:
@@ -64,4 +78,4 @@ async def test_a_server_that_floods_still_gets_its_calls_answered() -> None:
             assert result["content"]
             # What one rest allows may be read at once; over the time it took, the rate is a promise.
             assert len(recorder.notifications) - heard <= 200 * (took_s + 1)
-    assert recorder.throttled == [200]
+    assert recorder.throttled == [(200, "messages")]

@@ -154,7 +154,7 @@ async def test_json_that_is_no_message_is_shown_in_its_place() -> None:
     async with stdio_transport(peer(script)) as streams:
         first, second, third = await ended(streams)
         assert isinstance(first, BadMessage)
-        assert first.request_id == 4
+        assert first.answers == (4,)
         assert isinstance(second, BadMessage)
         assert isinstance(third, SessionMessage)
         assert (streams.stray_lines, streams.unparseable, streams.fault) == (0, 2, None)

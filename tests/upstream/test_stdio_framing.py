@@ -123,7 +123,7 @@ def test_an_error_that_belongs_to_no_request_is_a_message() -> None:
 def test_an_unusable_answer_still_tells_whose_it_is(answered: int | str) -> None:
     with pytest.raises(BadMessage) as caught:
         decode({"jsonrpc": "2.0", "id": answered, "result": [1, 2]})
-    assert caught.value.request_id == answered
+    assert caught.value.answers == (answered,)
 
 
 @pytest.mark.parametrize("value", [1, "x", None, [], [{"jsonrpc": "2.0", "method": "ping", "id": 1}]])

@@ -10,10 +10,13 @@ from mcp.shared.dispatcher import coerce_request_id
 from hubbubd.errors import Fault
 from hubbubd.payload import loads
 from hubbubd.upstream import faults
-from hubbubd.upstream.framing import EDGE, Lines, Oversized, answered
+from hubbubd.upstream.framing import EDGE, answered
 
 PARSED_BYTES: Final = 64 * 1024
 """The longest event that is parsed to find out whose response it is, where its ends do not tell."""
+
+_DATA: Final = b"data:"
+"""How a line of an event's data begins."""
 
 
 class End(Enum):
@@ -77,7 +80,7 @@ def decoded(response: httpx2.Response) -> Callable[[bytes], str | None] | None:
 
 
 class Misdirected:
-    """Looks, in the chunks of a request's event stream, for the response to another request.
+    """Looks, in the chunks of a request's event stream, for the response to another request, and bounds each event.
 
     The SDK takes any response on that stream for this request's: one that lost its way, say in a proxy, would become
     the result of a call that it does not belong to.
@@ -85,36 +88,86 @@ class Misdirected:
 
     def __init__(self, request_id: int, limit: int) -> None:
         self._request_id = request_id
-        self._lines = Lines(limit)
-        self._event = b""
+        self._limit = limit
+        self._event = _Event()
+        self._begun = False
+        self._after_return = False
 
     def check(self, chunk: bytes) -> str | None:
-        """What is wrong, if this chunk completes such a response."""
-        self._lines.feed(chunk)
-        while (line := self._lines.take()) is not None:
-            if isinstance(line, Oversized):
-                continue  # the SDK refuses the event
-            if line.startswith(b"data:"):
-                self._event += line[5:]
-            elif not line.strip():
-                event, self._event = self._event, b""
-                named = _whose(event)
-                if named is not None and coerce_request_id(named) != self._request_id:
-                    return f"a response to request {named!r} came for request {self._request_id}"
+        """What is wrong, if this chunk completes such a response, or an event grows too long with it.
+
+        Lines end as the reader of this stream takes them to: with LF, CR, or both (HTML, server-sent events, 9.2.5).
+        """
+        rest = chunk[1:] if self._after_return and chunk.startswith(b"\n") else chunk
+        if chunk:
+            self._after_return = chunk.endswith(b"\r")
+        for piece in rest.splitlines(keepends=True):
+            line = piece.rstrip(b"\r\n")
+            ended = len(line) < len(piece)
+            if line:
+                self._event.add(line)
+            elif not self._begun and (problem := self._over()) is not None:
+                return problem
+            if self._event.size > self._limit:
+                return f"an event is larger than {self._limit} bytes"
+            self._begun = not ended
+            if ended:
+                self._event.end_line()
         return None
 
+    def _over(self) -> str | None:
+        event, self._event = self._event, _Event()
+        named = event.answers()
+        if named is None or coerce_request_id(named) == self._request_id:
+            return None
+        return f"a response to request {named!r} came for request {self._request_id}"
 
-def _whose(event: bytes) -> int | str | None:
-    """The id of the request that an event answers; None when it is no response, or names none."""
-    if b'"result"' not in event and b'"error"' not in event:
-        return None
-    if (named := answered(event[:EDGE], event[-EDGE:])) is not None or len(event) > PARSED_BYTES:
-        return named
-    try:
-        message = loads(event)
-    except ValueError:
-        return None
-    if not isinstance(message, dict) or "method" in message:
-        return None
-    named = cast("dict[str, Any]", message).get("id")
-    return named if isinstance(named, int | str) else None
+
+class _Event:
+    """What of an event tells whose response it is: its data as far as it is short, else its beginning and its end.
+
+    `size` counts its lines, but for comments, of which nothing is kept anywhere.
+    """
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._field = b""
+        self._data = bytearray()
+        self._tail = b""
+        self._data_size = 0
+
+    def add(self, part: bytes) -> None:
+        """Takes a part of a line."""
+        named = min(max(len(_DATA) - len(self._field), 0), len(part))
+        self._field += part[:named]
+        if self._field.startswith(b":"):
+            return
+        self.size += len(part)
+        if self._field == _DATA:
+            self._keep(part[named:])
+
+    def end_line(self) -> None:
+        """The line has ended; the next one begins."""
+        if self._field == _DATA:
+            self._keep(b"\n")
+        self._field = b""
+
+    def _keep(self, data: bytes) -> None:
+        self._data_size += len(data)
+        self._data += data[: PARSED_BYTES - len(self._data)]
+        self._tail = (self._tail + data[-EDGE:])[-EDGE:]
+
+    def answers(self) -> int | str | None:
+        """The id of the request that it answers; None when it is no response, or names none."""
+        if (named := answered(self._data[:EDGE], self._tail)) is not None or self._data_size > PARSED_BYTES:
+            return named
+        if b'"result"' not in self._data and b'"error"' not in self._data:
+            return None
+        try:
+            message = loads(bytes(self._data))
+        except ValueError:
+            return None
+        if not isinstance(message, dict) or "method" in message:
+            return None
+        named = cast("dict[str, Any]", message).get("id")
+        return named if isinstance(named, int | str) else None

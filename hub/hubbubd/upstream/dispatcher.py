@@ -31,7 +31,8 @@ from mcp_types import (
     RequestId,
 )
 
-from hubbubd.upstream.exchange import CALL, EXCHANGE
+from hubbubd import bounds
+from hubbubd.upstream.exchange import CALL, EXCHANGE, SIZE
 from hubbubd.upstream.pace import Pace
 from hubbubd.upstream.ports import ProgressUpdate
 from hubbubd.upstream.stdio import BadMessage
@@ -254,14 +255,10 @@ async def _consumed(*_: object) -> None:
 
 
 def _progress_update(params: dict[str, Any]) -> ProgressUpdate | None:
-    progress, message = _number(params.get("progress")), params.get("message")
+    progress, message = bounds.real(params.get("progress")), params.get("message")
     if progress is None:
         return None
-    return ProgressUpdate(progress, _number(params.get("total")), message if isinstance(message, str) else None)
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return ProgressUpdate(progress, bounds.real(params.get("total")), message if isinstance(message, str) else None)
 
 
 class _Inlet:
@@ -300,6 +297,12 @@ class _Inlet:
         context = self.last_context
         return context.get(CALL) if context is not None else None
 
+    @property
+    def _last_size(self) -> int:
+        """Its bytes; a transport that keeps no contexts parses in the task that receives."""
+        context = self.last_context
+        return SIZE.get() if context is None else context.get(SIZE, 0)
+
     async def receive(self) -> SessionMessage | Exception:
         while True:
             await self._has_room()
@@ -312,16 +315,17 @@ class _Inlet:
                 self.unusable_run = 0
                 if self._settle(item.message):
                     continue
-            elif isinstance(item, BadMessage) and item.request_id is not None:
+            elif isinstance(item, BadMessage) and item.answers:
                 problem = ErrorData(code=PARSE_ERROR, message=f"Failed to parse the response: {item}")
-                self._settle(JSONRPCError(jsonrpc="2.0", id=item.request_id, error=problem))
+                for answered in item.answers:
+                    self._settle(JSONRPCError(jsonrpc="2.0", id=answered, error=problem))
             else:
                 self.unusable_run = self.unusable_run + 1 if isinstance(item, Exception) else 0
                 asked = item.message if isinstance(item, SessionMessage) else None
                 if not isinstance(asked, JSONRPCRequest) or not self._repeats(asked, self.last_call):
-                    await self._pace.charge()
+                    await self._pace.charge(self._last_size)
                     return item
-            await self._pace.charge()
+            await self._pace.charge(self._last_size)
 
     async def aclose(self) -> None:
         await self._inner.aclose()

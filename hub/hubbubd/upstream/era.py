@@ -6,9 +6,10 @@ handshake. A server of 2024 may ignore the question, so the wait for it is short
 third of the connect timeout); one that exits on it is known by that, and the next attempt begins with the handshake.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar, cast
 
 import anyio
@@ -37,18 +38,29 @@ from mcp_types.version import (
     LATEST_HANDSHAKE_VERSION,
     LATEST_MODERN_VERSION,
 )
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from hubbubd import __version__
+from hubbubd import __version__, payload
 from hubbubd.config import ServerConfig
 from hubbubd.errors import Fault, InvalidArgument, PeerError, UpstreamError
 from hubbubd.upstream import faults
+from hubbubd.upstream.checking import Mismatch, check_now
 from hubbubd.upstream.ports import Era, Hello
+from hubbubd.upstream.tool_headers import ToolHeaders
 
 PROBE_LIMIT_S: Final = 5.0
 """Longest wait for `server/discover` from a server not known to answer it."""
 
 CLIENT_INFO: Final = {"name": "hubbub", "title": "Hubbub", "version": __version__}
+
+INTRODUCTION_BYTES: Final = 64 * 1024
+"""The most that is kept of each part of what a server introduces itself with: every watcher of servers gets it."""
+
+NAME_CHARACTERS: Final = 1000
+"""What is kept of a name in an introduction that is too long."""
+
+MAX_VERSIONS: Final = 100
+"""Revisions of those that a server says it speaks that are looked at."""
 
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 
@@ -106,8 +118,7 @@ class StatelessRevision:
     version: str
     capabilities: dict[str, Any]
     era: Era = Era.STATELESS
-    tool_headers: dict[str, Mapping[tuple[str, ...], str]] = field(default_factory=dict[str, Any])
-    """Per listed tool, which arguments are repeated as headers (`x-mcp-header`)."""
+    tool_headers: ToolHeaders = field(default_factory=ToolHeaders)
 
     def stamp(self, method: str, params: dict[str, Any] | None) -> Stamped:
         """The params with the envelope in `_meta`, and headers that repeat parts of them. Raises InvalidArgument."""
@@ -123,7 +134,7 @@ class StatelessRevision:
         try:
             if isinstance(name, str):
                 headers[MCP_NAME_HEADER] = encode_header_value(name)
-                if method == "tools/call" and (mapped := self.tool_headers.get(name)):
+                if method == "tools/call" and (mapped := self.tool_headers.of(name)):
                     headers.update(mcp_param_headers(mapped, given.get("arguments") or {}))
         except UnicodeEncodeError:
             problem = "a text that is repeated as a header has half of a surrogate pair, which no header can express"
@@ -224,13 +235,14 @@ class Negotiation:
         revision.complete(raw)
         said = _parsed(DiscoverResult, raw)
         if version not in said.supported_versions:
-            raise _mismatch(f"it speaks {', '.join(said.supported_versions)}", said.supported_versions)
+            offered = [each[:NAME_CHARACTERS] for each in said.supported_versions[:MAX_VERSIONS]]
+            raise _mismatch(f"it speaks {', '.join(offered)}", offered)
         hello = Hello(
             protocol_version=version,
             era=Era.STATELESS,
-            server_info=_object(_object(raw.get("_meta")).get(SERVER_INFO_META_KEY)),
-            capabilities=_object(raw.get("capabilities")),
-            instructions=said.instructions,
+            server_info=_info(_object(raw.get("_meta")).get(SERVER_INFO_META_KEY)),
+            capabilities=_able(raw.get("capabilities")),
+            instructions=_instructions(said.instructions),
         )
         return hello, revision
 
@@ -248,9 +260,9 @@ class Negotiation:
         hello = Hello(
             protocol_version=chosen,
             era=Era.HANDSHAKE,
-            server_info=_object(raw.get("serverInfo")),
-            capabilities=_object(raw.get("capabilities")),
-            instructions=said.instructions,
+            server_info=_info(raw.get("serverInfo")),
+            capabilities=_able(raw.get("capabilities")),
+            instructions=_instructions(said.instructions),
         )
         return hello, HandshakeRevision(chosen)
 
@@ -260,9 +272,32 @@ Model = TypeVar("Model", bound=BaseModel)
 
 def _parsed(model: type[Model], raw: dict[str, Any]) -> Model:
     try:
-        return model.model_validate(raw, by_name=False)
-    except ValidationError as exc:
-        raise faults.error("INVALID_RESPONSE", faults.problems(exc)) from None
+        check_now(partial(model.model_validate, by_name=False), raw)
+    except Mismatch as exc:
+        raise faults.error("INVALID_RESPONSE", str(exc)) from None
+    return model.model_validate(raw, by_name=False)
+
+
+def _info(said: object) -> dict[str, Any]:
+    """What a server is called. One that says too much of it, in icons say, is shown without the rest."""
+    info = _object(said)
+    if len(payload.dumps(info)) <= INTRODUCTION_BYTES:
+        return info
+    named = {name: info.get(name) for name in ("name", "title", "version")}
+    return {name: value[:NAME_CHARACTERS] for name, value in named.items() if isinstance(value, str)}
+
+
+def _able(said: object) -> dict[str, Any]:
+    """What a server can do. Raises UpstreamError (INVALID_RESPONSE)."""
+    able = _object(said)
+    if (size := len(payload.dumps(able))) > INTRODUCTION_BYTES:
+        note = f"its capabilities take {size} bytes, and {INTRODUCTION_BYTES} are allowed"
+        raise faults.error("INVALID_RESPONSE", note, limit=INTRODUCTION_BYTES)
+    return able
+
+
+def _instructions(said: str | None) -> str | None:
+    return said and said[:INTRODUCTION_BYTES]
 
 
 def _object(value: object) -> dict[str, Any]:
@@ -271,9 +306,11 @@ def _object(value: object) -> dict[str, Any]:
 
 def _supported(refusal: PeerError) -> list[str]:
     try:
-        return UnsupportedProtocolVersionErrorData.model_validate(refusal.data).supported
-    except ValidationError:
+        check_now(UnsupportedProtocolVersionErrorData.model_validate, refusal.data)
+    except Mismatch:
         return []
+    offered = UnsupportedProtocolVersionErrorData.model_validate(refusal.data).supported
+    return [each[:NAME_CHARACTERS] for each in offered[:MAX_VERSIONS]]
 
 
 def _mismatch(note: str, supported: list[str]) -> UpstreamError:

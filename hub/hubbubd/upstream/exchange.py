@@ -7,26 +7,31 @@ and by whatever the server asks on that stream.
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hubbubd.errors import Fault
 from hubbubd.telemetry.trace import Trace
+from hubbubd.upstream.again import Pace
 
 
 @dataclass(slots=True, eq=False)
 class Exchange:
     """One outgoing message that somebody waits for: a request, or the answer to a server's request.
 
-    A request has a `request_id`, over HTTP perhaps a `session_id`; one that is `patient` may wait for a person to give
-    the hub access. `fault` is why its response did not come; `on_settled` is told once about an answer: None when it
-    was handed over, else the reason.
+    A request has a `method`, a `request_id`, over HTTP perhaps a `session_id`; `unknown_session` says that it was
+    refused as one of a session that the server does not know, `pace` how often its stream may be opened. One that is
+    `patient` may wait for a person to give the hub access. `fault` is why its response did not come; `on_settled` is
+    told once about an answer: None when it was handed over, else the reason.
     """
 
     awaits_result: bool
     patient: bool = True
+    method: str = ""
     request_id: int | None = None
     session_id: str | None = None
     fault: Fault | None = None
+    unknown_session: bool = False
+    pace: Pace = field(default_factory=Pace)
     on_settled: Callable[[str | None], None] | None = None
 
     def settle(self, reason: str | None) -> None:
@@ -50,6 +55,9 @@ class Place:
 
 PLACE: ContextVar[Place | None] = ContextVar("hubbub_place", default=None)
 """The span of the request whose stream this is, or of the connection attempt."""
+
+SIZE: ContextVar[int] = ContextVar("hubbub_size", default=0)
+"""How many bytes the message had that was received last."""
 
 EXCHANGE: ContextVar[Exchange | None] = ContextVar("hubbub_exchange", default=None)
 """The message being sent; None for a notification."""

@@ -7,18 +7,22 @@ made up for a response that never came, or a process that ended.
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
-from email.utils import parsedate_to_datetime
 from time import time
 from typing import Any, Final, cast
 
 import httpx2
 from mcp_types import CONNECTION_CLOSED, PARSE_ERROR, ErrorData
-from pydantic import ValidationError
 
+from hubbubd import bounds
 from hubbubd.errors import Category, Fault, UpstreamError
 
 BODY_EXCERPT: Final = 300
 """Characters of a refused response's body that are kept in a fault's details."""
+
+PASSING: Final = frozenset({404, 408, 421, 423, 425})
+"""Statuses below 500 that can pass by themselves. A gateway says 404 for a server that is just being deployed."""
+LONGEST_WAIT_S: Final = 86_400.0
+"""The longest wait that is read out of a `Retry-After`."""
 
 _CODES: Final[Mapping[str, tuple[Category, bool, str]]] = {
     "AUTHENTICATION_FAILED": (Category.SERVER, False, "the server refused the credentials"),
@@ -39,7 +43,7 @@ _CODES: Final[Mapping[str, tuple[Category, bool, str]]] = {
     "RATE_LIMITED": (Category.SERVER, True, "the server asks for fewer requests"),
     "SESSION_LOST": (Category.TRANSPORT, True, "the server does not know the session any more"),
     "START_FAILED": (Category.CONNECTION, True, "the process cannot be started"),
-    "TLS_FAILED": (Category.CONNECTION, False, "TLS failed"),
+    "TLS_FAILED": (Category.CONNECTION, True, "TLS failed"),
     "TRANSPORT_ERROR": (Category.TRANSPORT, True, "the transport failed"),
     "VARIABLE_NOT_ALLOWED": (Category.CONNECTION, False, "the operator does not allow it"),
     "VARIABLE_NOT_SET": (Category.CONNECTION, False, "an environment variable is not set"),
@@ -99,18 +103,13 @@ def of_status(status: int, headers: httpx2.Headers, body: bytes, *, session: boo
         return fault("SESSION_LOST", note, status=status, body=text)
     if status == 404:
         note += "; check its url"
-    return fault("HTTP_ERROR", note, retryable=status >= 500, retry_after_s=wait, status=status, body=text)
+    passes = status >= 500 or status in PASSING
+    return fault("HTTP_ERROR", note, retryable=passes, retry_after_s=wait, status=status, body=text)
 
 
 def retry_after_s(headers: httpx2.Headers) -> float | None:
-    """Seconds a `Retry-After` header asks to wait, given as a number or as a date; None without a usable one."""
-    value = headers.get("retry-after", "").strip()
-    if value.isdecimal():
-        return float(value[:9])
-    try:
-        return max(0.0, parsedate_to_datetime(value).timestamp() - time())
-    except ValueError:
-        return None
+    """Seconds a `Retry-After` header asks to wait, a day at most; None without a usable one."""
+    return bounds.wait_text(headers.get("retry-after", ""), time(), LONGEST_WAIT_S)
 
 
 def of_exception(exc: BaseException) -> Fault:
@@ -126,8 +125,8 @@ def of_exception(exc: BaseException) -> Fault:
         (socket.gaierror, "HOST_NOT_FOUND"),
         (ConnectionRefusedError, "CONNECTION_REFUSED"),
         (httpx2.ConnectError, "CONNECTION_REFUSED"),
-        (httpx2.InvalidURL, "HOST_NOT_FOUND"),
-        (httpx2.UnsupportedProtocol, "HOST_NOT_FOUND"),
+        (httpx2.InvalidURL, "CONFIG_INVALID"),
+        (httpx2.UnsupportedProtocol, "CONFIG_INVALID"),
         (httpx2.SSEError, "INVALID_RESPONSE"),
         (httpx2.LocalProtocolError, "INVALID_RESPONSE"),
         (httpx2.TransportError, "CONNECTION_LOST"),
@@ -146,20 +145,6 @@ def of_made_up(made: ErrorData) -> Fault | None:
         if made.code == code and made.message.startswith(beginning):
             return fault(ours, made.message[:BODY_EXCERPT])
     return None
-
-
-def problems(exc: ValidationError, skipped: int = 0) -> str:
-    """The first few problems of a document that does not fit, in one line.
-
-    `skipped` says how many entries were left out at the beginning of a list directly in the document.
-    """
-    found = exc.errors(include_url=False, include_context=False, include_input=False)
-    lines = [(_place(problem["loc"], skipped), problem["msg"]) for problem in found[:3]]
-    return "; ".join(f"{place}: {what}" if place else what for place, what in lines)
-
-
-def _place(steps: tuple[int | str, ...], skipped: int) -> str:
-    return ".".join(str(step + skipped if at == 1 and isinstance(step, int) else step) for at, step in enumerate(steps))
 
 
 def _causes(exc: BaseException) -> Iterator[BaseException]:

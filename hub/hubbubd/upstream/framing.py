@@ -1,6 +1,7 @@
 """Bytes to lines to JSON-RPC messages, and back. Nothing here waits."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -11,8 +12,10 @@ from mcp_types.jsonrpc import (
     JSONRPCRequest,
     JSONRPCResponse,
 )
+from pydantic import ValidationError
 
 from hubbubd.payload import dumps, loads
+from hubbubd.upstream.checking import problems
 
 EDGE: Final = 200
 """Bytes of both ends of a line that are still looked at when it is too long."""
@@ -20,19 +23,29 @@ EDGE: Final = 200
 # What is the response's own, not its result's, stands before its result or after it.
 _ID: Final = rb'"id"\s*:\s*(0|[1-9]\d{0,15}|"[ !#-\[\]-~]*")\s*'
 _VERSION: Final = rb'"jsonrpc"\s*:\s*"2\.0"\s*'
-_BEFORE: Final = re.compile(rb"\s*\{\s*(?:(?:" + _VERSION + rb"|" + _ID + rb')\s*,\s*)*"result"\s*:')
+_BEFORE: Final = re.compile(rb"\s*\{\s*(?:(?:" + _VERSION + rb"|" + _ID + rb')\s*,\s*)*"(?:result|error)"\s*:')
 _AFTER: Final = re.compile(_ID + rb"(?:,\s*" + _VERSION + rb")?\}\s*$")
+
+_BOM: Final = b"\xef\xbb\xbf"
+_NOT_A_NUMBER: Final = re.compile(rb"[:\[,]\s*-?(?:NaN|Infinity)\b")
+
+MAX_BATCH: Final = 100
+"""Responses of an array of them that are told that it cannot be used."""
 
 
 class BadMessage(Exception):
     """An item of a read stream in the place of a message that cannot be used.
 
-    `request_id` is the id of the request that it answers, where that could still be read.
+    `answers` has the ids of the requests that it answers, as far as they could still be read.
     """
 
-    def __init__(self, problem: str, request_id: int | str | None = None) -> None:
+    def __init__(self, problem: str, *answers: int | str) -> None:
         super().__init__(problem)
-        self.request_id = request_id
+        self.answers = answers
+
+
+class NotJson(BadMessage):
+    """It is no JSON document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +120,33 @@ class Lines:
 
 
 def answered(head: bytes | bytearray, tail: bytes | bytearray) -> int | str | None:
-    """The request that a message with these ends answers with a result; None when the ends do not tell."""
+    """The request that a message with these ends answers; None when the ends do not tell."""
     before = _BEFORE.match(head)
     named = before and (before[1] or ((after := _AFTER.search(tail)) and after[1]))
     return loads(named) if named else None
+
+
+def read(data: bytes | str) -> JSONRPCMessage:
+    """The JSON-RPC message that a document is: the one decoder, whatever brought it. Raises BadMessage, NotJson."""
+    try:
+        value = loads(data)
+    except ValueError as exc:
+        raw = data if isinstance(data, bytes) else data.encode(errors="replace")
+        answers = answered(raw[: EDGE + len(_BOM)].removeprefix(_BOM), raw[-EDGE:])
+        raise NotJson(f"not JSON: {_why(raw, exc)}", *(() if answers is None else (answers,))) from None
+    return decode(value)
+
+
+def _why(raw: bytes, exc: ValueError) -> str:
+    if raw.startswith(_BOM):
+        return "it begins with a byte order mark"
+    try:
+        raw.decode()
+    except UnicodeDecodeError as problem:
+        return f"it is not UTF-8 at byte {problem.start}"
+    if _NOT_A_NUMBER.search(raw):
+        return f"NaN and Infinity are no values ({exc})"
+    return str(exc)
 
 
 def decode(value: Any) -> JSONRPCMessage:
@@ -119,6 +155,8 @@ def decode(value: Any) -> JSONRPCMessage:
     A null id beside a method makes a notification, and a null error beside a result makes a result: both are seen in
     the wild. Choosing the class here takes a third of the time of validating against all four.
     """
+    if isinstance(value, list):
+        raise BadMessage("an array of messages, which MCP does not have", *_all_answered(cast("list[Any]", value)))
     if not isinstance(value, dict):
         raise BadMessage("not a JSON object")
     fields = cast("dict[str, Any]", value)
@@ -130,11 +168,16 @@ def decode(value: Any) -> JSONRPCMessage:
         if fields.get("error") is not None:
             return JSONRPCError.model_validate(fields)
         return JSONRPCResponse.model_validate(fields)
-    except ValueError as exc:
-        answered = None if "method" in fields else fields.get("id")
-        if isinstance(answered, bool) or not isinstance(answered, int | str):
-            answered = None
-        raise BadMessage(f"not a JSON-RPC message: {exc}", answered) from None
+    except ValidationError as exc:
+        raise BadMessage(f"not a JSON-RPC message: {problems(exc)}", *_all_answered([fields])) from None
+
+
+def _all_answered(values: list[Any]) -> Iterator[int | str]:
+    for value in values[:MAX_BATCH]:
+        if isinstance(value, dict) and "method" not in value:
+            named = cast("dict[str, Any]", value).get("id")
+            if isinstance(named, int | str) and not isinstance(named, bool):
+                yield named
 
 
 def encode(message: JSONRPCMessage) -> bytes:

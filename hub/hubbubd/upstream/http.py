@@ -8,22 +8,29 @@ import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import cache, partial
+from types import SimpleNamespace
 from typing import Any, Final
 
 import anyio
 import httpx2
+import mcp_types
 from anyio import to_thread
+from mcp.client import sse, streamable_http
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
-from mcp_types import JSONRPCError, jsonrpc_message_adapter
+from mcp_types import JSONRPCError, JSONRPCMessage
 from pydantic import ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from hubbubd.config import ServerConfig
 from hubbubd.config.hosts import Hosts
+from hubbubd.cookies import NoCookies
 from hubbubd.errors import Fault, UpstreamError
 from hubbubd.upstream import faults
+from hubbubd.upstream.again import IDLE_S, STALE_CONNECTIONS, Pace, Way
 from hubbubd.upstream.body import Body, End, Misdirected, decoded
-from hubbubd.upstream.exchange import EXCHANGE, Exchange
+from hubbubd.upstream.exchange import EXCHANGE, SIZE, Exchange
+from hubbubd.upstream.framing import BadMessage, read
 from hubbubd.upstream.oauth import authorization_lost
 from hubbubd.upstream.reach import CheckedTransport
 from hubbubd.upstream.streams import Lose, Pipe
@@ -45,6 +52,24 @@ ERROR_BODY_BYTES: Final = 64 * 1024
 
 GET_ATTEMPTS: Final = 2
 """Failures of the GET stream after which the SDK gives it up without a word (its MAX_RECONNECTION_ATTEMPTS)."""
+
+
+class _Decoder:
+    """Stands in for the SDK's own, so that one and the same decides for every transport what a message is."""
+
+    def validate_json(self, data: bytes | str, *, by_name: bool) -> JSONRPCMessage:
+        """As of a TypeAdapter. Raises ValidationError."""
+        SIZE.set(len(data))
+        try:
+            return read(data)
+        except BadMessage as bad:
+            problem = PydanticCustomError("message", "{problem}", {"problem": str(bad)})
+            details = InitErrorDetails(type=problem, input=None)
+            raise ValidationError.from_exception_data("the message", [details]) from None
+
+
+streamable_http.jsonrpc_message_adapter = _Decoder()  # pyright: ignore[reportPrivateImportUsage]
+sse.types = SimpleNamespace(**{**vars(mcp_types), "jsonrpc_message_adapter": _Decoder()})  # pyright: ignore[reportPrivateImportUsage]
 
 
 @asynccontextmanager
@@ -116,6 +141,7 @@ class GetStream:
     """
 
     def __init__(self, lose: Lose) -> None:
+        self.pace = Pace()
         self._lose = lose
         self._failures = 0
         self._worked = False
@@ -163,7 +189,7 @@ class Client(httpx2.AsyncClient):
         get_stream: GetStream | None,
     ) -> None:
         connect_s = config.connect_timeout_s
-        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=IDLE_S)
         super().__init__(
             # A compressed body could grow past every bound.
             headers={
@@ -175,6 +201,7 @@ class Client(httpx2.AsyncClient):
             verify=tls,
             transport=None if hosts is None else CheckedTransport(hosts, tls, limits),
             auth=access,
+            cookies=NoCookies(),
         )
         self._lose = lose
         self._get_stream = get_stream
@@ -220,8 +247,12 @@ class Client(httpx2.AsyncClient):
         return await self._judge(request, response, exchange)
 
     async def _send(self, request: httpx2.Request, exchange: Exchange | None, **options: Any) -> httpx2.Response:
-        """Sends it; what awaits no result does no harm when it comes twice, and goes out again when its way broke."""
-        for pause_s in () if exchange is not None and exchange.awaits_result else AGAIN_AFTER_S:
+        """Sends it. What awaits no result does no harm when it comes twice, and goes out again when its way broke."""
+        if exchange is not None and exchange.awaits_result:
+            if request.method == "GET":
+                await exchange.pace.wait()
+            return await self._send_unless_begun(request, exchange.method, **options)
+        for pause_s in AGAIN_AFTER_S:
             try:
                 response = await super().send(request, **options)
             except (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError):
@@ -231,6 +262,17 @@ class Client(httpx2.AsyncClient):
                     return response
                 await response.aclose()
             await anyio.sleep(pause_s)
+        return await super().send(request, **options)
+
+    async def _send_unless_begun(self, request: httpx2.Request, method: str, **options: Any) -> httpx2.Response:
+        """Sends it, and again where its connection was closed and the server cannot have begun it."""
+        for _ in range(STALE_CONNECTIONS):
+            way = request.extensions["trace"] = Way()
+            try:
+                return await super().send(request, **options)
+            except (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError):
+                if not way.may_go_again(method):
+                    raise
         return await super().send(request, **options)
 
     def _failed(
@@ -298,10 +340,16 @@ class Client(httpx2.AsyncClient):
         fault = faults.of_status(
             response.status_code, response.headers, body, session=MCP_SESSION_ID in request.headers
         )
-        spoken = fault.code == "HTTP_ERROR" and _is_error_message(response, body)
+        said = _error_message(response, body) if fault.code == "HTTP_ERROR" else None
         _note(exchange, fault)
-        if exchange is not None and exchange.awaits_result and spoken:
-            exchange.fault = None
+        if exchange is not None and exchange.awaits_result:
+            # The error of an id is about that request. Without one it may as well be about the session.
+            refused = fault.code == "HTTP_ERROR" and response.status_code == 400 and (said is None or said.id is None)
+            exchange.unknown_session = refused and MCP_SESSION_ID in request.headers
+            if exchange.unknown_session and exchange.method == "ping":
+                fault = exchange.fault = faults.fault("SESSION_LOST", "HTTP 400", **fault.details)
+            elif said is not None:
+                exchange.fault = None
         unheard = self._is_vital(exchange) and (self._get_stream is None or response.status_code in GATEWAYS)
         if fault.code == "SESSION_LOST" or unheard:
             self._lose(fault)
@@ -312,6 +360,7 @@ class Client(httpx2.AsyncClient):
         watched = self._get_stream
         if watched is None:
             return await super().send(request, **options)
+        await watched.pace.wait()
         try:
             response = await super().send(request, **options)
         except httpx2.TransportError as exc:
@@ -341,13 +390,14 @@ def _same_origin(one: httpx2.URL, other: httpx2.URL) -> bool:
     return (one.scheme, one.host, one.port) == (other.scheme, other.host, other.port)
 
 
-def _is_error_message(response: httpx2.Response, body: bytes) -> bool:
+def _error_message(response: httpx2.Response, body: bytes) -> JSONRPCError | None:
     if not response.headers.get("content-type", "").lower().startswith("application/json"):
-        return False
+        return None
     try:
-        return isinstance(jsonrpc_message_adapter.validate_json(body, by_name=False), JSONRPCError)
-    except ValidationError:
-        return False
+        message = read(body)
+    except BadMessage:
+        return None
+    return message if isinstance(message, JSONRPCError) else None
 
 
 async def _beginning(response: httpx2.Response) -> bytes:

@@ -2,9 +2,11 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import anyio
+import anyio.lowlevel
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     INTERNAL_ERROR,
@@ -16,11 +18,11 @@ from mcp_types import (
     PaginatedRequestParams,
 )
 from mcp_types import methods as tables
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from hubbubd.config import ServerConfig
 from hubbubd.telemetry.trace import of_params
-from hubbubd.upstream import faults
+from hubbubd.upstream.checking import Mismatch, check
 from hubbubd.upstream.era import Revision
 from hubbubd.upstream.exchange import CALL, EXCHANGE, PLACE, Exchange
 from hubbubd.upstream.ports import Era, Inbound, InboundRequest, ReplyError
@@ -72,7 +74,7 @@ class Reception:
             answer.settle("the connection closed before the answer was taken")
 
     async def _serve(self, method: str, params: Mapping[str, Any] | None, withdrawn: anyio.Event) -> dict[str, Any]:
-        self._check(method, params)
+        await self._check(method, params)
         if method == "ping":
             return {}
         request = InboundRequest(
@@ -103,22 +105,24 @@ class Reception:
         self._unsettled.add(answer)
         EXCHANGE.set(answer)
 
-    def _check(self, method: str, params: Mapping[str, Any] | None) -> None:
+    async def _check(self, method: str, params: Mapping[str, Any] | None) -> None:
         revision = self._revision()
         version = revision.version if revision is not None else TASKS_REVISION
         try:
             if method in _TASK_PARAMS:
                 if not self._config.receiver_tasks or version != TASKS_REVISION:
                     raise _method_not_found(method)
-                _TASK_PARAMS[method].model_validate(params or {}, by_name=False)
+                shape = partial(_TASK_PARAMS[method].model_validate, by_name=False)
             elif (revision is not None and revision.era is Era.STATELESS) or not self._is_declared(method):
                 raise _method_not_found(method)
             else:
-                tables.parse_server_request(method, version, params)
+                shape = partial(tables.parse_server_request, method, version)
+            for _ in check(shape, params or {}):
+                await anyio.lowlevel.checkpoint()
         except KeyError:
             raise _method_not_found(method) from None
-        except ValidationError as exc:
-            raise MCPError(INVALID_PARAMS, f"Invalid params: {faults.problems(exc)}") from None
+        except Mismatch as exc:
+            raise MCPError(INVALID_PARAMS, f"Invalid params: {exc}") from None
 
     def _is_declared(self, method: str) -> bool:
         return {

@@ -1,7 +1,9 @@
 """An open connection: requests out, what the server asks and tells in, and why it ended."""
 
 import logging
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, TypeGuard
 
 import anyio
@@ -10,12 +12,12 @@ from anyio.abc import TaskStatus
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH, ErrorData
 from mcp_types import methods as tables
-from pydantic import ValidationError
 
 from hubbubd.config import ServerConfig
 from hubbubd.errors import Category, Fault, PeerError, UpstreamError
 from hubbubd.telemetry.trace import Span
 from hubbubd.upstream import faults
+from hubbubd.upstream.checking import Mismatch, check_now
 from hubbubd.upstream.dispatcher import OnAcknowledged, OnProgress, Wire
 from hubbubd.upstream.era import Negotiation, Revision, StatelessRevision
 from hubbubd.upstream.exchange import CALL, EXCHANGE, PLACE, Exchange
@@ -23,7 +25,7 @@ from hubbubd.upstream.inbound import Reception
 from hubbubd.upstream.pace import Pace
 from hubbubd.upstream.patience import Patience
 from hubbubd.upstream.ports import Era, Hello, Inbound
-from hubbubd.upstream.results import InvalidResult, absorb_tools, check_result, is_of_another_revision
+from hubbubd.upstream.results import absorb_tools, check_result, is_of_another_revision
 from hubbubd.upstream.streams import Pipe, Transport
 from hubbubd.upstream.telling import Telling
 
@@ -84,7 +86,9 @@ class ServerLink:
                         serve=self._reception.serve,
                         notice=self._on_notification,
                         unusable=self._on_unusable,
-                        pace=Pace(self._config.max_messages_per_s, self._inbound.on_throttled),
+                        pace=Pace(
+                            self._config.max_messages_per_s, self._config.max_bytes_per_s, self._inbound.on_throttled
+                        ),
                     )
                     await tasks.start(self._receive, self._wire, pipe)
                     self._ready.set()
@@ -230,7 +234,7 @@ class ServerLink:
         on_acknowledged: OnAcknowledged | None = None,
     ) -> dict[str, Any]:
         assert self._wire is not None, "connected"
-        exchange = Exchange(awaits_result=True, patient=patient)
+        exchange = Exchange(awaits_result=True, patient=patient, method=method)
         if (place := PLACE.get()) is not None:
             place.exchange = exchange
         call_before, exchange_before = CALL.set(call_id), EXCHANGE.set(exchange)
@@ -251,6 +255,12 @@ class ServerLink:
         raise await self._explained(failure, exchange, method)
 
     async def _explained(self, failure: ErrorData, exchange: Exchange, method: str) -> PeerError | UpstreamError:
+        if exchange.unknown_session and method != "ping" and self._hello is not None:
+            # HTTP 400 alone may be about the request: a ping is beyond blame. One that is refused loses the connection.
+            with suppress(PeerError, UpstreamError), anyio.move_on_after(REASON_LIMIT_S):
+                await self.probe()
+            if self._fault is not None and self._fault.code == "SESSION_LOST":
+                return self._failed(self._fault, method, gone=False)
         if exchange.fault is not None:
             return self._failed(exchange.fault, method, gone=exchange.fault.category in _UNREACHABLE)
         if failure.code == CONNECTION_CLOSED and failure.message == "Connection closed":
@@ -290,20 +300,21 @@ class ServerLink:
         try:
             for _ in check_result(revision, method, params, result):
                 await anyio.lowlevel.checkpoint()
-        except InvalidResult as exc:
+        except Mismatch as exc:
             raise faults.error("INVALID_RESPONSE", str(exc), method=method) from None
         if method == "tools/list" and self._mirrors_arguments(revision):
-            for _ in absorb_tools(revision, result):
+            for _ in absorb_tools(revision, result, first=not (params and params.get("cursor"))):
                 await anyio.lowlevel.checkpoint()
 
     def _on_notification(self, method: str, params: dict[str, Any], call_id: str | None) -> None:
         # What matters of progress has been read for its call.
         if self._revision is not None and method != "notifications/progress":
             try:
-                tables.parse_server_notification(method, self._revision.version, params)
+                # No schema of a notification has a list that could be long.
+                check_now(partial(tables.parse_server_notification, method, self._revision.version), params)
             except KeyError:
                 pass  # an extension's, or another revision's: for the one above to judge
-            except ValidationError:
+            except Mismatch:
                 logger.debug("%s sent a malformed %s", self._config.name, method)
                 return
         self._inbound.on_notification(method, params, call_id)

@@ -10,7 +10,8 @@ import re
 import socket
 import warnings
 from collections.abc import AsyncGenerator
-from dataclasses import replace
+from dataclasses import fields, replace
+from time import time
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
@@ -34,13 +35,16 @@ from mcp.shared.auth import (
 from mcp.shared.exceptions import MCPDeprecationWarning
 from pydantic import AnyUrl, BaseModel, SecretStr, ValidationError
 
+from hubbubd import bounds
 from hubbubd.config import ServerConfig
 from hubbubd.config.network import is_loopback
 from hubbubd.config.server import OAuthConfig
 from hubbubd.errors import Fault, HubError, UpstreamError
+from hubbubd.payload import loads
 from hubbubd.redaction import REDACTION
 from hubbubd.upstream import faults
 from hubbubd.upstream.body import Body, decoded
+from hubbubd.upstream.checking import problems, weight
 from hubbubd.upstream.exchange import CALL, EXCHANGE
 from hubbubd.upstream.patience import Patience
 from hubbubd.upstream.ports import Inbound, Vault
@@ -50,6 +54,9 @@ REPLY_LIMIT_S: Final = 30.0
 
 REPLY_BYTES: Final = 1024 * 1024
 """Largest reply of an authorization server."""
+
+REPLY_VALUES: Final = 5000
+"""The most values that such a reply may have."""
 
 PASSES: Final = 3
 """How often a request is sent at most: as it is, with a renewed token, and with a new authorization."""
@@ -65,6 +72,15 @@ logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL + 1)
 def oauth_of(server: str) -> str:
     """Whose secrets those are that an authorization server gave for a server; no server has such a name."""
     return f"{server}/oauth"
+
+
+class _Context(OAuthContext):
+    """The SDK's, with a bounded time of the token: it would compute with any number."""
+
+    def update_token_expiry(self, token: OAuthToken) -> None:
+        """Takes over how long the token is good, a century at most."""
+        lasts_s = bounds.seconds(token.expires_in)
+        self.token_expiry_time = None if lasts_s is None else time() + lasts_s
 
 
 class Memory:
@@ -95,7 +111,7 @@ class Memory:
             context.client_info.issuer = context.client_info.issuer or kept.issuer
         context.current_tokens = _parsed(OAuthToken, self.kept.get("tokens"))
         self._learn(context)
-        context.token_expiry_time = self.kept.get("expires_at")
+        context.token_expiry_time = bounds.moment(self.kept.get("expires_at"))
         context.oauth_metadata = _parsed(OAuthMetadata, self.kept.get("authorization_server"))
         context.protected_resource_metadata = _parsed(ProtectedResourceMetadata, self.kept.get("resource"))
         if context.protected_resource_metadata is not None:
@@ -164,6 +180,8 @@ class Access(httpx2.Auth):
             # Without an issuer the server chooses it: the SDK warns its caller, the documentation the operator.
             warnings.simplefilter("ignore", MCPDeprecationWarning)
             self._provider = self._make_provider(memory)
+        known = self._provider.context
+        self._provider.context = _Context(**{field.name: getattr(known, field.name) for field in fields(known)})
         memory.restore(self._provider.context)
 
     def _make_provider(self, memory: Memory) -> OAuthClientProvider:
@@ -228,6 +246,7 @@ class Access(httpx2.Auth):
                                 if outgoing is not request:
                                     reply = yield self._outgoing(outgoing)
                                     _bound(reply)
+                                    await _require_short(reply)
                                 elif last or challenge is None or self._token() not in (None, token):
                                     break
                                 else:
@@ -339,12 +358,22 @@ def _bound(response: httpx2.Response) -> None:
     response.stream = Body(response.stream, lambda _end, _fault: None, REPLY_BYTES, decoded(response))
 
 
+async def _require_short(reply: httpx2.Response) -> None:
+    """The SDK has the whole of a reply checked at once. Raises OAuthFlowError when that may take long."""
+    try:
+        said = loads(await reply.aread())
+    except ValueError:
+        return  # an error page, say
+    if weight(said, REPLY_VALUES) >= REPLY_VALUES:
+        raise OAuthFlowError(f"the authorization server's reply has more than {REPLY_VALUES} values")
+
+
 def _failed(exc: Exception, challenge: httpx2.Response | None) -> UpstreamError:
     """Why there is no access. A reply may have secrets in it: little of it is repeated."""
     if isinstance(exc, HubError):
         why = exc.message
     elif isinstance(problem := exc.__cause__ or exc.__context__ or exc, ValidationError):
-        why = f"the authorization server's reply does not fit: {faults.problems(problem)}"
+        why = f"the authorization server's reply does not fit: {problems(problem)}"
     elif isinstance(exc, OAuthFlowError):
         text = str(exc)
         code = _ERROR_CODE.search(text)

@@ -89,8 +89,9 @@ class Inbound(Protocol):
         """Takes a line that a stdio server wrote to its standard error. Must not block or raise."""
         ...
 
-    def on_throttled(self, messages_per_s: float) -> None:
-        """The server has sent more than it may for so long that it is read more slowly. Must not block or raise.
+    def on_throttled(self, rate: float, unit: str) -> None:
+        """The server has sent more than it may for so long that it is read more slowly: at `rate` a second, of
+        `unit` (messages, bytes). Must not block or raise.
 
         Called once, until it has sent less for a while.
         """

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import InitErrorDetails
 
-from hubbubd.upstream import faults
+from hubbubd.upstream import checking
 from hubbubd.upstream.era import Revision, StatelessRevision
 
 _TASK_RESULTS: Final[dict[str, Any]] = {
@@ -34,15 +34,7 @@ _TASK_RESULTS: Final[dict[str, Any]] = {
 TASKS_REVISION: Final = "2025-11-25"
 
 STEP: Final = 500
-"""Entries of a list that are looked at in one go."""
-
-_ENTRIES: Final[Mapping[str, str]] = {
-    "tools/list": "tools",
-    "resources/list": "resources",
-    "resources/templates/list": "resourceTemplates",
-    "prompts/list": "prompts",
-}
-"""The member of a result that may be long, by method."""
+"""Tools whose headers are looked at in one go."""
 
 
 class _Task(BaseModel):
@@ -103,16 +95,12 @@ def is_of_another_revision(version: str, method: str) -> bool:
     return of_tasks or any(known == method for known, _ in tables.SERVER_RESULTS)
 
 
-class InvalidResult(Exception):
-    """A result that is not what the revision says."""
-
-
 def check_result(
     revision: Revision, method: str, params: dict[str, Any] | None, result: dict[str, Any]
 ) -> Iterator[None]:
     """Completes a result in place and checks it. One of a method that the revision does not define passes.
 
-    Stops after each STEP, so that who looks at a long list does not hold up everybody else. Raises InvalidResult.
+    Stops between the pieces of a long one, so that others have their turn. Raises Mismatch.
     """
     try:
         adapter = _adapter_for(revision, method, params, result)
@@ -120,27 +108,9 @@ def check_result(
             return
         if revision.version == TASKS_REVISION:
             _fill_in_ttl(result)
-        for skipped, part in _parts(method, result):
-            if skipped:
-                yield
-            try:
-                adapter.validate_python(part, by_name=False)
-            except ValidationError as exc:
-                raise InvalidResult(faults.problems(exc, skipped)) from None
     except ValidationError as exc:
-        raise InvalidResult(faults.problems(exc)) from None
-
-
-def _parts(method: str, result: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """A result in parts with at most STEP entries each, and how many entries stand before them."""
-    member = _ENTRIES.get(method, "")
-    entries = result.get(member)
-    if not isinstance(entries, list):
-        yield 0, result
-        return
-    listed = cast("list[Any]", entries)
-    for at in range(0, max(len(listed), 1), STEP):
-        yield at, {**result, member: listed[at : at + STEP]}
+        raise checking.Mismatch(checking.problems(exc)) from None
+    yield from checking.check(lambda piece: adapter.validate_python(piece, by_name=False), result)
 
 
 def _adapter_for(
@@ -151,9 +121,12 @@ def _adapter_for(
     return _adapter(revision.version, method, bool(params and "task" in params))
 
 
-def absorb_tools(revision: StatelessRevision, listing: dict[str, Any]) -> Iterator[None]:
-    """Keeps which arguments the listed tools want as headers, and drops from the listing the tools whose annotation
-    of it is wrong, as a client must (2026-07-28, tools, x-mcp-header). Stops after each STEP."""
+def absorb_tools(revision: StatelessRevision, listing: dict[str, Any], *, first: bool) -> Iterator[None]:
+    """Keeps which arguments the tools of a page want as headers, and drops from it the tools whose annotation of
+    it is wrong, as a client must (2026-07-28, tools, x-mcp-header). Stops after each STEP."""
+    headers = revision.tool_headers
+    if first:
+        headers.begin()
     kept: list[dict[str, Any]] = []
     for at, tool in enumerate(cast("list[dict[str, Any]]", listing["tools"])):
         if at and at % STEP == 0:
@@ -161,11 +134,12 @@ def absorb_tools(revision: StatelessRevision, listing: dict[str, Any]) -> Iterat
         problem = find_invalid_x_mcp_header(tool.get("inputSchema"))
         if problem is not None:
             logger.warning("tool %r is left out: %s", tool["name"], problem)
-            revision.tool_headers.pop(tool["name"], None)
             continue
-        revision.tool_headers[tool["name"]] = x_mcp_header_map(tool.get("inputSchema"))
+        headers.note(tool["name"], x_mcp_header_map(tool.get("inputSchema")))
         kept.append(tool)
     listing["tools"] = kept
+    if not listing.get("nextCursor"):
+        headers.end()
 
 
 def _fill_in_ttl(result: dict[str, Any]) -> None:

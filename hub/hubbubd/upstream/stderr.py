@@ -33,24 +33,32 @@ class Tail:
 
     def feed(self, chunk: bytes) -> None:
         """Takes what was read; nothing is the end of the stream."""
-        *ended, begun = (self._begun + chunk).split(b"\n")
-        if not chunk and begun:
-            ended.append(begun)
-            begun = b""
+        text = self._begun + chunk
+        if not chunk and text:
+            text += b"\n"
+        count = text.count(b"\n")
+        # Of many lines only those are looked at that are kept or told.
+        *ended, begun = text.rsplit(b"\n", TAIL_LINES + 1)
         self._begun = _cut(begun)
         self._kept.extend(map(_cut, ended[-TAIL_LINES:]))
-        if self._on_line is not None and ended:
-            self._tell(ended, self._on_line)
+        if self._on_line is not None and count:
+            self._tell(text, count, self._on_line)
 
-    def _tell(self, lines: list[bytes], on_line: OnLine) -> None:
+    @property
+    def flooded(self) -> bool:
+        """Whether more lines came in this second than are told."""
+        return self._told > BURST_LINES
+
+    def _tell(self, text: bytes, count: int, on_line: OnLine) -> None:
         now = self._clock()
         if now - self._since >= 1.0:
             if self._told > BURST_LINES:
                 on_line(f"({self._told - BURST_LINES} lines are left out)")
             self._since, self._told = now, 0
-        for line in lines[: max(BURST_LINES - self._told, 0)]:
+        told = min(max(BURST_LINES - self._told, 0), count)
+        for line in text.split(b"\n", told)[:told]:
             on_line(_text(_cut(line)))
-        self._told += len(lines)
+        self._told += count
 
 
 def _cut(line: bytes) -> bytes:

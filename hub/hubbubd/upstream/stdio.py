@@ -18,9 +18,9 @@ from mcp.shared.message import SessionMessage
 
 from hubbubd.config import ServerConfig
 from hubbubd.errors import Fault
-from hubbubd.payload import loads
+from hubbubd.upstream.exchange import SIZE
 from hubbubd.upstream.faults import fault
-from hubbubd.upstream.framing import BadMessage, Lines, Oversized, decode, encode
+from hubbubd.upstream.framing import BadMessage, Lines, NotJson, Oversized, encode, read
 from hubbubd.upstream.process import ExitStatus, ServerProcess
 from hubbubd.upstream.stderr import OnLine, Tail
 
@@ -211,16 +211,16 @@ class MessageReader(_Stream):
         if isinstance(line, Oversized):
             self._spent += LINE_COST
             limit = self._config.max_message_bytes
-            return BadMessage(f"a message of {line.size} bytes; max_message_bytes is {limit}", line.answers)
+            answers = () if line.answers is None else (line.answers,)
+            return BadMessage(f"a message of {line.size} bytes; max_message_bytes is {limit}", *answers)
         self._spent += LINE_COST + len(line)
+        SIZE.set(len(line))
         try:
-            value = loads(line)
-        except ValueError:
-            self._stray(line)
-            return None
-        try:
-            message = decode(value)
+            message = read(line)
         except BadMessage as bad:
+            if isinstance(bad, NotJson) and not bad.answers:
+                self._stray(line)
+                return None
             self.unparseable += 1
             self._unparseable_run += 1
             if self._unparseable_run >= UNPARSEABLE_LIMIT:
@@ -348,7 +348,7 @@ class StdioStreams:
 
     def _on_stderr(self, chunk: bytes) -> None:
         self._tail.feed(chunk)
-        if len(chunk) == CHUNK:
+        if len(chunk) == CHUNK or self._tail.flooded:
             self._stderr.rest()
 
 

@@ -1,0 +1,172 @@
+"""What servers say, held to a schema piece by piece: the one way in which pydantic sees it.
+
+pydantic gathers every mistake of what it is given, several for each wrong entry, and holds up everybody meanwhile. So
+a large document is checked as many small ones. Each piece has some of the document's entries, and of the rest only as
+much as a schema may ask for; the check ends with the first piece that does not fit. This needs no knowledge of where
+a document may be long.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, Final, Literal, cast, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+PIECE: Final = 500
+"""Values of a document that are looked at in one go, about."""
+
+DEEPEST: Final = 12
+"""Levels of a document that are taken apart. No schema describes what is deeper: there anything goes."""
+
+_FRAME: Final = 4 * PIECE
+"""The most values that the same parts of a document may have that stand in each of its pieces."""
+
+_SMALL: Final = 8
+"""A value of so few is not made smaller."""
+
+_SHOWN: Final = 3
+"""Mistakes that are told of."""
+
+_SHOWN_CHARACTERS: Final = 300
+"""What is told of a place, and of a mistake there: a server chooses the names of members."""
+
+
+class Mismatch(Exception):
+    """A document that does not fit; the message names its first few mistakes."""
+
+
+def check(validate: Callable[[Any], object], document: Any) -> Iterator[None]:
+    """Has `validate` look at a document, and stops between its pieces, so that others have their turn.
+
+    Raises Mismatch, and whatever `validate` raises besides ValidationError.
+    """
+    for at, (piece, skipped) in enumerate(pieces(document)):
+        if at:
+            yield
+        try:
+            validate(piece)
+        except ValidationError as exc:
+            raise Mismatch(problems(exc, skipped)) from None
+
+
+def check_now(validate: Callable[[Any], object], document: Any) -> None:
+    """Does the same in one go, for what is known to be short. Raises as `check`."""
+    for _ in check(validate, document):
+        pass
+
+
+def problems(exc: ValidationError, skipped: tuple[int, ...] = ()) -> str:
+    """The first few mistakes of a piece, in one line.
+
+    `skipped` says, for each list on the way to the piece's entries, how many entries were left out before them.
+    """
+    found = exc.errors(include_url=False, include_context=False, include_input=False)[:_SHOWN]
+    lines = [(_place(problem["loc"], skipped), problem["msg"][:_SHOWN_CHARACTERS]) for problem in found]
+    return "; ".join(f"{place}: {what}" if place else what for place, what in lines)
+
+
+def _place(steps: tuple[int | str, ...], skipped: tuple[int, ...]) -> str:
+    before = iter(skipped)
+    named = (str(step + next(before, 0)) if isinstance(step, int) else step for step in steps)
+    return ".".join(named)[:_SHOWN_CHARACTERS]
+
+
+def pieces(document: Any, depth: int = 0) -> Iterator[tuple[Any, tuple[int, ...]]]:
+    """Documents that fit a schema exactly if this one does, and what was left out of the lists on the way to each."""
+    if depth == DEEPEST or weight(document) < PIECE:
+        yield document, ()
+    elif isinstance(document, list):
+        yield from _of_list(cast("list[Any]", document), depth)
+    else:
+        yield from _of_object(cast("dict[str, Any]", document), depth)
+
+
+def _of_list(entries: list[Any], depth: int) -> Iterator[tuple[Any, tuple[int, ...]]]:
+    begin, filled = 0, 0
+    for at, entry in enumerate(entries):
+        more = weight(entry)
+        if filled and filled + more >= PIECE:
+            yield entries[begin:at], (begin,)
+            begin, filled = at, 0
+        if more < PIECE:
+            filled += more
+            continue
+        for piece, skipped in pieces(entry, depth + 1):
+            yield [piece], (at, *skipped)
+        begin = at + 1
+    if filled:
+        yield entries[begin:], (begin,)
+
+
+def _of_object(members: dict[str, Any], depth: int) -> Iterator[tuple[Any, tuple[int, ...]]]:
+    frame = _frame(members, [_FRAME])
+    group, filled = dict(frame), 0
+    for name, member in members.items():
+        more = weight(member)
+        if filled and filled + more >= PIECE:
+            yield group, ()
+            group, filled = dict(frame), 0
+        if more < PIECE:
+            group[name] = member
+            filled += more
+            continue
+        for piece, skipped in pieces(member, depth + 1):
+            yield {**frame, name: piece}, skipped
+    if filled:
+        yield group, ()
+
+
+def _frame(members: dict[str, Any], room: list[int]) -> dict[str, Any]:
+    """The members without which an object may not fit, as small as they can be."""
+    frame = {name: _least(members[name], room) for name in needed() if name in members}
+    if not frame and members:
+        name = next(iter(members))
+        frame[name] = _least(members[name], room)
+    return frame
+
+
+def _least(value: Any, room: list[int]) -> Any:
+    """A value that is as right as this one where this one is right: with one entry in each list."""
+    room[0] -= 1
+    if room[0] < 0:
+        raise Mismatch("it has too many large members in one object")
+    if weight(value, _SMALL) < _SMALL:
+        return value
+    if isinstance(value, list):
+        return [_least(entry, room) for entry in cast("list[Any]", value)[:1]]
+    return _frame(cast("dict[str, Any]", value), room)
+
+
+def weight(value: Any, most: int = PIECE) -> int:
+    """How many values a document has; of one with more than `most`, some number from there on."""
+    count = 1
+    known: list[Any] = [value]
+    for inner in known:  # which grows meanwhile; each plain call comes by here, so little is called
+        kind: type[object] = inner.__class__
+        if kind is dict:
+            inside = inner.values()
+        elif kind is list:
+            inside = inner
+        else:
+            continue
+        count += len(inside)
+        if count >= most:
+            break
+        known += inside
+    return count
+
+
+@cache
+def needed() -> frozenset[str]:
+    """Names of members that some schema asks for, or tells apart by."""
+    names: set[str] = set()
+    waiting: list[type[BaseModel]] = [BaseModel]
+    while waiting:
+        model = waiting.pop()
+        waiting.extend(model.__subclasses__())
+        if model.__module__.partition(".")[0] not in ("mcp_types", "hubbubd"):
+            continue
+        for name, field in model.model_fields.items():
+            if field.is_required() or get_origin(field.annotation) is Literal:
+                names.update((field.alias or name, name))
+    return frozenset(names)

@@ -1,0 +1,56 @@
+"""Which faults of a connection can pass by themselves: the hub goes on trying after these."""
+
+import httpx2
+import pytest
+
+from hubbubd.core.connection import RetryPolicy
+from hubbubd.upstream import faults
+from hubbubd.upstream.faults import _CODES as CODES  # pyright: ignore[reportPrivateUsage]
+
+LASTING = {
+    "AUTHENTICATION_FAILED",
+    "COMMAND_NOT_ALLOWED",
+    "COMMAND_NOT_EXECUTABLE",
+    "COMMAND_NOT_FOUND",
+    "CONFIG_INVALID",
+    "HOST_NOT_ALLOWED",
+    "HTTP_ERROR",  # by its status: see below
+    "METHOD_NOT_IN_REVISION",
+    "PROTOCOL_VERSION_MISMATCH",
+    "VARIABLE_NOT_ALLOWED",
+    "VARIABLE_NOT_SET",
+    "WORKING_DIRECTORY_INVALID",
+}
+"""What stays as it is until somebody changes the server, its configuration or its credentials."""
+
+
+def test_the_hub_gives_up_only_on_what_cannot_pass() -> None:
+    policy = RetryPolicy()
+    assert {code for code in CODES if not policy.allows(faults.fault(code), 1000)} == LASTING
+
+
+@pytest.mark.parametrize(
+    ("status", "passes"),
+    [
+        *((status, True) for status in (404, 408, 421, 423, 425, 429, 500, 502, 503, 504, 599)),
+        *((status, False) for status in (400, 401, 403, 405, 406, 410, 415)),
+    ],
+)
+def test_a_status_that_a_server_under_deployment_may_answer_can_pass(status: int, passes: bool) -> None:
+    fault = faults.of_status(status, httpx2.Headers(), b"", session=False)
+    assert RetryPolicy().allows(fault, 1000) is passes
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (httpx2.ConnectError("no route to host"), True),
+        (httpx2.ConnectTimeout("slow"), True),
+        (httpx2.ReadError("reset"), True),
+        (OSError(101, "Network is unreachable"), True),
+        (httpx2.UnsupportedProtocol("ftp"), False),
+        (httpx2.InvalidURL("no url"), False),
+    ],
+)
+def test_what_the_network_does_can_pass_and_a_wrong_url_cannot(error: Exception, passes: bool) -> None:
+    assert RetryPolicy().allows(faults.of_exception(error), 1000) is passes

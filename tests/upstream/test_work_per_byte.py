@@ -1,0 +1,363 @@
+"""What reads what others wrote costs no more per byte when it is longer, and keeps no more than its bound.
+
+Costs are counted, never timed: lines of Python that ran, calls into C included, and the peak of what was allocated.
+"""
+
+import json
+import sys
+import tracemalloc
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+import httpx2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp_types import methods as tables
+from pydantic import TypeAdapter, ValidationError
+
+from hubbubd.core import forms, questions
+from hubbubd.core.inbox import RequestKind
+from hubbubd.errors import InvalidArgument
+from hubbubd.runtime.order import ByAge
+from hubbubd.upstream import checking
+from hubbubd.upstream.body import PARSED_BYTES, Misdirected
+from hubbubd.upstream.framing import BadMessage, Lines, read
+from hubbubd.upstream.oauth import _require_short  # pyright: ignore[reportPrivateUsage] - nothing else leads there
+from hubbubd.upstream.stderr import Tail
+
+SIZES = (1000, 2000, 4000)
+CHUNK = 64 * 1024
+LIMIT = 16 * 1024 * 1024
+
+
+def steps(work: Callable[[], object]) -> int:
+    """How many calls, of Python and of C, a piece of work makes."""
+    count = 0
+
+    def on_call(_frame: FrameType, event: str, _arg: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(on_call)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def peak(work: Callable[[], object]) -> int:
+    """How many bytes it has allocated at once."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def refused(validate: Callable[[Any], object], document: Any) -> None:
+    with pytest.raises(checking.Mismatch):
+        checking.check_now(validate, document)
+
+
+def result(method: str) -> Callable[[Any], object]:
+    shape: Any = tables.SERVER_RESULTS[(method, "2025-11-25")]
+    adapter: TypeAdapter[Any] = TypeAdapter(shape)
+    return lambda piece: adapter.validate_python(piece, by_name=False)
+
+
+def request(method: str) -> Callable[[Any], object]:
+    return lambda piece: tables.parse_server_request(method, "2025-11-25", piece)
+
+
+def chunks(data: bytes) -> list[bytes]:
+    return [data[at : at + CHUNK] for at in range(0, len(data), CHUNK)]
+
+
+def stream(data: bytes) -> Callable[[], object]:
+    pieces = chunks(data)
+
+    def run() -> None:
+        misdirected = Misdirected(1, LIMIT)
+        for piece in pieces:
+            misdirected.check(piece)
+
+    return run
+
+
+def lines(data: bytes) -> Callable[[], object]:
+    pieces = chunks(data)
+
+    def run() -> None:
+        reader = Lines(LIMIT)
+        for piece in pieces:
+            reader.feed(piece)
+            while (line := reader.take()) is not None:
+                assert isinstance(line, bytes)
+                with pytest.raises(BadMessage):
+                    read(line)
+
+    return run
+
+
+def stderr(data: bytes) -> Callable[[], object]:
+    pieces = chunks(data)
+
+    def run() -> None:
+        tail = Tail(lambda _: None, lambda: 0.0)
+        for piece in pieces:
+            tail.feed(piece)
+
+    return run
+
+
+def form(n: int, field: dict[str, Any]) -> dict[str, Any]:
+    return {"message": "m", "requestedSchema": {"type": "object", "properties": {f"f{at}": field for at in range(n)}}}
+
+
+def answered(n: int) -> None:
+    asked, content = form(n, {"type": "string"}), {f"f{at}": 5 for at in range(n)}
+    with pytest.raises(InvalidArgument):
+        forms.build_answer(RequestKind.ELICITATION_FORM, asked, forms.Accept(content))
+
+
+def paged(n: int) -> None:
+    class Record:
+        created_at = 0.0
+
+    order = ByAge()
+    for at in range(n):
+        record = Record()
+        record.created_at = float(at)
+        order.put(f"r{at}", record)
+    place, seen = None, 0
+    while page := [name for name, _ in zip(order.before(place), range(50), strict=False)]:
+        seen += len(page)
+        place = (float(page[-1][1:]), page[-1])
+    assert seen == n
+
+
+TEXT = {"type": "text", "text": "x"}
+WORK: dict[str, Callable[[int], Callable[[], object]]] = {
+    "events of empty lines": lambda n: stream(b"\n" * 20 * n),
+    "one event of short lines": lambda n: stream(b"data:x\n" * 4 * n),
+    "lines that end with CR": lambda n: stream(b"data:x\r" * 4 * n),
+    "lines that end with CRLF": lambda n: stream(b"data:x\r\n" * 4 * n),
+    "one event of one line": lambda n: stream(b"data:" + b"x" * 400 * n),
+    "comments": lambda n: stream(b":x\n" * 4 * n),
+    "lines that are no messages": lambda n: lines(b"x\n" * n),
+    "answers that are no JSON": lambda n: lines(b'{"jsonrpc":"2.0","id":1,"result":NaN}\n' * n),
+    "a long line that is no JSON": lambda n: lines(b'{"id":1,"result":' + b"[1," * 50 + b"1," * 100 * n + b"NaN\n"),
+    "a long array of messages": lambda n: lines(json.dumps([{"id": at} for at in range(n)]).encode() + b"\n"),
+    "short lines on stderr": lambda n: stderr(b"\n" * 50 * n),
+    "one line on stderr": lambda n: stderr(b"x" * 400 * n),
+    "wrong fields of an answer": lambda n: lambda: answered(n),
+    "pages of a history": lambda n: lambda: paged(n),
+}
+IN_ORDER: dict[str, tuple[Callable[[Any], object], Callable[[int], Any]]] = {
+    "messages of a sampling": (
+        request("sampling/createMessage"),
+        lambda n: {"messages": [{"role": "user", "content": TEXT}] * n, "maxTokens": 1},
+    ),
+    "blocks of a message": (
+        request("sampling/createMessage"),
+        lambda n: {"messages": [{"role": "user", "content": [TEXT] * n}], "maxTokens": 1},
+    ),
+    "fields of a form": (request("elicitation/create"), lambda n: form(n, {"type": "string"})),
+    "choices of a field": (request("elicitation/create"), lambda n: form(1, {"type": "string", "enum": ["a"] * n})),
+    "content of a tool": (result("tools/call"), lambda n: {"content": [TEXT] * n}),
+    "structure of a result": (
+        result("tools/call"),
+        lambda n: {"content": [], "structuredContent": {f"k{at}": [at] for at in range(n)}},
+    ),
+    "icons of one tool": (
+        result("tools/list"),
+        lambda n: {
+            "tools": [{"name": "a", "inputSchema": {"type": "object"}, "icons": [{"src": "https://x.example"}] * n}]
+        },
+    ),
+    "messages of a prompt": (result("prompts/get"), lambda n: {"messages": [{"role": "user", "content": TEXT}] * n}),
+    "contents of a resource": (
+        result("resources/read"),
+        lambda n: {"contents": [{"uri": "file:///a", "text": "x"}] * n},
+    ),
+}
+WRONG: dict[str, tuple[Callable[[Any], object], Callable[[int], Any]]] = {
+    "empty blocks of one message": (
+        request("sampling/createMessage"),
+        lambda n: {"messages": [{"role": "user", "content": [{}] * n}], "maxTokens": 1},
+    ),
+    "numbers for messages": (request("sampling/createMessage"), lambda n: {"messages": [7] * n, "maxTokens": 1}),
+    "empty blocks of a tool": (result("tools/call"), lambda n: {"content": [{}] * n}),
+    "numbers for tools": (result("tools/list"), lambda n: {"tools": [7] * n}),
+    "numbers for icons": (
+        result("tools/list"),
+        lambda n: {"tools": [{"name": "a", "inputSchema": {"type": "object"}, "icons": [7] * n}]},
+    ),
+    "numbers for prompts' messages": (result("prompts/get"), lambda n: {"messages": [7] * n}),
+    "empty contents": (result("resources/read"), lambda n: {"contents": [{}] * n}),
+}
+
+
+@pytest.mark.parametrize("name", WORK)
+def test_twice_as_much_takes_at_most_about_twice_the_steps(name: str) -> None:
+    WORK[name](10)()  # what is made once is made
+    small, middle, large = (steps(WORK[name](n)) for n in SIZES)
+    assert middle <= 2.5 * small + 500
+    assert large <= 2.5 * middle + 500
+
+
+@pytest.mark.parametrize("name", IN_ORDER)
+def test_what_is_in_order_is_checked_in_pieces_in_line_with_its_size(name: str) -> None:
+    validate, make = IN_ORDER[name]
+    seen: list[int] = []
+
+    def look(piece: Any) -> None:
+        seen.append(checking.weight(piece, 10**6))
+        validate(piece)
+
+    totals: list[int] = []
+    for n in SIZES:
+        seen.clear()
+        checking.check_now(look, make(n))
+        assert max(seen) <= 2 * checking.PIECE, "a piece holds nobody up"
+        totals.append(sum(seen))
+    small, middle, large = totals
+    assert middle <= 2.5 * small
+    assert large <= 2.5 * middle
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_costs_the_same_however_long_it_is(name: str) -> None:
+    validate, make = WRONG[name]
+    small, large = (make(n) for n in (2000, 50_000))
+    refused(validate, small)  # what is made once is made
+    assert steps(lambda: refused(validate, large)) <= 2 * steps(lambda: refused(validate, small)) + 500
+    assert peak(lambda: refused(validate, large)) <= 2 * peak(lambda: refused(validate, small)) + 1024 * 1024
+
+
+def methods() -> list[tuple[str, str]]:
+    return sorted(tables.SERVER_RESULTS)
+
+
+@pytest.mark.parametrize(("method", "version"), methods())
+def test_no_result_of_any_method_holds_others_up(method: str, version: str) -> None:
+    """Every member of every result, and every name that a schema has, as the longest and worst list and object."""
+    shape: Any = tables.SERVER_RESULTS[(method, version)]
+    adapter: TypeAdapter[Any] = TypeAdapter(shape)
+    seen: list[int] = []
+
+    def look(piece: Any) -> None:
+        seen.append(checking.weight(piece, 10**6))
+        adapter.validate_python(piece, by_name=False)
+
+    worsts: tuple[Any, ...] = ([{}] * 4000, [7] * 4000, {f"k{at}": {} for at in range(4000)}, [[{}] * 100] * 40)
+    for worst in worsts:
+        document = dict.fromkeys(sorted(checking.needed()), worst)
+        with suppress(checking.Mismatch):
+            checking.check_now(look, document)
+    assert max(seen, default=0) <= 8 * checking.PIECE
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text("ab", max_size=3),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.sampled_from(["a", "b", "type", "text"]), inner),
+    max_leaves=30,
+)
+BLOCKS = st.lists(st.just(TEXT) | st.fixed_dictionaries({"type": st.just("text"), "text": JSON}), max_size=4)
+
+
+@given(BLOCKS, st.integers(0, 3), st.integers(0, 400))
+def test_a_document_fits_in_pieces_exactly_if_it_fits_whole(blocks: list[Any], kind: int, filler: int) -> None:
+    content = [*[TEXT] * filler, *blocks, *[TEXT] * filler]
+    choices: tuple[tuple[Callable[[Any], object], Any], ...] = (
+        (result("tools/call"), {"content": content}),
+        (result("prompts/get"), {"messages": [{"role": "user", "content": block} for block in content]}),
+        (request("sampling/createMessage"), {"messages": [{"role": "user", "content": content}], "maxTokens": 1}),
+        (result("tools/call"), {"content": [], "structuredContent": {str(at): b for at, b in enumerate(content)}}),
+    )
+    validate, document = choices[kind]
+    try:
+        validate(document)
+        fits = True
+    except ValidationError:
+        fits = False
+    try:
+        checking.check_now(validate, document)
+        assert fits
+    except checking.Mismatch:
+        assert not fits
+
+
+@given(st.lists(st.sampled_from([b"data:", b"{", b"x", b"\r", b"\n", b"\r\n", b":c", b"id: 7", b" "]), max_size=40))
+def test_an_event_stream_may_be_cut_anywhere(parts: list[bytes]) -> None:
+    limit, data = 12, b"".join(parts)
+    whole = Misdirected(1, limit).check(data)
+    one = Misdirected(1, limit)
+    assert next(filter(None, (one.check(bytes([byte])) for byte in data)), None) == whole
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
+def test_a_response_to_another_request_is_found_whatever_its_lines_end_with(end: bytes) -> None:
+    event = b"event: message" + end + b'data: {"jsonrpc":"2.0",' + end + b'data: "id":7,"result":{}}' + end + end
+    assert Misdirected(7, LIMIT).check(event) is None
+    assert "request 7" in (Misdirected(1, LIMIT).check(event) or "")
+
+
+def test_an_event_that_never_ends_is_refused_and_little_of_it_is_kept() -> None:
+    reader = Misdirected(1, LIMIT)
+    part = b"data:" + b"x" * 10_000 + b"\n"
+
+    def run() -> None:
+        while reader.check(part) is None:
+            pass
+
+    assert peak(run) < 4 * PARSED_BYTES
+    assert reader.check(b"data: x\r") == f"an event is larger than {LIMIT} bytes"
+
+
+def test_events_of_any_number_whose_lines_end_with_a_carriage_return_are_short() -> None:
+    reader = Misdirected(1, 4096)
+    for _ in range(100):
+        assert reader.check(b"data:\r\r:" + b"x" * 4000 + b"\r\r\n") is None
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        (b'{"jsonrpc":"2.0","id":3,"result":{"a":NaN}}', "NaN"),
+        (b'\xef\xbb\xbf{"jsonrpc":"2.0","id":3,"result":{}}', "byte order mark"),
+        (b'{"jsonrpc":"2.0","id":3,"result":{"a":"\xff"}}', "UTF-8"),
+        (b'{"jsonrpc":"2.0","id":3,"result":' + b"[" * 250 + b"]" * 250 + b"}", "recursion"),
+        (b'[{"jsonrpc":"2.0","id":3,"result":{}}]', "array"),
+        (b'{"result":{"a":NaN},"jsonrpc":"2.0","id":3}', "NaN"),
+        (b'{"jsonrpc":"2.0","id":3,"error":{"code":Infinity}}', "NaN and Infinity"),
+    ],
+)
+def test_an_answer_that_cannot_be_read_says_whose_it_is_and_what_is_wrong(line: bytes, what: str) -> None:
+    with pytest.raises(BadMessage, match=what) as caught:
+        read(line)
+    assert caught.value.answers == (3,)
+
+
+@pytest.mark.parametrize("schema", [{"\ud83d": {}}, {"a": {"enum": ["\ud83d"]}}, {"a": {"default": "\udc00"}}])
+def test_a_form_that_nobody_could_fill_in_is_refused(schema: dict[str, Any]) -> None:
+    params = {"message": "\ud83d", "requestedSchema": {"type": "object", "properties": schema}}
+    assert "surrogate" in (questions.problem(RequestKind.ELICITATION_FORM, params) or "")
+
+
+async def test_a_reply_of_an_authorization_server_with_too_many_values_is_refused() -> None:
+    await _require_short(httpx2.Response(200, json={"scopes_supported": ["a"] * 100}))
+    await _require_short(httpx2.Response(200, content=b"<html>"))
+    with pytest.raises(Exception, match="more than 5000 values"):
+        await _require_short(httpx2.Response(200, json={"scopes_supported": [7] * 100_000}))
+
+
+def test_the_check_of_a_short_result_is_a_few_calls_more_than_its_validation() -> None:
+    validate, document = result("tools/call"), {"content": [{"type": "text", "text": "x" * 900}], "isError": False}
+    checking.check_now(validate, document)  # what is made once is made
+    assert steps(lambda: checking.check_now(validate, document)) <= steps(lambda: validate(document)) + 14
