@@ -122,17 +122,28 @@ def _inspect(path: Path, migrations: Sequence[Migration]) -> None:
     journal = _beside(path, "-wal")
     if _holds(_beside(path, "-journal")):
         return None  # a copy that was becoming a store: only changing the file makes it whole
-    base = f"{path.absolute().as_uri()}?mode=ro"
-    with connected(f"{base}&immutable=1", uri=True) as alone:
-        if not _holds(journal):
-            return _check(alone, path, migrations)
-        known_as = identity(alone)
-    # Locks are not needed as the store is claimed, and a file that is open for reading could not be locked as
-    # SQLite wants it here. Closing folds the journal into a file only when that can be written.
-    with connected(f"{base}&vfs=unix-none", uri=True) as db:
-        if known_as is not None and identity(db) != known_as:
+    alone = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
+    if not _holds(journal):
+        with connected(alone, uri=True) as db:
+            return _check(db, path, migrations)
+    # Only the file and its journal together are the store: a checkpoint that was interrupted leaves a file that makes
+    # no sense alone. Locks are not needed as the store is claimed, and a file that is open for reading could not be
+    # locked as SQLite wants it here. Closing folds the journal into a file only when that can be written.
+    with connected(f"{path.absolute().as_uri()}?mode=ro&vfs=unix-none", uri=True) as db:
+        if _is_of_another(alone, identity(db)):
             raise StoreUnavailable(f"the journal {journal} is not that of {path.name}; move it away")
         return _check(db, path, migrations)
+
+
+def _is_of_another(alone: str, id_with_journal: str | None) -> bool:
+    """Whether the file, looked at without the journal, is a whole store of another id.
+
+    Errors say nothing here, nor does the id in a file that is not sound: pages of it may be written in part.
+    """
+    with suppress(sqlite3.Error), connected(alone, uri=True) as db:
+        known_as = identity(db)
+        return known_as is not None and known_as != id_with_journal and _verdict(db) == "ok"
+    return False
 
 
 def identity(db: sqlite3.Connection) -> str | None:
@@ -144,6 +155,11 @@ def identity(db: sqlite3.Connection) -> str | None:
 
 def _check(db: sqlite3.Connection, path: Path, migrations: Sequence[Migration]) -> None:
     recognise(db, str(path), migrations)
-    verdict: str = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+    verdict = _verdict(db)
     if verdict != "ok":
         raise damaged(str(path), verdict.splitlines()[-1])
+
+
+def _verdict(db: sqlite3.Connection) -> str:
+    """What SQLite's own check says: "ok", or the first thing that is wrong."""
+    return db.execute("PRAGMA quick_check(1)").fetchone()[0]
