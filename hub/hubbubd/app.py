@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import logging
 import os
 import signal
 import sys
@@ -15,7 +14,7 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from hubbubd import __version__, payload
+from hubbubd import __version__, console
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, Settings, load_settings
 from hubbubd.config.network import UNIX, check_unix
@@ -34,7 +33,6 @@ from hubbubd.store import StoreError
 from hubbubd.store.sqlite import SqliteStore
 from hubbubd.store.tokens import TokenFile
 from hubbubd.telemetry import setup
-from hubbubd.telemetry.logs import LogSink, placed
 from hubbubd.telemetry.meter import Meter
 from hubbubd.upstream.connector import McpConnector
 
@@ -44,10 +42,27 @@ STORE_FILE = "hubbub.db"
 LOCAL_SOCKET = "hub.sock"
 
 DONE, FAILED, USAGE = 0, 1, 2
+DEBUG = "HUBBUB_DEBUG"
 
 
 def run(argv: Sequence[str]) -> int:
-    """The daemon from start to end; returns its exit status, and says in one line on stderr why it is not 0."""
+    """The daemon from start to end; returns its exit status, and says in one line on stderr why it is not 0.
+
+    A fault of the hub's own has one line too, and its traceback for who asks for it by the variable HUBBUB_DEBUG.
+    """
+    try:
+        return _run(argv)
+    except OSError as exc:  # its stdout is full or gone, or a file of the system's own
+        return _complain(str(exc), FAILED)
+    except Exception as exc:
+        if os.environ.get(DEBUG):
+            raise
+        first = first_cause(exc)
+        words = f"{type(first).__name__}: {first}".rstrip(": ")
+        return _complain(f"the hub has ended by a fault of its own: {words}; {DEBUG}=1 shows where", FAILED)
+
+
+def _run(argv: Sequence[str]) -> int:
     load = partial(load_settings, argv, dict(os.environ))
     try:
         settings = load()
@@ -57,7 +72,7 @@ def run(argv: Sequence[str]) -> int:
     if settings.check_config:
         return anyio.run(_check, settings)
     sink = setup.log_sink(os.environ)
-    _log_to_stderr(sink)
+    console.log_to_stderr(sink)
     _adopt(settings.hub)
     # What the imports made stays for ever; looked at in each full collection, it stopped the loop for 80 ms and more.
     gc.collect()
@@ -80,9 +95,9 @@ async def _check(settings: Settings) -> int:
     """Prints what there is to say of the configuration, and what it needs; FAILED when a hub would not start."""
     found = await checkup.before_start(settings, settings.hub.data_dir / STORE_FILE, os.environ)
     for each in found:
-        sys.stdout.write(f"{each.verdict:4}  {each.about}: {each.message}\n")
+        console.say(f"{each.verdict:4}  {each.about}: {each.message}")
         if each.advice:
-            sys.stdout.write(f"      {each.advice}\n")
+            console.say(f"      {each.advice}")
     return FAILED if any(each.verdict is checkup.Verdict.FAIL for each in found) else DONE
 
 
@@ -167,10 +182,6 @@ def _make_private(data_dir: Path) -> None:
         log.warning("the data directory was open to others; now it is its owner's only", data_dir=str(data_dir))
 
 
-def _redact(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    return REDACTION.value(event)
-
-
 def _gate(hub: Hub, settings: HubSettings, token: str) -> Gate:
     grants = Grants(settings.grants)
     jwt = Jwt.of(settings, grants)
@@ -233,7 +244,7 @@ async def _metrics(settings: HubSettings, meter: Meter) -> AsyncGenerator[str | 
 
 def _adopt(settings: HubSettings) -> None:
     """What of the settings is no room's of the hub."""
-    _Level.lowest = logging.getLevelNamesMapping()[settings.log_level.upper()]
+    console.Level.set(settings.log_level)
     Help.serve_at(settings.help_base_url)
 
 
@@ -266,51 +277,9 @@ def _say_ready(address: str, connect: str | None, metrics: str | None, settings:
         "data_dir": str(settings.data_dir),
         "client_file": str(client),
     }
-    sys.stdout.write(payload.dumps(line).decode() + "\n")
-    sys.stdout.flush()
-
-
-class _Level:
-    """The setting `log_level`, which may change after loggers were made."""
-
-    lowest = logging.INFO
-
-    @classmethod
-    def pass_on(cls, _: object, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-        if logging.getLevelNamesMapping()[method.upper()] < cls.lowest:
-            raise structlog.DropEvent
-        return event
-
-
-def _log_to_stderr(sink: LogSink) -> None:
-    """One line per event on stderr: readable on a terminal, JSON elsewhere; and to the sink, as it is there."""
-    on_terminal = sys.stderr.isatty()
-    steps: list[structlog.typing.Processor] = [
-        structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
-        placed,
-    ]
-    last = structlog.dev.ConsoleRenderer() if on_terminal else structlog.processors.JSONRenderer()
-    structlog.configure(
-        processors=[_Level.pass_on, structlog.contextvars.merge_contextvars, *steps, _redact, sink, last],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
-        # Writes a line with its end at once: other threads log to the same place through the bridge below.
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
-    )
-    # Libraries log through the standard library; what they warn of belongs in the same place, in the same form.
-    bridge = logging.StreamHandler(sys.stderr)
-    one_form = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, _redact, sink, last]
-    bridge.setFormatter(structlog.stdlib.ProcessorFormatter(processors=one_form, foreign_pre_chain=steps))
-    logging.basicConfig(level=logging.WARNING, handlers=[bridge], force=True)
-    # The SDK writes a traceback, with what was sent, for each message of a server that it cannot read, as often as the
-    # server likes. What went wrong is told by the call or the connection that it went wrong for.
-    logging.getLogger("mcp").setLevel(logging.CRITICAL)
-    # It warns of each request that is none, and anybody may send those, as many as they like.
-    logging.getLogger("uvicorn").setLevel(logging.ERROR)
+    console.ready(line)
 
 
 def _complain(problem: str, status: int = DONE) -> int:
-    sys.stderr.write(f"hubbubd: {' '.join(problem.split())}\n")
+    console.complain(problem)
     return status

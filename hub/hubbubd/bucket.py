@@ -23,10 +23,10 @@ class Bucket:
         self.level -= 1
         return 0.0
 
-    def owe(self, now: float) -> float:
-        """Takes one whether there is one or not, and returns in how many seconds nothing will be owed."""
+    def owe(self, now: float, amount: float = 1) -> float:
+        """Takes so much whether it is there or not, and returns in how many seconds nothing will be owed."""
         self._fill(now)
-        self.level -= 1
+        self.level -= amount
         return max(-self.level / self.rate, 0.0)
 
     def change(self, rate: float, burst: float, now: float) -> None:

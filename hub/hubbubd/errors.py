@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Self, cast
 
+from hubbubd.bounds import Span
 from hubbubd.redaction import REDACTION
 
 HELP_PATH = "docs/errors/"
@@ -71,7 +72,7 @@ class Fault:
     category: Category
     message: str
     retryable: bool = False
-    retry_after_s: float | None = None
+    retry_after_s: Span | None = None
     details: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:

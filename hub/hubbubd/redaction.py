@@ -59,8 +59,12 @@ class Redaction:
         together = "\n".join(texts)
         return self.text(together) != together
 
-    def value(self, value: Any) -> Any:
-        """The same for all texts within mappings and sequences."""
+    def value(self, value: Any, *, within: bool = False) -> Any:
+        """The same for all texts within mappings and sequences.
+
+        The names of a mapping's fields are the hub's own words and stay as they are. What lies `within` a field may
+        come from anybody: there, names are texts too.
+        """
         if not self._known:
             return value
         if isinstance(value, str):
@@ -69,9 +73,11 @@ class Redaction:
             return self.text(value.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
         if isinstance(value, Mapping):
             entries = cast("Mapping[Any, Any]", value)
-            return {self.value(key): self.value(entry) for key, entry in entries.items()}
+            return {
+                self.value(key) if within else key: self.value(entry, within=True) for key, entry in entries.items()
+            }
         if isinstance(value, Sequence):
-            return [self.value(item) for item in cast("Sequence[Any]", value)]
+            return [self.value(item, within=within) for item in cast("Sequence[Any]", value)]
         return value
 
 

@@ -15,7 +15,7 @@ from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.config.commands import REST, AllowedCommand
 from hubbubd.core.inbox import PendingRequest, RequestState
 from hubbubd.runtime.broadcast import EventKind, WatchEvent
-from hubbubd.runtime.calls import CallSpec
+from hubbubd.runtime.call_parts import CallSpec
 from hubbubd.runtime.filters import RequestFilter
 from hubbubd.runtime.hub import Hub
 from hubbubd.store import Commit, Guard, Snapshot, StoreStats, StoreUnavailable, Write
@@ -123,6 +123,7 @@ class World:
     settings: dict[str, Any] = field(default_factory=dict[str, Any])
     meter: Meter = OFF
     tracer: Noted | None = None
+    clock: Clock | None = None
 
     @property
     def peer(self) -> Peer:
@@ -135,7 +136,7 @@ class World:
         settings = HubSettings(data_dir=Path("unused"), allow_commands=(ANY_PEER,), **self.settings)
         configured = {config.name: config for config in servers}
         time = asyncio.get_running_loop().time
-        clock = Clock(time, EPOCH + time())
+        clock = self.clock or Clock(time, EPOCH + time())
         if self.tracer is not None:
             self.tracer.clock, self.peer.tracer = clock.now, self.tracer
         tracer = self.tracer or UNTRACED

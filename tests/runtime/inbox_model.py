@@ -17,6 +17,7 @@ from hubbubd.upstream.ports import Era, ReplyError
 from .conftest import FORM, SAMPLING, server
 from .model import SETTLE_S, HubModel, View
 from .peer import Outcome, Question, Sent
+from .true_states import check_causes
 
 ANSWER_S = 100.0
 TASK_S = 300.0
@@ -279,6 +280,11 @@ class InboxStory(HubModel):
         assert each.delivery is not Delivery.PENDING
         assert sum(not other.open for other in self.asked if other is not each) >= HISTORY
         each.pruned = True
+
+    @invariant()
+    def no_request_waits_for_a_call_that_is_over(self) -> None:
+        if hasattr(self, "asked") and not self.blocked:
+            check_causes(self.hub)
 
     @invariant()
     def who_watches_knows_what_is_there(self) -> None:

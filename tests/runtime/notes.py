@@ -9,7 +9,8 @@ import anyio
 
 from hubbubd.core.access import EVERYTHING, Scope
 from hubbubd.runtime.broadcast import EventKind
-from hubbubd.runtime.ledger import Change, Ledger, Table
+from hubbubd.runtime.ledger import Ledger
+from hubbubd.runtime.table import Change, Table
 
 from .conftest import FailingStore, Watching, settle
 

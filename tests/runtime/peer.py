@@ -99,6 +99,8 @@ class PeerLink:
         self.inbound = inbound
         self.notified: list[tuple[str, dict[str, Any] | None]] = []
         self.undeliverable: str | None = None
+        self.receipts: anyio.Event | None = None
+        """Once set, answers are acknowledged; None for at once."""
         self.probes = 0
         self.silent = False
         self.lost: Fault | None = None
@@ -210,6 +212,8 @@ class PeerLink:
                     answer = question.error = error
                 else:
                     question.reply = answer.result
+                if self.receipts is not None:
+                    await self.receipts.wait()
                 if answer.sent is not None:
                     answer.sent(self.undeliverable)
         finally:

@@ -289,8 +289,13 @@ async def test_a_call_whose_task_the_store_does_not_take_fails_and_the_server_is
     tasks = TaskServer(world)
     async with world.hub(server()) as hub:
         await until(lambda: hub.catalog.entries("one/tool"))
+
+        async def creating() -> Outcome:
+            world.store.failures = 1
+            return {"task": tasks.wire()}
+
+        tasks.creating = creating
         call = await hub.calls.start(spec("may", as_task=True), "me")
-        world.store.failures = 1
         done = await ended(hub, call)
         assert done.fault is not None
         assert done.fault.code == "STORE_UNAVAILABLE"

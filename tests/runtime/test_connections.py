@@ -29,7 +29,7 @@ def no_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_three_retries_after_one_two_and_four_seconds_then_every_call_fails_with_the_reason(world: World) -> None:
     world.peer.always = UpstreamError(REFUSED)
-    async with world.hub(server()) as hub, anyio.create_task_group() as tasks:
+    async with world.hub(server(retries=3)) as hub, anyio.create_task_group() as tasks:
         ended = []
 
         async def call() -> None:
@@ -43,15 +43,16 @@ async def test_three_retries_after_one_two_and_four_seconds_then_every_call_fail
         assert "gave up" in ended[0].fault.message
         record = hub.servers.get("one")
         assert record.connection.state is State.DISCONNECTED
+        assert record.connection.gave_up
         assert record.connection.fault is not None
         with pytest.raises(FailedPrecondition, match="disconnected") as refused:
             await hub.calls.call(spec(), "me")
         assert refused.value.reason == "SERVER_NOT_CONNECTED"
 
 
-async def test_minus_one_retry_is_for_ever_with_a_ceiling(world: World) -> None:
+async def test_the_hub_never_gives_up_by_itself_and_asks_once_a_minute_at_the_most_seldom(world: World) -> None:
     world.peer.always = UpstreamError(REFUSED)
-    async with world.hub(server(retries=-1, backoff_max_s=60)) as hub:
+    async with world.hub(server()) as hub:
         await anyio.sleep(3600)
         assert len(world.peer.attempts) > 60
         assert max(steps(world.peer.attempts)) == 60

@@ -302,6 +302,26 @@ async def test_a_server_with_too_many_open_questions_gets_an_error_for_one_more(
         await until(lambda: len(open_requests(hub)) == 3)
 
 
+async def test_a_server_whose_open_questions_take_too_many_bytes_gets_an_error_for_one_more(world: World) -> None:
+    heavy = {**FORM, "message": "x" * 3000}
+    async with world.hub(server(max_open_request_bytes=10_000)) as hub:
+        await until(lambda: world.peer.links)
+        asked = [world.peer.link.ask("elicitation/create", heavy) for _ in range(5)]
+        await settle()
+        errors = [each.error for each in asked if each.error is not None]
+        assert len(errors) == 2
+        assert "of 10000 bytes" in str(errors[0])
+        task = world.peer.link.ask("elicitation/create", {**heavy, "task": {}})
+        await until(lambda: task.error is not None)
+        world.peer.link.ask("elicitation/create", FORM)
+        await until(lambda: len(open_requests(hub)) == 4)
+        for request in open_requests(hub)[:3]:
+            await answer(hub, request.id)
+        for _ in range(2):
+            world.peer.link.ask("elicitation/create", heavy)
+        await until(lambda: len(open_requests(hub)) == 3)
+
+
 async def test_requests_of_all_servers_stand_in_one_inbox_and_a_watch_shows_what_leaves_its_filter(
     world: World, watching: Callable[..., Watching]
 ) -> None:

@@ -148,16 +148,23 @@ class InboxModel(InboxStory):
         assert record.claim is not None
         until = min(self.now() + ttl, each.deadline)
         assert record.claim.expires_at == pytest.approx(until, abs=1e-3)
-        each.held = (record.claim.id, by, record.claim.expires_at)
+        each.held = (record.claim.id, record.claim.by, record.claim.expires_at)
         each.claims[by] = record.claim.id
 
     @precondition(lambda self: self.there())
-    @rule(number=which, by=people, ttl=ttls)
-    def claim(self, number: int, by: str, ttl: int) -> None:
+    @rule(number=which, by=people, ttl=ttls, whose=st.none() | people, take_over=st.booleans())
+    def claim(self, number: int, by: str, ttl: int, whose: str | None, take_over: bool) -> None:
+        """Under an id that the hub makes, or one that somebody has had before."""
         each = self.pick(number)
-        reason = self.closed(each) or ("ALREADY_CLAIMED" if each.holder(self.now()) else None)
-        if record := self.outcome(reason, self.hub.inbox.claim(each.id, by, ttl)):
+        chosen = each.claims.get(whose) if whose else None
+        holder = each.holder(self.now())
+        own = holder is not None and holder[1] == by
+        may = holder is None or (own and (take_over or holder[0] == chosen))
+        reason = self.closed(each) or (None if may else "ALREADY_CLAIMED")
+        work = self.hub.inbox.claim(each.id, by, ttl, claim_id=chosen, take_over=take_over)
+        if record := self.outcome(reason, work):
             self.lease(each, record, by, ttl)
+            assert chosen in (None, record.claim and record.claim.id)
         self.pass_on()
 
     @precondition(lambda self: self.there())

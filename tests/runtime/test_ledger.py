@@ -1,12 +1,13 @@
 """The ledger: what is durable, what may follow, and who sees it when."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 
 import anyio
 import pytest
 
 from hubbubd.errors import Aborted, Unavailable
-from hubbubd.runtime.ledger import Change
+from hubbubd.runtime.table import Change
 from hubbubd.store import Conflict
 
 from .conftest import World, settle, until
@@ -81,6 +82,15 @@ async def test_while_a_commit_is_under_way_what_waits_is_still_read_and_never_wr
     assert notes.table.get("a").text == "committed"
     (entry,) = (await world.store.snapshot("note/a")).entries
     assert b"committed" in entry.value
+
+
+async def test_what_is_told_while_a_commit_sets_out_is_newer_than_what_that_carries(notes: Notes) -> None:
+    await notes.put(Note("a", text="planned from"))
+    asyncio.get_running_loop().call_soon(notes.later, Note("a", text="told meanwhile"))
+    await notes.ledger.transact(lambda: (None, [notes.table.change("a", Note("a", text="carried"))]))
+    assert notes.table.get("a").text == "told meanwhile"
+    await notes.ledger.flush()
+    assert notes.table.get("a").text == "told meanwhile"
 
 
 async def test_what_waits_is_written_after_a_commit_that_failed(world: World, notes: Notes) -> None:

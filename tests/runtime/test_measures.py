@@ -8,16 +8,17 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry
 
 from hubbubd.core.forms import Accept, Decline, Reject
-from hubbubd.errors import ResourceExhausted
+from hubbubd.errors import ResourceExhausted, UpstreamError
 from hubbubd.runtime.filters import CallFilter, RequestFilter
 from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.measures import MAX_NAMES
 from hubbubd.telemetry import metrics
 from hubbubd.telemetry.metrics import Metric
 from hubbubd.telemetry.sdk_metrics import SdkMeter
 
 from .agents import Agent
 from .conftest import FORM, SAMPLING, World, question, server, settle, spec, until
-from .peer import LOST, never
+from .peer import LOST, REFUSED, never
 
 FORMS = {"kind": "elicitation_form"}
 
@@ -226,3 +227,47 @@ async def test_every_metric_is_measured(world: World, seen: Seen) -> None:
     silent = [metric.name for metric in metrics.METRICS if not seen.points(metric)]
     # The wire below it is scripted here.
     assert silent == [metrics.OPERATION.name]
+
+
+async def test_servers_that_are_wanted_and_away_are_counted_and_named_those_given_up_too(
+    world: World, seen: Seen
+) -> None:
+    world.peer.always = UpstreamError(REFUSED)
+    async with world.hub(server(retries=0), server("two")) as hub:
+        await until(lambda: hub.servers.get("one").connection.gave_up and world.peers["two"].links)
+        await settle()
+        assert seen.value(metrics.SERVERS_AWAY, gave_up="yes") == 1
+        assert seen.value(metrics.SERVERS_AWAY, gave_up="no") == 0
+        assert named(seen) == {"one": 0, "two": 1}
+        world.peer.always = None
+        await hub.servers.connect("one")
+        await settle()
+        assert seen.value(metrics.SERVERS_AWAY, gave_up="yes") == 0
+        assert named(seen) == {"one": 1, "two": 1}
+        await hub.servers.disconnect("two")
+        await settle()
+        assert named(seen) == {"one": 1}
+
+
+async def test_only_so_many_servers_have_a_series_under_their_name(world: World, seen: Seen) -> None:
+    async with world.hub() as hub:
+        for number in range(MAX_NAMES + 20):
+            await hub.servers.add(server(f"s{number}"))
+            await settle()
+            if number % 2:
+                await hub.servers.remove(f"s{number}")
+        await settle()
+        assert len(named(seen)) == MAX_NAMES / 2
+
+
+async def test_metrics_name_no_server_where_that_is_switched_off(world: World, seen: Seen) -> None:
+    world.settings = {"metrics_server_names": False}
+    async with world.hub(server()):
+        await until(lambda: world.peer.links)
+        await settle()
+        assert named(seen) == {}
+        assert seen.value(metrics.SERVERS_AWAY, gave_up="no") == 0
+
+
+def named(seen: Seen) -> dict[str, float]:
+    return {str(point.attributes["server"]): point.value for point in seen.points(metrics.SERVER_CONNECTED)}

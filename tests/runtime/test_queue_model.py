@@ -19,6 +19,7 @@ from .conftest import FORM, server, spec
 from .model import HubModel, View, bounded
 from .peer import LOST, REFUSED, SESSION_LOST, Outcome, Sent, fault
 from .queue_model import Asked, Made, Sending, length
+from .true_states import check_causes
 
 TIMEOUT_S = 30.0
 MAX_S = 80.0
@@ -35,11 +36,13 @@ class QueueModel(HubModel):
     """Callers of one server that does what it is told to."""
 
     slots = 1
+    one_question = False
 
     def servers(self) -> list[ServerConfig]:
         clocks = {"call_timeout_s": TIMEOUT_S, "call_max_s": MAX_S, "answer_timeout_s": ANSWER_S, "ping_interval_s": 0}
         limits = {
             "max_in_flight": self.slots,
+            "one_question_at_a_time": self.one_question,
             "max_queued": MAX_QUEUED,
             "retries": -1,
             "backoff_s": (1,),
@@ -47,9 +50,9 @@ class QueueModel(HubModel):
         }
         return [server(**clocks, **limits)]
 
-    @initialize(slots=st.integers(1, 3))
-    def begin(self, slots: int) -> None:
-        self.slots = slots
+    @initialize(slots=st.integers(1, 3), one_question=st.booleans())
+    def begin(self, slots: int, one_question: bool) -> None:
+        self.slots, self.one_question = slots, one_question
         self.calls: list[Made] = []
         self.questions: list[Asked] = []
         self.up = self.wanted = True
@@ -269,6 +272,10 @@ class QueueModel(HubModel):
         self.rest()
         (request,) = [r for r in self.hub.inbox.select(RequestFilter()) if r.id not in before]
         assert request.call_id == (holds[0].id if len(holds) == 1 else None)
+        assert request.call_id is not None or not self.one_question, "one call at a time: the cause is known"
+        if request.call_id is None:
+            assert set(request.candidate_call_ids) == {each.id for each in holds}
+            assert all(request.id in self.hub.calls.get(each.id).perhaps_pending_ids for each in holds)
         self.questions.append(Asked(request.id, holds, since, question=question))
         assert not self.follow_up()
 
@@ -364,16 +371,18 @@ class QueueModel(HubModel):
     @rule(killed=st.booleans())
     def restart(self, killed: bool) -> None:
         waited_for = {made: made.callers for made in self.live}
+        # What has not been sent by now is sent by the next hub; one that stops sends nothing new.
+        staying = [made for made in waited_for if made.rounds or (made.detached and not made.sendings)]
         self.stop(killed=killed)
         self.start()
         self.follow()
         self.up = self.wanted = self.hub.servers.get("one").wanted and self.world.peer.always is None
         self.wanted = self.hub.servers.get("one").wanted
-        ending = [made for made in waited_for if not made.rounds]
+        ending = [made for made in waited_for if made not in staying]
         code = "HUB_RESTARTED" if killed else "SHUTTING_DOWN"
         for made in waited_for:
             made.callers, made.detached, made.met_lost_session = [], True, False
-            if made.rounds:
+            if made in staying:
                 made.since = made.mark = max(made.mark, self.now() - 0.25)
         for asked in self.questions:
             asked.holds = [made for made in asked.holds if asked in made.rounds]
@@ -381,7 +390,7 @@ class QueueModel(HubModel):
         assert set(ending) <= set(ended)
         for made, callers in waited_for.items():
             for caller in callers:
-                if made.rounds:
+                if made in staying:
                     assert isinstance(caller.result(), Unavailable)
                 else:
                     assert killed or caller.result() == made.ended
@@ -417,9 +426,15 @@ class QueueModel(HubModel):
         working = [made for made in self.on_the_wire if made not in held]
         # One that was parked takes its slot back even when all are in use.
         returned = [m for m in working if any(m in a.holds and (a.until or 0) >= m.mark for a in self.questions)]
-        assert len(working) - len(returned) <= self.slots
-        if self.up and self.waiting():
-            assert len(working) >= self.slots
+        slots = 1 if self.one_question else self.slots
+        assert len(working) - len(returned) <= slots
+        if self.up and self.waiting() and not (self.one_question and held):
+            assert len(working) >= slots
+
+    @invariant()
+    def no_request_waits_for_a_call_that_is_over(self) -> None:
+        if hasattr(self, "calls"):
+            check_causes(self.hub)
 
     @invariant()
     def the_counts_are_right(self) -> None:

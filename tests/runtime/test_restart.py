@@ -1,5 +1,7 @@
 """A hub that starts again over the same store."""
 
+import asyncio
+
 import anyio
 import pytest
 
@@ -8,11 +10,11 @@ from hubbubd.core.calls import CallState
 from hubbubd.core.connection import State
 from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import Delivery, RequestState
-from hubbubd.errors import AlreadyExists, FailedPrecondition, NotFound, PermissionDenied, Unavailable
+from hubbubd.errors import AlreadyExists, FailedPrecondition, NotFound, PermissionDenied, Unavailable, UpstreamError
 from hubbubd.runtime.filters import CallFilter, RequestFilter, TaskFilter
 
 from .conftest import FORM, World, open_requests, question, server, settle, spec, until
-from .peer import never
+from .peer import REFUSED, at_once, never
 
 YES = Accept({"name": "x"})
 
@@ -102,7 +104,7 @@ async def test_tasks_of_a_server_that_became_another_one_are_gone(world: World) 
 async def test_calls_that_had_not_ended_have_failed_with_the_reason(world: World) -> None:
     world.peer.behaviour = never
     async with anyio.create_task_group() as tasks:
-        async with world.hub(server()) as hub:
+        async with world.hub(server(max_in_flight=2)) as hub:
             for name in ("a", "b"):
                 await hub.calls.start(spec(call_id=name), "me")
             await settle()
@@ -319,3 +321,85 @@ async def test_secrets_that_belong_to_another_url_are_never_used(world: World) -
     world.peers.secrets["new"] = {**kept, "fingerprint": "another"}
     async with world.hub() as hub:
         assert hub.servers.get("new").config.lacks_secrets
+
+
+@pytest.mark.parametrize("killed", [True, False], ids=["killed", "stopped"])
+async def test_detached_calls_that_were_never_sent_go_on_in_their_order(world: World, killed: bool) -> None:
+    world.peer.behaviour = never
+    async with world.hub(server()) as hub:
+        for name in ("a", "b", "c", "d"):
+            await hub.calls.start(spec(name, call_id=name), "me")
+        await settle()
+        if not killed:
+            with anyio.move_on_after(5):  # the grace, in which `a` does not end
+                await hub.calls.drain()
+        else:  # what is written now is what a hub that is killed leaves behind
+            world.store.failures = 10**9
+    world.store.failures = 0
+    world.peer.behaviour = at_once
+    async with world.hub(server()) as hub:
+        await until(lambda: hub.calls.get("d").state.ended)
+        states = [hub.calls.get(name).state for name in ("a", "b", "c", "d")]
+        assert states[1:] == [CallState.COMPLETED] * 3
+        assert states[0] in (CallState.FAILED, CallState.CANCELLED)
+        assert [sent.params["name"] for sent in world.peer.sent] == ["a", "b", "c", "d"], "each once, in their order"
+
+
+async def test_no_detached_call_is_sent_that_the_next_hub_would_take_for_one_that_was_not(world: World) -> None:
+    async with world.hub(server()) as hub:
+        await hub.calls.start(spec("first", call_id="first"), "me")
+        await settle()
+        world.peer.behaviour = never
+        await hub.calls.start(spec("a", call_id="a"), "me")
+        await hub.calls.start(spec("b", call_id="b"), "me")
+        await settle()
+        world.store.failures = 10**9
+        world.peer.link.lose()  # it is b's turn next, but nobody could know that it was sent
+        await settle(20)
+        assert [sent.params["name"] for sent in world.peer.sent] == ["first", "a"]
+        assert hub.calls.get("b").fault.code == "STORE_UNAVAILABLE"
+
+
+async def test_a_call_that_was_never_sent_says_so_when_its_server_is_another_one(world: World) -> None:
+    world.peer.plan.extend([UpstreamError(REFUSED)] * 3)
+    async with world.hub(server(retries=-1)) as hub:
+        await hub.calls.start(spec(call_id="a"), "me")
+        await settle()
+    async with world.hub(server(args=("--other",))) as hub:
+        await settle()
+        assert "never sent" in hub.calls.get("a").fault.message
+        assert not world.peer.sent
+
+
+async def test_a_stopping_hub_sends_nothing_more_that_the_next_one_can_send(world: World) -> None:
+    world.peer.behaviour = never
+    async with world.hub(server()) as hub:
+        for name in ("a", "b"):
+            await hub.calls.start(spec(name, call_id=name), "me")
+        await settle()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(hub.calls.drain)
+            await settle()
+            await hub.calls.cancel("a", abort=True)  # its slot is free
+            await settle()
+        assert [sent.params["name"] for sent in world.peer.sent] == ["a"]
+    world.peer.behaviour = at_once
+    async with world.hub(server()) as hub:
+        await until(lambda: hub.calls.get("b").state.ended)
+        assert hub.calls.get("b").state is CallState.COMPLETED
+
+
+async def test_a_call_whose_connection_goes_before_it_is_sent_goes_out_once_over_the_next(world: World) -> None:
+    async with world.hub(server(retries=-1)) as hub:
+        await until(lambda: world.peer.links)
+        await settle()
+        world.store.delay_s = 0.5
+        starting = asyncio.create_task(hub.calls.start(spec(call_id="a"), "me"))
+        await until(lambda: "a" in {call.id for call in hub.calls.select(CallFilter()) if call.started_at is not None})
+        before = world.peer.link
+        before.lose()  # the hub is writing that it sends the call
+        await starting
+        await until(lambda: hub.calls.get("a").state.ended)
+        assert hub.calls.get("a").state is CallState.COMPLETED
+        (sent,) = world.peer.sent
+        assert sent.link is not before

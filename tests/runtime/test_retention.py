@@ -7,11 +7,14 @@ import pytest
 
 from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import RequestState
+from hubbubd.errors import PeerError
+from hubbubd.runtime import retention
 from hubbubd.runtime.broadcast import EventKind
 from hubbubd.runtime.filters import CallFilter, RequestFilter, TaskFilter
 from hubbubd.runtime.hub import Hub
 
 from .conftest import FORM, Watching, World, open_requests, question, server, settle, spec, until
+from .peer import Outcome, Sent
 from .task_server import TaskServer, ended, started
 
 HOUR_S = 3600.0
@@ -258,3 +261,61 @@ async def test_upkeep_goes_on_when_the_store_has_recovered(world: World, failure
         await settle(30)
         assert kept(hub) == 0
         assert not (await world.store.snapshot("call/")).entries
+
+
+async def test_many_large_questions_of_a_server_do_not_fill_its_history(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "HISTORY_BYTES", 100_000)
+    async with world.hub(server(), server("two")) as hub:
+        other = await answered(world, hub, "two")
+        await until(lambda: world.peer.links)
+        for _ in range(8):
+            asked = world.peer.link.ask("elicitation/create", {**FORM, "message": "x" * 30_000})
+            last = await question(hub)
+            asked.withdraw()
+            await until(lambda: not open_requests(hub))
+        await settle(3)
+        found = requests(hub)
+        assert len(found) == 4
+        assert {last.id, other} <= set(found)
+
+
+async def test_one_large_record_is_kept_however_large_it_is(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "HISTORY_BYTES", 10)
+    async with world.hub(server()) as hub:
+        for _ in range(3):
+            last = await answered(world, hub)
+        await settle(3)
+        assert requests(hub) == [last]
+
+
+async def test_what_calls_and_errors_say_counts_in_bytes_over_all_servers(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "TOTAL_HISTORY_BYTES", 100_000)
+
+    async def heavy(sent: Sent) -> Outcome:
+        if sent.params["name"] == "bad":
+            raise PeerError(-32000, "no", {"why": "x" * 30_000})
+        return {"content": [{"type": "text", "text": "x" * 30_000}]}
+
+    async with world.hub(server(), server("two")) as hub:
+        for name in ("one", "two"):
+            await until(lambda name=name: world.peers[name].links)
+            world.peers[name].behaviour = heavy
+        for at in range(8):
+            await hub.calls.call(spec("bad" if at // 2 % 2 else "good", server=("one", "two")[at % 2]), "me")
+        await settle(3)
+        assert len(hub.calls.select(CallFilter())) == 3
+
+
+async def test_bytes_are_counted_anew_by_the_next_hub(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with world.hub(server()) as hub:
+        for _ in range(4):
+            last = await answered(world, hub)
+    await settle(10)
+    monkeypatch.setattr(retention, "HISTORY_BYTES", 10)
+    async with world.hub(server()) as hub:
+        await settle(3)
+        assert requests(hub) == [last]

@@ -345,7 +345,7 @@ async def test_another_server_under_the_same_name_gets_nothing_of_the_old_one(wo
     async with world.hub() as hub:
         await hub.servers.add(server())
         kept = await create(world)
-        await hub.servers.update(server(call_timeout_s=7))
+        await hub.servers.update(server(sampling=False))
         await until(lambda: len(world.peer.links) == 2)
         assert (await get(world, kept))["status"] == "working"
         await hub.servers.update(server(args=("--other",)))

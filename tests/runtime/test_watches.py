@@ -8,7 +8,7 @@ import pytest
 
 from hubbubd.core.access import Scope
 from hubbubd.errors import ResourceExhausted, Unavailable
-from hubbubd.runtime import broadcast, ledger
+from hubbubd.runtime import broadcast, table
 from hubbubd.runtime.broadcast import EventKind
 
 from .conftest import World, settle
@@ -128,7 +128,7 @@ async def test_a_token_that_cannot_be_honoured_brings_a_reset_and_a_fresh_snapsh
 async def test_after_more_deletions_than_are_remembered_old_tokens_bring_a_reset(
     notes: Notes, watching: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger, "DELETIONS", 3)
+    monkeypatch.setattr(table, "DELETIONS", 3)
     await notes.put(*(Note(f"n{n}") for n in range(10)))
     old = await after(notes, watching, "")
     await old.stop()
@@ -150,7 +150,7 @@ async def test_an_interrupted_snapshot_does_not_resume_over_forgotten_deletions(
     await notes.put(Note("a"))
     await notes.put(Note("b"))
     first = await after(notes, watching, "")
-    monkeypatch.setattr(ledger, "DELETIONS", 0)
+    monkeypatch.setattr(table, "DELETIONS", 0)
     await notes.delete("a")
     assert (await after(notes, watching, first.events[0].token)).kinds() == [X, U, S]
 

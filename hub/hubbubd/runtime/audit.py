@@ -8,7 +8,7 @@ they push nothing else out.
 """
 
 import secrets
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -16,7 +16,9 @@ from hubbubd.clock import Clock
 from hubbubd.config import HubSettings
 from hubbubd.core.audit import HUB, OK, AuditEntry, AuditFilter, Kept, Sort
 from hubbubd.errors import HubError
-from hubbubd.runtime.ledger import RIDER, Change, Ledger, Table
+from hubbubd.runtime.ledger import RIDER, Ledger
+from hubbubd.runtime.order import Place
+from hubbubd.runtime.table import Change, Table
 
 MINUTE_S = 60.0
 
@@ -49,12 +51,15 @@ class _Ride:
         self._change = change
         self.over = False
         self.durable = False
+        self.mistaken: Callable[[], None] | None = None
 
     def board(self) -> Change[AuditEntry] | None:
         return None if self.over or self.durable else self._change
 
     def arrived(self) -> None:
         self.durable = True
+        if self.mistaken is not None:
+            self.mistaken()
 
 
 class Audit:
@@ -65,20 +70,24 @@ class Audit:
         self._table = table
         self._clock = clock
         self._age_s = settings.audit_history_age_s
-        self._kept = {sort: Kept(settings.audit_history_count) for sort in Sort}
-        self._minute = clock.now()
+        self._count = settings.audit_history_count
+        self._kept = {sort: Kept(self._count) for sort in Sort}
+        self._true: Callable[[float], float] = float
+        self._minute = clock.steady()
         self._counted: dict[tuple[str, ...], str] = {}
         table.follow(self._follow)
 
     def adopt(self, settings: HubSettings) -> None:
         """Keeps so many entries from now on; what is too old for `settings` goes with the next `prune`."""
-        self._age_s = settings.audit_history_age_s
+        self._age_s, self._count = settings.audit_history_age_s, settings.audit_history_count
         for kept in self._kept.values():
             self._delete(kept.resize(settings.audit_history_count))
 
-    def start(self) -> None:
-        """Takes up the entries that the store remembers."""
-        for entry in sorted(self._table, key=lambda entry: entry.created_at):
+    def start(self, true: Callable[[float], float]) -> None:
+        """Takes up the entries that there are; `true` says when it was that something was stamped so."""
+        self._true = true
+        self._kept = {sort: Kept(self._count) for sort in Sort}
+        for entry in sorted(self._table, key=lambda entry: true(entry.created_at)):
             self._see(entry)
 
     # Writing
@@ -101,7 +110,8 @@ class Audit:
             if outcome == OK and not ride.durable:
                 self._later(entry)
             elif outcome != OK and not ride.durable:
-                self.refused(attempt, outcome)
+                noted = self.refused(attempt, outcome)
+                ride.mistaken = lambda: self._take_back(noted)
             elif outcome not in (OK, CANCELLED):  # whoever gave up has changed it all the same
                 self._later(replace(entry, outcome=outcome))
 
@@ -113,9 +123,9 @@ class Audit:
         """An entry for what the hub does by itself."""
         self.began(Attempt(principal=HUB, action=action, target=target))
 
-    def refused(self, attempt: Attempt, reason: str) -> None:
-        """Counts a refusal; the entry of equal ones has target and trace of the last."""
-        now = self._clock.now()
+    def refused(self, attempt: Attempt, reason: str) -> str:
+        """Counts a refusal and returns the id of its entry; that of equal ones has target and trace of the last."""
+        now = self._clock.steady()
         if now - self._minute >= MINUTE_S:
             self._minute = now
             self._counted.clear()
@@ -128,6 +138,13 @@ class Audit:
             self._counted[key] = known.id
         last = replace(known, target=attempt.target, trace_id=attempt.trace_id, count=known.count + 1)
         self._later(last)
+        return last.id
+
+    def _take_back(self, entry_id: str) -> None:
+        """Counts one refusal less: what seemed to have been given up was done after all."""
+        if (known := self._table.record(entry_id)) is not None:
+            left = replace(known, count=known.count - 1)
+            self._ledger.later(Change(self._table, entry_id, left if left.count else None))
 
     def prune(self) -> int:
         """Deletes what is too old and returns how many entries that were; what is too much goes when more comes."""
@@ -141,6 +158,10 @@ class Audit:
     def select(self, chosen: AuditFilter) -> list[AuditEntry]:
         """The entries that match, in no order that means anything."""
         return [entry for entry in self._table if chosen.matches(entry)]
+
+    def newest(self, chosen: AuditFilter, after: Place | None = None) -> Iterator[AuditEntry]:
+        """Those that match and were made before `after`, newest first, one by one."""
+        return self._table.newest(chosen.matches, after)
 
     def _entry(self, sort: Sort, attempt: Attempt) -> AuditEntry:
         return AuditEntry(
@@ -164,7 +185,7 @@ class Audit:
             self._see(after)
 
     def _see(self, entry: AuditEntry) -> None:
-        self._delete(self._kept[entry.sort].add(entry))
+        self._delete(self._kept[entry.sort].add(replace(entry, created_at=self._true(entry.created_at))))
 
     def _delete(self, entry_ids: Iterable[str]) -> None:
         for entry_id in entry_ids:

@@ -20,7 +20,9 @@ from itertools import count, zip_longest
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 import anyio
+import anyio.lowlevel
 
+from hubbubd import bounds
 from hubbubd.core.access import EVERYTHING
 from hubbubd.errors import ResourceExhausted, Unavailable
 from hubbubd.runtime.filters import Filter
@@ -30,6 +32,9 @@ T_co = TypeVar("T_co", covariant=True)
 
 BUFFER_EVENTS = 4096
 """How many records may have changed unseen before a watcher is closed."""
+
+SLICE = 500
+"""Records of a snapshot that are looked at in one go."""
 
 LIVE_EVENTS = 256
 """How many live events (progress, log lines) may wait; the oldest ones go first."""
@@ -94,14 +99,17 @@ class _Position:
     syncing: bool
 
     def encode(self) -> str:
-        text = f"{self.store} {self.filter_digest} {self.revision} {int(self.syncing)}"
+        text = f"{self.store} {self.filter_digest} {self.revision} {self.syncing:d}"
         return urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
     @classmethod
     def decode(cls, token: str) -> "_Position":
         text = urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4)).decode("ascii")
         store, digest, revision, syncing = text.split(" ")
-        return cls(store, digest, int(revision), bool(int(syncing)))
+        at = bounds.whole_text(revision, NOTHING)
+        if at is None or syncing not in ("0", "1"):
+            raise ValueError("not a position")
+        return cls(store, digest, at, syncing == "1")
 
 
 class _Group(Generic[T]):
@@ -288,7 +296,9 @@ class Feed(Generic[T]):
         newest = self._revision
         last = token
         missed = list(self._rows.since(after))
-        for (revision, record_id, record), following in zip_longest(missed, missed[1:]):
+        for at, ((revision, record_id, record), following) in enumerate(zip_longest(missed, missed[1:]), 1):
+            if at % SLICE == 0:
+                await anyio.lowlevel.checkpoint()  # nobody may have to be told of any of them
             if record is not None and not group.filter.reaches(record):
                 continue  # not even that it is not there is told
             complete = following is None or following[0] > revision

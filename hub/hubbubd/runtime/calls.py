@@ -1,9 +1,9 @@
 """Calls: what frontends send to servers, from the queue to the result."""
 
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -29,16 +29,20 @@ from hubbubd.errors import (
 )
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.broadcast import WatchEvent
+from hubbubd.runtime.call_parts import CallSpec, LogEvent, ProgressEvent
+from hubbubd.runtime.causes import Causes
 from hubbubd.runtime.client_tasks import ClientTasks
 from hubbubd.runtime.consents import Consents
 from hubbubd.runtime.filters import CallFilter
 from hubbubd.runtime.lane import Lane, Live
-from hubbubd.runtime.ledger import Change, Ledger, Table
+from hubbubd.runtime.ledger import Ledger
+from hubbubd.runtime.order import Place
 from hubbubd.runtime.orphans import Orphans
 from hubbubd.runtime.quotas import Quota
-from hubbubd.runtime.resumption import Resumption, require_rounds, require_state, restarted
+from hubbubd.runtime.resumption import Resumption, in_order, require_rounds, require_state, restarted
 from hubbubd.runtime.rounds import Rounds
 from hubbubd.runtime.story import Story
+from hubbubd.runtime.table import Change, Table
 from hubbubd.runtime.task_support import TaskSupport, with_task
 from hubbubd.runtime.tool_rules import denied, shown
 from hubbubd.runtime.verdicts import cancelled, not_connected, of_hub, of_server, reused
@@ -50,40 +54,6 @@ DRAIN_S = 0.02
 """How often a hub that stops looks whether its calls have ended."""
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallSpec:
-    """What to call. `params` is a JSON object or empty; times in seconds, None for the server's own.
-
-    `as_task` makes it a task at the server; then `timeout_s` is only for its creation.
-    """
-
-    server: str
-    method: str
-    params: bytes = b""
-    call_id: str | None = None
-    timeout_s: float | None = None
-    max_s: float | None = None
-    as_task: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ProgressEvent:
-    """How far a call has come; live only."""
-
-    call_id: str
-    progress: float
-    total: float | None
-    message: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class LogEvent:
-    """A log line about a call, JSON params of notifications/message; live only."""
-
-    call_id: str
-    params: bytes
 
 
 class Calls:
@@ -103,6 +73,7 @@ class Calls:
         orphans: Orphans,
         quota: Quota,
         story: Story,
+        causes: Causes,
     ) -> None:
         self._ledger = ledger
         self._table = table
@@ -116,6 +87,7 @@ class Calls:
         self._orphans = orphans
         self._quota = quota
         self._story = story
+        self._causes = causes
         self._lanes: dict[str, Lane] = {}
         self._draining = False
 
@@ -127,7 +99,7 @@ class Calls:
         own = [call for call in self._table if call.server == config.name]
         lane.ended.update(call.state for call in own if call.state.ended)
         left = [call for call in own if not call.state.ended and self._resumption.obstacle(call, config) is None]
-        for call in sorted(left, key=lambda c: c.created_at, reverse=True):  # each goes to the head of the queue
+        for call in in_order(left):
             live = lane.resume(core.taken_up(self._story.left(call)))
             self._record(live.call)
             exchange = self._resumption.way_on(lane, live, partial(self._exchange, lane, live))
@@ -155,6 +127,7 @@ class Calls:
                 lane.stop_all(cancelled(f"{server} was disconnected", "SERVER_DISCONNECTED"))
         await self._rounds.start_up(live.call for lane in self._lanes.values() for live in lane.lives.values())
         await self._client_tasks.start_up()
+        await self._causes.start_up()
 
     # Reading
 
@@ -164,9 +137,11 @@ class Calls:
 
     def select(self, chosen: CallFilter) -> list[Call]:
         """The calls that match, newest first."""
-        found = [call for call in self._table if chosen.matches(call)]
-        found.sort(key=lambda c: (c.created_at, c.id), reverse=True)
-        return found
+        return list(self._table.newest(chosen.matches))
+
+    def newest(self, chosen: CallFilter, after: Place | None = None) -> Iterator[Call]:
+        """Those that match and were made before `after`, newest first, one by one."""
+        return self._table.newest(chosen.matches, after)
 
     def watch(self, chosen: CallFilter, token: str = "") -> AsyncIterator[WatchEvent[Call]]:
         """Snapshot and changes, with progress and log lines in between."""
@@ -240,6 +215,10 @@ class Calls:
     async def drain(self) -> None:
         """Refuses new calls from now on; returns when none is left that somebody waits for, or that would be lost."""
         self._draining = True
+        for lane in self._lanes.values():
+            for live in lane.queued():  # sent now, they might be cut off in the middle; the next hub has time for them
+                if core.never_sent(live.call) and live.admitted.is_set():
+                    live.stop(cancelled("the hub is shutting down", "SHUTTING_DOWN"))
         # There are too many ways for a call to end, or to be left to the next hub, to be told of each.
         while any(self._needs_time(lane, live) for lane in self._lanes.values() for live in lane.lives.values()):  # noqa: ASYNC110
             await anyio.sleep(DRAIN_S)
@@ -266,6 +245,7 @@ class Calls:
             timeout_s=spec.timeout_s or lane.config.call_timeout_s,
             max_s=spec.max_s or max(lane.config.call_max_s, spec.timeout_s or 0.0),
             as_task=spec.as_task,
+            fingerprint=lane.fingerprint,
             created_at=self._clock.now(),
         )
         known = self._known(call.id) if spec.call_id else None
@@ -322,7 +302,7 @@ class Calls:
 
     async def _run(self, lane: Lane, live: Live, exchange: Callable[[], Awaitable[dict[str, Any]]]) -> None:
         CALLER.set(live.call.trace)  # what is logged from here on belongs to the call
-        started = self._clock.now()
+        started = self._clock.steady()
         result: dict[str, Any] | None = None
         fault: Fault | None = None
         try:
@@ -345,7 +325,11 @@ class Calls:
             await self._end(lane, live, core.complete(live.call, payload.dumps(result), now))
             return
         fault = fault or live.verdict or lane.out_of_time(live)
-        details = {"server": live.call.server, "method": live.call.method, "elapsed_s": round(now - started, 3)}
+        details = {
+            "server": live.call.server,
+            "method": live.call.method,
+            "elapsed_s": round(self._clock.steady() - started, 3),
+        }
         await self._end(lane, live, core.fail(live.call, replace(fault, details={**details, **fault.details}), now))
 
     async def _exchange(
@@ -359,6 +343,8 @@ class Calls:
         while True:
             with self._story.queued(live):
                 link = await lane.turn(live)
+            if not await self._may_go_out(lane, link, live):
+                continue
             if (denial := denied(lane.config, live.call.method, sending)) is not None:
                 raise denial
             if resumed:
@@ -391,6 +377,19 @@ class Calls:
                 return shown(lane.config, live.call.method, result)
             sending = await self._rounds.ask(lane, live, params, result)
 
+    async def _may_go_out(self, lane: Lane, link: Link, live: Live) -> bool:
+        """Has the next hub know that a detached call was sent, before it is; False when it must wait for another turn.
+
+        Raises Unavailable: then it is not sent.
+        """
+        if live.call.detached and not live.known_as_sent:
+            await self._ledger.commit([Change(self._table, live.call.id, live.call)])
+            live.known_as_sent = True
+            if lane.link is not link:
+                lane.enter_again(live)
+                return False
+        return True
+
     async def _send(self, lane: Lane, link: Link, live: Live, params: dict[str, Any]) -> dict[str, Any]:
         def on_progress(update: ProgressUpdate) -> None:
             lane.progressed(live)
@@ -407,15 +406,15 @@ class Calls:
         lane.ended[call.state] += 1
         lane.leave(live, call)
         self._record(call)
+        ended = Change(self._table, call.id, call)
         log.debug("call ended", call=call.id, server=call.server, method=call.method, state=call.state.value)
         try:
-            if call.detached or call.rounds or call.task_id:
+            if call.detached or call.rounds or call.task_id or self._causes.named(call.id):
                 # Durable before the answer; if the store fails now, the record follows when it recovers.
                 with suppress(HubError):
-                    await self._ledger.commit([Change(self._table, call.id, call)])
+                    await self._ledger.transact(lambda: (None, [ended, *self._causes.changes(call.id)]))
         finally:
             live.ended.set()
-        self._rounds.call_ended(call)
 
     def _record(self, call: Call) -> None:
         self._ledger.later(Change(self._table, call.id, call))

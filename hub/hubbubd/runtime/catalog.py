@@ -23,7 +23,8 @@ from hubbubd.errors import Category, FailedPrecondition, Fault, NotFound, PeerEr
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.broadcast import WatchEvent
 from hubbubd.runtime.filters import CatalogFilter
-from hubbubd.runtime.ledger import Change, Ledger, Table
+from hubbubd.runtime.ledger import Ledger
+from hubbubd.runtime.table import Change, Table
 from hubbubd.runtime.tool_rules import name_of, shown
 from hubbubd.upstream.patience import Patience
 from hubbubd.upstream.ports import Era, Link
@@ -33,6 +34,9 @@ INTERNAL_ERROR = -32603
 
 QUIET_S = 0.25
 """After a fetch, a server that tells of a change waits this long for the next one; or as long as the fetch took."""
+
+LONGEST_QUIET_S = 5.0
+"""How far that pause doubles, for as long as the server tells of a change in each of them."""
 
 ACKNOWLEDGE_S = 2.0
 """How long the first fetch waits for the subscription, so that no change falls between the two."""
@@ -91,6 +95,12 @@ class Catalog:
         return self.select(CatalogFilter(server=server))
 
     # Servers that come and go
+
+    def adopt(self, config: ServerConfig) -> None:
+        """Takes other options of a server over."""
+        if config.limits_tools:
+            self._hide_tools(config)
+        self._servers[config.name].adopt(config)
 
     def open(self, config: ServerConfig) -> "ServerCatalog":
         """The catalog of a server that the hub keeps from now on; what is remembered of it is stale."""
@@ -157,8 +167,9 @@ class ServerCatalog:
         self._life = anyio.CancelScope()
         self._wake = anyio.Event()
         self._due: dict[Kind, float] = {}
-        """When each list of the connected server is to be fetched."""
+        """When each list of the connected server is to be fetched, in steady seconds."""
         self._quiet_until: dict[Kind, float] = {}
+        self._quiet_s: dict[Kind, float] = {}
         self._tells: frozenset[Kind] = frozenset()
         """The lists of whose changes the server tells."""
         self._waiting: list[tuple[Kind, anyio.Event]] = []
@@ -170,12 +181,20 @@ class ServerCatalog:
             return
         self._life.cancel()
         self._link = link
-        self._due, self._quiet_until = {}, {}
+        self._due, self._quiet_until, self._quiet_s = {}, {}, {}
         self._let_go()
         self._change(core.out_of_reach, Kind)
         if link is not None:
             self._life = anyio.CancelScope()
             self._background.start_soon(self._keep_fresh, link, self._life, self._begin(link))
+
+    def adopt(self, config: ServerConfig) -> None:
+        """Takes other options over; the lists are fetched again where other tools may be shown now."""
+        rules = [(each.allow_tools, each.deny_tools) for each in (self._config, config)]
+        self._config = config
+        if rules[0] != rules[1]:
+            self._outdate(self._due.keys())
+            self._want(self._due)
 
     def notice(self, method: str) -> None:
         """Takes note of a notification, which may tell that a list has changed."""
@@ -201,7 +220,7 @@ class ServerCatalog:
         kinds, announced = core.declared(link.hello.capabilities), core.announced(link.hello.capabilities)
         subscribed = announced if link.hello.era is Era.STATELESS else frozenset[Kind]()
         self._tells = announced - subscribed
-        self._due = dict.fromkeys(kinds, self._clock.now() + ACKNOWLEDGE_S if subscribed else -math.inf)
+        self._due = dict.fromkeys(kinds, self._clock.steady() + ACKNOWLEDGE_S if subscribed else -math.inf)
         self._catalog.keep_only(self._config.name, kinds)
         for kind in kinds:
             if self._catalog.record(self._config.name, kind) is None:
@@ -218,7 +237,7 @@ class ServerCatalog:
     async def _fetch_in_turn(self, link: Link) -> None:
         while True:
             kind = min(self._due, key=lambda each: self._due[each], default=None)
-            wait_s = math.inf if kind is None else self._due[kind] - self._clock.now()
+            wait_s = math.inf if kind is None else self._due[kind] - self._clock.steady()
             if kind is not None and wait_s <= 0:
                 await self._fetch(link, kind)
                 continue
@@ -232,7 +251,7 @@ class ServerCatalog:
         self._waiting = [each for each in self._waiting if each[0] is not kind]
         self._due[kind] = math.inf
         self._outdate([kind])
-        started = self._clock.now()
+        started = self._clock.steady()
         try:
             outcome = await self._attempt(link, kind)
             if self._link is link:  # a cancelled fetch may still have its last page
@@ -243,19 +262,27 @@ class ServerCatalog:
 
     def _keep(self, kind: Kind, outcome: Pages | Fault, started: float) -> None:
         """Keeps what came of a fetch, and sets the time of the next one."""
-        now = self._clock.now()
+        now, stamp = self._clock.steady(), self._clock.now()
         record = self._catalog.record(self._config.name, kind) or core.new(self._config.name, kind)
         if isinstance(outcome, Pages):
-            record = core.fetched(record, len(outcome.entries), outcome.ttl_s, now)
+            record = core.fetched(record, len(outcome.entries), outcome.ttl_s, stamp)
             self._catalog.put(record, tuple(outcome.entries))
         else:
-            log.warning("a list was not fetched", server=record.server, list=kind.value, code=outcome.code)
+            log.warning(
+                "a list was not fetched",
+                server=record.server,
+                list=kind.value,
+                code=outcome.code,
+                message=outcome.message,
+            )
             record = core.failed(record, outcome)
             self._catalog.put(record)
-        self._quiet_until[kind] = now + max(QUIET_S, now - started)
+        again = started - self._quiet_until.get(kind, -math.inf) < QUIET_S  # as soon as it was allowed
+        self._quiet_s[kind] = min(2 * self._quiet_s[kind], LONGEST_QUIET_S) if again else QUIET_S
+        self._quiet_until[kind] = now + max(self._quiet_s[kind], now - started)
         # It may have been asked for meanwhile.
         self._due[kind] = max(self._due[kind], self._quiet_until[kind])
-        self._want([kind], core.next_fetch(record, now, told=kind in self._tells))
+        self._want([kind], now + core.next_fetch(record, stamp, told=kind in self._tells) - stamp)
 
     async def _attempt(self, link: Link, kind: Kind) -> Pages | Fault:
         """The whole list, or why it was not to be had."""
@@ -295,11 +322,12 @@ class ServerCatalog:
         def acknowledged(told: Mapping[str, Any]) -> None:
             if self._link is link:
                 self._tells = core.honoured(told)
-                self._want(self._due)
+                for kind in self._due:  # once or often, as of a change
+                    self._want([kind], self._quiet_until.get(kind, -math.inf))
 
         pause_s = FIRST_PAUSE_S
         while True:
-            began = self._clock.now()
+            began = self._clock.steady()
             try:
                 await link.listen(core.subscription(kinds), acknowledged)
             except (PeerError, UpstreamError) as exc:
@@ -309,7 +337,7 @@ class ServerCatalog:
                     return
             self._outdate(self._tells)
             self._tells = frozenset()
-            lasted = self._clock.now() - began >= LAST_PAUSE_S
+            lasted = self._clock.steady() - began >= LAST_PAUSE_S
             pause_s = FIRST_PAUSE_S if lasted else pause_s
             await anyio.sleep(pause_s)
             pause_s = min(2 * pause_s, LAST_PAUSE_S)

@@ -8,11 +8,11 @@ import os
 import shutil
 import socket
 import ssl
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -21,8 +21,10 @@ from anyio import to_thread
 from anyio.abc import ByteStream
 from anyio.streams.tls import TLSStream
 
+from hubbubd import bounds
 from hubbubd.config import Confinement, HubSettings, ServerConfig, Settings, resolve
-from hubbubd.config.network import UNIX
+from hubbubd.config.allowances import is_routing
+from hubbubd.config.network import LAST_PORT, UNIX
 from hubbubd.core.connection import State
 from hubbubd.errors import ConfigError, first_cause
 from hubbubd.redaction import REDACTION
@@ -38,10 +40,10 @@ AT_ONCE = 20
 """Addresses that are tried at once."""
 
 SCARCE_BYTES = 256 * 1024 * 1024
-EXPIRES_SOON = timedelta(days=14)
+TOLD_DEFECTS = 5
+"""How many records that do not fit are named."""
 
-STEP_S = 5.0
-"""How far the system's clock may have been moved under a hub that runs."""
+EXPIRES_SOON = timedelta(days=14)
 
 
 class Verdict(StrEnum):
@@ -86,7 +88,8 @@ async def while_running(hub: Hub, environ: Mapping[str, str]) -> list[Finding]:
     return [
         _configuration(await hub.configuration.check()),
         await _writable(hub.store),
-        _clock(hub.clock.now()),
+        *records(hub.defects()),
+        _clock(hub.clock.set_by_s),
         *await to_thread.run_sync(_directory, settings.data_dir),
         *await common(settings, away, environ),
     ]
@@ -129,12 +132,15 @@ def _configuration(state: ConfigState) -> Finding:
     return Finding("configuration", Verdict.OK, files or "no files")
 
 
-def _clock(now: float) -> Finding:
-    off = time.time() - now
-    if abs(off) < STEP_S:
+def _clock(set_by_s: float) -> Finding:
+    if not set_by_s:
         return Finding("clock", Verdict.OK, "it is the system's")
-    advice = "restart the hub: deadlines and times in records follow the clock as it was at the start"
-    return Finding("clock", Verdict.WARN, f"the system's clock was set by {off:+.0f} s since the hub began", advice)
+    return Finding(
+        "clock",
+        Verdict.WARN,
+        f"the system's clock was set by {set_by_s:+.0f} s since the hub began",
+        "nothing, if it is right now: only what was stamped before keeps the time of then",
+    )
 
 
 async def _writable(store: Store) -> Finding:
@@ -143,6 +149,15 @@ async def _writable(store: Store) -> Finding:
     except StoreUnavailable as exc:
         return Finding("store", Verdict.FAIL, str(exc), "docs/store.md says what helps")
     return Finding("store", Verdict.OK, f"{store.name} can be written")
+
+
+def records(defects: Mapping[str, str]) -> Iterator[Finding]:
+    """What to say of records of the store that do not fit, by key."""
+    for key, why in islice(defects.items(), TOLD_DEFECTS):
+        advice = "the hub goes on with what fits of it; keep a copy of the store, and report it (docs/store.md)"
+        yield Finding(f"record {key}", Verdict.WARN, why, advice)
+    if len(defects) > TOLD_DEFECTS:
+        yield Finding("records", Verdict.WARN, f"{len(defects)} records of the store do not fit", "see the hub's log")
 
 
 def _directory(path: Path) -> list[Finding]:
@@ -205,7 +220,8 @@ def _address(setting: str, listen: str, data_dir: Path, *, in_use: bool) -> Find
     host, _, port = listen.rpartition(":")
     host = host.strip("[]")
     try:
-        with socket.create_server((host, int(port)), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
+        number = bounds.whole_text(port, high=LAST_PORT) or 0
+        with socket.create_server((host, number), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
             return Finding(about, Verdict.OK, "it is free")
     except OSError as exc:
         if exc.errno == errno.EADDRINUSE and in_use:
@@ -244,6 +260,9 @@ async def _way(config: ServerConfig, environ: Mapping[str, str]) -> Finding:
         resolved = resolve(config, environ)
     except ConfigError as exc:
         return Finding(about, Verdict.WARN, REDACTION.text(str(exc)), "set the variable, or correct the file")
+    if routing := sorted(name for name in resolved.headers if is_routing(name)):
+        wrong = f"its headers say where a request goes or how it is sent: {', '.join(routing)}"
+        return Finding(about, Verdict.WARN, wrong, "take them out, unless the server needs them")
     if idle := [name for name in (_OF_HTTP if resolved.command else _OF_STDIO) if getattr(config, name)]:
         kind = "started by a command" if resolved.command else "reached by its url"
         return Finding(about, Verdict.WARN, f"it is {kind}, so nothing heeds {', '.join(idle)}", "take that out")

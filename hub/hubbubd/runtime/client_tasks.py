@@ -9,67 +9,33 @@ tasks/get, the answers go back by tasks/update. Notifications only hasten the ne
 import secrets
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import anyio
 import structlog
-from anyio.abc import TaskGroup
 
 from hubbubd import payload
 from hubbubd.clock import Clock
+from hubbubd.core import backoff
 from hubbubd.core import tasks as core
 from hubbubd.core.calls import Call
-from hubbubd.core.inbox import Delivery, Origin, PendingRequest, RequestState
-from hubbubd.core.tasks import Task, TaskRole, TaskStatus
-from hubbubd.errors import Category, FailedPrecondition, Fault, HubError, NotFound, PeerError, UpstreamError
+from hubbubd.core.inbox import Origin, PendingRequest
+from hubbubd.core.tasks import Failure, Task, TaskRole, TaskStatus
+from hubbubd.errors import Category, FailedPrecondition, Fault, HubError, PeerError, UpstreamError
+from hubbubd.runtime.followed import TELL_S, Followed
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.lane import Lane, Live
-from hubbubd.runtime.ledger import Change, Ledger, Table
-from hubbubd.runtime.rounds import asked_by, configured, input_fault, questions_of
+from hubbubd.runtime.ledger import Ledger
+from hubbubd.runtime.table import Change, Table
+from hubbubd.runtime.task_questions import TaskQuestions
 from hubbubd.store import Conflict
-from hubbubd.telemetry.trace import passed_on
 from hubbubd.upstream.ports import Era, Link
 
 INVALID_PARAMS = -32602
 METHOD_NOT_FOUND = -32601
 
-TELL_S = 5.0
-"""How long the end of a call waits for its server to take a cancellation or an answer on its way."""
-
 log = structlog.get_logger(__name__)
-
-
-@dataclass(slots=True, eq=False)
-class _Followed:
-    """A task whose call is under way. `failure` is why the hub gives it up before its server has ended it."""
-
-    task_id: str
-    remote_id: str
-    lane: Lane
-    live: Live
-    stateless: bool = False
-    group: TaskGroup = field(default_factory=anyio.create_task_group)
-    wake: anyio.Event = field(default_factory=anyio.Event)
-    done: anyio.Event = field(default_factory=anyio.Event)
-    fetching: bool = False
-    failure: UpstreamError | None = None
-
-    async def request(self, link: Link, method: str, **params: Any) -> dict[str, Any]:
-        """Sends a request about the task; what the server asks meanwhile belongs to its call. Raises as Link."""
-        # A span for each poll would be too many: the server is told of the task's own.
-        call_id, span = self.live.call.id, passed_on(self.live.place)
-        with anyio.move_on_after(self.lane.config.call_timeout_s if method != "tasks/result" else None):
-            return await link.request(method, {"taskId": self.remote_id, **params}, call_id=call_id, span=span)
-        message = f"{self.lane.config.name} did not answer {method} in time"
-        raise UpstreamError(Fault(code="CALL_TIMEOUT", category=Category.TIMEOUT, message=message, retryable=True))
-
-    async def pause(self, seconds: float) -> None:
-        """Waits for the next poll, or until something makes it worth while earlier."""
-        await anyio.sleep(min(seconds, core.SHORTEST_POLL_S))
-        with anyio.move_on_after(seconds - core.SHORTEST_POLL_S):
-            await self.wake.wait()
-        self.wake = anyio.Event()
 
 
 class ClientTasks:
@@ -81,7 +47,8 @@ class ClientTasks:
         self._calls = calls
         self._inbox = inbox
         self._clock = clock
-        self._followed: dict[tuple[str, str], _Followed] = {}
+        self._questions = TaskQuestions(table, inbox, clock)
+        self._followed: dict[tuple[str, str], Followed] = {}
         inbox.register(Origin.TASK_INPUT, self)
         calls.follow(self._follow_call)
 
@@ -109,7 +76,7 @@ class ClientTasks:
 
         Raises PeerError (the task failed) and UpstreamError: TASK_CANCELLED, TASK_LOST, INPUT_REFUSED.
         """
-        followed = _Followed("", wire["taskId"], lane, live, link.hello.era is Era.STATELESS)
+        followed = Followed("", wire["taskId"], lane, live, link.hello.era is Era.STATELESS)
         async with self._held(followed):
             task, call = await self._ledger.transact(lambda: self._new(followed, wire))
             followed.task_id, live.call = task.id, call
@@ -126,12 +93,12 @@ class ClientTasks:
         task = self._table.get(live.call.task_id or "")
         if task.status.ended:
             return _outcome(task)
-        followed = _Followed(task.id, task.remote_id or "", lane, live)
+        followed = Followed(task.id, task.remote_id or "", lane, live)
         async with self._held(followed):
             followed.stateless = (await lane.connected()).hello.era is Era.STATELESS
             return await self._follow(followed)
 
-    def _new(self, followed: _Followed, wire: Mapping[str, Any]) -> tuple[tuple[Task, Call], list[Change[Any]]]:
+    def _new(self, followed: Followed, wire: Mapping[str, Any]) -> tuple[tuple[Task, Call], list[Change[Any]]]:
         config, now = followed.lane.config, self._clock.now()
         name = core.name_for(followed.remote_id)
         if name is None or self._table.record(name) is not None:
@@ -153,7 +120,7 @@ class ClientTasks:
         return (task, call), [self._table.change(name, task), Change(self._calls, call.id, call)]
 
     @asynccontextmanager
-    async def _held(self, followed: _Followed) -> AsyncGenerator[None]:
+    async def _held(self, followed: Followed) -> AsyncGenerator[None]:
         """Leaving it with an error means that nobody waits for the task any more: the server is told."""
         key = followed.lane.config.name, followed.remote_id
         self._followed[key] = followed
@@ -162,7 +129,8 @@ class ClientTasks:
             try:
                 yield
             finally:
-                self._take_back_questions(followed)
+                if not self.outlives(live):
+                    self._questions.take_back(followed)
         except BaseException as exc:
             hub_ends = not isinstance(exc, Exception) and not live.scope.cancel_called
             if not hub_ends and not self.outlives(live):
@@ -180,7 +148,7 @@ class ClientTasks:
         task = self._table.record(live.call.task_id or "")
         return stopped and live.call.detached and task is not None and not task.status.ended
 
-    async def _give_up(self, followed: _Followed) -> None:
+    async def _give_up(self, followed: Followed) -> None:
         task = self._table.record(followed.task_id)
         if task is not None and task.status.ended:
             return
@@ -194,17 +162,17 @@ class ClientTasks:
             why = verdict.message if verdict else "its call ran out of time"
             self._put(core.move(task, TaskStatus.CANCELLED, self._clock.now(), why))
 
-    async def _follow(self, followed: _Followed) -> dict[str, Any]:
+    async def _follow(self, followed: Followed) -> dict[str, Any]:
         followed.live.place = self._table.get(followed.task_id).trace
         async with followed.group as group:
-            self._take_up_questions(followed)
+            self._questions.take_up(followed)
             await self._poll(followed)
             group.cancel_scope.cancel()
         if followed.failure is not None:
             raise followed.failure
         return _outcome(self._table.get(followed.task_id))
 
-    async def _poll(self, followed: _Followed) -> None:
+    async def _poll(self, followed: Followed) -> None:
         """Returns when the task has ended, or is given up."""
         while not (task := self._table.get(followed.task_id)).status.ended and followed.failure is None:
             link = await followed.lane.connected()
@@ -212,7 +180,7 @@ class ClientTasks:
             try:
                 await self._ask(followed, link)
             except UpstreamError as exc:
-                longer_s = exc.fault.retry_after_s or 0.0
+                longer_s = backoff.asked_s(exc.fault.retry_after_s)
                 if not exc.fault.retryable:
                     followed.failure = exc
             except PeerError as exc:
@@ -226,7 +194,7 @@ class ClientTasks:
             if followed.failure is None and not (task := self._table.get(task.id)).status.ended:
                 await followed.pause(max(core.poll_s(task), longer_s))
 
-    async def _ask(self, followed: _Followed, link: Link) -> None:
+    async def _ask(self, followed: Followed, link: Link) -> None:
         wire = await followed.request(link, "tasks/get")
         await self._see(followed.task_id, wire)
         status = TaskStatus(wire["status"])
@@ -238,7 +206,7 @@ class ClientTasks:
                     error = wire["error"]
                     await self._end(followed, PeerError(error["code"], error["message"], error.get("data")))
                 case TaskStatus.INPUT_REQUIRED:
-                    await self._put_questions(followed, wire["inputRequests"])
+                    await self._questions.put(followed, wire["inputRequests"])
                 case _:
                     pass
         elif status is TaskStatus.INPUT_REQUIRED:
@@ -246,17 +214,16 @@ class ClientTasks:
                 followed.fetching = True
                 followed.group.start_soon(self._fetch_while_asked, followed, link)
         elif status in (TaskStatus.COMPLETED, TaskStatus.FAILED) and not followed.fetching:
-            await self._fetch(followed, link, failed=status is TaskStatus.FAILED)
+            await self._fetch(followed, link, wire)
 
-    async def _fetch(self, followed: _Followed, link: Link, *, failed: bool) -> None:
+    async def _fetch(self, followed: Followed, link: Link, wire: Mapping[str, Any]) -> None:
         try:
             result = await followed.request(link, "tasks/result")
+            await self._end(followed, core.failure(wire, result) or result)
         except PeerError as exc:
             await self._end(followed, exc)
-        else:
-            await self._end(followed, result, failed=failed)
 
-    async def _fetch_while_asked(self, followed: _Followed, link: Link) -> None:
+    async def _fetch_while_asked(self, followed: Followed, link: Link) -> None:
         """Waits for the result, which gives the server a way to ask; polling goes on meanwhile."""
         outcome: dict[str, Any] | PeerError | None = None
         try:
@@ -266,13 +233,12 @@ class ClientTasks:
         except HubError as exc:
             log.info("the result of a task is asked for again", task=followed.task_id, error=str(exc))
         if outcome is not None:
-            failed = isinstance(outcome, dict) and outcome.get("isError") is True
+            wire: Mapping[str, Any] = {}
             # A cancelled task may have an answer, too: what has become of it is what its status says.
             with suppress(PeerError, HubError):
                 wire = await followed.request(link, "tasks/get")
                 await self._see(followed.task_id, wire)
-                failed = wire["status"] == TaskStatus.FAILED
-            await self._end(followed, outcome, failed=failed)
+            await self._end(followed, (core.failure(wire, outcome) if isinstance(outcome, dict) else None) or outcome)
         followed.fetching = False
         followed.wake.set()
 
@@ -286,7 +252,7 @@ class ClientTasks:
 
         return await self._ledger.transact(plan)
 
-    async def _end(self, followed: _Followed, outcome: dict[str, Any] | PeerError, *, failed: bool = False) -> None:
+    async def _end(self, followed: Followed, outcome: dict[str, Any] | PeerError | Failure) -> None:
         task, now = self._table.get(followed.task_id), self._clock.now()
         if task.status.ended:
             return
@@ -295,8 +261,9 @@ class ClientTasks:
             if outcome.data is not None:
                 error["data"] = outcome.data
             task = core.fail(task, payload.dumps(error), outcome.message, now)
-        elif failed:
-            task = replace(core.move(task, TaskStatus.FAILED, now, task.status_message), result=payload.dumps(outcome))
+        elif isinstance(outcome, Failure):
+            task = core.move(task, TaskStatus.FAILED, now, outcome.message)
+            task = task if outcome.result is None else replace(task, result=payload.dumps(outcome.result))
         else:
             task = core.complete(task, payload.dumps(outcome), now)
         try:
@@ -338,70 +305,6 @@ class ClientTasks:
             with suppress(Conflict):  # its status has changed meanwhile
                 return await self._inbox.open([request], also)
 
-    async def _put_questions(self, followed: _Followed, asked: object) -> None:
-        """Puts the questions that are new into the inbox, in one commit with the note that they are there."""
-        lane, live = followed.lane, followed.live
-        while True:
-            task = self._table.get(followed.task_id)
-            known = dict(task.questions)
-            new = {key: question for key, question in questions_of(asked).items() if key not in known}
-            if not new:
-                return
-            requests = {
-                key: asked_by(lane, live, Origin.TASK_INPUT, kind, params, self._clock.now())
-                for key, (kind, params) in new.items()
-                if not configured(lane, kind)
-            }
-            ids = [(key, requests[key].id if key in requests else "") for key in new]
-            pending = (*task.pending_ids, *(request.id for request in requests.values()))
-            after = replace(task, questions=(*task.questions, *ids), pending_ids=pending)
-            with suppress(Conflict):
-                await self._inbox.open(list(requests.values()), [self._table.change(task.id, after)])
-                break
-        for key, request_id in ids:
-            followed.group.start_soon(self._answer, followed, key, request_id)
-
-    def _take_up_questions(self, followed: _Followed) -> None:
-        for key, request_id in self._table.get(followed.task_id).questions:
-            with suppress(NotFound):
-                request = self._inbox.get(request_id) if request_id else None
-                if request is None or request.state is RequestState.OPEN or request.delivery is Delivery.PENDING:
-                    followed.group.start_soon(self._answer, followed, key, request_id)
-
-    def _take_back_questions(self, followed: _Followed) -> None:
-        task = self._table.record(followed.task_id)
-        for request_id in task.pending_ids if task is not None and not self.outlives(followed.live) else ():
-            self._inbox.abandon(request_id, "its task has ended")
-
-    async def _answer(self, followed: _Followed, key: str, request_id: str) -> None:
-        """Waits for the answer to a question, and hands it over; without a request it is the configured one."""
-        answer: Any = {"roots": list(followed.lane.config.roots)}
-        if request_id:
-            with followed.lane.asked(followed.live, request_id):
-                request = await self._inbox.wait(request_id)
-            if request.answer is None or request.answer.refused:
-                followed.failure = input_fault("INPUT_REFUSED", f"{request.kind} was refused, so the task is cancelled")
-                followed.wake.set()
-                return
-            answer = payload.loads(request.answer.payload)
-        while True:
-            link = await followed.lane.connected()
-            try:
-                # The task may end by the answer before the server says that it has it.
-                with anyio.CancelScope(shield=True):
-                    with anyio.move_on_after(TELL_S) as telling:
-                        await followed.request(link, "tasks/update", inputResponses={key: answer})
-                    if not telling.cancelled_caught:
-                        await self._inbox.all_delivered([request_id])  # durable before the end of the call is
-                        followed.wake.set()
-                        return
-            except PeerError as exc:
-                self._inbox.not_delivered(request_id, f"the server refused it: {exc.message}")
-                return
-            except UpstreamError as exc:
-                log.info("an answer is sent again", task=followed.task_id, error=str(exc))
-            await anyio.sleep(core.poll_s(self._table.get(followed.task_id)))
-
     # What callers do
 
     async def cancel(self, task_id: str) -> Task:
@@ -439,8 +342,11 @@ def _outcome(task: Task) -> dict[str, Any]:
     if task.error is not None:
         error = payload.loads(task.error)
         raise PeerError(error["code"], error["message"], error.get("data"))
-    message = task.status_message or f"{task.server} cancelled the task"
-    raise UpstreamError(Fault(code="TASK_CANCELLED", category=Category.CANCELLED, message=message))
+    if task.status is TaskStatus.FAILED:
+        message = task.status_message or f"{task.server} says that the task failed, and not why"
+        raise UpstreamError(Fault(code="TASK_FAILED", category=Category.SERVER, message=message))
+    words = task.status_message or f"{task.server} cancelled the task"
+    raise UpstreamError(Fault(code="TASK_CANCELLED", category=Category.CANCELLED, message=words))
 
 
 def _lost(task: Task, exc: PeerError) -> UpstreamError:

@@ -9,20 +9,36 @@ import anyio
 import anyio.lowlevel
 import structlog
 
+from hubbubd.bucket import Bucket
 from hubbubd.clock import Clock
 from hubbubd.config import Confinement, ServerConfig
 from hubbubd.core import connection as core
 from hubbubd.core.connection import Connection, Effect, Event, RetryPolicy, State
 from hubbubd.errors import Category, Fault, HubError, PeerError, UpstreamError
+from hubbubd.runtime.connection_log import tell
 from hubbubd.runtime.lane import Lane
 from hubbubd.runtime.measures import Measures
 from hubbubd.runtime.verdicts import cancelled
 from hubbubd.upstream.ports import Connector, Era, Hello, Inbound, Link
 
+RECONNECTS_PER_S, RECONNECTS_AT_ONCE = 20.0, 20
+"""How many servers are connected anew, once more than a few have been lost together."""
+
 MISSED_PINGS = 2
 """So many pings in a row without a reply are a lost connection."""
 
 log = structlog.get_logger(__name__)
+
+
+class Turns:
+    """Spreads the reconnects of all servers: what brought them down together does not bring them back in one moment."""
+
+    def __init__(self) -> None:
+        self._bucket = Bucket(RECONNECTS_PER_S, RECONNECTS_AT_ONCE, anyio.current_time())
+
+    async def take(self) -> None:
+        """Returns when it is one's turn."""
+        await anyio.sleep(self._bucket.owe(anyio.current_time()))
 
 
 class ConnectionShell:
@@ -38,6 +54,7 @@ class ConnectionShell:
         measures: Measures,
         changed: Callable[[], None],
         confinement: Confinement | None,
+        turns: Turns,
     ) -> None:
         self.config = config
         self.confinement = confinement
@@ -50,13 +67,10 @@ class ConnectionShell:
         self._clock = clock
         self._measures = measures
         self._changed = changed
-        self._policy = RetryPolicy(
-            retries=config.retries,
-            backoff_s=config.backoff_s,
-            backoff_max_s=config.backoff_max_s,
-            stable_after_s=config.stable_after_s,
-            retryable_errors=None if config.retryable_errors is None else frozenset(config.retryable_errors),
-        )
+        self._turns = turns
+        self._policy = _policy(config)
+        self._retimed = anyio.Event()
+        self._handing_over = False
         self._era: Era | None = None
         self._wanted = anyio.Event()
         self._now = anyio.Event()
@@ -75,13 +89,30 @@ class ConnectionShell:
         self._wanted.set()
         self._now.set()
 
+    def hasten(self) -> None:
+        """Cuts the wait for the next attempt short: what was in the way may be over, as after a computer's sleep."""
+        self._now.set()
+
+    def adopt(self, config: ServerConfig) -> None:
+        """Takes over options that need no new connection."""
+        self.config = config
+        self._policy = _policy(config)
+        self._retimed.set()
+
+    async def hand_over(self, fault: Fault) -> None:
+        """Ends the connection and its attempts for good, and leaves the calls to a successor."""
+        self._handing_over = True
+        await self.disconnect(fault)
+
     async def disconnect(self, fault: Fault) -> None:
         """Ends the connection, its attempts and its calls; returns when all is cleaned up."""
         if self._wanted.is_set():  # one that is not set may be waited for
             self._wanted = anyio.Event()
-        self._lane.closed = True
+        if not self._handing_over:
+            self._lane.closed = True
         if self.state is State.DISCONNECTED:
-            self._lane.stop_all(fault)
+            if not self._handing_over:
+                self._lane.stop_all(fault)
             return
         if self.state is not State.DISCONNECTING:
             self._feed(Event.DISCONNECT, fault=fault)
@@ -117,6 +148,7 @@ class ConnectionShell:
                 self._now = anyio.Event()
                 with anyio.move_on_after(max(self.connection.next_retry_at - self._clock.now(), 0.0)):
                     await self._now.wait()
+                await self._turns.take()
                 self._feed(Event.RECONNECT)
 
     async def _attempt(self) -> tuple[Event, Fault]:
@@ -160,8 +192,7 @@ class ConnectionShell:
                     tasks.cancel_scope.cancel()
 
                 tasks.start_soon(until_lost)
-                if self.config.ping_interval_s:
-                    tasks.start_soon(until_silent)
+                tasks.start_soon(until_silent)
         finally:
             self.link = None
             self._lane.attach(None)
@@ -174,7 +205,11 @@ class ConnectionShell:
         """
         missed = 0
         while True:
-            await anyio.sleep(self.config.ping_interval_s)
+            self._retimed = anyio.Event()
+            with anyio.move_on_after(self.config.ping_interval_s or math.inf) as interval:
+                await self._retimed.wait()
+            if not interval.cancelled_caught:
+                continue
             try:
                 with anyio.fail_after(self.config.ping_timeout_s):
                     await link.probe()
@@ -194,8 +229,8 @@ class ConnectionShell:
 
     def _loss(self, fault: Fault) -> Event:
         """A lost session is renewed at once, unless it was renewed a moment ago: then it is a connection that flaps."""
-        renewed_at, self._renewed_at = self._renewed_at, self._clock.now()
-        stable = self._renewed_at - renewed_at >= self.config.stable_after_s
+        renewed_at, self._renewed_at = self._renewed_at, anyio.current_time()
+        stable = self._renewed_at - renewed_at >= max(self.config.stable_after_s, core.STABLE_S)
         return Event.SESSION_LOST if fault.code == "SESSION_LOST" and stable else Event.CONNECTION_LOST
 
     def _feed(self, event: Event, *, fault: Fault | None = None) -> None:
@@ -208,20 +243,24 @@ class ConnectionShell:
             match effect:
                 case Effect.RELEASE_CALLS:
                     self._lane.attach(self.link)
-                case Effect.FAIL_ALL_CALLS:
+                case Effect.FAIL_ALL_CALLS if not self._handing_over:
                     self._lane.closed = True
                     self._lane.given_up = self.connection.fault if event is Event.GIVE_UP else None
                     self._lane.stop_all(_ended(self.config.name, fault or self.connection.fault))
                 case _:
                     pass  # opening, pinging, waiting and closing follow from the state in `_keep_connected`
-        log.info(
-            "connection",
-            server=self.config.name,
-            happened=event.value,
-            state=self.state.value,
-            code=fault.code if fault else None,
-        )
+        tell(self.config.name, event, self.connection, now, fault)
         self._changed()
+
+
+def _policy(config: ServerConfig) -> RetryPolicy:
+    return RetryPolicy(
+        retries=config.retries,
+        backoff_s=config.backoff_s,
+        backoff_max_s=config.backoff_max_s,
+        stable_after_s=config.stable_after_s,
+        retryable_errors=None if config.retryable_errors is None else frozenset(config.retryable_errors),
+    )
 
 
 def _ended(server: str, fault: Fault | None) -> Fault:

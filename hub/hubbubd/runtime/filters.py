@@ -37,10 +37,11 @@ class Filter(Protocol[T_contra]):
 
 @dataclass(frozen=True, slots=True)
 class ServerFilter:
-    """Servers by name; none given means all."""
+    """Servers by name; none given means all. Of those that are `seen` the watcher is shown more."""
 
     names: frozenset[str] = frozenset()
     scope: Scope = EVERYTHING
+    seen: Scope = EVERYTHING
 
     def reaches(self, record: ServerRecord, /) -> bool:
         """Whether the server is within the scope."""
@@ -129,6 +130,7 @@ class CatalogFilter:
     server: str = ""
     kinds: frozenset[Kind] = frozenset()
     scope: Scope = EVERYTHING
+    seen: Scope = EVERYTHING
 
     def reaches(self, record: CatalogList, /) -> bool:
         """Whether the list is within the scope."""

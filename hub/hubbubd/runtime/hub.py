@@ -14,7 +14,7 @@ from hubbubd.config import HubSettings, ServerConfig, Settings
 from hubbubd.core.audit import AuditEntry
 from hubbubd.core.calls import Call
 from hubbubd.core.catalog import CatalogEntries, CatalogList
-from hubbubd.core.inbox import Origin, PendingRequest
+from hubbubd.core.inbox import Origin, PendingRequest, Shown
 from hubbubd.core.server import ServerRecord
 from hubbubd.core.tasks import Task
 from hubbubd.errors import NotFound
@@ -24,15 +24,18 @@ from hubbubd.runtime.authorization import Authorizations
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import Calls
 from hubbubd.runtime.catalog import Catalog
+from hubbubd.runtime.causes import Causes
 from hubbubd.runtime.client_tasks import ClientTasks
 from hubbubd.runtime.configuration import Configuration
+from hubbubd.runtime.connection import Turns
 from hubbubd.runtime.consents import Consents
 from hubbubd.runtime.events import EventFeed
 from hubbubd.runtime.inbound import PlainRequests
 from hubbubd.runtime.inbox import Inbox
-from hubbubd.runtime.ledger import Ledger, Table
+from hubbubd.runtime.ledger import Ledger
 from hubbubd.runtime.log_levels import LogLevels
-from hubbubd.runtime.measures import Measures
+from hubbubd.runtime.measures import MAX_NAMES, Measures
+from hubbubd.runtime.mending import Mending
 from hubbubd.runtime.orphans import Orphans
 from hubbubd.runtime.quotas import Quotas
 from hubbubd.runtime.resumption import Resumption
@@ -42,6 +45,7 @@ from hubbubd.runtime.rounds import Rounds
 from hubbubd.runtime.servers import Servers
 from hubbubd.runtime.story import Story
 from hubbubd.runtime.subscriptions import Subscriptions
+from hubbubd.runtime.table import Table
 from hubbubd.runtime.task_support import TaskSupport
 from hubbubd.runtime.tasks import Tasks
 from hubbubd.runtime.tokens import Token, Tokens
@@ -58,18 +62,26 @@ SHUTDOWN_S = 15.0
 """How long connections may take to close when the hub stops; a stdio server gets about 5 s of it."""
 
 
+REQUEST_STEAD = {"created_at": 0.0, "deadline": None, "state": "withdrawn", "origin": "plain"}
+"""What a request is taken for of which this cannot be read: nobody acts on it."""
+
+TOKEN_VITAL = frozenset({"id", "name", "digest", "grants", "may_name_others", "expires_at"})
+"""What lets somebody in is never guessed: without one of these a token is no token."""
+
+
 class Tables:
     """What the hub remembers."""
 
     def __init__(self) -> None:
-        self.servers = Table("server", ServerRecord)
-        self.requests = Table("request", PendingRequest)
-        self.calls = Table("call", Call)
-        self.tasks = Table("task", Task)
+        self.servers = Table("server", ServerRecord, Mending(vital=frozenset({"name", "config", "source"})))
+        self.requests = Table("request", PendingRequest, Mending(REQUEST_STEAD))
+        self.shown = Table("shown", Shown)
+        self.calls = Table("call", Call, Mending({"created_at": 0.0, "state": "failed"}))
+        self.tasks = Table("task", Task, Mending({"created_at": 0.0, "last_updated_at": 0.0, "status": "failed"}))
         self.lists = Table("catalog", CatalogList)
         self.entries = Table("catalog_entries", CatalogEntries)
         self.upkeep = Table("upkeep", Upkeep)
-        self.tokens = Table("token", Token)
+        self.tokens = Table("token", Token, Mending(vital=TOKEN_VITAL))
         self.audit = Table("audit", AuditEntry)
 
     def all(self) -> list[Table[Any]]:
@@ -131,8 +143,8 @@ class Hub:
     ) -> AsyncGenerator["Hub"]:
         """A running hub. It reconnects to what was wanted; leaving the block closes all connections, not the store.
 
-        `clock` is the system's time by default; it must not go back from one hub over a store to the next. The
-        configuration came from `files`, and `load` reads it again; without it a reload changes nothing.
+        `clock` is the system's time by default. The configuration came from `files`, and `load` reads
+        it again; without it a reload changes nothing.
         """
         ledger = Ledger(store, max_watchers=settings.max_watchers, meter=meter)
         tables = Tables()
@@ -140,7 +152,15 @@ class Hub:
         async with aclosing(ledger), Background.open() as background:
             clock = clock or Clock(asyncio.get_running_loop().time)
             alarms = Alarms(clock, background)
-            measures = Measures(meter, ledger, clock, tables.servers, tables.calls, tables.requests)
+            measures = Measures(
+                meter,
+                ledger,
+                clock,
+                tables.servers,
+                tables.calls,
+                tables.requests,
+                max_names=MAX_NAMES if settings.metrics_server_names else 0,
+            )
             hub = cls._wire(ledger, tables, clock, alarms, background, connector, settings, measures, tracer)
             given = Settings(hub=settings, servers=tuple(configured.values()), files=files)
             hub.configuration = Configuration(
@@ -170,30 +190,16 @@ class Hub:
     ) -> "Hub":
         """Makes the rooms; each knows those before it, and what it needs of a later one comes as a function."""
 
-        def timeout_message(server: str) -> str:
-            try:
-                return servers.get(server).config.timeout_message
-            except NotFound:
-                return "Nobody answered in time"
-
         def notify(server: str, method: str, params: dict[str, Any]) -> None:
             servers.notify(server, method, params)
 
-        quotas = Quotas(settings, clock.now)
+        quotas = Quotas(settings, clock.steady)
         audit = Audit(ledger, tables.audit, clock, settings)
-        inbox = Inbox(
-            ledger,
-            tables.requests,
-            clock,
-            alarms,
-            timeout_message,
-            max_open_per_server=settings.open_requests_per_server,
-            claims=quotas.claims,
-        )
-        inbox.register(Origin.PLAIN, PlainRequests())
+        inbox = _inbox(ledger, tables, clock, alarms, lambda name: servers.get(name).config, settings, quotas)
         catalog = Catalog(ledger, tables.lists, tables.entries, clock, background)
         client_tasks = ClientTasks(ledger, tables.tasks, tables.calls, inbox, clock)
-        calls = _calls(ledger, tables, clock, background, inbox, catalog, client_tasks, quotas, tracer)
+        causes = Causes(ledger, tables.calls, tables.requests, inbox, clock, alarms)
+        calls = _calls(ledger, tables, clock, background, inbox, catalog, client_tasks, quotas, tracer, causes)
         tasks = Tasks(
             ledger,
             tables.tasks,
@@ -222,12 +228,17 @@ class Hub:
             authorizations=Authorizations(inbox),
             audit=audit,
             measures=measures,
+            turns=Turns(),
         )
         servers = Servers(rooms, tables.servers, settings)
         work = Work(inbox, tables.requests, clock, alarms, background, ledger.door)
         retention = _retention(ledger, tables, clock, settings, audit)
         tokens = Tokens(ledger, tables.tokens, clock, max_tokens=settings.max_tokens)
         return cls(ledger, clock, rooms, servers, work, retention, tokens, quotas, tracer)
+
+    def defects(self) -> dict[str, str]:
+        """What of which record in the store did not fit when the hub began, by key."""
+        return self._ledger.defects()
 
     def watchers(self) -> int:
         """How many watches are open."""
@@ -248,7 +259,6 @@ class Hub:
     async def _start(self, configured: Mapping[str, ServerConfig], background: Background) -> None:
         """Goes on from what the store remembers."""
         self.tokens.start()
-        self.audit.start()
         self.retention.start()
         self.tasks.start()
         self.inbox.start()
@@ -258,6 +268,7 @@ class Hub:
         )
         background.start_soon(self._ledger.run)
         background.start_soon(self.health.run)
+        background.start_soon(self.clock.run)
         background.start_soon(self.retention.run)
         await self.servers.start(configured)
         await self.calls.start_up()
@@ -303,6 +314,44 @@ def _retention(ledger: Ledger, tables: Tables, clock: Clock, settings: HubSettin
     )
 
 
+def _inbox(
+    ledger: Ledger,
+    tables: Tables,
+    clock: Clock,
+    alarms: Alarms,
+    config: Callable[[str], ServerConfig],
+    settings: HubSettings,
+    quotas: Quotas,
+) -> Inbox:
+    """The room of questions. A server that asks may be gone already: then `config` raises NotFound."""
+
+    def timeout_message(server: str) -> str:
+        try:
+            return config(server).timeout_message
+        except NotFound:
+            return "Nobody answered in time"
+
+    def max_open_bytes(server: str) -> int:
+        try:
+            return config(server).max_open_request_bytes
+        except NotFound:
+            return 0
+
+    inbox = Inbox(
+        ledger,
+        tables.requests,
+        tables.shown,
+        clock,
+        alarms,
+        timeout_message,
+        max_open_per_server=settings.open_requests_per_server,
+        max_open_bytes=max_open_bytes,
+        claims=quotas.claims,
+    )
+    inbox.register(Origin.PLAIN, PlainRequests())
+    return inbox
+
+
 def _calls(
     ledger: Ledger,
     tables: Tables,
@@ -313,6 +362,7 @@ def _calls(
     client_tasks: ClientTasks,
     quotas: Quotas,
     tracer: Tracer,
+    causes: Causes,
 ) -> Calls:
     """The room of calls, with all that a call may turn into."""
     rounds = Rounds(inbox, tables.calls, clock)
@@ -330,4 +380,5 @@ def _calls(
         Orphans(tables.tasks, background),
         quotas.calls,
         Story(tracer, ledger, tables.calls, tables.requests, tables.tasks),
+        causes,
     )

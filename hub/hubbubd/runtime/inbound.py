@@ -10,7 +10,6 @@ import structlog
 
 from hubbubd import payload
 from hubbubd.clock import Clock
-from hubbubd.config import ServerConfig
 from hubbubd.core import tasks as core_tasks
 from hubbubd.core.inbox import CauseSource, Origin, PendingRequest, RequestKind
 from hubbubd.core.questions import problem
@@ -24,10 +23,10 @@ from hubbubd.runtime.client_tasks import ClientTasks
 from hubbubd.runtime.events import EventFeed
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.lane import Lane, Live
-from hubbubd.runtime.ledger import Change
 from hubbubd.runtime.rounds import kind_of
 from hubbubd.runtime.story import served
 from hubbubd.runtime.subscriptions import Subscriptions
+from hubbubd.runtime.table import Change
 from hubbubd.runtime.tasks import INTERNAL_ERROR, ReceiverTasks, Tasks
 from hubbubd.upstream.ports import InboundRequest, Reply, ReplyError
 
@@ -53,7 +52,7 @@ class ServerInbound:
 
     def __init__(
         self,
-        config: ServerConfig,
+        name: str,
         lane: Lane,
         inbox: Inbox,
         tasks: Tasks,
@@ -68,7 +67,7 @@ class ServerInbound:
         authorizations: Authorizations,
         audit: Audit,
     ) -> None:
-        self._config = config
+        self._name = name
         self._lane = lane
         self._inbox = inbox
         self._tasks = tasks
@@ -86,7 +85,7 @@ class ServerInbound:
     async def on_request(self, request: InboundRequest) -> Reply:
         """Routes what a server asks. Raises ReplyError."""
         if request.method.startswith("tasks/"):
-            with served(self._lane.tracer, self._config.name, request):
+            with served(self._lane.tracer, self._name, request):
                 return await self._receiver.serve(request.method, request.params)
         kind = kind_of(request.method, request.params)
         if kind is None:
@@ -94,11 +93,13 @@ class ServerInbound:
         if (wrong := problem(kind, request.params)) is not None:
             raise ReplyError(INVALID_PARAMS, f"Invalid params: {wrong}")
         if kind is RequestKind.ROOTS and (roots := self._lane.config.roots) != "ask":
-            with served(self._lane.tracer, self._config.name, request):
+            with served(self._lane.tracer, self._name, request):
                 return Reply(result={"roots": list(roots)})
         related = _related_task(request.params)
-        known = self._client_tasks.known(self._config.name, related) if related else None
+        known = self._client_tasks.known(self._name, related) if related else None
         live, source = (known[0], CauseSource.WIRE) if known else self._lane.cause(request.call_id)
+        if live is None and request.call_id is not None and not self._wants_task(kind, request):
+            raise ReplyError(INTERNAL_ERROR, "the call that this belongs to has ended")
         try:
             reply = await self._ask(request, kind, live, source, known[1] if known else related)
         except HubError as exc:
@@ -114,10 +115,13 @@ class ServerInbound:
         task_id: str | None,
     ) -> Reply:
         pending = self._pending(request, kind, live, source, task_id)
-        if self._config.receiver_tasks and kind is not RequestKind.ROOTS and "task" in request.params:
-            with served(self._lane.tracer, self._config.name, request):
+        if self._wants_task(kind, request):
+            with served(self._lane.tracer, self._name, request):
                 return await self._as_task(request, pending, live)
         return await self._plain(request, pending, live)
+
+    def _wants_task(self, kind: RequestKind, request: InboundRequest) -> bool:
+        return self._lane.config.receiver_tasks and kind is not RequestKind.ROOTS and "task" in request.params
 
     def on_notification(self, method: str, params: dict[str, Any], call_id: str | None) -> None:
         """Shows it to those who watch events, and log lines of a known call to those who watch that.
@@ -131,31 +135,31 @@ class ServerInbound:
                 call_id = live.call.id
                 self._on_log(call_id, params)
         elif method in ("notifications/tasks/status", "notifications/tasks"):
-            self._client_tasks.hasten(self._config.name, str(params.get("taskId")))
+            self._client_tasks.hasten(self._name, str(params.get("taskId")))
         elif method == "notifications/resources/updated":
-            self._subscriptions.notice(self._config.name, params)
+            self._subscriptions.notice(self._name, params)
         elif method == "notifications/elicitation/complete":
             self._lane.elicitation_complete(params.get("elicitationId"))
-        self._events.tell(self._config.name, method, params, call_id)
+        self._events.tell(self._name, method, params, call_id)
 
     def on_stderr(self, line: str) -> None:
         """Shows it to those who watch events and logs."""
-        self._events.stderr(self._config.name, line)
+        self._events.stderr(self._name, line)
 
-    def on_throttled(self, messages_per_s: float) -> None:
+    def on_throttled(self, rate: float, unit: str) -> None:
         """Shows it to those who watch events and logs, and notes it in the audit log."""
-        line = f"it sends too much: {messages_per_s:g} messages a second are read, and the rest waits at the server"
-        log.warning("server throttled", server=self._config.name, messages_per_s=messages_per_s)
-        self._events.throttled(self._config.name, line)
-        self._audit.note("ThrottleServer", self._config.name)
+        line = f"it sends too much: {rate:.15g} {unit} a second are read, and the rest waits at the server"
+        log.warning("server throttled", server=self._name, rate=rate, unit=unit)
+        self._events.throttled(self._name, line)
+        self._audit.note("ThrottleServer", self._name)
 
     async def authorize(self, url: str, redirect_uri: str, call_id: str | None) -> str:
         """As `upstream.ports.Inbound`."""
         live = self._lane.lives.get(call_id) if call_id else None
-        asked = InboundRequest(method="elicitation/create", params=question(self._config.name, url))
+        asked = InboundRequest(method="elicitation/create", params=question(self._name, url))
         source = CauseSource.WIRE if live else None
         pending = self._pending(asked, RequestKind.ELICITATION_URL, live, source, None)
-        pending = replace(pending, origin=Origin.AUTHORIZATION)
+        pending = replace(pending, origin=Origin.AUTHORIZATION, candidate_call_ids=())
         with self._lane.asked(live, pending.id) if live else nullcontext():
             return await self._authorizations.ask(pending, url, redirect_uri)
 
@@ -165,8 +169,8 @@ class ServerInbound:
         return self._lane.asked(live) if live else self._catalog.patience.asking()
 
     async def _plain(self, request: InboundRequest, pending: PendingRequest, live: Live | None) -> Reply:
-        self._inbox.require_room(self._config.name)  # before the call that caused it is parked
-        with self._lane.asked(live, pending.id):
+        self._inbox.require_room(self._name, 1, len(pending.request))  # before the call that caused it is parked
+        with self._lane.asked(live, pending.id, candidates=pending.candidate_call_ids):
             try:
                 await self._client_tasks.open(pending)
                 settled = await self._inbox.wait(pending.id)
@@ -177,9 +181,11 @@ class ServerInbound:
         return self._reply(settled)
 
     def _reply(self, settled: PendingRequest) -> Reply:
+        late = self._inbox.too_late(settled)
+
         def sent(reason: str | None) -> None:
             if reason is None:
-                self._inbox.delivered(settled.id)
+                self._inbox.delivered(settled.id, late=late)
             else:
                 self._inbox.not_delivered(settled.id, reason)
 
@@ -198,12 +204,14 @@ class ServerInbound:
         question = self._lane.tracer.begin(task.trace, f"ask {pending.kind}")
         pending = replace(pending, origin=Origin.TASK, task_id=task.id, deadline=deadline, trace=question)
         await self._tasks.add(task, pending)
-        self._background.start_soon(self._park_until_settled, live, pending.id)
+        self._background.start_soon(self._park_until_settled, live, pending)
         return Reply(result={"task": core_tasks.on_the_wire(task)})
 
-    async def _park_until_settled(self, live: Live | None, pending_id: str) -> None:
-        with self._lane.asked(live, pending_id), suppress(NotFound):
-            await self._inbox.wait(pending_id)
+    async def _park_until_settled(self, live: Live | None, pending: PendingRequest) -> None:
+        if live is not None and live.call.state.ended:
+            return
+        with self._lane.asked(live, pending.id, candidates=pending.candidate_call_ids), suppress(NotFound):
+            await self._inbox.wait(pending.id)
 
     def _pending(
         self,
@@ -216,14 +224,15 @@ class ServerInbound:
         now = self._clock.now()
         return PendingRequest(
             id=f"req_{secrets.token_hex(8)}",
-            server=self._config.name,
+            server=self._name,
             kind=kind,
             origin=Origin.PLAIN,
             request=payload.dumps(request.params),
             created_at=now,
-            deadline=now + self._config.answer_timeout_s if self._config.auto_reject_on_timeout else None,
+            deadline=now + self._lane.config.answer_timeout_s if self._lane.config.auto_reject_on_timeout else None,
             call_id=live.call.id if live else None,
             cause_source=source,
+            candidate_call_ids=() if live or request.call_id else self._lane.candidate_ids(),
             principal=live.call.principal if live else None,
             task_id=task_id,
             trace=self._lane.tracer.begin(request.trace or (live.place if live else None), f"ask {kind}"),

@@ -5,7 +5,7 @@ Whoever opens a request registers, by its origin, what else a settlement changes
 
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -17,12 +17,17 @@ from hubbubd.core import forms
 from hubbubd.core import inbox as core
 from hubbubd.core.inbox import Answer, Delivery, Happening, Origin, PendingRequest, RequestState
 from hubbubd.errors import ResourceExhausted, Unavailable
-from hubbubd.runtime.alarms import Alarms
+from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.broadcast import WatchEvent
 from hubbubd.runtime.filters import RequestFilter
-from hubbubd.runtime.ledger import Change, Ledger, Table
+from hubbubd.runtime.ledger import Ledger
+from hubbubd.runtime.order import Place
 from hubbubd.runtime.quotas import Quota
+from hubbubd.runtime.table import Change, Table
 from hubbubd.telemetry.trace import SERVING
+
+SHOWN = "open"
+"""The one record of who was shown what, as the hub left it when it ended."""
 
 
 class Settler(Protocol):
@@ -48,35 +53,47 @@ class Inbox:
         self,
         ledger: Ledger,
         table: Table[PendingRequest],
+        shown: Table[core.Shown],
         clock: Clock,
         alarms: Alarms,
         timeout_message: Callable[[str], str],
         *,
         max_open_per_server: int,
+        max_open_bytes: Callable[[str], int],
         claims: Quota,
     ) -> None:
         self._ledger = ledger
         self._table = table
+        self._shown_before = shown
         self._clock = clock
         self._alarms = alarms
         self._timeout_message = timeout_message
         self.max_open_per_server = max_open_per_server
+        self._max_open_bytes = max_open_bytes
         self._claims = claims
         self._claiming: Counter[str] = Counter()
         self._settlers: dict[Origin, Settler] = {}
         self._keepers: dict[Origin, KeepBack] = {}
         self._waits: dict[str, set[anyio.Event]] = {}
         self._open: dict[str, set[str]] = {}
+        self._open_bytes: Counter[str] = Counter()
         self._opening: Counter[str] = Counter()
+        self._opening_bytes: Counter[str] = Counter()
         self._shown: dict[str, dict[str, float]] = {}
+        self.as_its_calls_left_it: Callable[[PendingRequest], PendingRequest] = lambda request: request
         table.follow(self._follow)
 
     def start(self) -> None:
-        """Takes up the open requests that the store remembers."""
-        for request in list(self._table):
-            self._follow(None, request)
-            if (free := core.without_worker(request)) is not request:
-                self._ledger.later(Change(self._table, request.id, free))
+        """Takes up the open requests that the store remembers, and who was shown them."""
+        before = self._shown_before.record(SHOWN) or core.Shown()
+        open_ones = {request.id for request in self._table if request.state is RequestState.OPEN}
+        self._shown = {id_: dict(seen) for id_, seen in before.at.items() if id_ in open_ones}
+        self._table.each(self._take_up)
+
+    def _take_up(self, request: PendingRequest) -> None:
+        self._follow(None, request)
+        if (free := core.without_worker(request)) is not request:
+            self._ledger.later(Change(self._table, request.id, free))
 
     def register(self, origin: Origin, settler: Settler, keep_back: KeepBack | None = None) -> None:
         """Says who acts on the settlement of an origin's requests, and keeps back secrets of their answers."""
@@ -92,9 +109,11 @@ class Inbox:
 
     def select(self, chosen: RequestFilter) -> list[PendingRequest]:
         """The requests that match, newest first."""
-        found = [request for request in self._table if chosen.matches(request)]
-        found.sort(key=lambda r: (r.created_at, r.id), reverse=True)
-        return found
+        return list(self._table.newest(chosen.matches))
+
+    def newest(self, chosen: RequestFilter, after: Place | None = None) -> Iterator[PendingRequest]:
+        """Those that match and were made before `after`, newest first, one by one."""
+        return self._table.newest(chosen.matches, after)
 
     def watch(self, chosen: RequestFilter, token: str = "") -> AsyncIterator[WatchEvent[PendingRequest]]:
         """Snapshot and changes."""
@@ -108,28 +127,45 @@ class Inbox:
                 seen.setdefault(to, self._clock.now())
 
     def keep_shown(self) -> None:
-        """Has the records say who was shown what, since the hub ends."""
-        for request in filter(None, map(self._table.record, list(self._shown))):
-            if (seen := self._seen(request)) is not request:
-                self._ledger.later(Change(self._table, request.id, seen))
+        """Has the next hub know who was shown what.
+
+        Beside the requests, not in them: nothing of this is news for those who watch the inbox.
+        """
+        shown = core.Shown(at=self._shown)
+        if shown != (self._shown_before.record(SHOWN) or core.Shown()):
+            self._ledger.later(Change(self._shown_before, SHOWN, shown))
 
     # What people do
 
-    async def claim(self, request_id: str, by: str, ttl_s: float, *, worker: bool = False) -> PendingRequest:
-        """Leases a request. Raises NotFound, FailedPrecondition, and ResourceExhausted (TOO_MANY_CLAIMS)."""
-        claim_id = f"claim_{secrets.token_hex(12)}"
+    async def claim(
+        self,
+        request_id: str,
+        by: str,
+        ttl_s: float,
+        *,
+        claim_id: str | None = None,
+        take_over: bool = False,
+        worker: bool = False,
+    ) -> PendingRequest:
+        """Leases a request, under an id that the claimer chooses or the hub makes; `core.inbox.claim` has the rules.
+
+        Raises NotFound, FailedPrecondition, and ResourceExhausted (TOO_MANY_CLAIMS).
+        """
+        chosen = claim_id or f"claim_{secrets.token_hex(12)}"
 
         def lease(request: PendingRequest) -> PendingRequest:
-            return core.claim(request, claim_id, by, ttl_s, self._clock.now(), worker=worker)
+            # A worker takes no more than it has said it can; a claim that `by` has already is none more.
+            if not worker and _claimer(request) != by:
+                self._claims.require(by, self._claiming[by] - 1)
+            now = self._clock.now()
+            return core.claim(request, chosen, by, ttl_s, now, worker=worker, take_over=take_over)
 
-        if worker:  # it takes no more than it has said it can
-            return await self._change(request_id, lease)
-        self._claims.require(by, self._claiming[by])
-        self._claiming[by] += 1
+        making = Counter[str]() if worker else Counter({by: 1})
+        self._claiming.update(making)
         try:
             return await self._change(request_id, lease)
         finally:
-            self._claiming -= Counter({by: 1})  # also forgets the zeros
+            self._claiming -= making  # also forgets the zeros
 
     async def renew(self, request_id: str, claim_id: str, ttl_s: float) -> PendingRequest:
         """Prolongs a claim. Raises NotFound and FailedPrecondition."""
@@ -166,25 +202,31 @@ class Inbox:
 
     # What the hub does
 
-    def require_room(self, server: str, count: int = 1) -> None:
-        """Raises ResourceExhausted when a server may not open so many requests more."""
+    def require_room(self, server: str, count: int, size: int) -> None:
+        """Raises ResourceExhausted when a server may not open so many requests more, of so many bytes in all."""
         if len(self._open.get(server, ())) + self._opening[server] + count > self.max_open_per_server:
-            raise ResourceExhausted(
-                f"{server} has {self.max_open_per_server} open requests already",
-                reason="TOO_MANY_OPEN_REQUESTS",
-                metadata={"limit": str(self.max_open_per_server), "server": server},
-            )
+            raise _too_many(server, self.max_open_per_server, f"{server} has {self.max_open_per_server} open requests")
+        limit = self._max_open_bytes(server)
+        taken = self._open_bytes[server] + self._opening_bytes[server]
+        if taken + size > limit:
+            why = f"{server} asks {size} bytes, and its open requests take {taken} of {limit} bytes"
+            raise _too_many(server, limit, why)
 
     async def open(self, requests: Sequence[PendingRequest], also: Sequence[Change[Any]] = ()) -> None:
         """Puts requests into the inbox, together with other changes. Raises ResourceExhausted and Unavailable."""
         servers = Counter(request.server for request in requests)
+        sizes: Counter[str] = Counter()
+        for request in requests:
+            sizes[request.server] += len(request.request)
         for server, count in servers.items():
-            self.require_room(server, count)
+            self.require_room(server, count, sizes[server])
         self._opening.update(servers)
+        self._opening_bytes.update(sizes)
         try:
             await self._ledger.commit([*also, *(self._table.change(r.id, r) for r in requests)])
         finally:
             self._opening -= servers  # also forgets the zeros
+            self._opening_bytes -= sizes
 
     async def wait(self, request_id: str) -> PendingRequest:
         """Returns the request once it is no longer open."""
@@ -216,7 +258,7 @@ class Inbox:
         async def close() -> None:
             await self._ledger.transact(lambda: (None, self.withdrawals([request_id], reason)))
 
-        self._alarms.set(f"abandon/{request_id}", self._clock.now(), close)
+        self._alarms.after(Due.ABANDON, request_id, 0, close)
 
     async def abandon_all(self, origins: set[Origin], reason: str, but: Collection[str] = ()) -> None:
         """Does the same for all requests of some origins, `but` for these; returns when it is durable."""
@@ -229,18 +271,30 @@ class Inbox:
 
     def withdrawals(self, request_ids: Iterable[str], reason: str) -> list[Change[Any]]:
         """The changes that close those of the requests that still matter to somebody."""
-        changes: list[Change[Any]] = []
-        for before in filter(None, map(self._table.record, request_ids)):
-            now = self._clock.now()
-            seen = self._seen(before) if before.state is RequestState.OPEN else before
-            after = core.not_delivered(core.withdraw(seen, reason, now), reason, now)
-            if after is not before:
-                changes.append(self._table.change(before.id, after))
-        return changes
+        now = self._clock.now()
+        return self.changes(request_ids, lambda r: core.not_delivered(core.withdraw(r, reason, now), reason, now))
 
-    def delivered(self, request_id: str) -> None:
-        """Notes that an answer was handed over."""
-        self._note(request_id, lambda r: core.delivered(r, self._clock.now()))
+    def changes(
+        self, request_ids: Iterable[str], step: Callable[[PendingRequest], PendingRequest]
+    ) -> list[Change[Any]]:
+        """The changes that a step makes to those of the requests that are there."""
+        found: list[Change[Any]] = []
+        for before in filter(None, map(self._table.record, request_ids)):
+            seen = self._seen(before) if before.state is RequestState.OPEN else before
+            if (after := step(seen)) is not seen:
+                found.append(self._table.change(before.id, after))
+        return found
+
+    def too_late(self, request: PendingRequest) -> bool:
+        """Whether the call that caused a request is over by now.
+
+        To be asked when an answer begins its way: what is acknowledged after the end of the call may be what ended it.
+        """
+        return self.as_its_calls_left_it(request).cause_ended is not None
+
+    def delivered(self, request_id: str, *, late: bool = False) -> None:
+        """Notes that an answer was handed over; `late` if it was `too_late` for it."""
+        self._note(request_id, lambda r: core.delivered(self.as_its_calls_left_it(r), self._clock.now(), late=late))
 
     async def all_delivered(self, request_ids: Iterable[str]) -> None:
         """Notes that answers were handed over; durable on return, or when the store takes it again."""
@@ -297,9 +351,13 @@ class Inbox:
             self._shown.pop(after.id, None)
         self._arm(after)
         if after.state is RequestState.OPEN:
-            self._open.setdefault(after.server, set()).add(after.id)
+            known = self._open.setdefault(after.server, set())
+            if after.id not in known:
+                known.add(after.id)
+                self._open_bytes[after.server] += len(after.request)
         elif before is not None and before.state is RequestState.OPEN:
             self._open[after.server].discard(after.id)
+            self._open_bytes -= Counter({after.server: len(after.request)})
             if not self._open[after.server]:
                 del self._open[after.server]
             for waiting in self._waits.pop(after.id, ()):
@@ -307,7 +365,7 @@ class Inbox:
             self._settlers[after.origin].settled(after)
 
     def _arm(self, request: PendingRequest) -> None:
-        self._alarms.set(request.id, core.due_at(request), lambda: self._on_time(request.id))
+        self._alarms.set(Due.REQUEST, request.id, core.due_at(request), lambda: self._on_time(request.id))
 
     async def _on_time(self, request_id: str) -> None:
         now = self._clock.now()
@@ -320,6 +378,12 @@ class Inbox:
             await self._change(request_id, lambda r: core.expire(r, given, message, now))
         else:
             await self._change(request_id, lambda r: core.lapse(r, now))
+
+
+def _too_many(server: str, limit: int, why: str) -> ResourceExhausted:
+    return ResourceExhausted(
+        f"{why} already", reason="TOO_MANY_OPEN_REQUESTS", metadata={"limit": str(limit), "server": server}
+    )
 
 
 def _claimer(request: PendingRequest | None) -> str | None:

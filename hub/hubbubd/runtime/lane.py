@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -24,6 +24,9 @@ PENDING_IDS = 1000
 """How many of the requests that a call has caused its record names: the last ones."""
 
 
+MAX_CANDIDATES = 50
+"""How many calls a request names of which one may have caused it."""
+
 MAX_ASIDE = 1000
 """How many calls of a server may go on as tasks without a slot in its queue."""
 
@@ -33,6 +36,7 @@ class Live:
     """A call under way, once `admitted` without a `refusal`.
 
     `verdict` is why its scope was cancelled; without one it ran out of time. `place` is the span of what was sent last.
+    `known_as_sent` says that a later hub would not take it for one that was never sent.
     """
 
     call: Call
@@ -46,6 +50,7 @@ class Live:
     questions: int = 0
     waiters: int = 0
     resent: bool = False
+    known_as_sent: bool = False
     place: Trace | None = None
     consents: dict[str, anyio.Event] = field(default_factory=dict[str, anyio.Event])
     """By elicitationId, the pages of error -32042: set once the server has said that it is done with them."""
@@ -63,7 +68,7 @@ class Lane:
     def __init__(
         self, config: ServerConfig, clock: Clock, record: Callable[[Call], None], tracer: Tracer = OFF
     ) -> None:
-        self.config = config
+        self._take(config)
         self.tracer = tracer
         self.lives: dict[str, Live] = {}
         self.ended: Counter[CallState] = Counter()
@@ -74,8 +79,20 @@ class Lane:
         """Why the hub does not try to connect any more, when `closed` is its own decision."""
         self._clock = clock
         self._record = record
-        self._queue = CallQueue(config.max_in_flight, config.max_queued)
+        self._queue = CallQueue(
+            config.max_in_flight, config.max_queued, one_question_at_a_time=config.one_question_at_a_time
+        )
         self._attached = anyio.Event()
+
+    def adopt(self, config: ServerConfig) -> None:
+        """Takes other options over; calls that are in keep the clocks that they have."""
+        self._take(config)
+        self._queue.adopt(config.max_in_flight, config.max_queued, one_question_at_a_time=config.one_question_at_a_time)
+        self._next_turns()
+
+    def _take(self, config: ServerConfig) -> None:
+        self.config = config
+        self.fingerprint = config.fingerprint  # a digest, which each call would compute anew
 
     def counts(self) -> QueueCounts:
         """How many calls are in each state."""
@@ -98,21 +115,26 @@ class Lane:
 
     def enter(self, call: Call) -> Live:
         """Queues a new call. Raises ResourceExhausted (QUEUE_FULL)."""
-        self._queue.add(call.id)
-        live = Live(call, CallClock(call.timeout_s, call.max_s, self._clock.now()), place=call.trace)
+        self._queue.add(call.id, len(call.params))
+        live = Live(call, CallClock(call.timeout_s, call.max_s, self._clock.steady()), place=call.trace)
         self.lives[call.id] = live
         self.time(live)
         self._next_turns()
         return live
 
     def resume(self, call: Call) -> Live:
-        """Takes up a call that the hub before this one has left: a task goes on without a slot, others are parked.
+        """Takes up a call that the hub before this one has left: a task goes on without a slot, one that was never sent
+        waits for its turn, others are parked.
 
         It was admitted once, so it fits however many there are.
         """
-        live = Live(call, CallClock(call.timeout_s, call.max_s, self._clock.now()), place=call.trace)
+        live = Live(call, CallClock(call.timeout_s, call.max_s, self._clock.steady()), place=call.trace)
         live.admitted.set()
+        live.known_as_sent = not core.never_sent(call)
         self.lives[call.id] = live
+        if core.never_sent(call):
+            self._queue.add_again(call.id, len(call.params))
+            self.time(live)
         if call.task_id is not None:
             if call.state is CallState.WAITING_INPUT:
                 self.to(live, core.move(call, CallState.IN_PROGRESS, self._clock.now()))
@@ -126,7 +148,7 @@ class Lane:
         """
         if len(self._queue.aside) < MAX_ASIDE:
             self._queue.set_aside(live.call.id)
-        live.clock.without_timeout(self._clock.now())
+        live.clock.without_timeout(self._clock.steady())
         self.time(live)
         self._next_turns()
 
@@ -152,10 +174,9 @@ class Lane:
         while not live.turn.is_set():  # a turn that could not be used any more was taken back, with another event
             await live.turn.wait()
         assert self.link is not None, "turns end with the link"
-        now = self._clock.now()
-        live.clock.restart(now)
+        live.clock.restart(self._clock.steady())
         self.time(live)
-        self.to(live, core.move(live.call, CallState.IN_PROGRESS, now))
+        self.to(live, core.move(live.call, CallState.IN_PROGRESS, self._clock.now()))
         return self.link
 
     def attach(self, link: Link | None) -> None:
@@ -185,13 +206,13 @@ class Lane:
     def time(self, live: Live) -> None:
         """Lets the call's scope end when its clock says so."""
         deadline = live.clock.deadline()
-        left_s = math.inf if deadline is None else max(deadline - self._clock.now(), 0.0)
+        left_s = math.inf if deadline is None else max(deadline - self._clock.steady(), 0.0)
         live.scope.deadline = anyio.current_time() + left_s
 
     def progressed(self, live: Live) -> None:
         """Notes a sign of progress from the server."""
         if self.config.progress_resets_timeout:
-            live.clock.restart(self._clock.now())
+            live.clock.restart(self._clock.steady())
             self.time(live)
 
     # Questions
@@ -201,11 +222,19 @@ class Lane:
         if wire_call_id is not None:
             live = self.lives.get(wire_call_id)
             return live, CauseSource.WIRE if live else None
-        # What belongs to a task says so, therefore the call on the wire comes first.
+        candidates = self.candidates()
+        return (candidates[0], CauseSource.INFERRED) if len(candidates) == 1 else (None, None)
+
+    def candidates(self) -> list[Live]:
+        """The calls that a question may be about which does not say so itself, oldest first."""
+        # What belongs to a task says so, therefore the calls on the wire come first.
         sent = self._queue.sent or self._queue.aside
-        if len(sent) != 1:
-            return None, None
-        return self.lives[next(iter(sent))], CauseSource.INFERRED
+        return [live for call_id, live in self.lives.items() if call_id in sent]
+
+    def candidate_ids(self) -> tuple[str, ...]:
+        """The ids of the candidates for a record to name; none where they are too many to be of use."""
+        found = tuple(live.call.id for live in self.candidates())
+        return found if len(found) <= MAX_CANDIDATES else ()
 
     def elicitation_complete(self, elicitation_id: object) -> None:
         """Notes that the server is done with a page, if a call waits for that."""
@@ -214,15 +243,18 @@ class Lane:
                 live.consents[elicitation_id].set()
 
     @contextmanager
-    def asked(self, live: Live | None, *pending_ids: str) -> Generator[None]:
+    def asked(self, live: Live | None, *pending_ids: str, candidates: Collection[str] = ()) -> Generator[None]:
         """While the block is open, a question on the wire waits for a person: its call is parked.
 
         When the cause is unknown it may be any call that the server knows of: none of them keeps a slot or loses time.
+        Those of the `candidates` say that they are perhaps what waits.
         """
         known = self._queue.sent | self._queue.aside
         lives = [live] if live is not None else [self.lives[call_id] for call_id in known]
+        perhaps = [self.lives[call_id] for call_id in candidates if call_id in self.lives] if live is None else []
         try:
-            with self._paused(lives) if live is None else self.parked(live, *pending_ids):
+            held = self._paused(lives) if live is None else self.parked(live, *pending_ids)
+            with held, self._perhaps(perhaps, pending_ids):
                 yield
         finally:
             for each in lives:
@@ -231,6 +263,20 @@ class Lane:
                         self._queue.unpark(each.call.id)
                     if each.call.state is CallState.WAITING_INPUT:
                         self.to(each, core.move(each.call, CallState.IN_PROGRESS, self._clock.now()))
+
+    @contextmanager
+    def _perhaps(self, lives: list[Live], pending_ids: tuple[str, ...]) -> Generator[None]:
+        """While the block is open, each of the calls may be the one that waits for a person."""
+        for live in lives:
+            ids = (*live.call.perhaps_pending_ids, *pending_ids)[-PENDING_IDS:]
+            self.to(live, replace(live.call, perhaps_pending_ids=ids))
+        try:
+            yield
+        finally:
+            for live in lives:
+                if live.call.id in self.lives:
+                    ids = tuple(each for each in live.call.perhaps_pending_ids if each not in pending_ids)
+                    self.to(live, replace(live.call, perhaps_pending_ids=ids))
 
     @contextmanager
     def parked(self, live: Live, *pending_ids: str) -> Generator[None]:
@@ -248,7 +294,7 @@ class Lane:
             live.questions += 1
             if live.call.id in self._queue.in_flight:
                 self._queue.park(live.call.id)
-            live.clock.hold(self._clock.now())
+            live.clock.hold(self._clock.steady())
             self.time(live)
         self._next_turns()
         try:
@@ -256,7 +302,7 @@ class Lane:
         finally:
             for live in lives:
                 live.questions -= 1
-                live.clock.release(self._clock.now())
+                live.clock.release(self._clock.steady())
                 self.time(live)
 
     def to(self, live: Live, call: Call) -> None:
@@ -282,7 +328,7 @@ class Lane:
 
     def out_of_time(self, live: Live) -> Fault:
         """Why a call whose scope ended by itself has failed."""
-        total = live.clock.out_of_total(self._clock.now())
+        total = live.clock.out_of_total(self._clock.steady())
         waited = live.call.state is CallState.QUEUED
         limit_s = live.call.max_s if total else live.call.timeout_s
         where = "waiting for its turn" if waited else "waiting for the server"

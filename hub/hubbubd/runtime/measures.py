@@ -15,7 +15,8 @@ from hubbubd.core.connection import Connection, Event, State
 from hubbubd.core.inbox import Answer, Happening, PendingRequest, RequestKind, RequestState
 from hubbubd.core.server import ServerRecord
 from hubbubd.errors import Fault
-from hubbubd.runtime.ledger import Ledger, Table
+from hubbubd.runtime.ledger import Ledger
+from hubbubd.runtime.table import Table
 from hubbubd.telemetry import mcp, metrics, process
 from hubbubd.telemetry.meter import Meter, Reading
 from hubbubd.upstream.ports import Hello
@@ -25,6 +26,9 @@ PULSE_S = 0.25
 
 PULSES = 60
 """How many of these looks count: a scrape every 15 s sees the worst since the one before."""
+
+MAX_NAMES = 200
+"""Servers that have a series under their name in the time of one hub; those that come later are counted only."""
 
 LOST = frozenset({Event.CONNECTION_LOST, Event.SESSION_LOST})
 
@@ -42,6 +46,8 @@ class Measures:
         servers: Table[ServerRecord],
         calls: Table[Call],
         requests: Table[PendingRequest],
+        *,
+        max_names: int = MAX_NAMES,
     ) -> None:
         self.on = meter.on
         self._meter = meter
@@ -50,6 +56,11 @@ class Measures:
         self._reconnects = 0
         self._lost: set[str] = set()
         self._servers = dict.fromkeys(State, 0)
+        self._away = dict.fromkeys((False, True), 0)
+        self._max_names = max_names
+        self._names: set[str] = set()
+        self._connected: dict[str, int] = {}
+        """Of the servers with a name here; never changed, but replaced by another one."""
         self._queued = 0
         self._open: dict[RequestKind, dict[str, float]] = {kind: {} for kind in RequestKind}
         self._pending = dict.fromkeys(RequestKind, 0)
@@ -73,6 +84,8 @@ class Measures:
     def _observe(self) -> None:
         door, health, meter = self._ledger.door, self._ledger.health, self._meter
         meter.observe(metrics.SERVERS, lambda: [(n, {"state": state.value}) for state, n in self._servers.items()])
+        meter.observe(metrics.SERVERS_AWAY, lambda: [(n, {"gave_up": _word(up)}) for up, n in self._away.items()])
+        meter.observe(metrics.SERVER_CONNECTED, lambda: [(n, {"server": s}) for s, n in self._connected.items()])
         meter.observe(metrics.RECONNECTS, lambda: _one(self._reconnects))
         meter.observe(metrics.QUEUE_DEPTH, lambda: _one(self._queued))
         meter.observe(metrics.PENDING, lambda: [(n, {"kind": kind.value}) for kind, n in self._pending.items()])
@@ -113,20 +126,39 @@ class Measures:
             about = mcp.connection(config.transport, hello.protocol_version)
             if event in LOST and fault is not None:  # else it was wanted
                 about["error.type"] = fault.code
-            self._meter.record(metrics.SESSION, self._clock.now() - before.connected_at, about)
+            self._meter.record(metrics.SESSION, max(self._clock.now() - before.connected_at, 0.0), about)
 
     def _follow_server(self, before: ServerRecord | None, after: ServerRecord | None) -> None:
         if before is not None:
             self._servers[before.connection.state] -= 1
+            self._away[before.connection.gave_up] -= _is_away(before)
         if after is not None:
             self._servers[after.connection.state] += 1
+            self._away[after.connection.gave_up] += _is_away(after)
+        self._name(before, after)
+
+    def _name(self, before: ServerRecord | None, after: ServerRecord | None) -> None:
+        """Keeps what is said of a server by its name, for as long as it is there and wanted."""
+        known = after or before
+        if known is None:
+            return
+        if after is None or not after.wanted:
+            if known.name in self._connected:
+                self._connected = {name: up for name, up in self._connected.items() if name != known.name}
+            return
+        if known.name not in self._names and len(self._names) >= self._max_names:
+            return
+        self._names.add(known.name)
+        up = int(after.connection.state is State.CONNECTED)
+        if self._connected.get(known.name) != up:
+            self._connected = {**self._connected, known.name: up}
 
     # Calls
 
     def _follow_call(self, before: Call | None, after: Call | None) -> None:
         self._count_queued(before, after)
         if after is not None and after.started_at is not None and (before is None or before.started_at is None):
-            self._meter.record(metrics.QUEUE_WAIT, after.started_at - after.created_at)
+            self._meter.record(metrics.QUEUE_WAIT, max(after.started_at - after.created_at, 0.0))
 
     def _count_queued(self, before: Call | None, after: Call | None) -> None:
         self._queued += _is_queued(after) - _is_queued(before)
@@ -142,7 +174,7 @@ class Measures:
         if after.state is RequestState.ANSWERED and after.answer is not None and after.answered_at is not None:
             by = "agent" if _by_agent(after) else "person"
             self._meter.count(metrics.ANSWERS, {"by": by, "outcome": _outcome(after.kind, after.answer)})
-            taken = after.answered_at - after.created_at
+            taken = max(after.answered_at - after.created_at, 0.0)
             self._meter.record(metrics.TIME_TO_ANSWER, taken, {"kind": after.kind.value, "by": by})
 
     def _count_open(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
@@ -166,6 +198,14 @@ class Measures:
 
 def _one(value: float) -> Iterable[Reading]:
     return ((value, {}),)
+
+
+def _word(yes: bool) -> str:
+    return "yes" if yes else "no"
+
+
+def _is_away(server: ServerRecord) -> bool:
+    return server.wanted and server.connection.state is not State.CONNECTED
 
 
 def _is_queued(call: Call | None) -> bool:

@@ -4,6 +4,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+import structlog
+
 from hubbubd import payload
 from hubbubd.config import ServerConfig
 from hubbubd.core import calls as core
@@ -15,6 +17,8 @@ from hubbubd.runtime.consents import Consents
 from hubbubd.runtime.lane import Lane, Live
 from hubbubd.runtime.rounds import Rounds
 from hubbubd.upstream.ports import Era, Hello
+
+log = structlog.get_logger(__name__)
 
 INVALID_REQUEST = -32600
 INVALID_PARAMS = -32602
@@ -33,13 +37,17 @@ class Resumption:
 
     def obstacle(self, call: Call, config: ServerConfig | None) -> str | None:
         """Why the next hub cannot go on with a call of this server, as the end of a sentence; None when it can."""
-        return core.obstacle(
-            call,
-            config.fingerprint if config else None,
-            resume=config is not None and config.resume,
-            task_of=self._client_tasks.fingerprint(call),
-            answers_kept=self._rounds.kept(call) is not None,
-        )
+        try:
+            return core.obstacle(
+                call,
+                config.fingerprint if config else None,
+                resume=config is not None and config.resume,
+                task_of=self._client_tasks.fingerprint(call),
+                answers_kept=self._rounds.kept(call) is not None,
+            )
+        except Exception:
+            log.exception("a call is not gone on with", call=call.id)
+            return "its record does not fit"
 
     def outlives(self, lane: Lane, live: Live, fault: Fault | None) -> bool:
         """Whether a call that this hub's stop, and not a `fault`, has broken off is left to the next one."""
@@ -52,6 +60,8 @@ class Resumption:
         """How a call without an obstacle goes on; what it needs of the store is read now."""
         if live.call.task_id is not None:
             return partial(self._client_tasks.resume, lane, live)
+        if core.never_sent(live.call):
+            return partial(_first_turn, live, send_again)
         return partial(self._next_round, lane, live, self._rounds.kept(live.call) or {}, send_again)
 
     async def _next_round(
@@ -63,6 +73,21 @@ class Resumption:
             await self._consents.resume(lane, live, refusal, asked)
             return await send_again(params, params)
         return await send_again(params, await self._rounds.resume(lane, live, params, asked))
+
+
+async def _first_turn(live: Live, send_again: SendAgain) -> dict[str, Any]:
+    params = payload.loads_message(live.call.params, "spec.params")
+    return await send_again(params, params)
+
+
+def in_order(left: list[Call]) -> list[Call]:
+    """The calls that an earlier hub left, as they are to be taken up.
+
+    Those that were sent go to the head of the queue, one after the other; those that were not, to its end.
+    """
+    by_age = sorted(left, key=lambda call: call.created_at)
+    sent = [call for call in by_age if not core.never_sent(call)]
+    return [*reversed(sent), *(call for call in by_age if core.never_sent(call))]
 
 
 def restarted(why: str | None) -> Fault:

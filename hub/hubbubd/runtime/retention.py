@@ -3,18 +3,20 @@
     a record ends ──> the shelf of its noun ──> too many, or too old: deleted ──> its bytes on the disk are zeros
 
 Each server has limits of its own, so that a busy one does not push out what others have left, and the hub has limits
-over all. Deletions are remembered as well, by count (`ledger.DELETIONS`) and by age.
+over all: of number, of age, and of bytes. Deletions are remembered as well, by count (`table.DELETIONS`) and by age.
 """
 
-from collections import OrderedDict
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, TypeVar
 
 import anyio
 import structlog
 
+from hubbubd import payload
+from hubbubd.bounds import Moment, Shift, Whole
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.core.calls import Call
@@ -23,13 +25,12 @@ from hubbubd.core.server import ServerRecord
 from hubbubd.core.tasks import Task, TaskRole
 from hubbubd.errors import Unavailable
 from hubbubd.runtime.audit import Audit
-from hubbubd.runtime.ledger import Change, Ledger, Table
+from hubbubd.runtime.ledger import Ledger
+from hubbubd.runtime.shelves import GRACE_S, HISTORY_BYTES, TOTAL_HISTORY_BYTES, Limits, Shelf
+from hubbubd.runtime.table import Change, Table
 from hubbubd.store import StoreStats, StoreUnavailable
 
 T = TypeVar("T")
-
-GRACE_S = 1.0
-"""What has ended is there for so long at least: whoever waits for its end still reads it."""
 
 LONGEST_PAUSE_S = 600.0
 SHORTEST_PAUSE_S = 1.0
@@ -38,90 +39,34 @@ SHORTEST_PAUSE_S = 1.0
 MILESTONES = 100
 """How many of them divide the age of deletions; one is forgotten that much late at most."""
 
+SLIP_S = 3600.0
+"""A clock that was set by this much had been wrong, and so is what was stamped by it."""
+
+SLIPS = 20
+"""How many of these times are remembered."""
+
+LEAP_S = 7 * 86400.0
+SETTLED_S = 3600.0
+"""A time that is this much later than all that is known may be wrong: nothing is too old before the hub has run for so
+long with it."""
+
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """How many records that have ended are kept, and for how long."""
-
-    count: int
-    age_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class Upkeep:
-    """What the hub remembers for its upkeep: (revision, time) pairs, oldest first, which say how old a deletion is."""
+    """What the hub remembers for its upkeep: (revision, time) pairs, oldest first, which say how old a deletion is;
+    and when its clock was wrong, as (first time, last time, seconds by which it was set then)."""
 
-    milestones: tuple[tuple[int, float], ...] = ()
+    milestones: tuple[tuple[Whole, Moment], ...] = ()
+    slips: tuple[tuple[Moment, Moment, Shift], ...] = ()
 
-
-class Shelf(Generic[T]):
-    """The records of a table that have ended, in the order in which they did. Adding and taking one costs the same,
-    however many there are."""
-
-    def __init__(
-        self,
-        table: Table[T],
-        ended_at: Callable[[T], float | None],
-        total: Callable[[], Limits],
-        own: Callable[[str], Limits],
-    ) -> None:
-        self.table = table
-        self._ended_at = ended_at
-        self._total = total
-        self._own = own
-        self._all: OrderedDict[str, tuple[str, float]] = OrderedDict()
-        self._by_server: dict[str, OrderedDict[str, float]] = {}
-
-    def start(self) -> None:
-        """Takes up what the store remembers."""
-        ended = ((self._ended_at(record), record) for record in self.table)
-        for _, record in sorted((e for e in ended if e[0] is not None), key=lambda e: cast("float", e[0])):
-            self.see(record)
-
-    def see(self, record: T) -> bool:
-        """Looks whether a record has ended by now; True when there are too many then."""
-        known = cast("Any", record)
-        at = self._ended_at(record)
-        if at is None or known.id in self._all:
-            return False
-        self._all[known.id] = known.server, at
-        own = self._by_server.setdefault(known.server, OrderedDict())
-        own[known.id] = at
-        return len(own) > self._own(known.server).count or len(self._all) > self._total().count
-
-    def drop(self, record_id: str) -> None:
-        """Forgets a record that is gone."""
-        server, _ = self._all.pop(record_id, ("", 0.0))
-        if (own := self._by_server.get(server)) is not None:
-            own.pop(record_id, None)
-            if not own:
-                del self._by_server[server]
-
-    def take(self, now: float) -> list[str]:
-        """Takes off what is to be deleted now."""
-        taken: list[str] = []
-        for server in list(self._by_server):
-            limits = self._own(server)
-            while (own := self._by_server.get(server)) and self._goes(len(own), next(iter(own.values())), limits, now):
-                taken.append(next(iter(own)))
-                self.drop(taken[-1])
-        while self._all and self._goes(len(self._all), next(iter(self._all.values()))[1], self._total(), now):
-            taken.append(next(iter(self._all)))
-            self.drop(taken[-1])
-        return taken
-
-    def _goes(self, count: int, oldest_at: float, limits: Limits, now: float) -> bool:
-        age_s = now - oldest_at
-        return age_s >= GRACE_S and (age_s > limits.age_s or count > limits.count)
-
-    @property
-    def too_full(self) -> bool:
-        """Whether there are more than a limit allows."""
-        return len(self._all) > self._total().count or any(
-            len(own) > self._own(server).count for server, own in self._by_server.items()
-        )
+    def true(self, at: float) -> float:
+        """When it was that something was stamped so, by all that the clock was set since: the latest slip is first."""
+        for first, last, set_by_s in reversed(self.slips):
+            if first <= at <= last:
+                at += set_by_s
+        return at
 
 
 class Retention:
@@ -148,16 +93,53 @@ class Retention:
         self._audit = audit
         self._too_full = anyio.Event()
         self._at_work = anyio.Lock()
-        self._calls = self._shelf(calls, "call", lambda call: call.completed_at)
-        self._requests = self._shelf(requests, "request", _settled_at)
-        self._tasks = self._shelf(tasks, "task", self._task_ended_at)
+        self._calls = self._shelf(calls, "call", lambda call: call.completed_at, _call_size)
+        self._requests = self._shelf(requests, "request", _settled_at, _request_size)
+        self._tasks = self._shelf(tasks, "task", self._task_ended_at, _task_size)
         self._shelves: tuple[Shelf[Any], ...] = (self._calls, self._requests, self._tasks)
+        self._since = clock.now()
+        self._last_known = 0.0
+        """The last time that the hub before this one has written down; 0 when there is none."""
+        self._doubtful_until = -math.inf
 
     def start(self) -> None:
         """Takes up what the store remembers, and follows the tables from then on."""
         for shelf in self._shelves:
             shelf.start()
             shelf.table.follow(partial(self._follow, shelf))
+        self._audit.start(self._known().true)
+        self._last_known = self._newest()
+        self._doubt()
+        self._clock.follow(self._jumped)
+
+    def _jumped(self, set_by_s: float) -> None:
+        """The clock was set: what was stamped until now is as old as if it had been right."""
+        now, since = self._clock.now(), self._since
+        if abs(set_by_s) < SLIP_S:
+            return
+        # The next slip begins where these stamps are moved to, so that it moves them again.
+        self._since, before = since + set_by_s, now - set_by_s
+        slips = ((since, before, set_by_s), *self._known().slips)[:SLIPS]
+        self._ledger.later(Change(self._upkeep, "upkeep", replace(self._known(), slips=slips)))
+        for shelf in self._shelves:
+            shelf.start()
+        self._audit.start(self._known().true)
+        if set_by_s > 0:
+            self._doubt()
+
+    def _doubt(self) -> None:
+        """Believes no age for a while where the time is much later than what the hub before this one knew."""
+        if self._last_known and self._clock.now() - self._last_known > LEAP_S:
+            self._doubtful_until = self._clock.steady() + SETTLED_S
+
+    @property
+    def _doubtful(self) -> bool:
+        return self._clock.steady() < self._doubtful_until
+
+    def _newest(self) -> float:
+        known = self._known()
+        milestones = (known.true(at) for _, at in known.milestones)
+        return max(*milestones, *(shelf.newest for shelf in self._shelves))
 
     def adopt(self, settings: HubSettings) -> None:
         """Keeps these limits from now on."""
@@ -180,9 +162,10 @@ class Retention:
 
     def prune(self) -> int:
         """Deletes what is too old or too much; how many records. It follows a moment later on the disk."""
-        now, count = self._clock.now(), self._audit.prune()
+        now, by_age = self._clock.now(), not self._doubtful
+        count = self._audit.prune() if by_age else 0
         for shelf in self._shelves:
-            gone = shelf.take(now)
+            gone = shelf.take(now, by_age=by_age)
             count += len(gone)
             for record_id in gone:
                 self._ledger.later(Change(shelf.table, record_id, None))
@@ -210,21 +193,28 @@ class Retention:
         count = await self.keep()
         return before, await self._ledger.store.stats(), count
 
-    def _shelf(self, table: Table[T], noun: str, ended_at: Callable[[T], float | None]) -> Shelf[T]:
+    def _shelf(
+        self, table: Table[T], noun: str, ended_at: Callable[[T], float | None], size_of: Callable[[T], int]
+    ) -> Shelf[T]:
         """Limits are the settings NOUN_history_count and NOUN_history_age_s of the hub and of each server."""
         count, age_s = f"{noun}_history_count", f"{noun}_history_age_s"
 
         def total() -> Limits:
-            return Limits(getattr(self._settings, count), getattr(self._settings, age_s))
+            return Limits(getattr(self._settings, count), getattr(self._settings, age_s), TOTAL_HISTORY_BYTES)
 
         def own(server: str) -> Limits:
             record = self._servers.record(server)
             if record is None:
-                return total()
+                return replace(total(), size=HISTORY_BYTES)
             own_age_s: float | None = getattr(record.config, age_s)
-            return Limits(getattr(record.config, count), total().age_s if own_age_s is None else own_age_s)
+            age = total().age_s if own_age_s is None else own_age_s
+            return Limits(getattr(record.config, count), age, HISTORY_BYTES)
 
-        return Shelf(table, ended_at, total, own)
+        def truly_ended_at(record: T) -> float | None:
+            at = ended_at(record)
+            return None if at is None else self._known().true(at)
+
+        return Shelf(table, truly_ended_at, size_of, total, own, self._clock.now)
 
     def _follow(self, shelf: Shelf[Any], before: Any, after: Any) -> None:
         if after is None:
@@ -252,6 +242,7 @@ class Retention:
         milestones = self._known().milestones
         now, revision = self._clock.now(), self._ledger.store.revision
         passed, at = milestones[-1] if milestones else (-1, 0.0)
+        at = self._known().true(at)
         # Writing a milestone takes a revision, too: by itself it is nothing new.
         if revision > passed + 1 and now - at >= self._settings.deletion_history_age_s / MILESTONES:
             later = (*milestones, (revision, now))
@@ -261,8 +252,10 @@ class Retention:
 
     def _forgotten(self) -> int:
         """The newest revision that was reached before the age of deletions; 0 when none is known."""
-        oldest = self._clock.now() - self._settings.deletion_history_age_s
-        return max((revision for revision, at in self._known().milestones if at <= oldest), default=0)
+        oldest, known = self._clock.now() - self._settings.deletion_history_age_s, self._known()
+        if self._doubtful:
+            return 0
+        return max((revision for revision, at in known.milestones if known.true(at) <= oldest), default=0)
 
     def _known(self) -> Upkeep:
         return self._upkeep.record("upkeep") or Upkeep()
@@ -283,3 +276,16 @@ def _settled_at(request: PendingRequest) -> float | None:
     if request.state is RequestState.OPEN or request.delivery is Delivery.PENDING:
         return None
     return request.created_at if request.closed_at is None else request.closed_at
+
+
+def _call_size(call: Call) -> int:
+    details = call.fault.details if call.fault is not None else None
+    return len(call.params) + len(call.result or b"") + (len(payload.dumps(dict(details))) if details else 0)
+
+
+def _request_size(request: PendingRequest) -> int:
+    return len(request.request) + (len(request.answer.payload or b"") if request.answer is not None else 0)
+
+
+def _task_size(task: Task) -> int:
+    return len(task.result or b"") + len(task.error or b"") + len(task.status_message or "")

@@ -11,12 +11,14 @@ from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import Calls
 from hubbubd.runtime.catalog import Catalog
 from hubbubd.runtime.client_tasks import ClientTasks
+from hubbubd.runtime.connection import Turns
 from hubbubd.runtime.events import EventFeed
 from hubbubd.runtime.inbox import Inbox
-from hubbubd.runtime.ledger import Ledger, Table
+from hubbubd.runtime.ledger import Ledger
 from hubbubd.runtime.log_levels import LogLevels
 from hubbubd.runtime.measures import Measures
 from hubbubd.runtime.subscriptions import Subscriptions
+from hubbubd.runtime.table import Table
 from hubbubd.runtime.tasks import Tasks
 from hubbubd.upstream.ports import Connector
 
@@ -42,3 +44,4 @@ class Rooms:
     authorizations: Authorizations
     audit: Audit
     measures: Measures
+    turns: Turns

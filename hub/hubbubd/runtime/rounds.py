@@ -18,7 +18,7 @@ from hubbubd.core.questions import problem
 from hubbubd.errors import Category, Fault, NotFound, UpstreamError
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.lane import Lane, Live
-from hubbubd.runtime.ledger import Change, Table
+from hubbubd.runtime.table import Change, Table
 from hubbubd.telemetry.trace import of_params
 
 Questions = Mapping[str, tuple[RequestKind, dict[str, Any]]]
@@ -103,11 +103,6 @@ class Rounds:
         """Closes the questions of an earlier hub's calls, but for those that have been taken up."""
         wanted = {request_id for call in under_way for request_id in _asked(call)}
         await self._inbox.abandon_all({Origin.ROUNDS}, "the hub was restarted, and its call has ended", but=wanted)
-
-    def call_ended(self, call: Call) -> None:
-        """Takes back the questions of a call that ended without them."""
-        for request_id in _asked(call):
-            self._inbox.abandon(request_id, f"its call has {call.state}")
 
     async def _ask_all(self, lane: Lane, live: Live, rounds: core.Rounds, questions: Questions) -> dict[str, Any]:
         """The answers by key; roots that the operator configured need no person."""

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -12,21 +12,20 @@ import structlog
 from hubbubd import payload
 from hubbubd.config import Confinement, HubSettings, ServerConfig
 from hubbubd.config.hub import CONFINING
+from hubbubd.config.options import needs_connection
 from hubbubd.config.server import Roots
 from hubbubd.core.calls import Call
 from hubbubd.core.connection import Connection
 from hubbubd.core.server import ServerRecord, Source
 from hubbubd.errors import AlreadyExists, FailedPrecondition, HubError, NotFound, ResourceExhausted
+from hubbubd.runtime.alarms import Due
 from hubbubd.runtime.broadcast import WatchEvent
-from hubbubd.runtime.catalog import ServerCatalog
-from hubbubd.runtime.connection import ConnectionShell
 from hubbubd.runtime.filters import ServerFilter
-from hubbubd.runtime.inbound import ServerInbound
+from hubbubd.runtime.kept import Kept, keep
 from hubbubd.runtime.lane import Lane
-from hubbubd.runtime.ledger import Change, Table
 from hubbubd.runtime.rooms import Rooms
 from hubbubd.runtime.spec_secrets import SpecSecrets
-from hubbubd.runtime.tasks import ReceiverTasks
+from hubbubd.runtime.table import Change, Table
 from hubbubd.runtime.verdicts import cancelled
 from hubbubd.upstream.ports import Era, Link
 
@@ -35,24 +34,11 @@ R = TypeVar("R")
 
 log = structlog.get_logger(__name__)
 
+CONNECTED = ("connection", "protocol_version", "server_info", "capabilities", "pid")
+"""What of a record its connection has told."""
+
 COUNTS_S = 0.5
 """How long after a call's change its server's counts are shown anew."""
-
-
-@dataclass(slots=True)
-class _Kept:
-    """What the hub keeps for one server while it runs."""
-
-    record: ServerRecord
-    lane: Lane
-    shell: ConnectionShell
-    catalog: ServerCatalog
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-
-    async def run(self) -> None:
-        """Keeps the connection, until the server is dropped."""
-        with self.scope:
-            await self.shell.run()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +59,11 @@ class Servers:
         self._settings = settings
         self._confinement = Confinement.of(settings, os.environ)
         self._secrets = SpecSecrets(rooms.connector)
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, Kept] = {}
         self._turns: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self._counting: set[str] = set()
         rooms.calls_table.follow(self._follow_call)
+        rooms.clock.follow(self._hasten)
 
     # Reading
 
@@ -208,10 +195,7 @@ class Servers:
             await self._secrets.keep(before.config)
             raise
         record = replace(_record(config, "api", wanted=before.wanted), roots=roots)
-        await self._drop(config.name, "its configuration was changed")
-        if before.fingerprint != config.fingerprint:
-            await self._forget_peer(config.name)
-        self._keep(record)
+        await self._become(record, "its configuration was changed")
         return self.get(config.name)
 
     async def _remove(self, name: str) -> None:
@@ -227,9 +211,7 @@ class Servers:
     async def _take_up(self, config: ServerConfig) -> None:
         """A server of the files, whatever had its name before."""
         name, before = config.name, self._table.record(config.name)
-        if name in self._kept:
-            await self._drop(name, "its configuration was changed")
-        if before is not None and before.fingerprint != config.fingerprint:
+        if name not in self._kept and before is not None and before.fingerprint != config.fingerprint:
             await self._forget_peer(name)
         if before is not None and before.source == "api":
             log.warning("a configuration file takes over the name of a server added over the API", server=name)
@@ -237,7 +219,9 @@ class Servers:
             await self._secrets.drop(name)
         wanted = before.wanted if before is not None else True
         roots = _lasting_roots(before, config) if before is not None else None
-        self._keep(replace(_record(config, "file", wanted=wanted), roots=roots))
+        await self._become(
+            replace(_record(config, "file", wanted=wanted), roots=roots), "its configuration was changed"
+        )
 
     async def _let_go(self, name: str) -> None:
         """A server that is in no file any more."""
@@ -271,8 +255,8 @@ class Servers:
         if before and not moved and before.verdict(config, os.environ) == self._confinement.verdict(config, os.environ):
             kept.shell.confinement = self._confinement
             return
-        await self._drop(name, "what it may do was changed")
-        self._keep(replace(_record(config, "api", wanted=kept.record.wanted), roots=kept.record.roots))
+        record = replace(_record(config, "api", wanted=kept.record.wanted), roots=kept.record.roots)
+        await self._become(record, "what it may do was changed", anew=True)
 
     def _warn_of_missing_commands(self) -> None:
         for command in self._confinement.commands.missing:
@@ -293,11 +277,14 @@ class Servers:
         name, roots = change
         await self._write(name, roots=roots)
         kept = self._kept[name]
-        kept.lane.config = kept.record.effective
+        kept.lane.adopt(kept.record.effective)
+        self._tell_roots(kept)
+        return self.get(name)
+
+    def _tell_roots(self, kept: Kept) -> None:
         link = kept.shell.link
         if link is not None and link.hello.era is Era.HANDSHAKE:  # the other one asks whenever it needs them
-            self.notify(name, "notifications/roots/list_changed", {})
-        return self.get(name)
+            self.notify(kept.record.name, "notifications/roots/list_changed", {})
 
     async def close(self) -> None:
         """Ends all connections and calls; what the servers are wanted for stays."""
@@ -333,44 +320,38 @@ class Servers:
             )
         return record
 
-    def _keep(self, record: ServerRecord) -> None:
-        rooms, config = self._rooms, record.config
-        lane = rooms.calls.open_lane(record.effective)
-        receiver = ReceiverTasks(config, rooms.tasks, rooms.inbox, rooms.clock)
-        catalog = rooms.catalog.open(config)
-        rooms.events.open(config.name)
-        inbound = ServerInbound(
-            config,
-            lane,
-            rooms.inbox,
-            rooms.tasks,
-            rooms.client_tasks,
-            receiver,
-            rooms.clock,
-            rooms.background,
-            rooms.calls.logged,
-            rooms.events,
-            rooms.subscriptions,
-            catalog,
-            rooms.authorizations,
-            rooms.audit,
-        )
+    def _keep(self, record: ServerRecord, lane: Lane | None = None) -> None:
+        name = record.name
         confined = self._confinement if record.source == "api" else None
-        shell = ConnectionShell(
-            config,
-            rooms.connector,
-            inbound,
-            lane,
-            rooms.clock,
-            rooms.measures,
-            lambda: self._show(config.name),
-            confined,
-        )
-        kept = self._kept[config.name] = _Kept(record, lane, shell, catalog)
-        self._show(config.name)
-        rooms.background.start_soon(kept.run)
+        kept = self._kept[name] = keep(self._rooms, record, confined, lambda: self._show(name), lane)
+        self._show(name)
+        self._rooms.background.start_soon(kept.run)
         if record.wanted:
-            shell.connect()
+            kept.shell.connect()
+
+    async def _become(self, record: ServerRecord, why: str, *, anew: bool = False) -> None:
+        """Has a server be as its record says; no more of it is made anew than must be.
+
+        Another server under the name gets nothing of the one before. The same one keeps its queue, its questions and
+        tasks; its connection too, unless it is not the one that is wanted now, or `anew` says so.
+        """
+        kept = self._kept.get(record.name)
+        if kept is None or kept.shell.config.fingerprint != record.fingerprint:
+            if kept is not None:
+                await self._drop(record.name, why)
+                await self._forget_peer(record.name)
+            self._keep(record)
+        elif anew or kept.record.source != record.source or needs_connection(kept.shell.config, record.config):
+            del self._kept[record.name]
+            fault = cancelled(f"{record.name} is connected anew: {why}", "SERVER_REMOVED")
+            self._keep(record, await kept.let_go(self._rooms, fault))
+        else:
+            told = kept.lane.config.roots
+            connection = {each: getattr(kept.record, each) for each in CONNECTED}
+            kept.adopt(self._rooms, replace(record, **connection))
+            self._show(record.name)
+            if record.effective.roots != told:
+                self._tell_roots(kept)
 
     async def _drop(self, name: str, why: str) -> None:
         fault = cancelled(f"{name} is gone: {why}", "SERVER_REMOVED")
@@ -417,6 +398,10 @@ class Servers:
         )
         self._rooms.ledger.later(Change(self._table, name, kept.record))
 
+    def _hasten(self, _by_s: float) -> None:
+        for kept in self._kept.values():  # the clock jumped: the machine has slept, mostly
+            kept.shell.hasten()
+
     def _follow_call(self, before: Call | None, after: Call | None) -> None:
         """A call has changed: its server's counts are shown anew, a moment later and once for many."""
         call = after or before
@@ -428,7 +413,7 @@ class Servers:
                 self._counting.discard(name)
                 self._show(name)
 
-            self._rooms.alarms.set(f"counts/{name}", self._rooms.clock.now() + COUNTS_S, count)
+            self._rooms.alarms.after(Due.COUNTS, name, COUNTS_S, count)
 
 
 def _record(config: ServerConfig, source: Source, *, wanted: bool) -> ServerRecord:

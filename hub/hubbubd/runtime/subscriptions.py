@@ -22,11 +22,15 @@ from hubbubd.errors import (
 )
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.broadcast import BOOKMARK_S, Doorkeeper
-from hubbubd.runtime.calls import Calls, CallSpec
+from hubbubd.runtime.call_parts import CallSpec
+from hubbubd.runtime.calls import Calls
 from hubbubd.upstream.ports import Era, Link
 
 PRINCIPAL = "hub"
 """Who makes the calls that keep a subscription."""
+
+QUIET_S = 0.25
+"""How far apart a resource is read that changes all the time."""
 
 LISTEN_AGAIN_S = 1.0
 """How long after a server has ended a subscription the hub asks for it again."""
@@ -256,6 +260,7 @@ class _Subscription:
             if call is not None:
                 self.latest = ResourceUpdate(self.server, self.uri, call.result, call.fault, self._room.clock.now())
                 self.tell()
+            await anyio.sleep(QUIET_S)
 
     async def _call(self, method: str) -> Call | None:
         """The ended call; None when the server is meant to be without a connection."""

@@ -13,16 +13,18 @@ import anyio
 
 from hubbubd import payload
 from hubbubd.clock import Clock
-from hubbubd.config import ServerConfig
 from hubbubd.core import tasks as core
 from hubbubd.core.inbox import CauseSource, Origin, PendingRequest, RequestState
 from hubbubd.core.tasks import RELATED_TASK, Task, TaskRole, TaskStatus
 from hubbubd.errors import FailedPrecondition, HubError, NotFound
-from hubbubd.runtime.alarms import Alarms
+from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.broadcast import WatchEvent
 from hubbubd.runtime.filters import TaskFilter
 from hubbubd.runtime.inbox import Inbox
-from hubbubd.runtime.ledger import Change, Ledger, Table
+from hubbubd.runtime.lane import Lane
+from hubbubd.runtime.ledger import Ledger
+from hubbubd.runtime.order import Place
+from hubbubd.runtime.table import Change, Table
 from hubbubd.upstream.ports import Reply, ReplyError
 
 INVALID_PARAMS = -32602
@@ -68,8 +70,7 @@ class Tasks:
 
     def start(self) -> None:
         """Takes up the tasks that the store remembers."""
-        for task in self._table:
-            self._arm(task)
+        self._table.each(self._arm)
 
     # Reading
 
@@ -83,9 +84,11 @@ class Tasks:
 
     def select(self, chosen: TaskFilter) -> list[Task]:
         """The tasks that match, newest first."""
-        found = [task for task in self._table if chosen.matches(task)]
-        found.sort(key=lambda t: (t.created_at, t.id), reverse=True)
-        return found
+        return list(self._table.newest(chosen.matches))
+
+    def newest(self, chosen: TaskFilter, after: Place | None = None) -> Iterator[Task]:
+        """Those that match and were made before `after`, newest first, one by one."""
+        return self._table.newest(chosen.matches, after)
 
     def watch(self, chosen: TaskFilter, token: str = "") -> AsyncIterator[WatchEvent[Task]]:
         """Snapshot and changes."""
@@ -170,20 +173,20 @@ class Tasks:
         if (after is None or after.status.ended) and (waiting := self._ended.pop(task.id, None)) is not None:
             waiting.set()
         if after is None:
-            self._alarms.clear(task.id)
+            self._alarms.clear(Due.TASK, task.id)
             return
         self._arm(after)
         if before is not None and before.status is not after.status and after.role is TaskRole.RECEIVER:
             self._notify(after.server, "notifications/tasks/status", core.on_the_wire(after))
 
     def _arm(self, task: Task) -> None:
-        at = core.expires_at(task)
-        if at is None or task.role is not TaskRole.RECEIVER:  # the others live as long as their calls
+        at = core.expires_at(task) if task.role is TaskRole.RECEIVER else None  # the others live as long as their calls
+        if at is None:
             return
         if not task.status.ended:
             # Its question's deadline ends it, and forgetting it comes after, also when the hub was away meanwhile.
             at = max(at, self._clock.now()) + core.GRACE_S
-        self._alarms.set(task.id, at, lambda: self._forget(task.id))
+        self._alarms.set(Due.TASK, task.id, at, lambda: self._forget(task.id))
 
     async def _forget(self, task_id: str) -> None:
         def plan() -> tuple[None, Sequence[Change[Any]]]:
@@ -199,15 +202,15 @@ class Tasks:
 class ReceiverTasks:
     """The receiver half of one server: makes its tasks and serves its `tasks/*` requests."""
 
-    def __init__(self, config: ServerConfig, tasks: Tasks, inbox: Inbox, clock: Clock) -> None:
-        self._config = config
+    def __init__(self, lane: Lane, tasks: Tasks, inbox: Inbox, clock: Clock) -> None:
+        self._lane = lane
         self._tasks = tasks
         self._inbox = inbox
         self._clock = clock
 
     def new(self, asked: object, method: str, request: PendingRequest) -> Task:
         """A task for a request; not stored yet. Raises ReplyError when the server holds too many."""
-        config = self._config
+        config = self._lane.config
         own, limit = self._own(), self._tasks.max_per_server
         if sum(not task.status.ended for task in own) >= limit or len(own) >= limit * ENDED_PER_OPEN:
             raise ReplyError(INTERNAL_ERROR, f"too many tasks: at most {limit} open at once")
@@ -289,7 +292,7 @@ class ReceiverTasks:
         return [task for task in self._tasks if self._is_own(task)]
 
     def _is_own(self, task: Task) -> bool:
-        mine = task.server == self._config.name and task.fingerprint == self._config.fingerprint
+        mine = task.server == self._lane.config.name and task.fingerprint == self._lane.fingerprint
         return mine and task.role is TaskRole.RECEIVER
 
 

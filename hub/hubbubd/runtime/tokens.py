@@ -14,10 +14,12 @@ from typing import Any
 
 import anyio
 
+from hubbubd.bounds import Moment
 from hubbubd.clock import Clock
 from hubbubd.core.access import Grant, Principal
 from hubbubd.errors import AlreadyExists, NotFound, ResourceExhausted, Unauthenticated
-from hubbubd.runtime.ledger import Change, Ledger, Table
+from hubbubd.runtime.ledger import Ledger
+from hubbubd.runtime.table import Change, Table
 
 PREFIX = "hbt_"
 USED_S = 60.0
@@ -35,10 +37,10 @@ class Token:
     digest: str
     grants: tuple[Grant, ...]
     may_name_others: bool
-    created_at: float
+    created_at: Moment
     created_by: str
-    expires_at: float | None
-    last_used_at: float | None = None
+    expires_at: Moment | None
+    last_used_at: Moment | None = None
 
     @property
     def credential(self) -> str:
@@ -62,8 +64,7 @@ class Tokens:
 
     def start(self) -> None:
         """Takes up the tokens that the store remembers."""
-        for token in self._table:
-            self._follow(None, token)
+        self._table.each(lambda token: self._follow(None, token))
 
     def on_revoked(self, listener: Callable[[str], None]) -> None:
         """Calls the listener with each credential that is revoked from now on. It must not block."""

@@ -7,7 +7,7 @@ worker; when the hub ends, the next one finds the claim marked as a worker's and
 """
 
 from collections import OrderedDict, deque
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -16,12 +16,12 @@ import anyio
 from hubbubd.clock import Clock
 from hubbubd.core.inbox import MAX_CLAIM_S, Claim, PendingRequest, RequestState
 from hubbubd.errors import FailedPrecondition, HubError, NotFound, Unavailable
-from hubbubd.runtime.alarms import Alarms
+from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.broadcast import BOOKMARK_S, Doorkeeper
 from hubbubd.runtime.filters import RequestFilter
 from hubbubd.runtime.inbox import Inbox
-from hubbubd.runtime.ledger import Table
+from hubbubd.runtime.table import Table
 
 MAX_CAPACITY = 100
 """How many requests one worker may have at once."""
@@ -54,11 +54,14 @@ Step = Assigned | Over | None
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """One stream of an agent. `held` has None where the claim is being made."""
+    """One stream of an agent. `standing` tells whether its credential can still be used; `held` has None where the
+    claim is being made.
+    """
 
     principal: str
     filter: RequestFilter
     capacity: int
+    standing: Callable[[], bool] = lambda: True
     held: dict[str, Claim | None] = field(default_factory=dict[str, Claim | None])
     candidates: OrderedDict[str, None] = field(default_factory=OrderedDict[str, None])
     skipped: set[str] = field(default_factory=set[str])
@@ -68,7 +71,7 @@ class Worker:
     @property
     def room(self) -> bool:
         """Whether it can have another one. What it has not heard of counts, so that what waits for it is bounded."""
-        return len(self.held) + len(self.unheard) < self.capacity
+        return len(self.held) + len(self.unheard) < self.capacity and self.standing()
 
     def may_have(self, request: PendingRequest) -> bool:
         """Whether a free request could go to it."""
@@ -110,10 +113,15 @@ class Work:
             worker.news.set()
 
     @contextmanager
-    def join(self, principal: str, chosen: RequestFilter, capacity: int) -> Generator[Worker]:
-        """A worker for as long as the block is open. Raises ResourceExhausted (TOO_MANY_WATCHERS)."""
+    def join(
+        self, principal: str, chosen: RequestFilter, capacity: int, standing: Callable[[], bool] = lambda: True
+    ) -> Generator[Worker]:
+        """A worker for as long as the block is open; it is given nothing when it has lost its `standing`.
+
+        Raises ResourceExhausted (TOO_MANY_WATCHERS).
+        """
         self._door.enter()
-        worker = Worker(principal, chosen, capacity)
+        worker = Worker(principal, chosen, capacity, standing)
         self._workers[worker] = None
         free = [r for r in self._table if _is_free(r) and r.id not in self._holders and worker.may_have(r)]
         worker.candidates.update((r.id, None) for r in sorted(free, key=lambda r: r.created_at))
@@ -201,7 +209,7 @@ class Work:
     def _renew_before(self, request: PendingRequest) -> None:
         claim = request.claim
         if claim is not None and (request.deadline is None or claim.expires_at < request.deadline):
-            self._alarms.set(f"work/{request.id}", claim.expires_at - RENEW_S, lambda: self._renew(request.id, claim))
+            self._alarms.set(Due.WORK, request.id, claim.expires_at - RENEW_S, lambda: self._renew(request.id, claim))
 
     async def _renew(self, request_id: str, claim: Claim) -> None:
         with suppress(FailedPrecondition, NotFound):
@@ -256,7 +264,7 @@ class Work:
             with suppress(FailedPrecondition, NotFound):
                 await self._inbox.release(request_id, claim.id)
 
-        self._alarms.set(f"work/{request_id}", self._clock.now(), release)
+        self._alarms.after(Due.WORK, request_id, 0, release)
 
     def _free(self, request_id: str) -> PendingRequest | None:
         request = self._table.record(request_id)
@@ -275,7 +283,7 @@ class Work:
         worker = self._holders.pop(request_id, None)
         if worker is not None:
             worker.held.pop(request_id, None)
-        self._alarms.clear(f"work/{request_id}")
+        self._alarms.clear(Due.WORK, request_id)
 
 
 def _is_free(request: PendingRequest) -> bool:

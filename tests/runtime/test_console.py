@@ -1,0 +1,66 @@
+"""What the daemon says at a terminal: nothing that others wrote steers it. In a process, since logging is one's own."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+
+import pytest
+
+from hubbubd.legible import clean, is_clean
+
+SPEAKER = r"""
+import logging
+import structlog
+from hubbubd import console
+from hubbubd.telemetry.logs import LogSink
+
+TRICK = "\x1b]0;EVIL\x07\x1b[31mRED\x1bc\x9b2J\b\b\u202eTURNED\u200b\U000e0041\r\nspoofed"
+console.log_to_stderr(LogSink())
+log = structlog.get_logger()
+told = {TRICK: TRICK, "nested": {TRICK: [TRICK, (TRICK,)]}, "raw": TRICK.encode(), "told": ValueError(TRICK)}
+log.warning(TRICK, **told)
+logging.getLogger("library").warning("%s %r", TRICK, TRICK)
+try:
+    raise RuntimeError(TRICK)
+except RuntimeError:
+    log.exception("failed", server=TRICK)
+    logging.getLogger("library").exception("failed: %s", TRICK)
+console.complain(TRICK)
+"""
+
+
+def said_at_a_terminal() -> str:
+    screen, own = pty.openpty()
+    environ = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200"}
+    with subprocess.Popen([sys.executable, "-c", SPEAKER], stdout=own, stderr=own, env=environ) as process:
+        os.close(own)
+        found = b""
+        while True:
+            try:
+                part = os.read(screen, 65536)
+            except OSError:  # nobody has the terminal any more
+                break
+            found += part
+        status = process.wait(60)
+    os.close(screen)
+    assert status == 0, found
+    return found.decode(errors="surrogateescape").replace("\r\n", "\n")
+
+
+@pytest.fixture(scope="module")
+def said() -> str:
+    return said_at_a_terminal()
+
+
+def test_nothing_that_is_logged_steers_the_terminal(said: str) -> None:
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", said)  # the log's own colours
+    assert said.count("EVIL") > 8
+    assert clean(plain) == plain
+    assert is_clean(plain)
+    assert "\x1b[31mRED" not in said
+
+
+def test_no_text_passes_for_a_line_of_the_log(said: str) -> None:
+    assert not [line for line in said.splitlines() if line.startswith("spoofed")]

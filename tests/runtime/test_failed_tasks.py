@@ -1,0 +1,70 @@
+"""Client tasks that fail: their calls do, too, with the words of the server."""
+
+from typing import Any
+
+import pytest
+
+from hubbubd.core.calls import CallState
+from hubbubd.core.tasks import TaskStatus
+from hubbubd.errors import FailedPrecondition
+from hubbubd.upstream.ports import Era
+
+from .conftest import World, server, settle
+from .peer import Outcome
+from .task_server import RESULT, TaskServer, ended, started, the_task
+
+FAILURES = pytest.mark.parametrize(
+    ("more", "result", "message"),
+    [
+        ({"statusMessage": "disk gone"}, {}, "disk gone"),
+        ({"statusMessage": "disk gone"}, RESULT, "disk gone"),
+        ({}, {"content": [{"type": "text", "text": "no room"}]}, "no room"),
+        ({}, {}, "one says that the task failed, and not why"),
+    ],
+    ids=["no result", "a result that looks well", "text only", "nothing said"],
+)
+
+
+@pytest.mark.parametrize("before", ["created", "working", "input_required"])
+@FAILURES
+async def test_a_task_that_failed_is_a_failed_call_with_the_words_of_its_server(
+    world: World, before: str, more: dict[str, Any], result: Outcome, message: str
+) -> None:
+    tasks = TaskServer(world)
+    tasks.result = result
+    tasks.status = "working" if before == "created" else before
+    if before == "created":
+        tasks.end("failed", **more)
+    async with world.hub(server()) as hub:
+        call = await started(hub)
+        await settle(3)
+        tasks.end("failed", **more)
+        done = await ended(hub, call)
+        assert done.state is CallState.FAILED
+        assert done.fault is not None
+        assert (done.fault.code, done.fault.message) == ("TASK_FAILED", message)
+        assert the_task(hub).status is TaskStatus.FAILED
+        with pytest.raises(FailedPrecondition) as refused:
+            hub.tasks.result("T")
+        assert refused.value.reason == "TASK_FAILED"
+
+
+async def test_a_failed_task_whose_result_says_that_it_is_an_error_ends_its_call_with_it(world: World) -> None:
+    tasks = TaskServer(world)
+    tasks.result = {"content": [], "isError": True}
+    async with world.hub(server()) as hub:
+        call = await started(hub)
+        tasks.end("failed", statusMessage="disk gone")
+        done = await ended(hub, call)
+        assert done.state is CallState.COMPLETED
+        assert done.result == hub.tasks.result("T")
+
+
+async def test_a_failed_task_of_the_extension_fails_its_call_with_its_error(world: World) -> None:
+    tasks = TaskServer(world, Era.STATELESS)
+    async with world.hub(server()) as hub:
+        call = await started(hub)
+        tasks.end("failed", error={"code": -32000, "message": "disk gone"})
+        done = await ended(hub, call)
+        assert done.fault is not None
+        assert done.fault.message == "disk gone"

@@ -1,0 +1,182 @@
+"""Options of a server that change while the hub runs: by a file that is read again, and over the API."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import anyio
+import pytest
+
+from hubbubd.config import HubSettings, ServerConfig
+from hubbubd.config.options import CONNECTION, HUB_SIDE
+from hubbubd.core.calls import CallState
+from hubbubd.core.forms import Accept
+from hubbubd.core.inbox import RequestState
+from hubbubd.runtime.hub import Hub
+from hubbubd.upstream.ports import Era
+
+from .conftest import ANY_PEER, FORM, World, question, server, settle, spec, until
+from .peer import Outcome, Sent
+from .task_server import RESULT, TaskServer, ended, started
+
+OTHER: dict[str, Any] = {
+    "allow_tools": ("t*", "o*"),
+    "deny_tools": ("x*",),
+    "progress_resets_timeout": False,
+    "retryable_errors": ("CONNECTION_LOST",),
+    "backoff_s": (3,),
+    "one_question_at_a_time": True,
+    "resume": False,
+    "auto_reject_on_timeout": False,
+    "timeout_message": "Too late",
+    "retries": 5,
+    "max_in_flight": 2,
+    "roots": ({"uri": "file:///srv"},),
+    "env": {"A": "b"},
+    "cwd": "/",
+    "protocol": "2025-11-25",
+    "sampling": False,
+    "elicitation": False,
+    "receiver_tasks": False,
+}
+"""Another value of each option that is not a number, or that is -1 or 1. Others are halved: the API bounds them."""
+
+ELSEWHERE = {"name", "transport", "command", "args", "url", "headers", "oauth", "ca"}
+"""Options that make it another server, or that a stdio server does not have."""
+
+SETTINGS = HubSettings(data_dir=Path("unused"), allow_commands=(ANY_PEER,))
+ASKING = {"resultType": "input_required", "inputRequests": {"a": {"method": "elicitation/create", "params": FORM}}}
+Way = Literal["file", "api"]
+WAYS = pytest.mark.parametrize("way", ["file", "api"])
+
+
+def changed(before: ServerConfig, option: str) -> ServerConfig:
+    """The configuration with another value of one option."""
+    value = getattr(before, option)
+    other = OTHER[option] if option in OTHER else 7200.0 if value is None else type(value)(value / 2)
+    after = ServerConfig.model_validate({**before.model_dump(), option: other})
+    assert getattr(after, option) != value
+    return after
+
+
+async def begin(hub: Hub, way: Way, config: ServerConfig) -> None:
+    if way == "api":
+        await hub.servers.add(config)
+    await settle()
+
+
+async def change(hub: Hub, way: Way, config: ServerConfig) -> None:
+    if way == "api":
+        await hub.servers.update(config)
+    else:
+        await hub.servers.adopt({config.name: config}, SETTINGS)
+    await settle(5)
+
+
+def files(way: Way, config: ServerConfig) -> list[ServerConfig]:
+    return [config] if way == "file" else []
+
+
+@WAYS
+@pytest.mark.parametrize("option", sorted(HUB_SIDE))
+async def test_an_option_of_the_hubs_side_leaves_connection_calls_and_questions_alone(
+    world: World, option: str, way: Way
+) -> None:
+    async def asks(sent: Sent) -> Outcome:
+        await sent.ask("elicitation/create", FORM, on_wire=True).answered()
+        return {"content": []}
+
+    world.peer.behaviour = asks
+    config = server()
+    async with world.hub(*files(way, config)) as hub:
+        await begin(hub, way, config)
+        call = await hub.calls.start(spec(), "me")
+        request = await question(hub)
+        await change(hub, way, changed(config, option))
+        assert len(world.peer.attempts) == 1
+        assert hub.servers.get("one").config == changed(config, option)
+        assert hub.inbox.get(request.id).state is RequestState.OPEN
+        await hub.inbox.answer(request.id, Accept({"name": "x"}), "me", answer_id=None, claim_id=None)
+        await until(lambda: hub.calls.get(call.id).state is CallState.COMPLETED)
+
+
+@pytest.mark.parametrize(
+    ("option", "way"),
+    [
+        (option, way)
+        for option in sorted(CONNECTION - ELSEWHERE)
+        for way in ("file", "api")
+        if way == "file" or option not in ("cwd", "env")  # which this hub allows nobody over the API
+    ],
+)
+async def test_what_survives_a_restart_survives_a_new_connection_to_the_same_server(
+    world: World, option: str, way: Way
+) -> None:
+    world.peer.era = Era.STATELESS
+
+    async def asks(sent: Sent) -> Outcome:
+        return {"content": []} if "inputResponses" in sent.params else {**ASKING, "requestState": "s"}
+
+    world.peer.behaviour = asks
+    config = server()
+    async with world.hub(*files(way, config)) as hub:
+        await begin(hub, way, config)
+        call = await hub.calls.start(spec(), "me")
+        request = await question(hub)
+        await change(hub, way, changed(config, option))
+        assert len(world.peer.attempts) == 2
+        assert hub.inbox.get(request.id).state is RequestState.OPEN
+        await hub.inbox.answer(request.id, Accept({"name": "x"}), "me", answer_id=None, claim_id=None)
+        await until(lambda: hub.calls.get(call.id).state is CallState.COMPLETED)
+
+
+@WAYS
+async def test_a_task_of_the_server_is_followed_over_the_new_connection(world: World, way: Way) -> None:
+    tasks = TaskServer(world)
+    config = server()
+    async with world.hub(*files(way, config)) as hub:
+        await begin(hub, way, config)
+        call = await started(hub)
+        await change(hub, way, changed(config, "sampling"))
+        tasks.end(result=RESULT)
+        assert (await ended(hub, call)).state is CallState.COMPLETED
+        assert len(world.peer.links) == 2
+
+
+async def test_a_shorter_interval_of_pings_holds_at_once(world: World) -> None:
+    config = server(ping_interval_s=0)
+    async with world.hub(config) as hub:
+        await settle(100)
+        assert world.peer.link.probes == 0
+        await change(hub, "file", server(ping_interval_s=10))
+        await anyio.sleep(50)
+        assert world.peer.link.probes == 5
+
+
+async def test_more_slots_are_used_at_once(world: World) -> None:
+    async def never(sent: Sent) -> Outcome:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    world.peer.behaviour = never
+    async with world.hub(server()) as hub:
+        for name in "abc":
+            await hub.calls.start(spec(name), "me")
+        await settle()
+        assert len(world.peer.sent) == 1
+        await change(hub, "file", server(max_in_flight=3))
+        assert len(world.peer.sent) == 3
+
+
+async def test_another_server_under_the_name_gets_nothing_of_the_one_before(world: World) -> None:
+    world.peer.era = Era.STATELESS
+
+    async def asks(sent: Sent) -> Outcome:
+        return {**ASKING, "requestState": "s"}
+
+    world.peer.behaviour = asks
+    async with world.hub(server()) as hub:
+        call = await hub.calls.start(spec(), "me")
+        request = await question(hub)
+        await change(hub, "file", server(args=("another",)))
+        assert hub.calls.get(call.id).state is CallState.CANCELLED
+        assert hub.inbox.get(request.id).state is RequestState.WITHDRAWN
