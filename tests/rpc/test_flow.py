@@ -58,9 +58,18 @@ async def test_a_question_is_claimed_answered_and_the_call_that_caused_it_comple
         assert claim_id
         assert (shown.request.claim.by, shown.request.claim.id) == ("ada", "")
 
+        mine = inbox_pb2.ClaimRequestRequest(id=question.id, claim_id="my-window_0123456", take_over=True)
+        for _ in range(2):  # the response to the first may have got lost
+            claimed = await api(METHODS["ClaimRequest"], mine)
+            assert claimed.request.claim.id == mine.claim_id
+        lost = await api.refused(METHODS["RenewClaim"], inbox_pb2.RenewClaimRequest(id=question.id, claim_id=claim_id))
+        assert (lost.reason, lost.metadata["own"]) == ("CLAIM_LOST", "true")
+        claim_id = mine.claim_id
+
         accept = inbox_pb2.Accept(content=b'{"name":"Ada"}')
         answer = inbox_pb2.AnswerRequestRequest(id=question.id, accept=accept)
-        assert (await api.refused(METHODS["AnswerRequest"], answer)).reason == "ALREADY_CLAIMED"
+        unclaimed = await api.refused(METHODS["AnswerRequest"], answer)
+        assert (unclaimed.reason, unclaimed.metadata["own"]) == ("ALREADY_CLAIMED", "true")
         answer.claim_id = claim_id
         answered = await api(METHODS["AnswerRequest"], answer)
         assert answered.request.state == inbox_pb2.REQUEST_STATE_ANSWERED

@@ -265,6 +265,11 @@ async def test_claims_of_one_principal_are_bounded_until_one_is_given_back(make:
         third = inbox_pb2.ClaimRequestRequest(id="req_2")
         refusal = await world.local.refused(METHODS["ClaimRequest"], third)
         assert (refusal.reason, refusal.metadata["limit"]) == ("TOO_MANY_CLAIMS", "2")
+        held = claimed[1].request.claim.id
+        again = inbox_pb2.ClaimRequestRequest(id="req_1", claim_id=held)  # none more than before
+        await world.local(METHODS["ClaimRequest"], again)
+        again = inbox_pb2.ClaimRequestRequest(id="req_1", take_over=True)
+        await world.local(METHODS["ClaimRequest"], again)
         release = inbox_pb2.ReleaseRequestRequest(id="req_0", claim_id=claimed[0].request.claim.id)
         await world.local(METHODS["ReleaseRequest"], release)
         await world.local(METHODS["ClaimRequest"], third)

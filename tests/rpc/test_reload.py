@@ -23,6 +23,7 @@ from hubbubd.errors import ConfigError, FailedPrecondition, Unauthenticated
 from hubbubd.rpc.auth import Gate
 from hubbubd.rpc.connect import serve_connect
 from hubbubd.rpc.grants import Grants
+from hubbubd.rpc.oversight import Oversight
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.audit import Attempt
 from hubbubd.runtime.events import EventFilter
@@ -242,18 +243,22 @@ async def test_what_traces_may_hold_changes_at_once_where_there_are_traces(tmp_p
     await store.close()
 
 
+GET_SELF = "/hubbub.v1.AdminService/GetSelf"
+
+
 class Door:
     """A gate for those whom grants let in, and who is inside."""
 
     def __init__(self, hub: Hub) -> None:
         self.grants = Grants(GRANTS)
         self.gate = Gate(TOKEN, hub.clock, standing=self.grants.stands)
+        self.oversight = Oversight(hub.audit, hub.quotas)
         self.ended: list[str] = []
         self.inside = 0
 
     async def stay(self, caller: Principal) -> None:
         try:
-            with self.gate.inside(caller):
+            with self.gate.inside(caller, GET_SELF, self.oversight):
                 self.inside += 1
                 await anyio.sleep(LIMIT_S)
         except Unauthenticated as exc:
@@ -279,7 +284,7 @@ async def test_whoever_is_granted_less_is_out_and_others_stay(hub: Hub, until: U
         door.grants.set((GRANTS[1], GrantSettings(who="cert:ada", roles=("viewer",))))
         door.gate.review()
         await until(lambda: door.ended == ["cert:ada CREDENTIAL_ENDED"])
-        with pytest.raises(Unauthenticated), door.gate.inside(ada):  # let in before, and only now about to begin
+        with pytest.raises(Unauthenticated), door.gate.inside(ada, GET_SELF, door.oversight):  # let in before
             pass
 
         door.grants.set(())

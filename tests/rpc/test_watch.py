@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from hubbub.v1 import server_pb2
+from hubbubd.core.access import EVERYTHING
 from hubbubd.rpc import convert, methods, watch
 from hubbubd.runtime.filters import ServerFilter
 from hubbubd.runtime.hub import Hub
@@ -139,7 +140,7 @@ async def test_a_change_is_serialised_once_for_all_who_watch_the_same(hub: Hub) 
 
     def counting(record: ServerRecord) -> server_pb2.Server:
         converted.append(record)
-        return convert.server(record)
+        return convert.server(record, EVERYTHING)
 
     async def follow(watched: AsyncGenerator[bytes, None], responses: list[bytes]) -> None:
         async with aclosing(watched):

@@ -148,8 +148,15 @@ class AdminService:
         of = pb.ListAuditRequest(
             principal=request.principal, action=request.action, target=request.target, since=request.since
         )
-        records = self._hub.audit.select(requests.audit_filter(request))
-        found, token = pages.page(records, request.page, pages.newest, convert.audit_entry, of, EVERYTHING)
+        chosen = requests.audit_filter(request)
+        found, token = pages.page_of(
+            lambda after: self._hub.audit.newest(chosen, pages.place(after)),
+            request.page,
+            pages.newest,
+            convert.audit_entry,
+            of,
+            EVERYTHING,
+        )
         return pb.ListAuditResponse(entries=found, next_page_token=token)
 
     async def _copy(self) -> BinaryIO:

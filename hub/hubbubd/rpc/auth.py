@@ -13,7 +13,7 @@ import inspect
 import re
 import unicodedata
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
@@ -27,8 +27,9 @@ from hubbubd.config.network import is_loopback
 from hubbubd.core.access import Grant, Permission, Principal, Role
 from hubbubd.errors import HubError, InvalidArgument, PermissionDenied, Unauthenticated
 from hubbubd.rpc import status
-from hubbubd.rpc.oversight import Oversight, peer, principal
+from hubbubd.rpc.oversight import Oversight, peer, principal, standing
 from hubbubd.rpc.permissions import RULES, Reach
+from hubbubd.rpc.strangers import Strangers
 from hubbubd.telemetry.trace import CALLER, parsed
 
 LOCAL = "local"
@@ -168,17 +169,26 @@ class Gate:
             raise Unauthenticated("a bearer token is needed; the hub's client.json has it", reason="TOKEN_MISSING")
         return self._certificates(peer.certificate)
 
-    @contextmanager
-    def inside(self, caller: Principal | None) -> Generator[None]:
-        """Ends what is done in the block when the caller's credential ends, or is good for less than it was.
-
-        Raises Unauthenticated then.
-        """
+    def good(self, caller: Principal | None) -> bool:
+        """Whether a credential can be used now: it has not ended, and its grants are those it was let in with."""
         if caller is None or caller.credential == LOCAL:  # needs none, or ends with the hub
+            return True
+        over = caller.expires_at is not None and self._clock.now() >= caller.expires_at
+        return not over and caller.credential not in self._ended and self._standing(caller)
+
+    @contextmanager
+    def inside(self, caller: Principal | None, path: str, oversight: Oversight) -> Generator[None]:
+        """Serves one RPC, or one step of a stream: does nothing for a credential that has ended, or is good for less
+        than it was, and ends what is done in the block when that happens later.
+
+        Raises Unauthenticated (CREDENTIAL_ENDED), and ResourceExhausted where that was tried too often.
+        """
+        standing.set(lambda: self.good(caller))
+        if caller is None or caller.credential == LOCAL:
             yield
             return
-        if caller.credential in self._ended or not self._standing(caller):
-            raise _ended()
+        if not self.good(caller):
+            raise oversight.refused(path, _ended(), caller)
         with anyio.CancelScope() as scope:
             if caller.expires_at is not None:
                 scope.deadline = anyio.current_time() + caller.expires_at - self._clock.now()
@@ -191,7 +201,7 @@ class Gate:
                 if not inside and self._inside.get(caller.credential) is inside:
                     del self._inside[caller.credential]
         if scope.cancelled_caught:
-            raise _ended()
+            raise oversight.cut_short(path, _ended(), caller)
 
     def end(self, credential: str) -> None:
         """Ends all that was let in with a credential: it was revoked."""
@@ -215,6 +225,7 @@ class Authentication(grpc.aio.ServerInterceptor):
     def __init__(self, gate: Gate, oversight: Oversight) -> None:
         self._gate = gate
         self._oversight = oversight
+        self._strangers = Strangers()
 
     async def intercept_service(
         self,
@@ -225,7 +236,8 @@ class Authentication(grpc.aio.ServerInterceptor):
         path, metadata = handler_call_details.method, handler_call_details.invocation_metadata
         rule = RULES.get(path)
         if rule is not None and rule.reach is Reach.OPEN:
-            return await continuation(handler_call_details)
+            found = await continuation(handler_call_details)
+            return found and self._strangers.served(found)
         try:
             caller = await self._gate.admit(path, metadata, self._oversight)
         except HubError as exc:
@@ -238,16 +250,23 @@ class Authentication(grpc.aio.ServerInterceptor):
 
     def _steps(self, path: str, metadata: Metadata, known: Principal | None) -> "Guard":
         async def guard(behaviour: Callable[[], Awaitable[Any]], context: status.Context) -> Any:
+            peer.set(context.peer)
             try:
-                caller = known or await self._gate.admit(path, metadata, self._oversight, _peer(context))
-                assert caller is not None, "the peer was given"
-                with self._gate.inside(caller):
+                caller = known or await self._admitted(path, metadata, context)
+                with self._gate.inside(caller, path, self._oversight):
                     return await behaviour()
             except HubError as exc:
-                peer.set(context.peer)
-                await status.abort(context, self._oversight.refused(path, exc, principal.get()))
+                await status.abort(context, exc)
 
         return guard
+
+    async def _admitted(self, path: str, metadata: Metadata, context: status.Context) -> Principal:
+        try:
+            caller = await self._gate.admit(path, metadata, self._oversight, _peer(context))
+        except HubError as exc:
+            raise self._oversight.refused(path, exc, principal.get()) from None
+        assert caller is not None, "the peer was given"
+        return caller
 
     def _refusal(self, path: str, exc: HubError) -> "grpc.RpcMethodHandler[Any, Any]":
         # Of the four kinds of handler this is the one that may answer before it has read anything.
@@ -275,17 +294,47 @@ def _kept(handler: Any, guard: Guard) -> Any:
     behaviour = getattr(handler, name)
 
     async def serve(request: Any, context: status.Context) -> Any:
+        asked = _while_good(request) if handler.request_streaming else request
+
         async def written() -> None:
-            responses: AsyncIterator[Any] = behaviour(request, context)
+            responses: AsyncIterator[Any] = behaviour(asked, context)
             async for response in responses:
+                _check_standing()
                 await context.write(response)
 
         yields = inspect.isasyncgenfunction(behaviour)
-        return await guard(written if yields else lambda: behaviour(request, context), context)
+        return await guard(written if yields else lambda: behaviour(asked, _WhileGood(context)), context)
 
     return rebuilt(
         serve, request_deserializer=handler.request_deserializer, response_serializer=handler.response_serializer
     )
+
+
+async def _while_good(requests: AsyncIterator[Any]) -> AsyncGenerator[Any]:
+    """The requests of a stream; none of them is taken once the credential has ended."""
+    async for request in requests:
+        _check_standing()
+        yield request
+
+
+class _WhileGood:
+    """The context of an RPC, over which nothing is sent once the credential has ended."""
+
+    def __init__(self, context: status.Context) -> None:
+        self._context = context
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    async def write(self, response: Any) -> None:
+        """Sends one response of a stream. Raises Unauthenticated (CREDENTIAL_ENDED)."""
+        _check_standing()
+        await self._context.write(response)
+
+
+def _check_standing() -> None:
+    if not standing.get()():
+        raise _ended()
 
 
 def denied(permission: Permission, server: str = "*", *, everywhere: bool = False) -> PermissionDenied:

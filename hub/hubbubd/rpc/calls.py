@@ -1,16 +1,19 @@
 """CallService."""
 
 from collections.abc import AsyncGenerator
+from functools import partial
 
 from google.protobuf.message import Message
 
 from hubbub.v1 import call_pb2 as pb
 from hubbubd.core.access import Permission
+from hubbubd.core.calls import Call
 from hubbubd.errors import UpstreamError
 from hubbubd.rpc import access, convert, pages, requests, watch
 from hubbubd.rpc.auth import principal
 from hubbubd.rpc.permissions import permission_to_send
-from hubbubd.runtime.calls import Calls, CallSpec, LogEvent, ProgressEvent
+from hubbubd.runtime.call_parts import CallSpec, LogEvent, ProgressEvent
+from hubbubd.runtime.calls import Calls
 
 
 class CallService:
@@ -26,35 +29,42 @@ class CallService:
             failure = UpstreamError(call.fault)
             failure.metadata["call_id"] = call.id
             raise failure
-        return pb.CallMethodResponse(call=convert.call(call))
+        return pb.CallMethodResponse(call=_shown(call))
 
     async def start_call(self, request: pb.StartCallRequest) -> pb.StartCallResponse:
         """Queues a detached call."""
         call = await self._calls.start(_spec(request.spec), principal.get().name)
-        return pb.StartCallResponse(call=convert.call(call))
+        return pb.StartCallResponse(call=_shown(call))
 
     def watch_calls(self, request: pb.WatchCallsRequest) -> AsyncGenerator[bytes, None]:
         """Snapshot and changes, with progress and log lines in between."""
         events = self._calls.watch(requests.call_filter(request.filter, access.reading()), request.resume_token)
-        return watch.responses(events, pb.WatchCallsResponse, convert.call, _live)
+        return watch.responses(events, pb.WatchCallsResponse, partial(convert.call, seen=access.reading()), _live)
 
     async def get_call(self, request: pb.GetCallRequest) -> pb.GetCallResponse:
         """One call."""
         call = access.call(self._calls.get(requests.identifier(request.id, "id")))
-        return pb.GetCallResponse(call=convert.call(call))
+        return pb.GetCallResponse(call=_shown(call))
 
     async def list_calls(self, request: pb.ListCallsRequest) -> pb.ListCallsResponse:
         """A page of calls, newest first."""
         scope = access.reading()
-        records = self._calls.select(requests.call_filter(request.filter, scope))
-        found, token = pages.page(records, request.page, pages.newest, convert.call, request.filter, scope)
+        chosen = requests.call_filter(request.filter, scope)
+        found, token = pages.page_of(
+            lambda after: self._calls.newest(chosen, pages.place(after)),
+            request.page,
+            pages.newest,
+            _shown,
+            request.filter,
+            scope,
+        )
         return pb.ListCallsResponse(calls=found, next_page_token=token)
 
     async def cancel_call(self, request: pb.CancelCallRequest) -> pb.CancelCallResponse:
         """Ends a call."""
         known = access.call(self._calls.get(requests.identifier(request.id, "id")), Permission.OPERATE)
         call = await self._calls.cancel(known.id, abort=request.abort)
-        return pb.CancelCallResponse(call=convert.call(call))
+        return pb.CancelCallResponse(call=_shown(call))
 
     async def get_queue(self, request: pb.GetQueueRequest) -> pb.GetQueueResponse:
         """A server's calls in numbers."""
@@ -67,6 +77,10 @@ class CallService:
         server = access.use(requests.identifier(request.server, "server"), Permission.OPERATE)
         cleared = await self._calls.clear(server)
         return pb.ClearQueueResponse(cleared=cleared, counts=convert.counts(self._calls.counts(server)))
+
+
+def _shown(record: Call) -> pb.Call:
+    return convert.call(record, access.reading())
 
 
 def _spec(given: pb.CallSpec) -> CallSpec:

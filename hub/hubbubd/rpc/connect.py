@@ -6,7 +6,7 @@ servicers, same statuses. Streams whose requests stream too need gRPC.
 Connect: https://connectrpc.com/docs/protocol. gRPC-Web: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-WEB.md.
 """
 
-import asyncio
+import math
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from contextvars import ContextVar
@@ -17,6 +17,7 @@ import anyio
 import grpc
 import structlog
 import uvicorn
+from anyio import to_thread
 from connectrpc.code import Code
 from connectrpc.codec import Codec
 from connectrpc.errors import ConnectError, ErrorDetail
@@ -35,18 +36,18 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Event
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hubbubd import payload
 from hubbubd.config.network import is_loopback
 from hubbubd.config.tls import TlsFiles
-from hubbubd.errors import HubError, InvalidArgument
+from hubbubd.errors import HubError, InvalidArgument, ResourceExhausted
 from hubbubd.rpc import auth, status
-from hubbubd.rpc.http import serving
+from hubbubd.rpc.http import CERTIFICATE, LET_IN, connection, serving
 from hubbubd.rpc.methods import STALL_S, Rpc, rpcs
 from hubbubd.rpc.oversight import Oversight, peer
 from hubbubd.rpc.permissions import RULES, Reach
 from hubbubd.rpc.server import LAST_WORDS_S, MAX_RPCS, servicers
+from hubbubd.rpc.strangers import REQUEST_BYTES
 from hubbubd.rpc.tls import ssl_context
 from hubbubd.rpc.tracing import tracing
 from hubbubd.runtime.hub import Hub
@@ -70,10 +71,17 @@ _REQUEST_HEADERS = (
 _RESPONSE_HEADERS = ("grpc-status", "grpc-message", "grpc-status-details-bin")
 _PREFLIGHT_S = 7200
 
-CERTIFICATE = "hubbub.certificate"
-"""Of an ASGI scope: the certificate of the peer (DER), or None."""
+JSON_VALUES = 100_000
+"""Values that a request in JSON may have; no RPC needs many, and each takes many times its length in memory."""
+
+JSON_AT_ONCE = 16 * 1024
+"""Longer JSON is parsed in another thread, one at a time."""
+
+REQUEST_S = 60.0
+"""How long a caller may take to send a request."""
 
 _peer: ContextVar[auth.Peer] = ContextVar("peer")
+_let_in: ContextVar[Callable[[], None]] = ContextVar("let_in", default=lambda: None)
 
 _DETAILS = {
     kind.DESCRIPTOR.full_name: kind
@@ -99,7 +107,7 @@ async def serve_connect(
     context = ssl_context(tls) if tls else None
     config = uvicorn.Config(
         application(hub, gate=gate, origins=origins, max_message_bytes=max_message_bytes),
-        http=_Connection,
+        http=connection(),
         ssl_context_factory=(lambda _config, _default: context) if context else None,
         ws="none",
         lifespan="off",
@@ -114,38 +122,35 @@ async def serve_connect(
         yield url
 
 
-class _Connection(H11Protocol):
-    """A connection that tells the application, beside the peer's address, the certificate that it showed."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:
-        """Notes the certificate: None where none was asked for."""
-        super().connection_made(transport)
-        secured = transport.get_extra_info("ssl_object")
-        app, shown = self.app, secured.getpeercert(binary_form=True) if secured else None
-
-        async def call(scope: Any, receive: Any, send: Any) -> None:
-            await app({**scope, CERTIFICATE: shown}, receive, send)
-
-        self.app = call
-
-
 def application(hub: Hub, *, gate: auth.Gate, origins: Callable[[], Sequence[str]], max_message_bytes: int) -> ASGIApp:
     """All services of a hub as one ASGI application."""
 
     def endpoints(served: Sequence[Rpc]) -> dict[str, Any]:
-        return {rpc.path: _endpoint(rpc, gate) for rpc in served if not rpc.method.client_streaming}
+        return {rpc.path: _endpoint(rpc, gate, oversight, parsing) for rpc in served if not rpc.method.client_streaming}
 
+    def services(served: Sequence[Rpc], read_max_bytes: int) -> _Services:
+        return _Services(
+            service=served,
+            endpoints=endpoints,
+            interceptors=[_Access(gate, oversight)],
+            read_max_bytes=read_max_bytes,
+            compressions=(),  # nothing leaves the machine
+            codecs=[_Binary(), _Json()],
+        )
+
+    parsing = anyio.CapacityLimiter(1)
     oversight = Oversight(hub.audit, hub.quotas)
     around = (tracing(hub.tracer, "connectrpc"), oversight.over)
-    app = _Services(
-        service=[rpc for each in servicers(hub) for rpc in rpcs(*each, max_message_bytes, *around)],
-        endpoints=endpoints,
-        interceptors=[_Access(gate, oversight)],
-        # Room above our own limit, as in gRPC; JSON is longer than what is counted.
-        read_max_bytes=2 * max_message_bytes,
-        compressions=(),  # nothing leaves the machine
-        codecs=[_Binary(), _Json()],
-    )
+    served = [rpc for each in servicers(hub) for rpc in rpcs(*each, max_message_bytes, *around)]
+    open_to_all = [rpc for rpc in served if RULES[rpc.path].reach is Reach.OPEN]
+    paths = {rpc.path for rpc in open_to_all}
+    strangers = services(open_to_all, REQUEST_BYTES)
+    # Room above our own limit, as in gRPC; JSON is longer than what is counted.
+    known = services([rpc for rpc in served if rpc.path not in paths], 2 * max_message_bytes)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await (strangers if scope["path"] in paths else known)(scope, receive, send)  # type: ignore[arg-type]
+
     return _Cors(_unstalled(app, hub.watcher_dropped), origins)
 
 
@@ -186,6 +191,18 @@ def _unstalled(app: Callable[..., Any], dropped: Callable[[], None]) -> ASGIApp:
     """Lets go of a caller who makes no room for the next response; it may come back with its last token."""
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        until = anyio.current_time() + REQUEST_S
+        whole = False
+
+        async def receive_in_time() -> Event:
+            nonlocal whole
+            with anyio.CancelScope(deadline=math.inf if whole else until) as scope:
+                event = await receive()
+                whole = whole or not event.get("more_body", False)
+                return event
+            assert scope.cancelled_caught
+            raise TimeoutError
+
         async def send_in_time(event: Event) -> None:
             with anyio.fail_after(STALL_S):
                 await send(event)
@@ -196,10 +213,11 @@ def _unstalled(app: Callable[..., Any], dropped: Callable[[], None]) -> ASGIApp:
             )
             return
         host, _ = scope.get("client") or ("", 0)
+        _let_in.set(scope.get(LET_IN, lambda: None))
         _peer.set(auth.Peer(local=is_loopback(host), certificate=scope.get(CERTIFICATE)))
         try:
             headers = [(key, _readable(value)) for key, value in scope.get("headers", ())]
-            await app({**scope, "headers": headers}, receive, send_in_time)
+            await app({**scope, "headers": headers}, receive_in_time, send_in_time)
         except TimeoutError:
             dropped()
             log.warning("caller read nothing", path=scope["path"], seconds=STALL_S)
@@ -237,6 +255,7 @@ class _Access(MetadataInterceptor[None]):
                 await self._gate.admit(path, ctx.request_headers.allitems(), self._oversight, _peer.get())
             except HubError as exc:
                 raise _refusal(self._oversight.refused(path, exc, auth.principal.get())) from None
+            _let_in.get()()
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,17 +293,41 @@ class _Json(Codec[_Encoded, Any]):
         """A response as JSON."""
         return payload.dumps(json_format.MessageToDict(message.kind.FromString(message.raw)))
 
-    def decode(self, data: bytes | bytearray, message_class: type[Message]) -> bytes:
-        """The request as gRPC would have brought it. Raises ConnectError. What newer clients add is passed over."""
+    def decode(self, data: bytes | bytearray, message_class: type[Message]) -> "_Text":
+        """The request, to be parsed where that holds up nobody. Raises ConnectError for one of very many values."""
+        if sum(map(data.count, (b",", b"[", b"{"))) > JSON_VALUES:
+            problem = f"a request in JSON may have {JSON_VALUES} values; send longer ones as application/proto"
+            raise _refusal(ResourceExhausted(problem, reason="MESSAGE_TOO_LARGE", metadata={"limit": str(JSON_VALUES)}))
+        return _Text(bytes(data), message_class)
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A request in JSON."""
+
+    raw: bytes
+    kind: type[Message]
+
+    def parsed(self) -> bytes:
+        """The request as gRPC would have brought it. What newer clients add is passed over. Raises InvalidArgument."""
         try:
-            text = data.decode() or "{}"
-            return json_format.Parse(text, message_class(), ignore_unknown_fields=True).SerializeToString()
+            text = self.raw.decode() or "{}"
+            return json_format.Parse(text, self.kind(), ignore_unknown_fields=True).SerializeToString()
         except (json_format.ParseError, UnicodeDecodeError, RecursionError) as exc:
-            problem = f"the request is not a {message_class.DESCRIPTOR.full_name} as JSON: {exc}"
-            raise _refusal(InvalidArgument(problem, reason="MALFORMED_REQUEST")) from None
+            problem = f"the request is not a {self.kind.DESCRIPTOR.full_name} as JSON: {exc}"
+            raise InvalidArgument(problem, reason="MALFORMED_REQUEST") from None
 
 
-def _endpoint(rpc: Rpc, gate: auth.Gate) -> Any:
+async def _bytes(request: "bytes | _Text", parsing: anyio.CapacityLimiter) -> bytes:
+    """A request as gRPC would have brought it."""
+    if isinstance(request, bytes):
+        return request
+    if len(request.raw) <= JSON_AT_ONCE:
+        return request.parsed()
+    return await to_thread.run_sync(request.parsed, limiter=parsing)
+
+
+def _endpoint(rpc: Rpc, gate: auth.Gate, oversight: Oversight, parsing: anyio.CapacityLimiter) -> Any:
     streams = rpc.method.server_streaming
     about = MethodInfo(
         name=rpc.method.name,
@@ -294,13 +337,16 @@ def _endpoint(rpc: Rpc, gate: auth.Gate) -> Any:
         idempotency_level=IdempotencyLevel.UNKNOWN,
         stream_type=StreamType.SERVER_STREAM if streams else StreamType.UNARY,
     )
-    return Endpoint.server_stream(about, _stream(rpc, gate)) if streams else Endpoint.unary(about, _unary(rpc, gate))
+    if streams:
+        return Endpoint.server_stream(about, _stream(rpc, gate, oversight, parsing))
+    return Endpoint.unary(about, _unary(rpc, gate, oversight, parsing))
 
 
-def _unary(rpc: Rpc, gate: auth.Gate) -> Any:
-    async def call(raw: bytes, _context: object) -> _Encoded:
+def _unary(rpc: Rpc, gate: auth.Gate, oversight: Oversight, parsing: anyio.CapacityLimiter) -> Any:
+    async def call(asked: bytes | _Text, _context: object) -> _Encoded:
         try:
-            with gate.inside(auth.principal.get(None)):
+            raw = await _bytes(asked, parsing)
+            with gate.inside(auth.principal.get(None), rpc.path, oversight):
                 return _Encoded(rpc.response_type, (await rpc.serve(rpc.parse(raw))).SerializeToString())
         except Exception as exc:  # noqa: BLE001 - every error gets a status; cancellation is not an Exception
             raise _refusal(exc) from None
@@ -308,12 +354,15 @@ def _unary(rpc: Rpc, gate: auth.Gate) -> Any:
     return call
 
 
-def _stream(rpc: Rpc, gate: auth.Gate) -> Any:
-    async def call(raw: bytes, _context: object) -> AsyncGenerator[_Encoded, None]:
+def _stream(rpc: Rpc, gate: auth.Gate, oversight: Oversight, parsing: anyio.CapacityLimiter) -> Any:
+    async def call(asked: bytes | _Text, _context: object) -> AsyncGenerator[_Encoded, None]:
         try:
+            raw = await _bytes(asked, parsing)
             async with aclosing(rpc.serve(rpc.parse(raw))) as responses:
                 while True:
-                    with gate.inside(auth.principal.get(None)):  # not around `yield`: that may be left elsewhere
+                    with gate.inside(
+                        auth.principal.get(None), rpc.path, oversight
+                    ):  # not around `yield`: that may be left elsewhere
                         response = await anext(responses, None)
                     if response is None:
                         break

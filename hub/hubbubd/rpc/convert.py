@@ -10,7 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2
 from hubbubd import payload
 from hubbubd.config.server import TransportName
-from hubbubd.core.access import Grant, Principal, Role
+from hubbubd.core.access import Grant, Principal, Role, Scope
 from hubbubd.core.audit import AuditEntry, Sort
 from hubbubd.core.calls import Call, CallState
 from hubbubd.core.catalog import CatalogList, Freshness, Kind
@@ -19,7 +19,8 @@ from hubbubd.core.inbox import CauseSource, Delivery, Happening, PendingRequest,
 from hubbubd.core.server import QueueCounts, ServerRecord
 from hubbubd.core.tasks import Task, TaskRole, TaskStatus
 from hubbubd.errors import Fault
-from hubbubd.runtime.calls import LogEvent, ProgressEvent
+from hubbubd.rpc.showing import shown
+from hubbubd.runtime.call_parts import LogEvent, ProgressEvent
 from hubbubd.runtime.checkup import Finding, Verdict
 from hubbubd.runtime.events import ServerEvent, ServerEventKind
 from hubbubd.runtime.subscriptions import ResourceUpdate
@@ -60,7 +61,7 @@ FRESHNESS = _numbers(Freshness, catalog_pb2.Freshness.Value, "FRESHNESS")
 
 
 def timestamp(at: float | None) -> Timestamp | None:
-    """Seconds since the epoch as the API's absolute time, to the microsecond."""
+    """Seconds since the epoch as the API's absolute time, to the microsecond. Raises for what no calendar has."""
     if at is None:
         return None
     stamp = Timestamp()
@@ -68,17 +69,22 @@ def timestamp(at: float | None) -> Timestamp | None:
     return stamp
 
 
-def fault(record: Fault | None) -> common_pb2.Fault | None:
-    """Why something failed."""
+STDERR = "stderr"
+"""The detail of a fault that has what a server wrote to its log; that is for those with `see`."""
+
+
+def fault(record: Fault | None, *, details: bool, log: bool) -> common_pb2.Fault | None:
+    """Why something failed: with all its details, with those without the server's `log`, or with none."""
     if record is None:
         return None
+    shown = {key: value for key, value in record.details.items() if log or key != STDERR} if details else {}
     return common_pb2.Fault(
         code=record.code,
         category=record.category.value,
         message=text(record.message),
         retryable=record.retryable,
         help_url=record.help_url,
-        details=payload.dumps(dict(record.details)),
+        details=payload.dumps(shown),
     )
 
 
@@ -99,8 +105,10 @@ def counts(record: QueueCounts) -> server_pb2.QueueCounts:
     )
 
 
-def server(record: ServerRecord) -> server_pb2.Server:
-    """A server and its connection."""
+@shown
+def server(record: ServerRecord, seen: Scope) -> server_pb2.Server:
+    """A server and its connection; without the details of its fault, and its counts, where it is not `seen`."""
+    sees = seen.has_server(record.name)
     connection = record.connection
     wanted = server_pb2.DESIRED_STATE_CONNECTED if record.wanted else server_pb2.DESIRED_STATE_DISCONNECTED
     return server_pb2.Server(
@@ -111,11 +119,13 @@ def server(record: ServerRecord) -> server_pb2.Server:
         protocol_version=text(record.protocol_version),
         server_info=record.server_info or b"",
         capabilities=record.capabilities or b"",
-        error=fault(connection.fault),
+        error=fault(connection.fault, details=sees, log=sees),
         attempt=connection.attempt,
         next_retry_at=timestamp(connection.next_retry_at),
         pid=record.pid,
-        queue=counts(record.counts),
+        queue=counts(record.counts) if sees else None,
+        gave_up=connection.gave_up,
+        defect=text(record.defect),
     )
 
 
@@ -125,6 +135,7 @@ def roots(record: ServerRecord) -> str:
     return found if isinstance(found, str) else payload.dumps(found).decode()
 
 
+@shown
 def request(record: PendingRequest, *, with_claim_id: bool = False) -> inbox_pb2.PendingRequest:
     """A pending request. The claim's id is its holder's secret: only whoever has just proved to be it gets it."""
     held = record.claim
@@ -149,6 +160,8 @@ def request(record: PendingRequest, *, with_claim_id: bool = False) -> inbox_pb2
         reason=text(record.reason),
         caller=text(record.principal),
         answered_at=timestamp(record.answered_at),
+        candidate_call_ids=record.candidate_call_ids,
+        cause_ended=record.cause_ended or "",
         trace_id=record.trace.trace_id if record.trace else "",
         moments=[
             inbox_pb2.Moment(
@@ -156,11 +169,13 @@ def request(record: PendingRequest, *, with_claim_id: bool = False) -> inbox_pb2
             )
             for moment in record.moments
         ],
+        defect=text(record.defect),
     )
 
 
-def call(record: Call) -> call_pb2.Call:
-    """A call."""
+@shown
+def call(record: Call, seen: Scope) -> call_pb2.Call:
+    """A call; without its server's log where that is not `seen`."""
     return call_pb2.Call(
         id=record.id,
         server=record.server,
@@ -171,13 +186,16 @@ def call(record: Call) -> call_pb2.Call:
         started_at=timestamp(record.started_at),
         completed_at=timestamp(record.completed_at),
         result=record.result or b"",
-        error=fault(record.fault),
+        error=fault(record.fault, details=True, log=seen.has_server(record.server)),
         pending_ids=record.pending_ids,
+        perhaps_pending_ids=record.perhaps_pending_ids,
         task_id=record.task_id or "",
         trace_id=record.trace.trace_id if record.trace else "",
+        defect=text(record.defect),
     )
 
 
+@shown
 def progress(event: ProgressEvent) -> call_pb2.Progress:
     """A call's progress."""
     return call_pb2.Progress(
@@ -185,11 +203,13 @@ def progress(event: ProgressEvent) -> call_pb2.Progress:
     )
 
 
+@shown
 def call_log(event: LogEvent) -> call_pb2.CallLog:
     """A call's log line."""
     return call_pb2.CallLog(call_id=event.call_id, params=event.params)
 
 
+@shown
 def task(record: Task) -> task_pb2.Task:
     """A task of either role."""
     return task_pb2.Task(
@@ -205,22 +225,25 @@ def task(record: Task) -> task_pb2.Task:
         poll_interval_ms=record.poll_interval_ms,
         call_id=record.call_id or "",
         pending_ids=record.pending_ids,
+        defect=text(record.defect),
     )
 
 
-def catalog_list(record: CatalogList) -> catalog_pb2.CatalogList:
-    """A list of the catalog, without its entries."""
+@shown
+def catalog_list(record: CatalogList, seen: Scope) -> catalog_pb2.CatalogList:
+    """A list of the catalog, without its entries; without the details of its fault where its server is not `seen`."""
     return catalog_pb2.CatalogList(
         id=record.id,
         server=record.server,
         kind=CATALOG_KINDS[record.kind],
         freshness=FRESHNESS[record.freshness],
         fetched_at=timestamp(record.fetched_at),
-        error=fault(record.fault),
+        error=fault(record.fault, details=(sees := seen.has_server(record.server)), log=sees),
         count=record.count,
     )
 
 
+@shown
 def event(record: ServerEvent) -> event_pb2.ServerEvent:
     """What a server told."""
     return event_pb2.ServerEvent(
@@ -233,17 +256,19 @@ def event(record: ServerEvent) -> event_pb2.ServerEvent:
     )
 
 
-def resource_update(record: ResourceUpdate) -> event_pb2.ResourceUpdate:
-    """A resource as it was read."""
+@shown
+def resource_update(record: ResourceUpdate, seen: Scope) -> event_pb2.ResourceUpdate:
+    """A resource as it was read; without its server's log where that is not `seen`."""
     return event_pb2.ResourceUpdate(
         server=record.server,
         uri=text(record.uri),
         result=record.result or b"",
-        error=fault(record.fault),
+        error=fault(record.fault, details=True, log=seen.has_server(record.server)),
         at=timestamp(record.at),
     )
 
 
+@shown
 def audit_entry(record: AuditEntry) -> admin_pb2.AuditEntry:
     """An entry of the audit log."""
     return admin_pb2.AuditEntry(
@@ -261,6 +286,7 @@ def audit_entry(record: AuditEntry) -> admin_pb2.AuditEntry:
     )
 
 
+@shown
 def store(stats: StoreStats) -> admin_pb2.StoreStatus:
     """The store in numbers."""
     return admin_pb2.StoreStatus(
@@ -274,6 +300,7 @@ def store(stats: StoreStats) -> admin_pb2.StoreStatus:
     )
 
 
+@shown
 def finding(found: Finding) -> admin_pb2.Finding:
     """What somebody should look at."""
     return admin_pb2.Finding(
@@ -284,6 +311,7 @@ def finding(found: Finding) -> admin_pb2.Finding:
     )
 
 
+@shown
 def token(record: Token) -> admin_pb2.Token:
     """A token, without what would let its finder in."""
     return admin_pb2.Token(
@@ -298,6 +326,7 @@ def token(record: Token) -> admin_pb2.Token:
     )
 
 
+@shown
 def principal(caller: Principal) -> admin_pb2.Caller:
     """Who calls."""
     return admin_pb2.Caller(

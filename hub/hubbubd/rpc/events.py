@@ -42,9 +42,11 @@ class EventService:
         """The contents of a resource, again and again."""
         server = access.use(requests.identifier(request.server, "server"), Permission.CALL)
         uri = requests.identifier(request.uri, "uri", longest=requests.MAX_URI)
+        seen = access.listening()
         async with aclosing(self._subscriptions.watch(server, uri)) as steps:
             async for update in steps:
-                yield pb.WatchResourceResponse(update=update and convert.resource_update(update)).SerializeToString()
+                shown = update and convert.resource_update(update, seen)
+                yield pb.WatchResourceResponse(update=shown).SerializeToString()
 
 
 def _response(heard: Heard) -> bytes:

@@ -15,6 +15,7 @@ from hubbubd.errors import InvalidArgument
 from hubbubd.rpc import access, convert, pages, requests, watch
 from hubbubd.rpc.auth import principal
 from hubbubd.rpc.methods import Write
+from hubbubd.rpc.oversight import standing
 from hubbubd.runtime.broadcast import WatchEvent
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.work import Assigned, Over, Step, Work, Worker
@@ -44,8 +45,15 @@ class InboxService:
     async def list_requests(self, request: pb.ListRequestsRequest) -> pb.ListRequestsResponse:
         """A page of pending requests, newest first."""
         scope = access.reading()
-        records = self._inbox.select(requests.request_filter(request.filter, scope))
-        found, token = pages.page(records, request.page, pages.newest, self._show, request.filter, scope)
+        chosen = requests.request_filter(request.filter, scope)
+        found, token = pages.page_of(
+            lambda after: self._inbox.newest(chosen, pages.place(after)),
+            request.page,
+            pages.newest,
+            self._show,
+            request.filter,
+            scope,
+        )
         return pb.ListRequestsResponse(requests=found, next_page_token=token)
 
     async def get_request(self, request: pb.GetRequestRequest) -> pb.GetRequestResponse:
@@ -58,9 +66,12 @@ class InboxService:
         return convert.request(record)
 
     async def claim_request(self, request: pb.ClaimRequestRequest) -> pb.ClaimRequestResponse:
-        """Leases a request to the caller."""
+        """Leases a request to the caller. Whose claim an id is of, nobody is told who does not hold it."""
+        request_id = requests.identifier(request.id, "id")
         ttl_s = requests.lease_s(request.ttl_s)
-        record = await self._inbox.claim(self._answerable(request.id).id, principal.get().name, ttl_s)
+        claim_id = requests.claim_id(request.claim_id)
+        asked, by = self._answerable(request_id), principal.get().name
+        record = await self._inbox.claim(asked.id, by, ttl_s, claim_id=claim_id, take_over=request.take_over)
         return pb.ClaimRequestResponse(request=convert.request(record, with_claim_id=True))
 
     async def renew_claim(self, request: pb.RenewClaimRequest) -> pb.RenewClaimResponse:
@@ -93,7 +104,7 @@ class InboxService:
             raise InvalidArgument.field("ready", "the first message must say who is ready for what")
         chosen = replace(requests.request_filter(first.ready.filter, access.answering()), states=frozenset())
         capacity = requests.capacity(first.ready.capacity)
-        with self._work.join(principal.get().name, chosen, capacity) as worker:
+        with self._work.join(principal.get().name, chosen, capacity, standing.get()) as worker:
             async with anyio.create_task_group() as both, aclosing(self._work.steps(worker)) as told:
                 both.start_soon(self._skips, steps, worker)
                 async for step in told:

@@ -12,6 +12,7 @@ from typing import Any, cast
 import jwt
 from jwt.exceptions import ExpiredSignatureError, InvalidAudienceError, InvalidIssuerError, PyJWTError
 
+from hubbubd import bounds
 from hubbubd.config import HubSettings
 from hubbubd.core.access import Principal
 from hubbubd.errors import Unauthenticated
@@ -103,6 +104,7 @@ class Jwt:
                 leeway=LEEWAY_S,
                 options={"require": ["exp", "iss", "aud"], "enforce_minimum_key_length": True},
             )
+            _over_at(claims)
             self._verified[_digest(token)] = kid, found, claims
             if len(self._verified) > MAX_VERIFIED:
                 self._verified.popitem(last=False)
@@ -118,7 +120,12 @@ class Jwt:
 
 
 def _over_at(claims: Claims) -> float:
-    return float(claims["exp"]) + LEEWAY_S
+    """When a token is taken no longer. Raises Unauthenticated when it does not say so."""
+    exp: object = claims.get("exp")
+    until = bounds.moment(bounds.real_text(exp) if isinstance(exp, str) else exp)
+    if until is None:
+        raise _refused("its claim 'exp' is no time")
+    return min(until + LEEWAY_S, bounds.LATEST)
 
 
 def _digest(token: str) -> bytes:

@@ -16,6 +16,7 @@ from jwt.exceptions import PyJWTError
 
 from hubbubd import payload
 from hubbubd.config.network import check_url
+from hubbubd.cookies import NoCookies
 from hubbubd.errors import Unavailable
 
 log = structlog.get_logger(__name__)
@@ -85,7 +86,7 @@ class Keys:
         """Leaves what there is as it is when the provider does not give anything better."""
         try:
             with anyio.fail_after(FETCH_S):
-                async with httpx2.AsyncClient(timeout=FETCH_S) as http:
+                async with httpx2.AsyncClient(timeout=FETCH_S, cookies=NoCookies()) as http:
                     url = self._jwks_url or await self._discover(http)
                     keys = _usable((await _get(http, url)).get("keys"))
         except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, ValueError) as exc:

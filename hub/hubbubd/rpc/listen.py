@@ -8,7 +8,8 @@ from pathlib import Path
 
 import grpc
 
-from hubbubd.config.network import UNIX, is_local, off_loopback
+from hubbubd import bounds
+from hubbubd.config.network import LAST_PORT, UNIX, is_local, off_loopback
 from hubbubd.errors import ConfigError
 
 _ADVICE = "end what listens there, or choose another address"
@@ -51,9 +52,10 @@ def _place(listen: str, *, secure: bool) -> tuple[str, int, str, socket.AddressF
         address = ipaddress.ip_address(name)
     except ValueError:
         raise ConfigError("listen", f"{host} is not an address") from None
+    number = bounds.whole_text(port, high=LAST_PORT) or 0
     if address.version == 6:
-        return name, int(port), f"[{name}]", socket.AF_INET6
-    return name, int(port), name, socket.AF_INET
+        return name, number, f"[{name}]", socket.AF_INET6
+    return name, number, name, socket.AF_INET
 
 
 def _bind_unix(server: grpc.aio.Server, path: Path) -> str:

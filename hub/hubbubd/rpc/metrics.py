@@ -15,7 +15,7 @@ import uvicorn
 from anyio import CapacityLimiter, to_thread
 
 from hubbubd.config.network import is_loopback
-from hubbubd.rpc.http import serving
+from hubbubd.rpc.http import connection, serving
 
 PATH = "/metrics"
 
@@ -31,13 +31,12 @@ async def serve_metrics(listen: str, exposition: Callable[[], tuple[str, bytes]]
     """Serves what `exposition` returns, which may block, and yields the URL of it. Raises as `http.serving`."""
     config = uvicorn.Config(
         application(exposition),
-        http="h11",
+        http=connection(),
         ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
-        limit_concurrency=MAX_SCRAPES,
         timeout_graceful_shutdown=1,
     )
     async with serving(config, listen) as url:
@@ -47,10 +46,21 @@ async def serve_metrics(listen: str, exposition: Callable[[], tuple[str, bytes]]
 def application(exposition: Callable[[], tuple[str, bytes]]) -> Any:
     """An ASGI application; one request at a time is worked on, off the event loop."""
     one = CapacityLimiter(1)
+    asked = 0
 
     async def call(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal asked
+        asked += 1
+        try:
+            await answer(scope, send)
+        finally:
+            asked -= 1
+
+    async def answer(scope: Any, send: Any) -> None:
         status, about, body = 200, [], b""
-        if not _is_meant(scope["headers"]):
+        if asked > MAX_SCRAPES:
+            status = 503
+        elif not _is_meant(scope["headers"]):
             status = 421
         elif scope["path"] != PATH:
             status = 404

@@ -26,6 +26,9 @@ peer: ContextVar[Callable[[], str]] = ContextVar("peer")
 principal: ContextVar[Principal] = ContextVar("principal")
 """The caller of the RPC that is being served; unset where none is needed."""
 
+standing: ContextVar[Callable[[], bool]] = ContextVar("standing", default=lambda: True)
+"""Whether the credential of the RPC that is being served can still be used; asked before each effect on a stream."""
+
 
 class Oversight:
     """What stands around RPCs; `over` is a `methods.Around`."""
@@ -56,6 +59,12 @@ class Oversight:
                 self._quotas.attempts.charge(_address(_peer()))
             except HubError as too_many:
                 return too_many
+        return exc
+
+    def cut_short(self, path: str, exc: HubError, caller: Principal) -> HubError:
+        """Notes that an RPC was ended on its way, and returns what its caller is told; a change has its entry."""
+        if audited(path) is None:
+            self._audit.refused(_attempt(path, caller), exc.reason)
         return exc
 
     def _unary(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,7 +1,6 @@
 """Pages of lists. A token names the last record of its page, so records that come and go do not shift the pages."""
 
 import hashlib
-import math
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
@@ -9,9 +8,10 @@ from typing import Any, TypeVar
 from google.protobuf.message import Message
 
 from hubbub.v1.common_pb2 import Page
-from hubbubd import payload
+from hubbubd import bounds, payload
 from hubbubd.core.access import Scope
 from hubbubd.errors import InvalidArgument
+from hubbubd.runtime.order import Place
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
@@ -25,13 +25,19 @@ _PAGE_BYTES = 3 * 1024 * 1024
 
 
 def newest(record: Any) -> Position:
-    """The position of a record in a list that has the newest first."""
-    return (-record.created_at, record.id)
+    """The position of a record in a list that has the newest first; one whose time makes no sense comes last."""
+    at: float = record.created_at
+    return (-at if bounds.EARLIEST <= at <= bounds.LATEST else 0.0, record.id)
 
 
 def by_name(record: Any) -> Position:
     """The position of a record in a list by name."""
     return (0.0, record.name)
+
+
+def place(after: Position | None) -> Place | None:
+    """A position among the newest, as the runtime keeps that order."""
+    return None if after is None else (-after[0], after[1])
 
 
 def page(
@@ -93,7 +99,7 @@ def _encode(position: Position, digest: str) -> str:
 def _decode(token: str, digest: str) -> Position:
     try:
         match payload.loads(urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4))):
-            case [str(of), int() | float() as at, str(name)] if of == digest and abs(at) < math.inf:
+            case [str(of), int() | float() as at, str(name)] if of == digest and bounds.real(at) == at:
                 return at, name
             case _:
                 problem = "belongs to another list"

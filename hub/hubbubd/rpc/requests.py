@@ -3,14 +3,14 @@
 Everything here raises InvalidArgument with a violation that names the field, and changes nothing.
 """
 
-import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from pydantic import ValidationError
 
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2
-from hubbubd import payload
+from hubbubd import bounds, payload
 from hubbubd.config import ServerConfig
 from hubbubd.config.server import Roots
 from hubbubd.core import forms
@@ -18,7 +18,7 @@ from hubbubd.core.access import ANY, Grant, Scope
 from hubbubd.core.audit import AuditFilter
 from hubbubd.errors import InvalidArgument
 from hubbubd.rpc import auth, convert
-from hubbubd.runtime.calls import CallSpec
+from hubbubd.runtime.call_parts import CallSpec
 from hubbubd.runtime.events import LOG_LINES, EventFilter
 from hubbubd.runtime.filters import CallFilter, CatalogFilter, RequestFilter, ServerFilter, TaskFilter
 from hubbubd.runtime.work import MAX_CAPACITY
@@ -33,6 +33,7 @@ MAX_SECONDS = 10_000_000.0
 MAX_REJECTION = 4096
 MAX_GRANTS = 20
 MAX_PATTERNS = 100
+_CLAIM_ID = re.compile(r"[A-Za-z0-9_-]{16,64}")
 MAX_TOKEN_S = 10 * 365 * 86_400.0
 
 
@@ -54,9 +55,16 @@ def optional(value: str, field: str, *, longest: int = MAX_ID) -> str | None:
 
 def lease_s(value: float) -> float:
     """Seconds of a claim; 0 leaves the choice to the hub."""
-    if not 0 <= value < math.inf:
-        raise InvalidArgument.field("ttl_s", "must be a finite number of seconds, or 0")
+    if not 0 <= value <= bounds.LONGEST_S:
+        raise InvalidArgument.field("ttl_s", f"must be 0 to {bounds.LONGEST_S:.0f} seconds")
     return value
+
+
+def claim_id(value: str) -> str | None:
+    """The id that a caller chooses for a claim; None leaves the choice to the hub."""
+    if value and not _CLAIM_ID.fullmatch(value):
+        raise InvalidArgument.field("claim_id", "must be 16 to 64 letters, digits, `_` and `-`")
+    return value or None
 
 
 def capacity(value: int) -> int:
@@ -72,7 +80,7 @@ def server_config(spec: server_pb2.ServerSpec) -> ServerConfig:
     for field, value in spec.ListFields():
         match field.name:
             case "transport":
-                given["transport"] = _one(int(value), convert.TRANSPORTS, "spec.transport")
+                given["transport"] = _one(spec.transport, convert.TRANSPORTS, "spec.transport")
             case "roots":
                 given["roots"] = value if value == "ask" else _json(value, "spec.roots")
             case name if isinstance(value, str | int | float):
@@ -140,9 +148,9 @@ def given_answer(request: inbox_pb2.AnswerRequestRequest) -> forms.Given:
             raise InvalidArgument.field("answer", "must be one of accept, decline, cancel, text, result, reject")
 
 
-def server_filter(request: server_pb2.WatchServersRequest, within: Scope) -> ServerFilter:
+def server_filter(request: server_pb2.WatchServersRequest, within: Scope, seen: Scope) -> ServerFilter:
     """Which servers."""
-    return ServerFilter(names=_names(request.names, "names"), scope=within)
+    return ServerFilter(names=_names(request.names, "names"), scope=within, seen=seen)
 
 
 def request_filter(chosen: inbox_pb2.RequestFilter, within: Scope) -> RequestFilter:
@@ -182,7 +190,7 @@ def audit_filter(request: admin_pb2.ListAuditRequest) -> AuditFilter:
         principal=optional(request.principal, "principal") or "",
         action=optional(request.action, "action") or "",
         target=optional(request.target, "target") or "",
-        since=request.since.seconds + request.since.nanos / 1e9,
+        since=bounds.moment(request.since.seconds + request.since.nanos / 1e9) or 0.0,
     )
 
 

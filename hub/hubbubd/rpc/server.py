@@ -37,6 +37,15 @@ SERVICES: dict[str, ServiceDescriptor] = {
 MAX_RPCS = 10_000
 """RPCs that may be open at once, watches included; more are refused with RESOURCE_EXHAUSTED."""
 
+MAX_STREAMS = 2000
+"""RPCs that may be open at once over one connection; its client keeps more of them waiting."""
+
+IDLE_MS = 600_000
+"""How long a connection without an RPC is kept; clients make it anew when they need it."""
+
+HANDSHAKE_MS = 20_000
+"""How long whoever connects may take until it speaks HTTP/2."""
+
 LAST_WORDS_S = 2.0
 """How long after that callers may take to hear that their calls have ended, and other RPCs to end."""
 
@@ -135,6 +144,9 @@ def _options(max_message_bytes: int) -> list[tuple[str, int]]:
         # it would be refused by chance.
         ("grpc.max_metadata_size", MAX_METADATA),
         ("grpc.absolute_max_metadata_size", 2 * MAX_METADATA),
+        ("grpc.max_concurrent_streams", MAX_STREAMS),
+        ("grpc.max_connection_idle_ms", IDLE_MS),
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", PING_INTERVAL_MS),
     ]

@@ -17,8 +17,10 @@ from google.rpc import error_details_pb2 as details_pb2
 from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
-from hubbubd import errors, payload
+from hubbubd import bounds, errors, payload
+from hubbubd.core.access import Permission
 from hubbubd.errors import Category, Fault, HubError, InvalidArgument, PeerError, UpstreamError
+from hubbubd.rpc.oversight import principal
 from hubbubd.store import Conflict, StoreUnavailable
 
 log = structlog.get_logger(__name__)
@@ -130,7 +132,8 @@ def _details(exc: Exception, clip: int) -> Iterator[Message]:
         yield _bad_request(exc.violations, clip)
     if isinstance(exc, HubError) and exc.retry_after_s is not None:
         retry = details_pb2.RetryInfo()
-        retry.retry_delay.FromMilliseconds(round(min(max(0.0, exc.retry_after_s), _LONGEST_RETRY_S) * 1000))
+        wait_s = bounds.seconds(exc.retry_after_s, high=_LONGEST_RETRY_S) or 0.0
+        retry.retry_delay.FromMilliseconds(round(wait_s * 1000))
         yield retry
     yield details_pb2.Help(links=[details_pb2.Help.Link(description=reason, url=errors.help_url(reason))])
 
@@ -157,7 +160,11 @@ def _metadata(exc: Exception) -> dict[str, str]:
 
 def _fault_metadata(fault: Fault) -> dict[str, str]:
     about = {"category": fault.category.value, "retryable": str(fault.retryable).lower()}
-    return about | {key: _text(value) for key, value in fault.details.items() if value is not None}
+    known = {key: value for key, value in fault.details.items() if value is not None}
+    caller = principal.get(None)
+    if caller is not None and not caller.may(Permission.SEE, str(known.get("server", ""))):
+        known.pop("stderr", None)  # a server's log
+    return about | {key: _text(value) for key, value in known.items()}
 
 
 def _jsonrpc(code: int, message: str, data: object) -> dict[str, str]:

@@ -18,8 +18,15 @@ class TaskService:
     async def list_tasks(self, request: pb.ListTasksRequest) -> pb.ListTasksResponse:
         """A page of tasks, newest first."""
         scope = access.reading()
-        records = self._tasks.select(requests.task_filter(request.filter, scope))
-        found, token = pages.page(records, request.page, pages.newest, convert.task, request.filter, scope)
+        chosen = requests.task_filter(request.filter, scope)
+        found, token = pages.page_of(
+            lambda after: self._tasks.newest(chosen, pages.place(after)),
+            request.page,
+            pages.newest,
+            convert.task,
+            request.filter,
+            scope,
+        )
         return pb.ListTasksResponse(tasks=found, next_page_token=token)
 
     async def get_task(self, request: pb.GetTaskRequest) -> pb.GetTaskResponse:

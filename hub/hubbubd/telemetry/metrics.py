@@ -65,6 +65,20 @@ SERVERS: Final = Metric(
     about="Servers, by the state of their connection.",
     attributes=("state",),
 )
+SERVERS_AWAY: Final = Metric(
+    name="hubbub.servers.away",
+    shape=Shape.GAUGE,
+    unit="{server}",
+    about="Servers that are wanted and not connected, by whether the hub has given up on them.",
+    attributes=("gave_up",),
+)
+SERVER_CONNECTED: Final = Metric(
+    name="hubbub.server.connected",
+    shape=Shape.GAUGE,
+    unit="",
+    about="Of each wanted server: 1 while it is connected, else 0.",
+    attributes=("server",),
+)
 RECONNECTS: Final = Metric(
     name="hubbub.server.reconnects",
     shape=Shape.COUNTER,

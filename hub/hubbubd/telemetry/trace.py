@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, cast
 
+from hubbubd.bounds import Moment
+
 _TRACEPARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _TRACESTATE: Final = re.compile(r"[\x20-\x7e]{1,512}")
 _SAMPLED: Final = 1
@@ -54,7 +56,7 @@ class Span:
     name: str
     kind: Kind
     trace: Trace
-    start: float
+    start: Moment
     attributes: Attributes = field(default_factory=dict[str, Value])
 
 

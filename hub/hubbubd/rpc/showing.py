@@ -1,0 +1,87 @@
+"""Converters that never fail: one record that does not fit its message must not cost anybody a list or a watch."""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import fields, is_dataclass, replace
+from enum import Enum
+from functools import lru_cache, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast, get_type_hints
+
+import structlog
+from google.protobuf.message import Message
+
+from hubbubd import bounds
+
+T = TypeVar("T")
+M = TypeVar("M", bound=Message)
+P = ParamSpec("P")
+
+NAMES = ("id", "name", "server", "call_id")
+"""What is shown of a record of which nothing else can be."""
+
+log = structlog.get_logger(__name__)
+
+
+def shown(convert: Callable[Concatenate[T, P], M]) -> Callable[Concatenate[T, P], M]:
+    """The converter, which now shows what can be shown of any record, with `defect` set where the message has it.
+
+    A sound record costs nothing more: only where the conversion fails, the record's values are brought within the
+    bounds of the API.
+    """
+
+    @wraps(convert)
+    def total(record: T, *args: P.args, **options: P.kwargs) -> M:
+        try:
+            return convert(record, *args, **options)
+        except Exception as exc:  # noqa: BLE001 - whatever it is about this record, the others are to be shown
+            defect = f"it is not shown as it is: {exc}"[:300].encode("utf-8", "replace").decode()
+        _tell(convert.__name__, str(getattr(record, "id", getattr(record, "name", "")))[:200], defect)
+        for high in (bounds.LARGEST_WHOLE, bounds.LARGEST_COUNT):
+            with suppress(Exception):  # the next attempt takes less of it
+                return _marked(convert(cast("T", _held(record, high)), *args, **options), defect)
+        message = cast("M", get_type_hints(convert)["return"]())
+        for name in NAMES:
+            value: object = getattr(record, name, None)
+            if isinstance(value, str) and name in message.DESCRIPTOR.fields_by_name:
+                setattr(message, name, _text(value))
+        return _marked(message, defect)
+
+    return total
+
+
+@lru_cache(maxsize=1000)
+def _tell(noun: str, name: str, defect: str) -> None:
+    """Logs it once, however many look at the record."""
+    log.warning("a record cannot be shown as it is", noun=noun, id=_text(name), why=defect)
+
+
+def _marked(message: M, defect: str) -> M:
+    if "defect" in message.DESCRIPTOR.fields_by_name:
+        cast("Any", message).defect = defect
+    return message
+
+
+def _held(value: object, high: int) -> Any:
+    """A record's value within the bounds of the API, `high` for integers; None for what is no number or time."""
+    match value:
+        case None | bool() | bytes() | Enum():
+            return value
+        case int():
+            return bounds.whole(value, high=high)
+        case float():
+            return bounds.moment(value)
+        case str():
+            return _text(value)
+        case tuple():
+            return tuple(_held(each, high) for each in cast("tuple[object, ...]", value))
+        case Mapping():
+            return {} if high == bounds.LARGEST_COUNT else cast("Mapping[Any, Any]", value)
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            known = {field.name: getattr(value, field.name) for field in fields(value) if field.init}
+            return replace(value, **{name: _held(each, high) for name, each in known.items()})
+        case _:
+            return value
+
+
+def _text(value: str) -> str:
+    return value.encode("utf-8", "replace").decode()

@@ -1,0 +1,245 @@
+"""A credential that has ended does nothing any more: every RPC, on connections that were opened before."""
+
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import anyio
+import grpc
+import httpx2
+import pytest
+from grpc_reflection.v1alpha import reflection_pb2
+
+from hubbub.v1 import inbox_pb2, server_pb2
+from hubbub_client.certs import Authority, Pair
+from hubbubd.clock import Clock
+from hubbubd.config import HubSettings, ServerConfig
+from hubbubd.config.network import GrantSettings
+from hubbubd.config.tls import TlsFiles
+from hubbubd.core.access import Grant, Principal, Role
+from hubbubd.core.audit import AuditFilter, Sort
+from hubbubd.core.connection import State
+from hubbubd.rpc.auth import Gate
+from hubbubd.rpc.connect import serve_connect
+from hubbubd.rpc.grants import Grants
+from hubbubd.rpc.permissions import RULES, Reach
+from hubbubd.rpc.server import serve
+from hubbubd.runtime.hub import Hub
+from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store.tokens import TokenFile
+from hubbubd.upstream.connector import McpConnector
+
+from .conftest import LIMIT_S, TOKEN, Until, explain, settled
+from .test_access import ELSEWHERE, OF_A_RECORD, OF_A_SERVER, OF_THE_HUB, SERVER, World
+from .test_bad_input import METHODS
+
+GET_SELF = "/hubbub.v1.AdminService/GetSelf"
+LATER_S = 20 * 366 * 86_400.0
+NOT_BY_RPC = ("audit/", "milestones", "server/")
+PATHS = sorted(path for path, rule in RULES.items() if rule.reach is not Reach.OPEN)
+ENDS = ("certificate over", "jwt over", "token over", "token revoked", "grant taken")
+CODES = {
+    "CREDENTIAL_ENDED": grpc.StatusCode.UNAUTHENTICATED,
+    "TOKEN_INVALID": grpc.StatusCode.UNAUTHENTICATED,
+    "NOTHING_GRANTED": grpc.StatusCode.PERMISSION_DENIED,
+}
+"""With what it may be refused, and how."""
+
+GRANTED = tuple(GrantSettings(who=who, roles=("admin",)) for who in ("cert:ada", "oidc:ada"))
+
+
+class Shifted(Clock):
+    """The gate's clock, `ahead` seconds of the real one."""
+
+    ahead = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.ahead
+
+
+class Issuer:
+    """Stands for an identity provider whose tokens have been verified: all of them are Ada's, for ten minutes."""
+
+    def __init__(self, grants: Grants, until: float) -> None:
+        self._grants = grants
+        self._until = until
+
+    async def principal(self, token: str) -> Principal | None:
+        return self._grants.of_claims("ada", (), self._until) if token == "jwt" else None
+
+
+@dataclass
+class Caller:
+    """Who is let in now, over gRPC and over Connect, and how that ends."""
+
+    world: World
+    http: httpx2.AsyncClient
+    end: Callable[[], Any]
+    metadata: tuple[tuple[str, str], ...] = ()
+    asked: list[str] = field(default_factory=list)
+
+    async def ask(self, path: str, request: bytes) -> str:
+        """The reason why an RPC is refused, over gRPC; empty when there is a first response."""
+        self.asked.append(path)
+        call = self.world.channel.stream_stream(path)(metadata=self.metadata)
+        try:
+            with anyio.fail_after(LIMIT_S):
+                await call.write(request)
+                await call.done_writing()
+                await call.read()
+                await call.read()
+        except grpc.aio.AioRpcError as error:
+            refusal = explain(error)
+            return refusal.reason if refusal.code is CODES.get(refusal.reason) else f"{refusal}"
+        finally:
+            call.cancel()
+        return ""
+
+    async def post(self, path: str, request: bytes) -> str:
+        """The same over Connect."""
+        self.asked.append(path)
+        method = METHODS[path.rpartition("/")[2]]
+        if method.server_streaming:
+            body, kind = b"\0" + len(request).to_bytes(4, "big") + request, "application/connect+proto"
+        else:
+            body, kind = request, "application/proto"
+        response = await self.http.post(path, content=body, headers=dict(self.metadata) | {"content-type": kind})
+        text = response.text
+        return next((reason for reason in CODES if reason in text), "")
+
+
+@pytest.fixture(params=ENDS)
+async def caller(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Caller]:
+    how: str = request.param
+    store = await SqliteStore.open(":memory:")
+    seldom = {"url": "http://127.0.0.1:9/mcp", "backoff_s": (1000,), "backoff_max_s": 1000}
+    servers = {name: ServerConfig.model_validate({"name": name, **seldom}) for name in (SERVER, ELSEWHERE)}
+    clock = Shifted(anyio.current_time)
+    authority = Authority.open(tmp_path / "certs")
+    pair, client = authority.server(), authority.client("ada")
+    files = TlsFiles(pair.cert, pair.key, authority.file if how.startswith("cert") else None)
+    grants = Grants(GRANTED)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(store.close)
+        await stack.enter_async_context(settled())
+        connector = McpConnector(TokenFile.open(tmp_path))
+        settings = HubSettings(data_dir=tmp_path, allow_hosts=("127.0.0.1",))
+        hub = await stack.enter_async_context(Hub.open(store, connector, servers, settings))
+        gate = Gate(
+            TOKEN,
+            clock,
+            [hub.tokens, Issuer(grants, clock.now() + 600)],
+            certificates=grants.of_certificate if how.startswith("cert") else None,
+            standing=grants.stands,
+        )
+        hub.tokens.on_revoked(gate.end)
+        address = await stack.enter_async_context(serve(hub, listen="127.0.0.1:0", gate=gate, tls=files, grace_s=0))
+        base = await stack.enter_async_context(serve_connect(hub, listen="127.0.0.1:0", gate=gate, tls=files))
+        shown = grpc.ssl_channel_credentials(
+            authority.file.read_bytes(), client.key.read_bytes(), client.cert.read_bytes()
+        )
+        channel = await stack.enter_async_context(grpc.aio.secure_channel(address, shown))
+        http = await stack.enter_async_context(_https(base, _context(authority, client)))
+
+        async def end() -> None:
+            match how:
+                case "token revoked":
+                    await hub.tokens.revoke("ada")
+                case "grant taken":
+                    grants.set([GrantSettings(who="oidc:eve", roles=("admin",))])
+                case _:
+                    clock.ahead = LATER_S
+
+        token = "jwt"
+        if how.startswith("token"):
+            _, token = await hub.tokens.create("ada", [Grant(Role.ADMIN)], by="test", ttl_s=600, may_name_others=False)
+        metadata = () if how.startswith("cert") else (("authorization", f"Bearer {token}"),)
+        yield Caller(World(hub, address, channel, count(1)), http, end, metadata)
+
+
+def _context(authority: Authority, client: Pair) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=authority.file)
+    context.load_cert_chain(client.cert, client.key)
+    return context
+
+
+def _https(base: str, context: Any) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(base_url=base, verify=context, trust_env=False, timeout=LIMIT_S)
+
+
+async def requests(world: World) -> dict[str, bytes]:
+    """One request for each RPC, that would change something where the RPC does."""
+    known = {rpc: message for rpc, message, _ in [*OF_THE_HUB, *OF_A_SERVER]}
+    known |= {rpc: await make(world, "ada", "ada") for rpc, make, _ in OF_A_RECORD}
+    spec = server_pb2.ServerSpec(name="new", transport=server_pb2.TRANSPORT_HTTP, url="http://127.0.0.1:9/mcp")
+    known["AddServer"] = server_pb2.AddServerRequest(spec=spec)
+    known["Work"] = inbox_pb2.WorkRequest(ready=inbox_pb2.Ready())
+    known["ServerReflectionInfo"] = reflection_pb2.ServerReflectionRequest(list_services="")
+    return {name: message.SerializeToString() for name, message in known.items()}
+
+
+async def kept(hub: Hub) -> dict[str, bytes]:
+    """All that the hub remembers, but for who was refused and how servers fare."""
+    await anyio.sleep(0.2)  # what is written behind
+    found = (await hub.store.snapshot("")).entries
+    entries = {entry.key: entry.value for entry in found if not entry.key.startswith(NOT_BY_RPC)}
+    return entries | {each.name: f"{each.config} {each.wanted} {each.roots}".encode() for each in hub.servers.all()}
+
+
+async def test_every_rpc_is_refused_once_the_credential_has_ended_and_nothing_has_changed(
+    caller: Caller, until: Until
+) -> None:
+    hub = caller.world.hub
+    made = await requests(caller.world)
+    assert await caller.ask(GET_SELF, b"") == ""
+    assert await caller.post(GET_SELF, b"") == ""
+    await until(lambda: all(each.connection.state is State.ERROR for each in hub.servers.all()))
+    await caller.end()
+    before = await kept(hub)
+    caller.asked.clear()
+    for path in PATHS:
+        request = made.get(path.rpartition("/")[2], b"")
+        reasons = {await caller.ask(path, request)}
+        if path.rpartition("/")[2] in METHODS and not METHODS[path.rpartition("/")[2]].client_streaming:
+            reasons.add(await caller.post(path, request))
+        assert reasons <= set(CODES), (path, reasons)
+    assert await kept(hub) == before
+    entries = hub.audit.select(AuditFilter())
+    assert {entry.sort for entry in entries} <= {Sort.REFUSAL}
+    assert sum(entry.count for entry in entries) == len(caller.asked)
+
+
+async def test_a_stream_takes_and_sends_nothing_once_the_clock_is_past_the_end(caller: Caller, until: Until) -> None:
+    """Also where no timer has gone off yet: the loop was busy, or the machine slept."""
+    hub = caller.world.hub
+    given = await caller.world.request("anybody")
+    watch = caller.world.channel.unary_stream("/hubbub.v1.InboxService/WatchInbox")(b"", metadata=caller.metadata)
+    work = caller.world.channel.stream_stream(
+        "/hubbub.v1.InboxService/Work",
+        request_serializer=inbox_pb2.WorkRequest.SerializeToString,
+        response_deserializer=inbox_pb2.WorkResponse.FromString,
+    )(metadata=caller.metadata)
+    with anyio.fail_after(LIMIT_S):
+        await work.write(inbox_pb2.WorkRequest(ready=inbox_pb2.Ready(capacity=5)))
+        while not (step := await work.read()).HasField("assigned"):
+            pass
+        assert step.assigned.id == given
+        await watch.read()
+        await caller.end()
+        fresh = await caller.world.request("anybody")
+        for stream in (watch, work):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await _to_the_end(stream)
+            assert explain(caught.value).reason == "CREDENTIAL_ENDED"
+        await until(lambda: hub.inbox.get(given).claim is None)
+    assert hub.inbox.get(fresh).claim is None
+    assert not [moment for moment in hub.inbox.get(fresh).moments if moment.by]
+
+
+async def _to_the_end(stream: Any) -> None:
+    while await stream.read() is not grpc.aio.EOF:
+        pass

@@ -1,0 +1,222 @@
+"""One record that does not fit its message is shown as far as it does, and costs nobody the list or the watch."""
+
+import inspect
+import math
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import fields, is_dataclass, replace
+from functools import partial
+from typing import Any, cast
+
+import pytest
+from google.protobuf.message import Message
+from structlog.testing import capture_logs
+
+from hubbub.v1 import call_pb2, inbox_pb2, server_pb2, task_pb2
+from hubbub.v1.common_pb2 import Page
+from hubbubd.config import ServerConfig
+from hubbubd.core.access import EVERYTHING, Grant, Principal, Role
+from hubbubd.core.audit import AuditEntry, Sort
+from hubbubd.core.calls import Call
+from hubbubd.core.catalog import CatalogList, Kind
+from hubbubd.core.connection import Connection
+from hubbubd.core.inbox import Answer, Claim, Happening, Moment, Origin, PendingRequest, RequestKind
+from hubbubd.core.server import ServerRecord
+from hubbubd.core.tasks import Task, TaskRole
+from hubbubd.errors import Category, Fault
+from hubbubd.rpc import convert, pages, watch
+from hubbubd.rpc.showing import shown
+from hubbubd.runtime.broadcast import EventKind, WatchEvent
+from hubbubd.runtime.events import ServerEvent, ServerEventKind
+from hubbubd.runtime.subscriptions import ResourceUpdate
+from hubbubd.runtime.tokens import Token
+
+NUMBERS: tuple[Any, ...] = (
+    *(0, -1, 2**31, 2**53, 2**63, 2**64 - 1, 10**400, -(10**400)),
+    *(1e308, -1e308, math.inf, -math.inf, math.nan, -62135596800.0, 253402300800.0, 1e15),
+)
+TEXTS = ("\ud800", "a\udfffb", "\0", "x" * 100_000)
+FAULT = Fault(code="CONNECTION_LOST", category=Category.CONNECTION, message="gone", retry_after_s=1.0, details={"a": 1})
+SERVER = ServerRecord(
+    name="one",
+    config=ServerConfig(name="one", command="/bin/peer"),
+    source="file",
+    wanted=True,
+    connection=Connection(fault=FAULT, next_retry_at=2.0, attempt=1),
+    protocol_version="2025-11-25",
+    pid=7,
+)
+REQUEST = PendingRequest(
+    id="req",
+    server="one",
+    kind=RequestKind.SAMPLING,
+    origin=Origin.PLAIN,
+    request=b"{}",
+    created_at=1.0,
+    deadline=2.0,
+    claim=Claim(id="c", by="me", expires_at=3.0),
+    answer=Answer(payload=b"{}"),
+    answered_by="me",
+    answered_at=4.0,
+    moments=(Moment(at=1.0, what=Happening.SHOWN, by="me"),),
+)
+CALL = Call(
+    id="call",
+    server="one",
+    method="tools/call",
+    params=b"{}",
+    principal="me",
+    detached=False,
+    timeout_s=1.0,
+    max_s=2.0,
+    created_at=1.0,
+    started_at=1.0,
+    completed_at=2.0,
+    fault=FAULT,
+)
+TASK = Task(
+    id="task",
+    server="one",
+    fingerprint="f",
+    role=TaskRole.CLIENT,
+    method="tools/call",
+    created_at=1.0,
+    last_updated_at=1.0,
+    ttl_ms=5,
+    status_message="half",
+    call_id="call",
+)
+TOKEN = Token(
+    id="t",
+    name="n",
+    digest="d",
+    grants=(Grant(Role.VIEWER, ("*",)),),
+    may_name_others=False,
+    created_at=1.0,
+    created_by="me",
+    expires_at=2.0,
+    last_used_at=1.0,
+)
+RECORDS: dict[Callable[..., Message], Any] = {
+    convert.server: SERVER,
+    convert.request: REQUEST,
+    convert.call: CALL,
+    convert.task: TASK,
+    convert.token: TOKEN,
+    convert.catalog_list: CatalogList(
+        id="one/tool", server="one", kind=Kind.TOOL, fetched_at=1.0, fault=FAULT, count=3
+    ),
+    convert.audit_entry: AuditEntry(id="a", sort=Sort.CHANGE, created_at=1.0, principal="me", action="X", count=2),
+    convert.event: ServerEvent(server="one", kind=ServerEventKind.LOG, params=b"{}", at=1.0, method="m", call_id="c"),
+    convert.resource_update: ResourceUpdate(server="one", uri="a:b", at=1.0, result=b"{}", fault=None),
+    convert.principal: Principal(name="me", credential="token:t", grants=TOKEN.grants, expires_at=3.0),
+}
+MARKED = (convert.server, convert.request, convert.call, convert.task)
+
+
+def show(converter: Callable[..., Any], record: Any) -> Any:
+    """The record as a reader has it who may see everything."""
+    return (
+        converter(record, seen=EVERYTHING) if "seen" in inspect.signature(converter).parameters else converter(record)
+    )
+
+
+def spoilt(record: Any) -> Iterator[tuple[str, Any]]:
+    """The record with one of its values replaced at a time, those of the records in it included."""
+    for field in fields(record):
+        value: Any = getattr(record, field.name)
+        others: tuple[Any, ...] = ()
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            others = NUMBERS
+        elif isinstance(value, str):
+            others = ("paused",) if type(value) is not str else TEXTS
+        elif is_dataclass(value) and not isinstance(value, type):
+            others = tuple(each for _, each in spoilt(value))
+        elif isinstance(value, tuple) and value:
+            first = cast("tuple[Any, ...]", value)[0]
+            others = tuple((each,) for _, each in spoilt(first)) if is_dataclass(first) else ()
+        for other in others:
+            yield field.name, replace(record, **{field.name: other})
+
+
+@pytest.mark.parametrize("converter", RECORDS, ids=lambda each: each.__name__)
+def test_a_record_is_shown_whatever_stands_in_it(converter: Callable[..., Message]) -> None:
+    seen = 0
+    for name, record in spoilt(RECORDS[converter]):
+        message = show(converter, record)
+        assert type(message).FromString(message.SerializeToString()) == message, name
+        seen += 1
+    assert seen > 4
+
+
+@pytest.mark.parametrize("converter", MARKED, ids=lambda each: each.__name__)
+def test_a_sound_record_has_no_defect_and_one_that_is_cut_has(converter: Callable[..., Any]) -> None:
+    record = RECORDS[converter]
+    assert not show(converter, record).defect
+    at = "next_retry_at" if converter is convert.server else "created_at"
+    cut = replace(record, connection=replace(record.connection, next_retry_at=1e15)) if at == "next_retry_at" else None
+    message = show(converter, cut or replace(record, created_at=1e15))
+    assert message.defect
+    assert getattr(message, at).seconds == 253402300799
+
+
+def test_every_converter_of_a_record_shows_what_it_can() -> None:
+    parts = {"timestamp", "fault", "text", "counts", "roots"}
+    public = {n: f for n, f in inspect.getmembers(convert, inspect.isfunction) if f.__module__ == convert.__name__}
+    bare = {n for n, f in public.items() if not n.startswith("_") and not hasattr(f, "__wrapped__")}
+    assert bare == parts
+
+
+def test_a_bad_record_among_good_ones_leaves_the_list_whole_in_pages_of_any_size() -> None:
+    for name, bad in spoilt(TASK):
+        records = [replace(TASK, id="a", created_at=3.0), bad, *(replace(TASK, id=i, created_at=2.0) for i in "bc")]
+        for size in (0, 1, 3):
+            found, token = list[task_pb2.Task](), ""
+            for _ in range(5):
+                of = task_pb2.TaskFilter()
+                some, token = pages.page(
+                    records, Page(size=size, token=token), pages.newest, convert.task, of, EVERYTHING
+                )
+                found += some
+                if not token:
+                    break
+            assert len(found) == 4, (name, size)
+
+
+@pytest.mark.parametrize(
+    ("converter", "response"),
+    [
+        (convert.server, server_pb2.WatchServersResponse),
+        (convert.request, inbox_pb2.WatchInboxResponse),
+        (convert.call, call_pb2.WatchCallsResponse),
+        (convert.task, task_pb2.WatchTasksResponse),
+    ],
+)
+async def test_a_bad_record_among_good_ones_leaves_the_watch_whole(converter: Any, response: Any) -> None:
+    good = RECORDS[converter]
+    records = [good, *(bad for _, bad in spoilt(good)), good]
+
+    async def events() -> AsyncIterator[WatchEvent[Any]]:
+        for record in records:
+            yield WatchEvent(EventKind.UPSERT, "token", "id", record)
+
+    told = [response.FromString(raw) async for raw in watch.responses(events(), response, partial(show, converter))]
+    assert len(told) == len(records)
+    assert told[-1].upsert == show(converter, good)
+
+
+def test_a_bad_record_is_logged_once_however_many_look() -> None:
+    bad = replace(TASK, id="looked-at", created_at=math.inf)
+    with capture_logs() as logs:
+        for _ in range(50):
+            convert.task(bad)
+    assert [line["id"] for line in logs] == ["looked-at"]
+
+
+def test_of_a_record_that_cannot_be_converted_at_all_its_name_is_shown() -> None:
+    @shown
+    def broken(_record: Task) -> task_pb2.Task:
+        raise RuntimeError("nothing of it")
+
+    message = broken(TASK)
+    assert (message.id, message.server) == ("task", "one")
+    assert "nothing of it" in message.defect

@@ -1,0 +1,249 @@
+"""What somebody without a credential can use up: bytes, places, connections, time."""
+
+import json
+import threading
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import anyio
+import grpc
+import httpx2
+import pytest
+from anyio.abc import SocketStream
+from google.protobuf import json_format
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from hubbub.v1 import admin_pb2
+from hubbubd.rpc.connect import JSON_AT_ONCE, JSON_VALUES, serve_connect
+from hubbubd.rpc.metrics import serve_metrics
+from hubbubd.rpc.server import serve
+from hubbubd.rpc.strangers import REQUEST_BYTES
+from hubbubd.runtime.hub import Hub
+
+from .conftest import LIMIT_S, TOKEN, Caller, Until, explain, gate
+from .test_auth import GET_STATUS
+
+RIGHT = {"authorization": f"Bearer {TOKEN}"}
+GET_SELF = "/hubbub.v1.AdminService/GetSelf"
+CHECK = "/grpc.health.v1.Health/Check"
+
+
+# gRPC, by hand (https://www.rfc-editor.org/rfc/rfc9113; headers literal and never indexed, RFC 7541 section 6.2.2)
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+HEADERS, SETTINGS, END_HEADERS = 1, 4, 4
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+
+def begun(stream: int, path: str) -> bytes:
+    """An RPC whose request does not come: HEADERS without END_STREAM."""
+    about = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "x", "te": "trailers"}
+    fields = about | {"content-type": "application/grpc"}
+    packed = b"".join(b"\x00" + _text(name) + _text(value) for name, value in fields.items())
+    return frame(HEADERS, END_HEADERS, stream, packed)
+
+
+def _text(text: str) -> bytes:
+    return bytes([len(text)]) + text.encode()
+
+
+@asynccontextmanager
+async def raw(address: str) -> AsyncIterator[SocketStream]:
+    host, _, port = address.removeprefix("http://").rpartition(":")
+    async with await anyio.connect_tcp(host, int(port)) as stream:
+        yield stream
+
+
+async def begin(stream: SocketStream, count: int, path: str) -> None:
+    await stream.send(PREFACE + frame(SETTINGS, 0, 0, b""))
+    for number in range(count):
+        await stream.send(begun(2 * number + 1, path))
+        await anyio.sleep(0.001)
+
+
+async def _drain(stream: SocketStream) -> None:
+    try:
+        while True:
+            await stream.receive()
+    except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        return
+
+
+@pytest.mark.parametrize("connections", [1, 4])
+async def test_health_checks_that_never_end_take_no_place_of_those_with_a_credential(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, connections: int
+) -> None:
+    monkeypatch.setattr("hubbubd.rpc.server.MAX_RPCS", 60)
+    monkeypatch.setattr("hubbubd.rpc.strangers.MAX_OPEN", 20)
+    async with AsyncExitStack() as opened:
+        address = await opened.enter_async_context(serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=0))
+        tasks = await opened.enter_async_context(anyio.create_task_group())
+        opened.callback(tasks.cancel_scope.cancel)
+        for path in ("/grpc.health.v1.Health/Watch", CHECK)[:connections]:
+            for _ in range(max(1, connections // 2)):
+                stream = await opened.enter_async_context(raw(address))
+                tasks.start_soon(_drain, stream)
+                await begin(stream, 400 // connections, path)
+        for _ in range(10):
+            options = [("grpc.use_local_subchannel_pool", 1)]
+            async with grpc.aio.insecure_channel(address, options=options) as channel:
+                assert (await Caller(channel)(GET_STATUS, admin_pb2.GetStatusRequest())).pid
+
+
+async def test_a_health_check_that_sends_no_request_gives_its_place_back(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hubbubd.rpc.strangers.MAX_OPEN", 3)
+    monkeypatch.setattr("hubbubd.rpc.strangers.REQUEST_S", 1.0)
+    async with AsyncExitStack() as opened:
+        address = await opened.enter_async_context(serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=0))
+        stub = health_pb2_grpc.HealthStub(await opened.enter_async_context(grpc.aio.insecure_channel(address)))
+        assert (await stub.Check(health_pb2.HealthCheckRequest())).status
+        stream = await opened.enter_async_context(raw(address))
+        await begin(stream, 3, CHECK)
+        refused = set[str]()
+        with anyio.fail_after(LIMIT_S):
+            while (reason := await _reason(stub)) or not refused:
+                refused |= {reason} - {""}
+                await anyio.sleep(0.01)
+        assert refused == {"TOO_MANY_CHECKS"}
+
+
+async def _reason(stub: health_pb2_grpc.HealthStub) -> str:
+    try:
+        await stub.Check(health_pb2.HealthCheckRequest())
+    except grpc.aio.AioRpcError as error:
+        return explain(error).reason
+    return ""
+
+
+async def test_a_health_check_has_a_few_bytes_over_grpc(address: str) -> None:
+    async with grpc.aio.insecure_channel(address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stub.Check(health_pb2.HealthCheckRequest(service="x" * REQUEST_BYTES))
+        assert explain(refused.value).reason == "MESSAGE_TOO_LARGE"
+
+
+# Connect
+
+
+@pytest.fixture
+async def base(hub: Hub) -> AsyncIterator[str]:
+    async with serve_connect(hub, listen="127.0.0.1:0", gate=gate(hub)) as base:
+        yield base
+
+
+@pytest.fixture
+async def http(base: str) -> AsyncIterator[httpx2.AsyncClient]:
+    async with httpx2.AsyncClient(base_url=base, trust_env=False, timeout=LIMIT_S) as http:
+        yield http
+
+
+@pytest.mark.parametrize("kind", ["application/json", "application/proto"])
+async def test_a_health_check_over_connect_beyond_a_few_bytes_is_refused_before_it_is_parsed(
+    http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    good = await http.post(CHECK, content=b"{}" if kind.endswith("json") else b"", headers={"content-type": kind})
+    assert good.status_code == 200
+    monkeypatch.setattr(json_format, "Parse", lambda *_args, **_named: pytest.fail("it was parsed"))
+    long = await http.post(CHECK, content=b" " * (REQUEST_BYTES + 1), headers={"content-type": kind})
+    assert (long.status_code, long.json()["code"]) == (429, "resource_exhausted")
+
+
+async def test_json_of_very_many_values_is_refused_before_it_is_parsed(
+    http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_format, "Parse", lambda *_args, **_named: pytest.fail("it was parsed"))
+    for text in ('{"x": [' + "[]," * JSON_VALUES + "[]]}", json.dumps({f"k{at}": 1 for at in range(JSON_VALUES + 2)})):
+        refused = await http.post(GET_SELF, content=text, headers=RIGHT | {"content-type": "application/json"})
+        assert (refused.status_code, refused.json()["code"]) == (429, "resource_exhausted")
+        assert "MESSAGE_TOO_LARGE" in refused.text
+
+
+async def test_long_json_is_parsed_beside_the_loop_and_short_json_at_once(
+    http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where: list[bool] = []
+    parse = json_format.Parse
+
+    def noting(*args: object, **named: object) -> object:
+        where.append(threading.current_thread() is threading.main_thread())
+        return parse(*args, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(json_format, "Parse", noting)
+    for padding in (0, JSON_AT_ONCE):
+        response = await http.post(
+            GET_SELF, content='{"x": "' + "x" * padding + '"}', headers=RIGHT | {"content-type": "application/json"}
+        )
+        assert response.json()["caller"]["name"] == "local"
+    assert where == [True, False]
+
+
+async def test_a_request_that_does_not_come_is_not_waited_for(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hubbubd.rpc.connect.REQUEST_S", 0.2)
+    head = f"POST {GET_SELF} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 9\r\n"
+    async with raw(base) as stream:
+        await stream.send(f"{head}authorization: Bearer {TOKEN}\r\n\r\n{{".encode())
+        with anyio.fail_after(LIMIT_S):
+            assert b" 200 " not in await stream.receive()
+
+
+async def test_connections_over_which_nobody_was_let_in_make_room_for_others(
+    base: str, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, until: Until
+) -> None:
+    monkeypatch.setattr("hubbubd.rpc.http.MAX_STRANGERS", 3)
+    async with AsyncExitStack() as opened:
+        assert (await http.post(GET_SELF, json={}, headers=RIGHT)).status_code == 200  # no stranger from now on
+        silent = [await opened.enter_async_context(raw(base)) for _ in range(3)]
+        await silent[0].send(b"POST / HTTP/1.1\r\nx: ")
+        fourth = await opened.enter_async_context(raw(base))
+        with anyio.fail_after(LIMIT_S):
+            with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+                await silent[0].receive()
+            assert (await http.post(GET_SELF, json={}, headers=RIGHT)).status_code == 200
+            await fourth.send(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert await fourth.receive()
+
+
+async def test_a_connection_over_which_nobody_is_let_in_is_not_kept_for_long(
+    base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hubbubd.rpc.http.STRANGER_S", 0.2)
+    async with raw(base) as silent, raw(base) as slow:
+        await slow.send(f"POST {CHECK} HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n".encode())
+        for each in (silent, slow):
+            with anyio.fail_after(LIMIT_S), pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+                await _to_the_end(each)
+
+
+async def _to_the_end(stream: SocketStream) -> None:
+    while True:
+        await stream.receive()
+
+
+async def test_a_watch_of_the_health_is_no_idle_stranger(
+    http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hubbubd.rpc.http.STRANGER_S", 0.1)
+    headers = {"content-type": "application/connect+json"}
+    body = b"\0\0\0\0\2{}"
+    async with http.stream("POST", "/grpc.health.v1.Health/Watch", content=body, headers=headers) as watch:
+        steps = watch.aiter_raw()
+        assert b"SERVING" in await anext(steps)
+        with anyio.move_on_after(0.5) as quiet:
+            await anext(steps)
+        assert quiet.cancelled_caught
+
+
+async def test_silent_connections_do_not_keep_anybody_from_the_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hubbubd.rpc.http.MAX_STRANGERS", 9)
+    async with AsyncExitStack() as opened:
+        url = await opened.enter_async_context(serve_metrics("127.0.0.1:0", lambda: ("text/plain", b"x 1")))
+        for _ in range(12):
+            await opened.enter_async_context(raw(url.removesuffix("/metrics")))
+        async with httpx2.AsyncClient(trust_env=False, timeout=LIMIT_S) as http:
+            assert (await http.get(url)).text == "x 1"
