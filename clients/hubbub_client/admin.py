@@ -8,7 +8,8 @@ from grpc_health.v1 import health_pb2
 
 from hubbub.v1 import admin_pb2
 from hubbub_client.link import Link
-from hubbub_client.records import RECORDS, Record, StateCount, StoreStatus, read
+from hubbub_client.reading import read
+from hubbub_client.records import RECORDS, Record, StateCount, StoreStatus
 from hubbub_client.tokens import Caller
 
 Verdict = Literal["ok", "warn", "fail"]

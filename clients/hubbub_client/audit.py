@@ -7,7 +7,8 @@ from typing import Literal
 
 from hubbub.v1 import admin_pb2, common_pb2
 from hubbub_client.link import Link, pages
-from hubbub_client.records import Record, read
+from hubbub_client.reading import read
+from hubbub_client.records import Record
 
 AuditSort = Literal["change", "answer", "refusal"]
 

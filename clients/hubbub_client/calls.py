@@ -3,7 +3,8 @@
 import contextlib
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
@@ -12,7 +13,8 @@ from hubbub_client import events, payload
 from hubbub_client.errors import HubbubError
 from hubbub_client.events import CallEvent, Progressed, Synced, Upsert
 from hubbub_client.link import Link, pages
-from hubbub_client.records import Call, CallState, Progress, QueueCounts, enum_numbers, read
+from hubbub_client.reading import enum_numbers, read
+from hubbub_client.records import Call, CallState, Progress, QueueCounts
 from hubbub_client.watch import follow
 
 if TYPE_CHECKING:
@@ -21,8 +23,9 @@ if TYPE_CHECKING:
 # How long a call that has ended waits for the last of its progress.
 LAST_NEWS_S = 1.0
 
-OnProgress = Callable[[Progress], Awaitable[None]]
-OnPending = Callable[[str], Awaitable[None]]
+A = TypeVar("A")
+OnProgress = Callable[[Progress], Awaitable[None] | None]
+OnPending = Callable[[str], Awaitable[None] | None]
 
 
 class Calls:
@@ -44,25 +47,40 @@ class Calls:
         as_task: bool = False,
         on_progress: OnProgress | None = None,
         on_pending: OnPending | None = None,
+        on_perhaps_pending: OnPending | None = None,
     ) -> Call:
         """Sends a request and waits for its end: the completed call, with its result.
 
         A cancelled wait aborts the call unless it is `detached`. The same `call_id` again finds the same call.
         `as_task` has the server carry out a tools/call as a task, found by `task_id` among `hub.tasks`.
-        `on_progress` is told how far it is, `on_pending` the id of each request that it puts into the inbox.
+        `on_progress` is told how far it is, `on_pending` the id of each request that it puts into the inbox,
+        `on_perhaps_pending` of each that it or another call has put there; each may be a coroutine
+        function. What they raise aborts the call and comes out of here.
         Raises HubbubError, UpstreamError where the server answered with an error.
         """
-        reported = on_progress is not None or on_pending is not None
+        reporter = _Reporter(on_progress, on_pending, on_perhaps_pending)
+        reported = reporter != _Reporter()
         call_id = call_id or (secrets.token_hex(16) if reported else None)
         request = call_pb2.CallMethodRequest(
             spec=_spec(server, method, params, call_id, timeout_s, max_s, as_task), detached=detached
         )
         if not reported or call_id is None:
             return await self._call(request)
+        try:
+            return await self._reported(request, call_id, reporter)
+        except ExceptionGroup as group:  # of what a callback raised, or the watch for it: the call is aborted
+            raise group.exceptions[0] from None
+
+    async def _reported(
+        self,
+        request: call_pb2.CallMethodRequest,
+        call_id: str,
+        reporter: "_Reporter",
+    ) -> Call:
         outcome: Call | HubbubError | None = None
         async with anyio.create_task_group() as group:
             try:
-                done = await group.start(self._report, call_id, on_progress, on_pending)
+                done = await group.start(self._report, call_id, reporter)
                 outcome = await self._call(request)
             except HubbubError as error:
                 outcome = error
@@ -150,14 +168,12 @@ class Calls:
     async def _report(
         self,
         call_id: str,
-        on_progress: OnProgress | None,
-        on_pending: OnPending | None,
+        reporter: "_Reporter",
         *,
         task_status: "TaskStatus[anyio.Event]",
     ) -> None:
         """Tells what happens to a call until it has ended; started when nothing can be missed any more."""
         ended = anyio.Event()
-        told: set[str] = set()
         started = False
         async with contextlib.aclosing(self.watch(ids=[call_id])) as news:
             async for event in news:
@@ -165,17 +181,39 @@ class Calls:
                     case Synced() if not started:
                         started = True
                         task_status.started(ended)
-                    case Progressed(progress=progress) if on_progress:
-                        await on_progress(progress)
+                    case Progressed(progress=progress) if reporter.on_progress:
+                        await tell(reporter.on_progress, progress)
                     case Upsert(record=call):
-                        for id_ in call.pending_ids:
-                            if on_pending and id_ not in told:
-                                told.add(id_)
-                                await on_pending(id_)
+                        await reporter.asked(call)
                         if call.ended:
                             ended.set()
                     case _:
                         pass
+
+
+@dataclass
+class _Reporter:
+    """Who wants to be told of a call while it goes on, and which questions they were told of."""
+
+    on_progress: OnProgress | None = None
+    on_pending: OnPending | None = None
+    on_perhaps_pending: OnPending | None = None
+    told: set[tuple[bool, str]] = field(default_factory=set[tuple[bool, str]])
+
+    async def asked(self, call: Call) -> None:
+        """Tells of each question once; once more of one that turns out to be the call's own."""
+        for certain, ids in ((True, call.pending_ids), (False, call.perhaps_pending_ids)):
+            callback = self.on_pending if certain else self.on_perhaps_pending
+            for id_ in ids:
+                if callback and (certain, id_) not in self.told:
+                    self.told.add((certain, id_))
+                    await tell(callback, id_)
+
+
+async def tell(callback: Callable[[A], Awaitable[None] | None], what: A) -> None:
+    """Calls a callback, and waits for it if it is a coroutine function."""
+    if (waited := callback(what)) is not None:
+        await waited
 
 
 def _spec(

@@ -6,7 +6,8 @@ from hubbub.v1 import catalog_pb2, common_pb2
 from hubbub_client import events
 from hubbub_client.events import WatchEvent
 from hubbub_client.link import Link, pages
-from hubbub_client.records import CatalogEntry, CatalogKind, CatalogList, enum_number, enum_numbers, read
+from hubbub_client.reading import enum_number, enum_numbers, read
+from hubbub_client.records import CatalogEntry, CatalogKind, CatalogList
 from hubbub_client.watch import follow
 
 

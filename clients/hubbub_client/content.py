@@ -3,14 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
+from hubbub_client.legible import clean
 from hubbub_client.payload import as_list, as_object, as_objects
-from hubbub_client.wording import clean
 
 Part = Mapping[str, Any]
 
 
-def describe_result(method: str, result: Part) -> str:
+def describe_result(method: str, said: object) -> str:
     """The result of tools/call, resources/read, prompts/get or completion/complete as text."""
+    result = as_object(said)
     match method:
         case "resources/read":
             parts = [_resource(part) for part in as_objects(result.get("contents"))]
@@ -23,7 +24,7 @@ def describe_result(method: str, result: Part) -> str:
             parts = [_block(part) for part in as_objects(result.get("content"))]
         case _:
             parts = _completions(as_object(result.get("completion")))
-    return "\n".join(map(_readable, parts))
+    return clean("\n".join(parts))
 
 
 def content(message: Part) -> str:
@@ -61,7 +62,3 @@ def _completions(completion: Part) -> list[str]:
     values, total = [str(value) for value in as_list(completion.get("values"))], completion.get("total")
     more = completion.get("hasMore") or (isinstance(total, (int, float)) and total > len(values))
     return [*values, *(["..."] if more else [])]
-
-
-def _readable(text: str) -> str:
-    return "\n".join(map(clean, text.split("\n")))

@@ -7,8 +7,13 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from hubbub_client import numbers
 from hubbub_client.errors import InvalidArgument, Unavailable
+from hubbub_client.legible import is_clean, is_text
 
+# `sun_path` without its final NUL, unix(7).
+MAX_UNIX_BYTES = 107
+PORT_DIGITS = 5
 UNIX, HTTP, HTTPS = "unix:", "http://", "https://"
 
 
@@ -45,14 +50,22 @@ class Endpoint:
 
 def default_data_dir() -> Path:
     """`hubbub` below XDG_DATA_HOME (https://specifications.freedesktop.org/basedir-spec)."""
-    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "hubbub"
+    if given := os.environ.get("XDG_DATA_HOME"):
+        return Path(given) / "hubbub"
+    try:
+        return Path.home() / ".local" / "share" / "hubbub"
+    except RuntimeError:
+        raise Unavailable(
+            "no hub found: this user has no home directory; name the hub's address, or its data directory",
+            reason="HUB_UNREACHABLE",
+        ) from None
 
 
 def discover(where: Where) -> Endpoint:
     """The hub to talk to; reads the disk each time, since a restarted hub may have moved.
 
     Raises Unavailable when no address is found anywhere, and InvalidArgument for one that is none, for one that would
-    show the token to the network, and for files of TLS that cannot be read.
+    show the token to the network, for a token that cannot be sent, and for files of TLS that cannot be read.
     """
     source = "as given" if where.address else "from HUBBUB_ADDRESS"
     address = where.address or os.environ.get("HUBBUB_ADDRESS")
@@ -72,17 +85,37 @@ def discover(where: Where) -> Endpoint:
                 metadata={"client_file": str(file)},
             )
     target, secure = _target(address)
-    return Endpoint(address, token, source, target, _tls(where) if secure else None)
+    return Endpoint(address, _token(token), source, target, _tls(where) if secure else None)
+
+
+def _token(given: str | None) -> str | None:
+    """A token as it can be sent in a header; the line end that files and `echo` give one is not of it."""
+    token = (given or "").strip()
+    if not (token.isascii() and token.isprintable()):
+        raise InvalidArgument(
+            "the token has characters that no token has: one that is not ASCII, or a line break within it; "
+            "look at --token, HUBBUB_TOKEN or client.json",
+            reason="TOKEN_INVALID",
+        )
+    return token or None
 
 
 def _target(address: str) -> tuple[str, bool]:
     """What to connect to, and whether by TLS: wherever others could listen, and where https:// asks for it."""
+    if not is_text(address) or not is_clean(address):
+        raise InvalidArgument(f"{address!a} has characters that no address has", reason="ADDRESS_INVALID")
     if address.startswith(UNIX):
+        if not address.removeprefix(UNIX):
+            raise InvalidArgument(f"{address!r} names no file", reason="ADDRESS_INVALID")
+        if len(os.fsencode(address.removeprefix(UNIX))) > MAX_UNIX_BYTES:
+            raise InvalidArgument(
+                f"the path of a socket has at most {MAX_UNIX_BYTES} bytes, this one has more", reason="ADDRESS_INVALID"
+            )
         return address, False
     plain = address.startswith(HTTP)
     target = address.removeprefix(HTTPS).removeprefix(HTTP).rstrip("/")
     host, colon, port = target.rpartition(":")
-    if not colon or not host or not (port.isascii() and port.isdigit()) or "/" in target:
+    if not colon or not host or "/" in target or not _is_port(port):
         raise InvalidArgument(f"{address!r} is not HOST:PORT, https://HOST:PORT or unix:PATH", reason="ADDRESS_INVALID")
     local = is_loopback(host.strip("[]"))
     if plain and not local:
@@ -91,6 +124,11 @@ def _target(address: str) -> tuple[str, bool]:
             reason="PLAINTEXT_REFUSED",
         )
     return target, address.startswith(HTTPS) or not local
+
+
+def _is_port(text: str) -> bool:
+    number = numbers.whole_text(text)
+    return number is not None and number <= numbers.LAST_PORT and len(text) <= PORT_DIGITS
 
 
 def is_loopback(host: str) -> bool:
@@ -113,14 +151,16 @@ def _pem(name: str, given: str | Path | None) -> bytes | None:
         return None
     try:
         return Path(path).expanduser().read_bytes()
-    except OSError as error:
-        raise InvalidArgument(f"{name}: {path} cannot be read: {error.strerror}", reason="TLS_FILE_INVALID") from None
+    except (OSError, RuntimeError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise InvalidArgument(f"{name}: {path} cannot be read: {why}", reason="TLS_FILE_INVALID") from None
 
 
 def _client_file(file: Path) -> dict[str, str]:
     try:
-        content: object = json.loads(file.read_bytes())
-    except (OSError, ValueError):
+        # A pipe in its place would be waited for.
+        content: object = json.loads(file.read_bytes()) if file.is_file() else None
+    except (OSError, ValueError, RecursionError):
         return {}
     if not isinstance(content, dict):
         return {}

@@ -17,9 +17,16 @@ HubbubError
 """
 
 from collections.abc import Mapping
-from typing import Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
+from google.protobuf.message import DecodeError
 from grpc import StatusCode, aio
+
+from hubbub_client import numbers
+
+if TYPE_CHECKING:
+    from google.protobuf.any_pb2 import Any as AnyMessage
 
 DETAILS_KEY = "grpc-status-details-bin"
 
@@ -157,18 +164,26 @@ def _details(failure: aio.AioRpcError) -> dict[str, Any]:
     if not isinstance(document, bytes):
         return {}
     # Costs tens of milliseconds to import, and most programs never see an error.
-    from google.rpc import error_details_pb2, status_pb2
+    from google.rpc import status_pb2
 
     found: dict[str, Any] = {}
+    with suppress(DecodeError):  # what comes from no hub, but from whatever stands before it
+        for detail in status_pb2.Status.FromString(document).details:
+            _take(detail, found)
+    return found
+
+
+def _take(detail: "AnyMessage", found: dict[str, Any]) -> None:
+    from google.rpc import error_details_pb2
+
     info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
     help_, bad = error_details_pb2.Help(), error_details_pb2.BadRequest()
-    for detail in status_pb2.Status.FromString(document).details:
-        if detail.Unpack(info):
-            found |= {"reason": info.reason, "metadata": info.metadata}
-        elif detail.Unpack(retry):
-            found["retry_after_s"] = retry.retry_delay.ToTimedelta().total_seconds()
-        elif detail.Unpack(help_) and help_.links:
-            found["help_url"] = help_.links[0].url
-        elif detail.Unpack(bad):
-            found["violations"] = tuple((each.field, each.description) for each in bad.field_violations)
-    return found
+    if detail.Unpack(info):
+        found |= {"reason": info.reason, "metadata": info.metadata}
+    elif detail.Unpack(retry):
+        wait = retry.retry_delay
+        found["retry_after_s"] = (numbers.whole(wait.seconds) or 0) + (numbers.whole(wait.nanos) or 0) / 1e9
+    elif detail.Unpack(help_) and help_.links:
+        found["help_url"] = help_.links[0].url
+    elif detail.Unpack(bad):
+        found["violations"] = tuple((each.field, each.description) for each in bad.field_violations)

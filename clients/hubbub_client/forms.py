@@ -12,6 +12,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from hubbub_client import payload
+from hubbub_client.numbers import whole_text
 from hubbub_client.payload import as_list, as_object, as_objects
 
 Kind = Literal["string", "number", "integer", "boolean", "choice", "choices", "json"]
@@ -158,8 +159,9 @@ def _choices(spec: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 def _choice(field: Field, text: str) -> str:
     """A choice by its number, its value or its title."""
-    if text.isdecimal() and 1 <= int(text) <= len(field.choices):
-        return field.choices[int(text) - 1][0]
+    number = whole_text(text)
+    if number is not None and 1 <= number <= len(field.choices):
+        return field.choices[number - 1][0]
     for value, title in field.choices:
         if text in (value, title):
             return value

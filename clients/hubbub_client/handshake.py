@@ -29,7 +29,7 @@ async def problem(endpoint: Endpoint, limit_s: float) -> str | None:
             return f"the file of authorities (--ca, HUBBUB_CA) cannot be used: {error}"
         try:
             tcp = await anyio.connect_tcp(host, int(port))
-        except OSError:
+        except (OSError, ValueError):  # nobody there, or no name that could be looked up
             return None
         async with tcp:
             return await _shake(tcp, host, context, endpoint)

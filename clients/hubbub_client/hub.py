@@ -213,6 +213,7 @@ async def connect(
     name: str | None = None,
     connect_timeout_s: float = 5.0,
     silence_s: float = 15.0,
+    patient: bool = True,
 ) -> AsyncGenerator[Hub, None]:
     """The hub at `address` (HOST:PORT, https://HOST:PORT or unix:PATH), as an asynchronous context.
 
@@ -220,13 +221,14 @@ async def connect(
     `key` are what a hub is shown that asks for it; else HUBBUB_CA, HUBBUB_CERT and HUBBUB_KEY. What else is not given
     comes from HUBBUB_ADDRESS and HUBBUB_TOKEN, else from `client.json` in `data_dir`, HUBBUB_DATA_DIR or the default
     data directory. `name` is who answers and claims are said to come from. Each RPC waits up to `connect_timeout_s`
-    for a hub; a watch that is silent for `silence_s` is opened anew.
+    for a hub; if not `patient`, connecting fails at once where none listens. A watch that is silent for `silence_s` is
+    opened anew.
     Raises Unavailable when there is no hub (HUB_UNREACHABLE) or no agreement with it (HANDSHAKE_FAILED), and
     InvalidArgument for an address or files that cannot be used.
     """
     link = Link(Where(address, token, data_dir, ca, cert, key), name, connect_timeout_s, silence_s)
     try:
-        await link.ready()
+        await link.ready(patient=patient)
         yield Hub(link)
     finally:
         await link.close()

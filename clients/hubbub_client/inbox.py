@@ -5,10 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 from hubbub.v1 import common_pb2, inbox_pb2
-from hubbub_client import events, payload, records
+from hubbub_client import events, payload, reading
 from hubbub_client.events import Upsert, WatchEvent
 from hubbub_client.link import Link, pages
-from hubbub_client.records import PendingRequest, RequestKind, RequestState, enum_numbers
+from hubbub_client.reading import enum_numbers
+from hubbub_client.records import PendingRequest, RequestKind, RequestState
 from hubbub_client.watch import follow
 from hubbub_client.work import OnError, Worker
 
@@ -43,9 +44,21 @@ class Inbox:
         answer = await self._link.call(lambda hub: hub.inbox.GetRequest, inbox_pb2.GetRequestRequest(id=id))
         return self._read(answer.request)
 
-    async def claim(self, id: str, ttl_s: float = 60) -> PendingRequest:  # noqa: A002
-        """Leases an open request for `ttl_s` seconds; the record's claim has the id that answers need."""
-        request = inbox_pb2.ClaimRequestRequest(id=id, ttl_s=ttl_s)
+    async def claim(
+        self,
+        id: str,  # noqa: A002
+        ttl_s: float = 60,
+        *,
+        claim_id: str | None = None,
+        take_over: bool = False,
+    ) -> PendingRequest:
+        """Leases an open request for `ttl_s` seconds; the record's claim has the id that answers need.
+
+        With a `claim_id` of one's own (16 to 64 letters, digits, `_` and `-`) it may be repeated: the claim that has
+        this id is prolonged. `take_over` also gets what the same name holds already, in another window or program.
+        Raises FailedPrecondition, for example ALREADY_CLAIMED (its metadata say by whom, and `own` when by oneself).
+        """
+        request = inbox_pb2.ClaimRequestRequest(id=id, ttl_s=ttl_s, claim_id=claim_id or "", take_over=take_over)
         answer = await self._link.call(lambda hub: hub.inbox.ClaimRequest, request)
         return self._read(answer.request)
 
@@ -142,7 +155,7 @@ class Inbox:
         return replace(event, record=replace(event.record, _inbox=self)) if isinstance(event, Upsert) else event
 
     def _read(self, message: inbox_pb2.PendingRequest) -> PendingRequest:
-        return replace(records.read(PendingRequest, message), _inbox=self)
+        return replace(reading.read(PendingRequest, message), _inbox=self)
 
 
 def _filter(

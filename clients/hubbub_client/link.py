@@ -23,7 +23,7 @@ from hubbub.v1 import (
 )
 from hubbub_client import tracing
 from hubbub_client.discovery import Endpoint, Where, discover
-from hubbub_client.errors import HubbubError, Unauthenticated, Unavailable, from_rpc
+from hubbub_client.errors import HubbubError, InvalidArgument, Unauthenticated, Unavailable, from_rpc
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -124,12 +124,15 @@ class Link:
             if channel is not None:
                 await channel.close()
 
-    async def ready(self) -> Stubs:
-        """The services, connected. Raises Unavailable after `connect_timeout_s` without a hub."""
+    async def ready(self, *, patient: bool = True) -> Stubs:
+        """The services, connected. Raises Unavailable after `connect_timeout_s` without a hub.
+
+        If not `patient`, at once where there is no hub: no address is known, or nobody listens at it.
+        """
         if not _is_ready(self._channel):
             with anyio.move_on_after(self._connect_timeout_s):
                 async with self._lock:
-                    await self._connect()
+                    await self._connect(patient)
         if self._stubs is None or not _is_ready(self._channel):
             raise await self._unreachable()
         return self._stubs
@@ -164,6 +167,8 @@ class Link:
             return await _response(method(request, metadata=self._metadata()))
         except aio.AioRpcError as failure:
             raise from_rpc(failure) from None
+        except aio.BaseError as failure:
+            raise _unsendable(failure) from None
 
     async def stream(
         self, method: Callable[[Stubs], aio.UnaryStreamMultiCallable[Q, A]], request: Q
@@ -211,6 +216,8 @@ class Link:
                 yield cast("A", response)
         except aio.AioRpcError as failure:
             raise from_rpc(failure) from None
+        except aio.BaseError as failure:
+            raise _unsendable(failure) from None
         except TimeoutError:
             if stubs is self._stubs:
                 await self._retire()
@@ -232,18 +239,18 @@ class Link:
         if len(self._retired) > MAX_RETIRED:
             await self._retired.popleft().close()
 
-    async def _connect(self) -> None:
-        """Looks for the hub until it is there."""
+    async def _connect(self, patient: bool) -> None:
+        """Looks for the hub until it is there; once, and until it is known not to be, if not `patient`."""
         while True:
-            await self.moved()
-            if await self._opened():
+            await (self.moved() if patient else self.refresh())
+            if await self._opened(patient) or (not patient and _is_refused(self._channel)):
                 return
 
-    async def _opened(self) -> bool:
+    async def _opened(self, patient: bool) -> bool:
         """Whether the channel is open within LOOK_AGAIN_S."""
         # Asked again and again, since a wait for the channel's next state cannot be taken back.
         with anyio.move_on_after(LOOK_AGAIN_S):
-            while not _is_ready(self._channel, connect=True):  # noqa: ASYNC110
+            while not _is_ready(self._channel, connect=True) and (patient or not _is_refused(self._channel)):  # noqa: ASYNC110
                 await anyio.sleep(POLL_S)
         return _is_ready(self._channel)
 
@@ -298,18 +305,33 @@ def _channel(endpoint: Endpoint) -> aio.Channel:
 
 
 async def _response(call: aio.UnaryUnaryCall[Q, A]) -> A:
-    """The response. gRPC's own waiting forgets who cancelled it, which cancel scopes must know."""
-    done = anyio.Event()
-    call.add_done_callback(lambda _: done.set())
+    """The response. gRPC's own waiting forgets who cancelled it, which cancel scopes must know: so it is in a task.
+
+    Its callbacks alone would not do: there are none for a request that its core refuses to begin with.
+    """
+    waiting = asyncio.ensure_future(_outcome(call))
+    waiting.add_done_callback(lambda done: done.cancelled() or done.exception())
     try:
-        await done.wait()
+        await asyncio.wait((waiting,))
     finally:
         call.cancel()  # no harm to one that is done
+    return waiting.result()
+
+
+async def _outcome(call: aio.UnaryUnaryCall[Q, A]) -> A:
     return await call
+
+
+def _unsendable(failure: Exception) -> HubbubError:
+    return InvalidArgument(f"the request cannot be sent: {failure}", reason="REQUEST_UNSENDABLE")
 
 
 def _is_ready(channel: aio.Channel | None, connect: bool = False) -> bool:
     return channel is not None and channel.get_state(connect) is ChannelConnectivity.READY
+
+
+def _is_refused(channel: aio.Channel | None) -> bool:
+    return channel is not None and channel.get_state() is ChannelConnectivity.TRANSIENT_FAILURE
 
 
 async def pages(

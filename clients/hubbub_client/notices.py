@@ -6,7 +6,8 @@ from functools import partial
 
 from hubbub.v1 import event_pb2
 from hubbub_client.link import Link
-from hubbub_client.records import EPOCH, EventKind, ResourceUpdate, ServerEvent, enum_numbers, read
+from hubbub_client.reading import enum_numbers, read
+from hubbub_client.records import EPOCH, EventKind, ResourceUpdate, ServerEvent
 from hubbub_client.watch import listen
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, cast
 
 
@@ -28,3 +29,16 @@ def as_list(value: object) -> list[Any]:
 def as_objects(value: object) -> list[Mapping[str, Any]]:
     """The members of a JSON array, each `as_object`."""
     return [as_object(each) for each in as_list(value)]
+
+
+def plain(value: object) -> Any:
+    """What JSON has for a value of a record: nested records, dates in ISO 8601, and tuples as lists."""
+    match value:
+        case datetime():
+            return value.isoformat().replace("+00:00", "Z")
+        case tuple():
+            return [plain(item) for item in cast("tuple[object, ...]", value)]
+        case _ if (to_json := getattr(value, "to_json", None)) is not None:
+            return to_json()
+        case _:
+            return value

@@ -41,7 +41,8 @@ def headline(request: PendingRequest) -> Text:
 
 def asked(request: PendingRequest) -> Text:
     """The request, its cause and its end."""
-    page = Page().paragraph(headline(request))
+    page = Page().paragraph(headline(request)).defect(request.defect)
+    page.paragraph(call_over(request), "red")
     _end(page, request)
     if request.state == "open" and request.claim:
         page.fact("answered by", f"{request.claim.by}, at this moment", "magenta")
@@ -59,19 +60,39 @@ def story(page: Page, request: PendingRequest) -> None:
         page.heading("What happened")
     for each in request.moments:
         done = HAPPENED.get(each.what or "") if each.by else None
-        by = f" {'the agent ' if each.agent else ''}{text.line(each.by)}" if done else ""
+        if each.what == "delivered" and request.delivery == "late":
+            done = "delivered too late"
+        by = f" {'the agent ' if each.agent else ''}{text.line(each.by)}" if each.by and done else ""
         after = duration((each.at - request.created_at).total_seconds())
         page.paragraph(f"{after:>9}  {done or each.what or 'unknown'}{by}")
 
 
 def cause(page: Page, request: PendingRequest) -> None:
-    """What led to it."""
+    """What led to it, as far as it is known, and whether that is over already."""
     source = CAUSES.get(request.cause_source or "", "")
     page.fact("call", request.call_id and f"{request.call_id}{f' ({source})' if source else ''}")
+    if not request.call_id:
+        page.fact("call", candidates(request))
+    if request.delivery != "delivered":
+        page.fact("call is over", request.cause_ended)
     page.fact("caller", request.caller)
     page.fact("task", request.task_id)
     page.fact("came", moment(request.created_at))
     page.fact("id", request.id)
+
+
+def candidates(request: PendingRequest) -> str | None:
+    """The calls of which one has led to it; None where none is known."""
+    ids = request.candidate_call_ids
+    more = f" and {len(ids) - MAX_CHOICES} more" if len(ids) > MAX_CHOICES else ""
+    return f"one of {', '.join(ids[:MAX_CHOICES])}{more}" if ids else None
+
+
+def call_over(request: PendingRequest) -> str | None:
+    """What to know before answering: the call that led to it has ended. None of any other."""
+    if request.state != "open" or not request.cause_ended:
+        return None
+    return f"{text.line(request.cause_ended)}: an answer may come too late"
 
 
 def question(page: Page, request: PendingRequest) -> None:
@@ -125,6 +146,7 @@ def _end(page: Page, request: PendingRequest) -> None:
     page.fact("state", Text.assemble(text.state(request.state), by))
     page.fact("answered", moment(request.answered_at))
     page.fact("reason", request.reason)
-    page.fact("delivery", text.state(request.delivery))
+    late = ": the call that asked was over already" if request.delivery == "late" else ""
+    page.fact("delivery", text.state(request.delivery).append(late))
     if request.answer is not None:
         page.heading("Answer").json(request.answer)

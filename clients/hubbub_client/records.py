@@ -1,22 +1,17 @@
-"""The records of the hub as frozen dataclasses, and the one converter that reads them from messages.
+"""The records of the hub as frozen dataclasses; `to_json` has every field under its name.
 
-The converter follows the message's descriptor: JSON bytes become values, enums short lower-case strings, timestamps
-aware datetimes; what is unset (an empty string, enum zero) becomes None. `to_json` has every field under its name.
+`reading.py` makes them from the hub's messages.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, cast
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
-from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
-from google.protobuf.message import Message
-
-from hubbub_client import payload
+from hubbub_client import numbers, payload
 
 if TYPE_CHECKING:
     from hubbub_client.inbox import Inbox
@@ -26,7 +21,7 @@ ServerState = Literal["disconnected", "connecting", "connected", "disconnecting"
 DesiredState = Literal["connected", "disconnected"]
 RequestKind = Literal["elicitation_form", "elicitation_url", "sampling", "roots"]
 RequestState = Literal["open", "answered", "withdrawn", "expired"]
-DeliveryState = Literal["none", "pending", "delivered", "failed"]
+DeliveryState = Literal["none", "pending", "delivered", "failed", "late"]
 CauseSource = Literal["wire", "inferred"]
 Happening = Literal["shown", "claimed", "released", "lapsed", "answered", "expired", "withdrawn", "delivered", "failed"]
 CallState = Literal["queued", "in_progress", "waiting_input", "completed", "failed", "cancelled"]
@@ -49,7 +44,7 @@ TaskStatus = Literal["working", "input_required", "completed", "failed", "cancel
 CatalogKind = Literal["tool", "resource", "template", "prompt"]
 Freshness = Literal["unknown", "fresh", "stale", "error", "empty"]
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = numbers.EPOCH
 CALL_ENDED: frozenset[CallState] = frozenset(("completed", "failed", "cancelled"))
 
 
@@ -60,7 +55,7 @@ class Record:
     def to_json(self) -> dict[str, Any]:
         """The record as JSON values, times in RFC 3339."""
         return {
-            each.name: _json(getattr(self, each.name))
+            each.name: payload.plain(getattr(self, each.name))
             for each in dataclasses.fields(self)
             if not each.name.startswith("_")
         }
@@ -106,6 +101,8 @@ class Server(Record):
     next_retry_at: datetime | None
     pid: int | None
     queue: QueueCounts | None
+    gave_up: bool = False
+    defect: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +155,9 @@ class PendingRequest(Record):
     answered_at: datetime | None = None
     trace_id: str | None = None
     moments: tuple[Moment, ...] = ()
+    candidate_call_ids: tuple[str, ...] = ()
+    cause_ended: str | None = None
+    defect: str | None = None
     _inbox: Inbox | None = field(default=None, repr=False, compare=False)
 
     async def accept(self, content: Mapping[str, Any] | None = None, **how: Unpack[How]) -> PendingRequest:
@@ -184,9 +184,9 @@ class PendingRequest(Record):
         """Refuses a sampling or a roots request."""
         return await self._source.answer(self.id, reject=message, **self._how(how))
 
-    async def take(self, ttl_s: float = 60) -> PendingRequest:
-        """Claims it for `ttl_s` seconds; the record that comes back has the claim's id."""
-        return await self._source.claim(self.id, ttl_s)
+    async def take(self, ttl_s: float = 60, *, claim_id: str | None = None, take_over: bool = False) -> PendingRequest:
+        """Claims it for `ttl_s` seconds, as `Inbox.claim`; the record that comes back has the claim's id."""
+        return await self._source.claim(self.id, ttl_s, claim_id=claim_id, take_over=take_over)
 
     async def give_back(self) -> PendingRequest:
         """Releases the claim that this record has."""
@@ -220,6 +220,8 @@ class Call(Record):
     pending_ids: tuple[str, ...]
     task_id: str | None
     trace_id: str | None = None
+    perhaps_pending_ids: tuple[str, ...] = ()
+    defect: str | None = None
 
     @property
     def ended(self) -> bool:
@@ -261,6 +263,7 @@ class Task(Record):
     poll_interval_ms: int | None
     call_id: str | None
     pending_ids: tuple[str, ...]
+    defect: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,22 +317,28 @@ class CatalogEntry(Record):
     @property
     def name(self) -> str:
         """What it is called by."""
-        return self.object["name"]
+        return _text(self.object, "name") or ""
 
     @property
     def title(self) -> str | None:
         """What people call it."""
-        return self.object.get("title")
+        return _text(self.object, "title")
 
     @property
     def description(self) -> str | None:
         """What it is for."""
-        return self.object.get("description")
+        return _text(self.object, "description")
 
     @property
     def uri(self) -> str | None:
         """Where a resource is; of a template, the pattern of where."""
-        return self.object.get("uri") or self.object.get("uriTemplate")
+        return _text(self.object, "uri") or _text(self.object, "uriTemplate")
+
+
+def _text(value: object, key: str) -> str | None:
+    """The text under a key of what a server sent, which need not be an object."""
+    found = payload.as_object(value).get(key)
+    return found if isinstance(found, str) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -364,78 +373,3 @@ class Compaction(Record):
 
 # The record of each message, by the message's name.
 RECORDS: dict[str, type[Record]] = {kind.__name__: kind for kind in Record.__subclasses__()}
-
-R = TypeVar("R", bound=Record)
-
-
-def read(kind: type[R], message: Message) -> R:
-    """The record of a message."""
-    return kind(**{name: value(message) for name, value in _readers(message.DESCRIPTOR)})
-
-
-def enum_number(enum: EnumDescriptor, name: str) -> Any:
-    """The number of a short name such as `connected`. Raises ValueError, naming those there are."""
-    prefix = _prefix(enum)
-    known = [each.name.removeprefix(prefix).lower() for each in enum.values if each.number]
-    if name not in known:
-        raise ValueError(f"{name!r} is not one of {', '.join(known)}")
-    return enum.values_by_name[prefix + name.upper()].number
-
-
-def enum_numbers(enum: EnumDescriptor, names: Collection[str]) -> list[Any]:
-    """The numbers of several short names. Raises ValueError as `enum_number` does."""
-    return [enum_number(enum, name) for name in names]
-
-
-def _prefix(enum: EnumDescriptor) -> str:
-    zero = enum.values_by_number[0].name
-    return zero.removesuffix("UNSPECIFIED")
-
-
-@cache
-def _readers(message: Descriptor) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
-    """For each field, how to take its value out of a message."""
-    return tuple((each.name, _reader(each)) for each in message.fields)
-
-
-def _reader(spec: FieldDescriptor) -> Callable[[Any], Any]:
-    name, convert = spec.name, _converter(spec)
-    if spec.is_repeated:
-        return lambda message: tuple(convert(item) for item in getattr(message, name))
-    if spec.has_presence:
-        return lambda message: convert(getattr(message, name)) if message.HasField(name) else None
-    return lambda message: convert(getattr(message, name))
-
-
-def _converter(spec: FieldDescriptor) -> Callable[[Any], Any]:
-    match spec.type:
-        case FieldDescriptor.TYPE_BYTES:
-            return payload.loads
-        case FieldDescriptor.TYPE_STRING:
-            return lambda value: value or None
-        case FieldDescriptor.TYPE_ENUM:
-            assert spec.enum_type is not None
-            prefix = _prefix(spec.enum_type)
-            short = {each.number: each.name.removeprefix(prefix).lower() for each in spec.enum_type.values}
-            # A number that this client does not know yet comes from a newer hub.
-            return lambda number: short.get(number, str(number)) if number else None
-        case FieldDescriptor.TYPE_MESSAGE:
-            assert spec.message_type is not None
-            if spec.message_type.full_name == "google.protobuf.Timestamp":
-                return lambda value: EPOCH + timedelta(seconds=value.seconds, microseconds=value.nanos // 1000)
-            kind = RECORDS[spec.message_type.name]
-            return lambda value: read(kind, value)
-        case _:
-            return lambda value: value
-
-
-def _json(value: object) -> Any:
-    match value:
-        case Record():
-            return value.to_json()
-        case datetime():
-            return value.isoformat().replace("+00:00", "Z")
-        case tuple():
-            return [_json(item) for item in cast("tuple[object, ...]", value)]
-        case _:
-            return value

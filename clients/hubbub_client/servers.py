@@ -7,7 +7,9 @@ from hubbub.v1 import common_pb2, server_pb2
 from hubbub_client import events, payload
 from hubbub_client.events import WatchEvent
 from hubbub_client.link import Link, pages
-from hubbub_client.records import Server, read
+from hubbub_client.payload import as_list
+from hubbub_client.reading import read, result
+from hubbub_client.records import Server
 from hubbub_client.watch import follow
 
 Roots = Sequence[Mapping[str, Any]] | Literal["ask"]
@@ -86,4 +88,4 @@ class Servers:
 
 
 def _roots(text: str) -> Roots:
-    return "ask" if text == "ask" else payload.loads(text.encode())
+    return "ask" if text == "ask" else as_list(result(text.encode()))

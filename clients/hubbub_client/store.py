@@ -13,9 +13,10 @@ from anyio import to_thread
 from hubbub.v1 import admin_pb2
 from hubbub_client.errors import AlreadyExists, Unavailable
 from hubbub_client.link import Link
-from hubbub_client.records import Compaction, Record, StoreStatus, read
+from hubbub_client.reading import read
+from hubbub_client.records import Compaction, Record, StoreStatus
 
-OnCopied = Callable[[int, int], Awaitable[None]]
+OnCopied = Callable[[int, int], Awaitable[None] | None]
 """(bytes that are here, bytes of the whole); both are 0 while the hub makes the copy."""
 
 
@@ -77,7 +78,9 @@ class Store:
                 digest.update(step.chunk)
                 size += len(step.chunk)
                 if on_copied is not None:
-                    await on_copied(size, step.size_bytes)
+                    waited = on_copied(size, step.size_bytes)
+                    if waited is not None:
+                        await waited
         raise Unavailable("the backup came incomplete; try again", reason="BACKUP_INCOMPLETE")
 
 

@@ -7,15 +7,16 @@
 'text'
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import Any
 
-from anyio.from_thread import BlockingPortal, start_blocking_portal
+from anyio.from_thread import start_blocking_portal
 
 import hubbub_client
 from hubbub_client.audit import AuditLog
+from hubbub_client.blocking import Facade, Home, SyncPendingRequest, asking, asking_all, blocking, iterating
 from hubbub_client.calls import Calls
 from hubbub_client.catalog import Catalog
 from hubbub_client.hub import Admin, Hub
@@ -26,137 +27,88 @@ from hubbub_client.store import Store
 from hubbub_client.tasks import Tasks
 from hubbub_client.tokens import Tokens
 
-S = TypeVar("S")
-R = TypeVar("R")
-P = ParamSpec("P")
-
-
-class Facade(Generic[S]):
-    """A part of the library, used from a thread that has no event loop."""
-
-    def __init__(self, portal: BlockingPortal, part: S) -> None:
-        self._portal = portal
-        self._part = part
-
-    def wait_for(self, work: Callable[[S], Awaitable[R]]) -> R:
-        """What the work on the library's part comes to."""
-        return self._portal.call(work, self._part)
-
-
-def _blocking(method: Callable[Concatenate[S, P], Awaitable[R]]) -> Callable[Concatenate[Facade[S], P], R]:
-    """The method, waited for."""
-
-    def wait(facade: Facade[S], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return facade.wait_for(lambda part: method(part, *args, **kwargs))
-
-    wait.__name__, wait.__doc__ = method.__name__, method.__doc__
-    return wait
-
-
-def _iterating(
-    method: Callable[Concatenate[S, P], AsyncGenerator[R, None]],
-) -> Callable[Concatenate[Facade[S], P], Iterator[R]]:
-    """The method's events, each waited for; closing the iterator ends the watch."""
-
-    def iterate(facade: Facade[S], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
-        async def begin(part: S) -> AsyncGenerator[R, None]:
-            return method(part, *args, **kwargs)
-
-        async def step(_: S) -> tuple[R, ...]:
-            async for event in events:
-                return (event,)
-            return ()
-
-        events = facade.wait_for(begin)
-        try:
-            while found := facade.wait_for(step):
-                yield found[0]
-        finally:
-            facade.wait_for(lambda _: events.aclose())
-
-    iterate.__name__, iterate.__doc__ = method.__name__, method.__doc__
-    return iterate
+__all__ = ["SyncHub", "SyncPendingRequest", "connect"]
 
 
 class SyncServers(Facade[Servers]):
     """`hub.servers`."""
 
-    list = _blocking(Servers.list)
-    get = _blocking(Servers.get)
-    add = _blocking(Servers.add)
-    update = _blocking(Servers.update)
-    remove = _blocking(Servers.remove)
-    connect = _blocking(Servers.connect)
-    disconnect = _blocking(Servers.disconnect)
-    roots = _blocking(Servers.roots)
-    set_roots = _blocking(Servers.set_roots)
-    watch = _iterating(Servers.watch)
+    list = blocking(Servers.list)
+    get = blocking(Servers.get)
+    add = blocking(Servers.add)
+    update = blocking(Servers.update)
+    remove = blocking(Servers.remove)
+    connect = blocking(Servers.connect)
+    disconnect = blocking(Servers.disconnect)
+    roots = blocking(Servers.roots)
+    set_roots = blocking(Servers.set_roots)
+    watch = iterating(Servers.watch)
 
 
 class SyncInbox(Facade[Inbox]):
-    """`hub.inbox`. Answers go through `answer`: the records' own methods are for programs with an event loop."""
+    """`hub.inbox`. Its records answer by their own methods, each of which waits."""
 
-    list = _blocking(Inbox.list)
-    get = _blocking(Inbox.get)
-    claim = _blocking(Inbox.claim)
-    renew = _blocking(Inbox.renew)
-    release = _blocking(Inbox.release)
-    answer = _blocking(Inbox.answer)
-    watch = _iterating(Inbox.watch)
+    list = asking_all(Inbox.list)
+    get = asking(Inbox.get)
+    claim = asking(Inbox.claim)
+    renew = asking(Inbox.renew)
+    release = asking(Inbox.release)
+    answer = asking(Inbox.answer)
+    watch = iterating(Inbox.watch)
 
 
 class SyncCalls(Facade[Calls]):
     """`hub.calls`."""
 
-    call = _blocking(Calls.call)
-    start = _blocking(Calls.start)
-    list = _blocking(Calls.list)
-    get = _blocking(Calls.get)
-    cancel = _blocking(Calls.cancel)
-    queue = _blocking(Calls.queue)
-    clear_queue = _blocking(Calls.clear_queue)
-    watch = _iterating(Calls.watch)
+    call = blocking(Calls.call)
+    start = blocking(Calls.start)
+    list = blocking(Calls.list)
+    get = blocking(Calls.get)
+    cancel = blocking(Calls.cancel)
+    queue = blocking(Calls.queue)
+    clear_queue = blocking(Calls.clear_queue)
+    watch = iterating(Calls.watch)
 
 
 class SyncTasks(Facade[Tasks]):
     """`hub.tasks`."""
 
-    list = _blocking(Tasks.list)
-    get = _blocking(Tasks.get)
-    result = _blocking(Tasks.result)
-    cancel = _blocking(Tasks.cancel)
-    watch = _iterating(Tasks.watch)
+    list = blocking(Tasks.list)
+    get = blocking(Tasks.get)
+    result = blocking(Tasks.result)
+    cancel = blocking(Tasks.cancel)
+    watch = iterating(Tasks.watch)
 
 
 class SyncCatalog(Facade[Catalog]):
     """`hub.catalog`."""
 
-    tools = _blocking(Catalog.tools)
-    resources = _blocking(Catalog.resources)
-    templates = _blocking(Catalog.templates)
-    prompts = _blocking(Catalog.prompts)
-    read = _blocking(Catalog.read)
-    refresh = _blocking(Catalog.refresh)
-    watch = _iterating(Catalog.watch)
+    tools = blocking(Catalog.tools)
+    resources = blocking(Catalog.resources)
+    templates = blocking(Catalog.templates)
+    prompts = blocking(Catalog.prompts)
+    read = blocking(Catalog.read)
+    refresh = blocking(Catalog.refresh)
+    watch = iterating(Catalog.watch)
 
 
 class SyncEvents(Facade[Events]):
     """`hub.events`."""
 
-    watch = _iterating(Events.watch)
-    logs = _blocking(Events.logs)
-    follow_logs = _iterating(Events.follow_logs)
-    resource = _iterating(Events.resource)
+    watch = iterating(Events.watch)
+    logs = blocking(Events.logs)
+    follow_logs = iterating(Events.follow_logs)
+    resource = iterating(Events.resource)
 
 
 class SyncAdmin(Facade[Admin]):
     """`hub.admin`."""
 
-    status = _blocking(Admin.status)
-    reload = _blocking(Admin.reload)
-    check = _blocking(Admin.check)
-    whoami = _blocking(Admin.whoami)
-    well = _blocking(Admin.well)
+    status = blocking(Admin.status)
+    reload = blocking(Admin.reload)
+    check = blocking(Admin.check)
+    whoami = blocking(Admin.whoami)
+    well = blocking(Admin.well)
 
 
 class SyncTokens(Facade[Tokens]):
@@ -173,9 +125,9 @@ class SyncTokens(Facade[Tokens]):
     ('weather', ['weather'], True)
     """
 
-    create = _blocking(Tokens.create)
-    list = _blocking(Tokens.list)
-    revoke = _blocking(Tokens.revoke)
+    create = blocking(Tokens.create)
+    list = blocking(Tokens.list)
+    revoke = blocking(Tokens.revoke)
 
 
 class SyncAuditLog(Facade[AuditLog]):
@@ -189,42 +141,53 @@ class SyncAuditLog(Facade[AuditLog]):
     ([('ConnectServer', 'OK'), ('DisconnectServer', 'OK')], True)
     """
 
-    list = _blocking(AuditLog.list)
-    export = _iterating(AuditLog.export)
+    list = blocking(AuditLog.list)
+    export = iterating(AuditLog.export)
 
 
 class SyncStore(Facade[Store]):
     """`hub.store`."""
 
-    stats = _blocking(Store.stats)
-    compact = _blocking(Store.compact)
-    backup = _blocking(Store.backup)
+    stats = blocking(Store.stats)
+    compact = blocking(Store.compact)
+    backup = blocking(Store.backup)
 
 
 class SyncHub(Facade[Hub]):
     """One hub, for scripts. Made by `connect`."""
 
-    def __init__(self, portal: BlockingPortal, hub: Hub) -> None:
-        super().__init__(portal, hub)
-        self.servers = SyncServers(portal, hub.servers)
-        self.inbox = SyncInbox(portal, hub.inbox)
-        self.calls = SyncCalls(portal, hub.calls)
-        self.tasks = SyncTasks(portal, hub.tasks)
-        self.catalog = SyncCatalog(portal, hub.catalog)
-        self.events = SyncEvents(portal, hub.events)
-        self.store = SyncStore(portal, hub.store)
-        self.tokens = SyncTokens(portal, hub.tokens)
-        self.admin = SyncAdmin(portal, hub.admin)
-        self.audit = SyncAuditLog(portal, hub.audit)
+    def __init__(self, home: Home, hub: Hub) -> None:
+        super().__init__(home, hub)
+        self.servers = SyncServers(home, hub.servers)
+        self.inbox = SyncInbox(home, hub.inbox)
+        self.calls = SyncCalls(home, hub.calls)
+        self.tasks = SyncTasks(home, hub.tasks)
+        self.catalog = SyncCatalog(home, hub.catalog)
+        self.events = SyncEvents(home, hub.events)
+        self.store = SyncStore(home, hub.store)
+        self.tokens = SyncTokens(home, hub.tokens)
+        self.admin = SyncAdmin(home, hub.admin)
+        self.audit = SyncAuditLog(home, hub.audit)
 
-    call_tool = _blocking(Hub.call_tool)
-    call = _blocking(Hub.call)
-    start = _blocking(Hub.start)
-    read_resource = _blocking(Hub.read_resource)
-    get_prompt = _blocking(Hub.get_prompt)
-    complete = _blocking(Hub.complete)
-    set_log_level = _blocking(Hub.set_log_level)
-    subscribe = _iterating(Hub.subscribe)
+    call_tool = blocking(Hub.call_tool)
+    call = blocking(Hub.call)
+    start = blocking(Hub.start)
+    read_resource = blocking(Hub.read_resource)
+    get_prompt = blocking(Hub.get_prompt)
+    complete = blocking(Hub.complete)
+
+    @property
+    def address(self) -> str:
+        """Where the hub was last found."""
+        return self._part.address
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now; where there is none, whoever waits or watches has it made anew."""
+        return self._part.connected
+
+    set_log_level = blocking(Hub.set_log_level)
+    subscribe = iterating(Hub.subscribe)
 
 
 @contextmanager
@@ -238,11 +201,29 @@ def connect(
     key: str | Path | None = None,
     name: str | None = None,
     connect_timeout_s: float = 5.0,
+    silence_s: float = 15.0,
+    patient: bool = True,
 ) -> Generator[SyncHub, Any, None]:
     """The hub, as `hubbub_client.connect` finds it, for the length of a `with` block."""
-    with start_blocking_portal() as portal:
-        connecting = hubbub_client.connect(
-            address, token, data_dir, ca=ca, cert=cert, key=key, name=name, connect_timeout_s=connect_timeout_s
-        )
-        with portal.wrap_async_context_manager(connecting) as hub:
-            yield SyncHub(portal, hub)
+    connecting = hubbub_client.connect(
+        address,
+        token,
+        data_dir,
+        ca=ca,
+        cert=cert,
+        key=key,
+        name=name,
+        connect_timeout_s=connect_timeout_s,
+        silence_s=silence_s,
+        patient=patient,
+    )
+    with ExitStack() as stack:
+        portal = stack.enter_context(start_blocking_portal())
+        home = Home(portal)
+        hub = stack.enter_context(portal.wrap_async_context_manager(connecting))
+        try:
+            yield SyncHub(home, hub)
+        finally:
+            if not home.here:
+                home.disown()
+                stack.pop_all()

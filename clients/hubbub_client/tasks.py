@@ -4,10 +4,11 @@ from collections.abc import AsyncGenerator, Collection, Sequence
 from typing import Any
 
 from hubbub.v1 import common_pb2, task_pb2
-from hubbub_client import events, payload
+from hubbub_client import events
 from hubbub_client.events import WatchEvent
 from hubbub_client.link import Link, pages
-from hubbub_client.records import Task, TaskRole, TaskStatus, enum_number, enum_numbers, read
+from hubbub_client.reading import enum_number, enum_numbers, read, result
+from hubbub_client.records import Task, TaskRole, TaskStatus
 from hubbub_client.watch import follow
 
 
@@ -43,7 +44,7 @@ class Tasks:
     async def result(self, id: str) -> Any:  # noqa: A002
         """The MCP result of a task that has ended. Raises FailedPrecondition (TASK_NOT_FINISHED, TASK_CANCELLED)."""
         answer = await self._link.call(lambda hub: hub.tasks.GetTaskResult, task_pb2.GetTaskResultRequest(id=id))
-        return payload.loads(answer.result)
+        return result(answer.result)
 
     async def cancel(self, id: str) -> Task:  # noqa: A002
         """Cancels a task that has not ended; its prompt leaves the inbox."""

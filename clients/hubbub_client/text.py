@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 
 from rich.text import Text
 
-from hubbub_client.wording import CONTROL, IMITATES, clean, host_of, imitates
+from hubbub_client.legible import NOT_LEGIBLE, clean, is_clean
+from hubbub_client.wording import IMITATES, host_of, imitates
 
 # The longest text of a detail; of a line in a list.
 MAX_CHARS = 20_000
@@ -27,7 +28,11 @@ STYLES = {
     "input_required": "yellow",
     "open": "yellow",
     "pending": "yellow",
+    "late": "yellow",
+    "gave_up": "red",
     "stale": "yellow",
+    "call is over": "yellow",
+    "perhaps waiting": "yellow",
     "in_progress": "cyan",
     "working": "cyan",
     "error": "red",
@@ -53,7 +58,7 @@ def line(value: object, limit: int = MAX_LINE_CHARS) -> str:
 def editable(value: Any) -> str:
     """A value as JSON to be changed; what must not be shown as it is, is shown by its number and keeps its meaning."""
     written = json.dumps(value, indent=2, ensure_ascii=False)
-    return CONTROL.sub(lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", written)
+    return NOT_LEGIBLE.sub(lambda found: json.dumps(found[0])[1:-1], written)
 
 
 def state(name: str | None) -> Text:
@@ -78,7 +83,9 @@ def location(url: str) -> Text:
 
     MCP client/elicitation, url mode. Characters that do not belong into a url are shown by their numbers.
     """
-    shown = "".join(each if each.isprintable() else f"\\u{ord(each):04x}" for each in url[:MAX_CHARS])
+    shown = "".join(
+        each if each.isprintable() and is_clean(each) else json.dumps(each)[1:-1] for each in url[:MAX_CHARS]
+    )
     host = host_of(url)
     text = Text(shown)
     if host:
@@ -129,6 +136,10 @@ class Page:
             shown = words if isinstance(words, Text) else Text(safe(words), style=style)
             self.text.append_text(shown).append("\n")
         return self
+
+    def defect(self, what: str | None) -> "Page":
+        """What of a record cannot be shown; nothing where it is whole."""
+        return self.paragraph(f"not all of this can be shown: {line(what)}" if what else None, "red")
 
     def json(self, value: Any) -> "Page":
         """A value, indented."""

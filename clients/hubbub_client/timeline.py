@@ -117,7 +117,10 @@ def timeline(call: Call, requests: Sequence[PendingRequest], now: datetime) -> T
 
 
 def _asked(request: PendingRequest, since: Callable[[datetime], float], total: float) -> Asked:
-    steps = tuple(Step(m.what or "unknown", since(m.at), m.by, m.agent) for m in request.moments)
+    names = {"delivered": "late"} if request.delivery == "late" else {}
+    steps = tuple(
+        Step(names.get(m.what or "", m.what) or "unknown", since(m.at), m.by, m.agent) for m in request.moments
+    )
     over = next((step.at_s for step in steps if step.what in OVER), None)
     if over is None and request.answered_at is not None:
         over = since(request.answered_at)

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from hubbub.v1 import admin_pb2, common_pb2
 from hubbub_client.link import Link, pages
-from hubbub_client.records import RECORDS, Record, enum_number, read
+from hubbub_client.reading import enum_number, read
+from hubbub_client.records import RECORDS, Record
 
 Role = Literal["viewer", "responder", "caller", "operator", "admin"]
 

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from hubbub_client.errors import HubbubError
+from hubbub_client.numbers import LAST_PORT, whole_text
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
@@ -81,9 +82,10 @@ def _api() -> ModuleType | None:
 
 def _server(address: str) -> dict[str, str | int]:
     host, _, port = address.removeprefix("unix:").rpartition(":")
-    if address.startswith("unix:") or not port.isdigit():
+    number = whole_text(port, LAST_PORT)
+    if address.startswith("unix:") or number is None:
         return {"server.address": address.removeprefix("unix:")}
-    return {"server.address": host.strip("[]"), "server.port": int(port)}
+    return {"server.address": host.strip("[]"), "server.port": number}
 
 
 @cache

@@ -1,32 +1,22 @@
 """What people read, in words: the same on the command line and on a screen."""
 
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
+from hubbub_client.legible import clean
 from hubbub_client.payload import as_list, as_object, as_objects
-from hubbub_client.records import Call, PendingRequest, Progress, QueueCounts
+from hubbub_client.records import Call, Fault, PendingRequest, Progress, QueueCounts
 
-# What servers write must not steer the terminal: neither control characters, nor those that turn the direction of
-# what follows (Unicode Bidirectional Algorithm, explicit formatting characters), nor line breaks that are none.
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 HUB = "the hub"
 """Stands where a server would, in what the hub says of itself."""
 
 UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+# So much of the last line of a process is shown with its end.
+MAX_SAID = 200
+
 SPANS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
-
-
-def clean(text: str) -> str:
-    """The text without control characters, which a terminal would obey."""
-    return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
-
-
-def is_clean(text: str) -> bool:
-    """Whether nothing would be taken out of a text."""
-    return CONTROL.search(text) is None
 
 
 def relative(moment: datetime | None) -> str:
@@ -108,6 +98,52 @@ def what(call: Call) -> str:
     """What is called: the method, and of which tool or prompt."""
     tool = as_object(call.params).get("name")
     return f"{call.method} {tool}" if tool else call.method
+
+
+def request_state(request: PendingRequest) -> str | None:
+    """Where a request stands: also whether its call is over, and whether its answer came too late for it."""
+    if request.state == "open" and request.cause_ended:
+        return "call is over"
+    return "late" if request.delivery == "late" else request.state
+
+
+def call_state(call: Call) -> str | None:
+    """Where a call stands: also whether it is perhaps what a person is asked for."""
+    return "perhaps waiting" if call.perhaps_pending_ids and call.state == "in_progress" else call.state
+
+
+def why(fault: Fault) -> str:
+    """Why something failed, in one line: the code, the message, and what a process said last before it ended."""
+    said = last_words(fault)
+    return f"{fault.code}: {fault.message}" + (f"; it said: {said}" if said else "")
+
+
+def last_words(fault: Fault) -> str | None:
+    """The last line on stderr of a process that has ended, where there is one."""
+    said = [text for each in as_list(as_object(fault.details).get("stderr")) if (text := " ".join(str(each).split()))]
+    if not said:
+        return None
+    return clean(said[-1] if len(said[-1]) <= MAX_SAID else f"{said[-1][:MAX_SAID]}…")
+
+
+def story(call: Call) -> str:
+    """What has happened to a call, in one line."""
+    who = f"{what(call).removeprefix('tools/call ')} on {call.server}"
+    took = f" after {duration((call.completed_at - call.created_at).total_seconds())}" if call.completed_at else ""
+    match call.state:
+        case "completed":
+            told = ", and the tool says that this is an error" if as_object(call.result).get("isError") else ""
+            return f"{who}: completed{took}{told}"
+        case "failed" | "cancelled" as end:
+            return f"{who}: {end}{took}" + (f": {why(call.error)}" if call.error else "")
+        case "waiting_input":
+            return f"{who}: waits for a person ({', '.join(call.pending_ids)})"
+        case "in_progress" if call.perhaps_pending_ids:
+            return f"{who}: perhaps waiting for a person ({', '.join(call.perhaps_pending_ids)})"
+        case "in_progress":
+            return f"{who}: in progress"
+        case other:
+            return f"{who}: {other}"
 
 
 def in_queue(counts: QueueCounts | None) -> str:

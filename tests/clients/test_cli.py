@@ -38,11 +38,11 @@ def _server(name: str, state: Any, desired: Any = server_pb2.DESIRED_STATE_CONNE
 
 async def test_a_list_is_one_object_per_line(hub: Any, hubbub: Any) -> None:
     hub.replies["ListRequests"] = lambda request: inbox_pb2.ListRequestsResponse(
-        requests=[inbox_pb2.PendingRequest(id="r1", server="ö"), inbox_pb2.PendingRequest(id="r2")]
+        requests=[inbox_pb2.PendingRequest(id="r1", server="ö"), inbox_pb2.PendingRequest(id="r2", call_id="c")]
     )
     ran = await hubbub("inbox", "list", "--server", "s", "--kind", "sampling", "--state", "open", "--state", "expired")
     assert ran.status == 0
-    assert [(line["id"], line["server"]) for line in ran.lines] == [("r1", "ö"), ("r2", None)]
+    assert [(line["id"], line["server"], line["call_id"]) for line in ran.lines] == [("r1", "ö", None), ("r2", "", "c")]
     assert '"server":"ö"' in ran.out
     condition = hub.requests("ListRequests")[0].filter
     assert (condition.server, list(condition.kinds), list(condition.states)) == ("s", [3], [1, 4])

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hubbub.v1 import call_pb2, inbox_pb2
+from hubbub.v1 import call_pb2, inbox_pb2, task_pb2
 
 
 async def test_a_list_for_people_shows_ids_whole_and_steers_no_terminal(hub: Any, hubbub: Any) -> None:
@@ -37,9 +37,24 @@ async def test_a_record_for_people_has_local_times_and_leaves_out_what_is_not_th
     called.created_at.FromSeconds(1_000_000_000)
     hub.replies["GetCall"] = lambda _: call_pb2.GetCallResponse(call=called)
     ran = await hubbub("calls", "get", "c1", json=False, env={"TZ": "Europe/Vienna"})
+    first, *facts = ran.out.splitlines()
+    shown = dict(line.split(maxsplit=1) for line in facts)
+    assert first == "ping on s: completed"
+    assert shown["came"].startswith("2001-09-09 03:46:40, ")
+    assert shown.keys() == {"id", "method", "came"}
+
+
+async def test_a_record_without_a_page_of_its_own_has_a_line_for_each_field_in_which_something_stands(
+    hub: Any, hubbub: Any
+) -> None:
+    task = task_pb2.Task(id="t1", server="s", role=task_pb2.TASK_ROLE_CLIENT, ttl_ms=5)
+    task.created_at.FromSeconds(1_000_000_000)
+    hub.replies["GetTask"] = lambda _: task_pb2.GetTaskResponse(task=task)
+    ran = await hubbub("tasks", "get", "t1", json=False, env={"TZ": "Europe/Vienna"})
     shown = dict(line.split(maxsplit=1) for line in ran.out.splitlines())
     assert shown["created_at"].startswith("2001-09-09 03:46:40, ")
-    assert shown.keys() == {"id", "server", "method", "state", "created_at"}
+    assert shown.keys() >= {"id", "server", "role", "created_at", "ttl_ms"}
+    assert "call_id" not in shown
 
 
 async def test_a_request_for_people_is_a_form_to_read(hub: Any, hubbub: Any) -> None:

@@ -1,15 +1,25 @@
 """A message becomes a record by its descriptor, and the record's JSON is what scripts rely on."""
 
+import ast
+import math
+from dataclasses import fields
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
+from google.rpc import error_details_pb2, status_pb2
+from grpc import StatusCode, aio
 
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2
-from hubbub_client import admin, audit, records, tokens
+from hubbub_client import admin, audit, numbers, reading, records, tokens
 from hubbub_client.admin import HubStatus
-from hubbub_client.records import Call, PendingRequest, Server, Task, enum_number, read
+from hubbub_client.errors import DETAILS_KEY, HubbubError, NotFound, from_rpc
+from hubbub_client.reading import enum_number, read, result
+from hubbub_client.records import Call, PendingRequest, Server, Task
 
 MESSAGES: dict[str, Any] = {
     "Fault": common_pb2.Fault,
@@ -82,11 +92,76 @@ def test_an_unknown_short_name_is_refused_with_those_there_are() -> None:
         enum_number(inbox_pb2.RequestState.DESCRIPTOR, "opened")
 
 
+@pytest.mark.parametrize("name", sorted(records.RECORDS))
+def test_a_record_is_what_it_declares_however_little_the_hub_says(name: str) -> None:
+    kind = records.RECORDS[name]
+    record = read(kind, MESSAGES[name]())
+    declared = {each.name: str(each.type) for each in fields(kind) if not each.name.startswith("_")}
+    assert [
+        each for each, of in declared.items() if getattr(record, each) is None and "None" not in of and "Any" not in of
+    ] == []
+
+
+@pytest.mark.parametrize("document", [b"{", b"\xff", b"NaN" * 3, b"[" * 100_000, b"9" * 5000, b'{"a": "\xff"}'])
+def test_a_payload_that_stands_by_itself_and_cannot_be_read_is_refused(document: bytes) -> None:
+    with pytest.raises(HubbubError) as caught:
+        result(document)
+    assert caught.value.reason == "ANSWER_UNREADABLE"
+
+
+@pytest.mark.parametrize("thing", [None, [], "x", 5, {}, {"name": None}, {"name": [], "title": {}, "uri": 5}])
+def test_what_a_server_offers_has_a_name_whatever_it_is(thing: Any) -> None:
+    entry = records.CatalogEntry(server="time", kind="tool", object=thing)
+    assert (entry.name, entry.title, entry.description, entry.uri) == ("", None, None, None)
+
+
+def test_payloads_of_the_hub_are_read_in_one_place() -> None:
+    """`reading` alone reads what the hub sent; the others read what a person, a file or a program of theirs wrote."""
+    own = {"reading.py", "forms.py", "tui/forms.py", "cli/session.py", "agent/command.py"}
+    room = Path(reading.__file__).parent
+    found = {str(file.relative_to(room)) for file in room.rglob("*.py") if "payload.loads" in file.read_text()}
+    assert found == own
+
+
+def test_what_a_server_sent_is_taken_apart_only_by_what_allows_for_anything() -> None:
+    """`payload.as_object` and `as_list`: neither `.get` nor an index of what need be no object."""
+    raw = {each for kind in records.RECORDS.values() for each, of in kind.__annotations__.items() if "Any" in str(of)}
+    room = Path(reading.__file__).parent
+    assert {"params", "result", "object"} <= raw
+    found = [
+        f"{file.relative_to(room)}:{node.lineno}: {ast.unparse(node)}"
+        for file in room.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_bytes()))
+        if isinstance(node, ast.Attribute | ast.Subscript)
+        and isinstance(node.value, ast.Attribute)
+        and node.value.attr in raw
+        and not ast.unparse(node.value).startswith(("self.", "context."))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("document", [b"\xff", b"\x08", b"\x1a\x05\x0a\x03abc"])
+def test_details_that_no_hub_wrote_cost_no_error_its_class(document: bytes) -> None:
+    trailers = aio.Metadata((DETAILS_KEY, document))
+    failure = aio.AioRpcError(StatusCode.NOT_FOUND, aio.Metadata(), trailers, details="gone")
+    assert (type(from_rpc(failure)), from_rpc(failure).message) == (NotFound, "gone")
+
+
+@pytest.mark.parametrize("seconds", [2**63 - 1, -(2**63), 10**12])
+def test_a_wait_of_any_length_is_a_number(seconds: int) -> None:
+    detail = AnyMessage()
+    detail.Pack(error_details_pb2.RetryInfo(retry_delay=Duration(seconds=seconds)))
+    trailers = aio.Metadata((DETAILS_KEY, status_pb2.Status(details=[detail]).SerializeToString()))
+    error = from_rpc(aio.AioRpcError(StatusCode.UNAVAILABLE, aio.Metadata(), trailers, details="later"))
+    assert error.retry_after_s is not None
+    assert 0 <= error.retry_after_s <= numbers.LARGEST
+
+
 def test_an_unset_server_has_every_field_and_null_where_nothing_is_known() -> None:
     assert read(Server, server_pb2.Server(name="time")).to_json() == {
         "name": "time",
         "transport": None,
-        "state": None,
+        "state": "unknown",
         "desired_state": None,
         "protocol_version": None,
         "server_info": None,
@@ -96,6 +171,8 @@ def test_an_unset_server_has_every_field_and_null_where_nothing_is_known() -> No
         "next_retry_at": None,
         "pid": None,
         "queue": None,
+        "gave_up": False,
+        "defect": None,
     }
 
 
@@ -136,6 +213,8 @@ def test_a_full_server_is_written_as_scripts_read_it() -> None:
         "next_retry_at": "2026-01-01T00:00:00.123000Z",
         "pid": 0,
         "queue": {"queued": 1, "in_progress": 0, "waiting_input": 2, "completed": 0, "failed": 0, "cancelled": 0},
+        "gave_up": False,
+        "defect": None,
     }
 
 
@@ -182,3 +261,30 @@ def test_a_state_that_only_a_newer_hub_knows_is_shown_by_its_number() -> None:
 def test_an_entry_of_the_audit_log_has_exactly_the_fields_of_its_message() -> None:
     shape = read(audit.AuditEntry, admin_pb2.AuditEntry(count=1)).to_json()
     assert list(shape) == [field.name for field in admin_pb2.AuditEntry.DESCRIPTOR.fields]
+
+
+@pytest.mark.parametrize("raw", [b"{", b"NaN}", b"\xff", b"[" * 100_000])
+def test_a_payload_that_is_no_json_costs_only_itself(raw: bytes) -> None:
+    pages = [inbox_pb2.PendingRequest(id=name, server="one", request=b"{}") for name in "ab"]
+    bad = inbox_pb2.PendingRequest(id="bad", server="one", request=raw)
+    good, spoilt, last = (read(PendingRequest, message) for message in (pages[0], bad, pages[1]))
+    assert (good.defect, spoilt.id, spoilt.request, last.id) == (None, "bad", None, "b")
+    assert "request cannot be read" in (spoilt.defect or "")
+
+
+@pytest.mark.parametrize(("seconds", "year"), [(2**62, 9999), (-(2**62), 1970), (253402300800, 9999), (0, 1970)])
+def test_a_date_that_no_calendar_has_is_the_nearest_one(seconds: int, year: int) -> None:
+    task = read(Task, task_pb2.Task(id="t", created_at=Timestamp(seconds=seconds)))
+    assert task.created_at is not None
+    assert task.created_at.year == year
+
+
+@pytest.mark.parametrize("value", [0, -1, 2**64, 10**400, math.inf, -math.inf, math.nan, None, "7", True, []])
+def test_a_number_of_anybody_is_read_within_bounds(value: Any) -> None:
+    found = numbers.whole(value, high=100)
+    assert found is None or 0 <= found <= 100
+
+
+@pytest.mark.parametrize(("text", "number"), [("7", 7), ("007", 7), ("9" * 5000, 100), ("-1", None), ("\u0664", None)])
+def test_a_number_in_a_text_is_read_within_bounds(text: str, number: int | None) -> None:
+    assert numbers.whole_text(text, high=100) == number

@@ -172,6 +172,23 @@ async def test_who_opens_a_form_claims_it_and_gives_it_back(hub: RunningHub) -> 
     assert (await hub.client.inbox.get(request.id)).claim is None
 
 
+async def test_one_who_answers_elsewhere_already_is_told_so_and_takes_it_over(hub: RunningHub) -> None:
+    call = await hub.client.start("demo", "tools/call", {"name": "order_lunch"})
+    async with at_terminal(hub) as first, at_terminal(hub) as second:
+        await first.sees("What would you like for lunch?")
+        await first.press("enter")
+        await second.sees("✎ ann")
+        await second.press("enter")
+        await second.sees("you are answering this in another window or program", "f6 answers it here")
+        await second.press("f6")
+        await second.no_longer_sees("in another window")
+        await first.press("ctrl+s")
+        await first.sees("f6 answers it here")
+        await second.press("ctrl+s")
+        await second.sees("Nothing waits for you")
+    assert (await hub.call(call.id)).result["content"][0]["text"] == "Ordered: 1 x curry"
+
+
 async def test_who_loses_a_race_is_told_who_answered_and_what(hub: RunningHub) -> None:
     await hub.client.start("demo", "tools/call", {"name": "order_lunch"})
     async with at_terminal(hub) as ann, at_terminal(hub, who="bob") as bob:

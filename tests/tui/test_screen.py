@@ -9,6 +9,8 @@ from typing import Any
 import anyio
 import pytest
 
+from hubbub_client.tui import pane
+
 from .conftest import LIMIT_S, POLL_S, Person, RunningHub, at_terminal, demo
 
 StartHub = Callable[..., Any]
@@ -99,6 +101,16 @@ async def test_the_forms_and_the_help_look_as_they_did(hub: RunningHub) -> None:
         await ann.press("question_mark")
         await ann.sees("Everywhere")
         await is_as_before("help", ann)
+
+
+async def test_a_pane_can_be_used_with_the_next_key(hub: RunningHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pane, "TICK_S", 3600)  # nothing is drawn by the way
+    async with at_terminal(hub) as ann:
+        with anyio.fail_after(LIMIT_S):
+            while not ann.app.boards.calls.synced:
+                await ann.pilot.pause(POLL_S)
+        await ann.press("3", "enter")
+        await ann.sees("tools/call plan_trip on demo")
 
 
 async def test_what_failed_says_why_and_what_helps(hub: RunningHub) -> None:

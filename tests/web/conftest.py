@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,6 +45,15 @@ def form(message: str, properties: dict[str, Any], *required: str) -> dict[str, 
     """A question with a form."""
     schema = {"type": "object", "properties": properties, "required": list(required)}
     return {"method": "elicitation/create", "params": {"message": message, "requestedSchema": schema}}
+
+
+async def ask(hub: RunningHub, *questions: dict[str, Any], server: str = "dictated") -> str:
+    """Has a dictated server ask, and waits until just these questions are open; the call's id."""
+    before = {request.id for request in await hub.client.inbox.list(states=["open"], server=server)}
+    call = await hub.client.start(server, "tools/call", {"name": "ask", "arguments": {"questions": list(questions)}})
+    watch = hub.client.inbox.watch(states=["open"], server=server)
+    await hub.watched(watch, lambda request: request.id not in before, len(questions))
+    return call.id
 
 
 @dataclass
@@ -88,13 +97,17 @@ class Person:
     origin: str
     troubles: list[str] = field(default_factory=list)
 
-    async def enter(self, link: str, name: str | None) -> None:
-        """Opens the link, and says who it is, unless the hub knows that already."""
+    async def enter(self, link: str, name: "str | Callable[[Person], Awaitable[None]] | None") -> None:
+        """Opens the link, and says who it is (or does what it is given), unless the hub knows that already."""
         await self.page.goto(link)
-        if name is not None:
+        if callable(name):
+            await name(self)
+        elif name is not None:
             await self.page.get_by_label("Your name").fill(name)
             await self.page.get_by_role("button", name="Start").click()
-        await expect(self.page.locator("#link")).to_have_text("Live")
+        await expect(self.page.locator("dialog")).to_be_hidden()
+        # The first page is drawn once everything has been heard.
+        await expect(self.page.locator("main h1")).to_be_visible()
 
     async def go(self, route: str) -> None:
         """Goes to another page."""
@@ -157,6 +170,22 @@ async def browser() -> AsyncIterator[Browser]:
 
 
 @pytest.fixture
+async def settled(hub: RunningHub) -> AsyncIterator[None]:
+    """Nothing of a test is left for the next one in a hub that they share: no call, no question, no claim."""
+    yield
+    for call in await hub.client.calls.list(states=["queued", "in_progress", "waiting_input"]):
+        await hub.client.calls.cancel(call.id, abort=True)
+        await hub.call(call.id)
+    left = await hub.client.inbox.list(states=["open"])
+    for server in {request.server for request in left}:
+        await hub.client.servers.disconnect(server)
+    for request in left:
+        await hub.request(request.id, state="withdrawn")
+        await hub.client.servers.connect(request.server)
+        await hub.connected(request.server)
+
+
+@pytest.fixture
 async def start_bridge() -> AsyncIterator[Callable[..., Any]]:
     """Starts `hubbub web` for a hub: `await start_bridge(hub)`."""
     async with bridges() as start:
@@ -194,8 +223,10 @@ async def visit(browser: Browser) -> AsyncIterator[Callable[..., Any]]:
     """Sits somebody down at a browser: `await visit(link, "Ada")`. Whatever a page must not do fails the test."""
     people: list[Person] = []
 
-    async def enter(link: str, name: str | None, script: str = "", **options: Any) -> Person:
+    async def enter(link: str, name: Any, script: str = "", clock: bool = False, **options: Any) -> Person:
         context = await browser.new_context(**options)
+        if clock:
+            await context.clock.install()
         await context.add_init_script(script)
         context.set_default_timeout(LIMIT_MS)
         person = Person(context, await context.new_page(), link.partition("/#")[0])

@@ -33,9 +33,11 @@ async def bridge(hub: RunningHub, start_shared_bridge: Callable[..., Any]) -> Br
 
 async def ask(hub: RunningHub) -> Any:
     """An open request."""
+    before = {request.id for request in await hub.client.inbox.list(states=["open"])}
     given = {"question": form("Well?", {"name": {"type": "string"}}), "count": 1}
     await hub.client.call_tool("dictated", "many", given)
-    return (await hub.asked())[0]
+    watch = hub.client.inbox.watch(states=["open"])
+    return (await hub.watched(watch, lambda request: request.id not in before))[0]
 
 
 async def test_a_link_lets_one_browser_in_once(hub: RunningHub, start_bridge: Callable[..., Any]) -> None:
@@ -158,6 +160,9 @@ async def test_changes_are_made_by_post_alone(bridge: Bridge) -> None:
         ("rename", {"name": "ö" * 65}, 400),
         ("rename", {"name": "hub"}, 403),
         ("set_server", {"name": "dictated", "to": "gone"}, 400),
+        ("claim", {"id": "none"}, 400),
+        ("claim", {"id": "none", "claim_id": "short"}, 400),
+        ("claim", {"id": "none", "claim_id": "sixteen-letters\n"}, 400),
         ("me", b" " * 7_000_000, 429),
     ],
 )
@@ -173,18 +178,39 @@ async def test_neither_the_hubs_token_nor_a_claims_secret_reaches_the_browser(hu
     request = await ask(hub)
     secret = json.loads((hub.data_dir / "client.json").read_text())["token"]
     assert (await bridge.post("rename", {"name": "Ada"})).status_code == 200
-    claimed = await bridge.post("claim", {"id": request.id})
+    window = {"id": request.id, "claim_id": "a-window-of-Adas-1"}
+    claimed = await bridge.post("claim", window)
     assert (claimed.json()["claim"]["by"], claimed.json()["claim"]["id"]) == ("Ada", None)
-    renewed = await bridge.post("claim", {"id": request.id})
+    renewed = await bridge.post("claim", window)
     assert renewed.json()["claim"]["expires_at"] >= claimed.json()["claim"]["expires_at"]
     seen = [claimed.text, renewed.text, (await bridge.post("server", {"name": "dictated"})).text]
     async with stream(bridge, "") as lines:
         seen += [json.dumps(await until_token(lines))]
     assert not [text for text in seen if secret in text]
-    answered = await bridge.post("answer", {"id": request.id, "answer_id": "a1", "accept": {"name": "x"}})
+    answered = await bridge.post("answer", window | {"answer_id": "a1", "accept": {"name": "x"}})
     assert answered.json()["answered_by"] == "Ada"
     late = await bridge.post("answer", {"id": request.id, "answer_id": "a2", "decline": True})
     assert (late.status_code, late.json()["error"]["metadata"]["answered_by"]) == (409, "Ada")
+
+
+async def test_two_windows_of_one_browser_are_two_claims_and_one_that_was_given_back_does_not_return(
+    hub: RunningHub, bridge: Bridge
+) -> None:
+    request = await ask(hub)
+    await bridge.post("rename", {"name": "Ada"})
+    first, second = ({"id": request.id, "claim_id": f"window-number-{n}-of-2"} for n in (1, 2))
+    assert (await bridge.post("claim", first)).status_code == 200
+    refused = await bridge.post("claim", second)
+    assert refused.json()["error"]["metadata"] == {"claimed_by": "Ada", "own": "true"}
+    assert (await bridge.post("claim", second | {"take_over": True})).status_code == 200
+    assert (await bridge.post("claim", first)).json()["error"]["metadata"]["own"] == "true"
+    assert (await bridge.post("release", first)).status_code == 200
+    assert (await hub.client.inbox.get(request.id)).claim is not None
+    assert (await bridge.post("release", second)).status_code == 200
+    late = await bridge.post("claim", second)
+    assert (late.status_code, late.json()["error"]["reason"]) == (409, "CLAIM_LOST")
+    assert (await hub.client.inbox.get(request.id)).claim is None
+    await request.decline()
 
 
 async def test_a_stream_goes_on_from_its_token_and_begins_anew_from_a_strange_one(

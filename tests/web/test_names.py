@@ -7,7 +7,9 @@ import pytest
 from playwright.async_api import expect
 
 from ..e2e.conftest import RunningHub
-from .conftest import Bridge, dictated, form
+from .conftest import Bridge, ask, dictated, form
+
+pytestmark = pytest.mark.usefixtures("settled")
 
 
 @pytest.fixture(scope="module")
@@ -26,10 +28,7 @@ async def bridge(hub: RunningHub, start_shared_bridge: Callable[..., Any]) -> Br
 
 async def test_a_person_has_a_name_in_any_script(hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]) -> None:
     questions = [form("In your own letters?", {"name": {"type": "string"}})]
-    call_id = (
-        await hub.client.start("dictated", "tools/call", {"name": "ask", "arguments": {"questions": questions}})
-    ).id
-    await hub.asked(server="dictated")
+    call_id = await ask(hub, *questions)
     jorg = await visit(await bridge.new_link(), "Jörg 山田")
     main = await jorg.open("In your own letters?")
     await expect(main.locator(".claim")).to_contain_text("You are answering this")

@@ -11,7 +11,9 @@ from playwright.async_api import Locator, expect
 from hubbub_client.tokens import Grant
 
 from ..e2e.conftest import LIMIT_S, RunningHub
-from .conftest import Bridge, Person, asking, dictated, form
+from .conftest import Bridge, Person, ask, asking, dictated, form
+
+pytestmark = pytest.mark.usefixtures("settled")
 
 SAMPLING = {
     "method": "sampling/createMessage",
@@ -73,15 +75,6 @@ async def hub(start_shared_hub: Any, everything_command: list[str]) -> RunningHu
 async def bridge(hub: RunningHub, start_shared_bridge: Callable[..., Any]) -> Bridge:
     """The bridge to that hub."""
     return await start_shared_bridge(hub)
-
-
-async def ask(hub: RunningHub, *questions: dict[str, Any]) -> str:
-    """Has the server ask; the call's id."""
-    call = await hub.client.start(
-        "dictated", "tools/call", {"name": "ask", "arguments": {"questions": list(questions)}}
-    )
-    await hub.asked(len(questions), server="dictated")
-    return call.id
 
 
 async def got(hub: RunningHub, call_id: str) -> list[Any]:

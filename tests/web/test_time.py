@@ -10,6 +10,8 @@ from playwright.async_api import Locator, expect
 from ..e2e.conftest import RunningHub
 from .conftest import Bridge, Person, dictated, form
 
+pytestmark = pytest.mark.usefixtures("settled")
+
 STEP = re.compile(r"[○◐◌●✓✗] (\w+) (?:(?:to|by) (\w+) )?after [\d.]+ (?:ms|s)")
 
 
@@ -60,7 +62,7 @@ async def test_who_was_shown_a_question_who_claimed_and_who_answered_it_is_drawn
     await main.get_by_label("Name").fill("Ada Lovelace")
     await main.get_by_role("button", name="Send answer").click()
     await expect(main.locator(".outcome")).to_contain_text("arrived at the server")
-    (request,) = await hub.client.inbox.list(states=["open"])
+    (request,) = await hub.client.inbox.list(states=["open"], call_id=call_id)
     await hub.client.inbox.answer(request.id, decline=True)
     await hub.call(call_id)
     await hub.request(request.id, delivery="delivered")
@@ -82,7 +84,7 @@ async def test_the_page_and_the_command_line_say_the_same(
     hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
 ) -> None:
     call_id = await asking(hub, "Same?")
-    (request,) = await hub.asked()
+    (request,) = await hub.asked(call_id=call_id)
     claim = await hub.client.inbox.claim(request.id)
     await claim.accept({"name": "Ann"})
     await hub.call(call_id)

@@ -1,16 +1,18 @@
 """A model that answers samplings, behind an endpoint for chat completions as OpenAI has made it usual."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, cast
+from typing import Any
 
 import httpx2
 
 from hubbub_client import payload
 from hubbub_client.agent.limits import Use
 from hubbub_client.agent.rules import Answer, AnswerProblem, Chat, blocks
+from hubbub_client.numbers import whole
 
 MAX_RESPONSE_BYTES = 16 * 1024 * 1024
 MAX_STOPS = 4
@@ -82,20 +84,20 @@ def completion(chat: Chat, params: Mapping[str, Any]) -> dict[str, Any]:
     """The request to the endpoint, of the params of `sampling/createMessage` (MCP client/sampling)."""
     system = [text for text in (chat.system, params.get("systemPrompt")) if text]
     messages: list[dict[str, Any]] = [{"role": "system", "content": text} for text in system]
-    for message in cast("Sequence[Mapping[str, Any]]", params.get("messages") or ()):
+    for message in payload.as_objects(params.get("messages")):
         messages += _messages(str(message.get("role")), blocks(message.get("content")))
     body: dict[str, Any] = {
         "model": _model(chat, params),
         "messages": messages,
-        "max_tokens": min(int(params.get("maxTokens") or chat.max_tokens), chat.max_tokens),
+        "max_tokens": _at_most(params.get("maxTokens"), chat.max_tokens),
     }
-    if (temperature := params.get("temperature")) is not None:
+    if isinstance(temperature := params.get("temperature"), (int, float)) and math.isfinite(temperature):
         body["temperature"] = temperature
-    if stops := params.get("stopSequences"):
+    if stops := payload.as_list(params.get("stopSequences")):
         body["stop"] = stops[:MAX_STOPS]
-    if tools := cast("Sequence[Mapping[str, Any]]", params.get("tools") or ()):
+    if tools := payload.as_objects(params.get("tools")):
         body["tools"] = [{"type": "function", "function": _function(tool)} for tool in tools]
-        if mode := cast("Mapping[str, Any]", params.get("toolChoice") or {}).get("mode"):
+        if mode := payload.as_object(params.get("toolChoice")).get("mode"):
             body["tool_choice"] = mode
     return body
 
@@ -115,7 +117,7 @@ def reply(said: Mapping[str, Any], asked: str, *, with_tools: bool) -> Reply:
         raise ValueError(f"it has no text (finish_reason {why})")
     model = str(said.get("model") or asked)
     usage: Mapping[str, Any] = said.get("usage") or {}
-    tokens = Tokens(int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0))
+    tokens = Tokens(whole(usage.get("prompt_tokens")) or 0, whole(usage.get("completion_tokens")) or 0)
     result = {
         "role": "assistant",
         "content": content if len(content) > 1 or content[0]["type"] != "text" else content[0],
@@ -125,9 +127,19 @@ def reply(said: Mapping[str, Any], asked: str, *, with_tools: bool) -> Reply:
     return Reply({"result": result}, model, tokens if usage else None)
 
 
+def _at_most(asked: object, allowed: int) -> int:
+    """How much the model may write: what the server asks for, but at least a token and at most what the rule allows.
+
+    A negative number stands for "no limit" at some endpoints, and would be credited to what has been used.
+    """
+    if not isinstance(asked, (int, float)) or not asked <= allowed:
+        return allowed
+    return max(1, int(max(1.0, asked)))
+
+
 def _model(chat: Chat, params: Mapping[str, Any]) -> str:
-    preferences = cast("Mapping[str, Any]", params.get("modelPreferences") or {})
-    for hint in cast("Sequence[Mapping[str, Any]]", preferences.get("hints") or ()):
+    preferences = payload.as_object(params.get("modelPreferences"))
+    for hint in payload.as_objects(preferences.get("hints")):
         for pattern, model in chat.models.items():
             if fnmatchcase(str(hint.get("name", "")), pattern):
                 return model

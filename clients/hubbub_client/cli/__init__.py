@@ -5,11 +5,6 @@ import os
 import signal
 import sys
 
-import typer
-
-from hubbub_client.cli.output import print_error
-from hubbub_client.errors import HubbubError, InvalidArgument
-
 
 def main() -> None:
     """Runs the command line; exits 0 when done, 1 when refused, failed or unreachable, 2 on wrong usage."""
@@ -17,22 +12,23 @@ def main() -> None:
     # Once the global options are known (`app.options`), it is looked for as ever.
     gc.freeze()
     gc.disable()
-    from hubbub_client.cli.app import app
-
-    # A shell starts background jobs with SIGINT ignored; a watch there must end on it all the same.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     # gRPC's own lines about failed handshakes; what is to be known of them is in the error.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    own = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
-    as_json = "--json" in own
     try:
+        # A shell starts background jobs with SIGINT ignored; a watch there must end on it all the same.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        from hubbub_client.cli import ends
+
+        ends.open_streams()
+    except KeyboardInterrupt:
+        sys.exit(1)
+    own = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
+    try:
+        ends.check_words(sys.argv[1:])
+        from hubbub_client.cli.app import app
+
         status = app(standalone_mode=False, prog_name="hubbub")
-    except HubbubError as error:
-        print_error(error, as_json)
-        sys.exit(1)
-    except typer.TyperException as error:
-        print_error(InvalidArgument(error.format_message(), reason="USAGE"), as_json)
-        sys.exit(error.exit_code)
-    except (typer.Abort, KeyboardInterrupt):
-        sys.exit(1)
+        sys.stdout.flush()
+    except BaseException as error:  # noqa: BLE001 - every end has a line and a status
+        status = ends.end(error, as_json="--json" in own)
     sys.exit(status if isinstance(status, int) else 0)

@@ -3,7 +3,7 @@
 import contextlib
 import json
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import anyio
 
@@ -15,6 +15,7 @@ from hubbub_client.content import content as spoken
 from hubbub_client.errors import HubbubError, InvalidArgument
 from hubbub_client.forms import Field, fields, parse, shown
 from hubbub_client.hub import Hub
+from hubbub_client.payload import as_object, as_objects
 from hubbub_client.records import How, PendingRequest
 from hubbub_client.wording import question
 
@@ -46,7 +47,7 @@ async def ask(hub: Hub, request: PendingRequest, how: How) -> PendingRequest | N
 
 async def _elicit(request: PendingRequest, how: How) -> PendingRequest | None:
     note(_short(question(request)))
-    form = fields(request.request.get("requestedSchema"))
+    form = fields(as_object(request.request).get("requestedSchema"))
     content: dict[str, Any] = {}
     wrong: dict[str, str] = {}
     while True:
@@ -110,10 +111,10 @@ async def _value(field: Field, default: Any) -> Any:
 async def _visit(hub: Hub, request: PendingRequest, how: How) -> PendingRequest | None:
     from hubbub_client.text import location
 
-    note(_short(str(request.request.get("message", ""))))
-    url = str(request.request.get("url", ""))
+    note(_short(str(as_object(request.request).get("message", ""))))
+    url = str(as_object(request.request).get("url", ""))
     show(location(url))
-    if str(request.request.get("elicitationId", "")).startswith(AUTHORIZATION):
+    if str(as_object(request.request).get("elicitationId", "")).startswith(AUTHORIZATION):
         return await _authorize(hub, request, url, how)
     choices = {"o": "[o]pen it in the browser here", "a": "[a]gree and open it elsewhere"}
     while True:
@@ -170,7 +171,7 @@ async def _returned(hub: Hub, request: PendingRequest) -> PendingRequest | None:
 
 
 async def _sample(request: PendingRequest, how: How) -> PendingRequest | None:
-    _show_sampling(request.request)
+    _show_sampling(as_object(request.request))
     text = ""
     while True:
         choices = {"r": "[r]eply in a line", "e": "write in the [e]ditor", "x": "[x] refuse", "l": "[l]ater"}
@@ -193,9 +194,9 @@ async def _sample(request: PendingRequest, how: How) -> PendingRequest | None:
 def _show_sampling(params: Mapping[str, Any]) -> None:
     if prompt := params.get("systemPrompt"):
         note(f"system prompt: {_short(str(prompt))}")
-    for message in cast("list[Mapping[str, Any]]", params.get("messages") or []):
+    for message in as_objects(params.get("messages")):
         note(f"{message.get('role')}: {_short(spoken(message))}")
-    preferences = cast("Mapping[str, Any]", params.get("modelPreferences") or {})
+    preferences = as_object(params.get("modelPreferences"))
     if preferences:
         note(f"model preferences: {json.dumps(preferences, ensure_ascii=False)}")
     if params.get("maxTokens"):

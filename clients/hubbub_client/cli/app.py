@@ -25,7 +25,7 @@ from hubbub_client.cli import (
     tui,
     web,
 )
-from hubbub_client.cli.params import example
+from hubbub_client.cli.params import example, finite
 from hubbub_client.cli.session import Settings
 
 app = typer.Typer(
@@ -85,7 +85,15 @@ def options(
     key: Annotated[str | None, typer.Option(metavar="FILE", help="Its key; else HUBBUB_KEY, else in --cert.")] = None,
     name: Annotated[str | None, typer.Option("--as", metavar="NAME", help="Who claims and answers.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line, errors too.")] = False,
-    connect_timeout: Annotated[float, typer.Option(min=0, metavar="S", help="Seconds to wait for the hub.")] = 5.0,
+    connect_timeout: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="S",
+            help="Seconds to wait for the hub; else 5 where there is one, and not at all where none listens.",
+            callback=finite,
+        ),
+    ] = None,
 ) -> None:
     """Watch and answer what MCP servers ask, and call them, through one hub."""
     gc.freeze()

@@ -20,6 +20,7 @@ from hubbub_client.cli.params import (
     Server,
     Timeout,
     example,
+    finite,
     known,
 )
 from hubbub_client.cli.session import Usage, json_object, run, settings_of
@@ -32,7 +33,8 @@ from hubbub_client.timeline import timeline
 app = typer.Typer(help="Requests to servers, and what became of them.")
 
 Longest = Annotated[
-    float | None, typer.Option("--max", min=0, metavar="S", help="Seconds in all, without those of people.")
+    float | None,
+    typer.Option("--max", min=0, metavar="S", callback=finite, help="Seconds in all, without those of people."),
 ]
 Detach = Annotated[bool, typer.Option("--detach", help="Print the call and leave; the hub goes on with it.")]
 NewId = Annotated[
@@ -185,26 +187,35 @@ def watch(
     async def _watch_one(hub: Hub, id_: str) -> bool:
         last = await hub.calls.get(id_)
         if resume and last.ended:
-            print_event(Upsert(resume, last), as_json)
-            return last.state == "completed"
+            return _told(Upsert(resume, last))
         known = False
         async with contextlib.aclosing(hub.calls.watch(ids=[id_], resume_token=resume)) as events:
             async for event in events:
-                print_event(event, as_json)
                 match event:
-                    case Upsert(record=now):
+                    case Upsert(record=now) if now.ended:
+                        return _told(event)
+                    case Upsert():
                         known = True
-                        if now.ended:
-                            return now.state == "completed"
                     case Reset():
                         known = False
                     case Removed():
+                        print_event(event, as_json)
                         return False
                     case Synced() if not known:
+                        print_event(event, as_json)
                         raise NotFound(f"no call {id_!r}", reason="CALL_NOT_FOUND", metadata={"call": id_})
                     case _:
                         pass
+                print_event(event, as_json)
         return False
+
+    def _told(last: Upsert[Call]) -> bool:
+        print_event(last, as_json)
+        if not as_json:
+            from hubbub_client.cli.details import print_end
+
+            print_end(last.record)
+        return last.record.state == "completed"
 
     run(context, work, endless=True)
 
@@ -232,6 +243,9 @@ def queue(
 
     async def work(hub: Hub) -> None:
         counts = (await (hub.calls.clear_queue(server) if clear else hub.calls.queue(server))).to_json()
+        if counts["in_progress"]:  # one of which may be what a person is asked for
+            under_way = await hub.calls.list(server=server, states=["in_progress"])
+            counts["perhaps_waiting"] = sum(bool(call.perhaps_pending_ids) for call in under_way)
         if settings_of(context).json:
             print_json(counts)
         else:

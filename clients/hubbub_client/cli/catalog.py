@@ -10,7 +10,7 @@ from hubbub_client.cli.params import CATALOG_KINDS, CatalogKinds, OfServer, Resu
 from hubbub_client.cli.session import run, settings_of
 from hubbub_client.hub import Hub
 from hubbub_client.records import CatalogEntry, CatalogKind, CatalogList
-from hubbub_client.wording import relative
+from hubbub_client.wording import relative, why
 
 app = typer.Typer(help="What the servers offer.")
 
@@ -87,7 +87,7 @@ def _warn(lists: Sequence[CatalogList]) -> None:
             case "empty":
                 note(f"{what}: it says that it has some, and lists none")
             case "error":
-                why = f"{each.error.code}: {each.error.message}" if each.error else "the fetch failed"
-                note(f"{what} could not be fetched ({why}); shown as of {relative(each.fetched_at)}")
+                cause = why(each.error) if each.error else "the fetch failed"
+                note(f"{what} could not be fetched ({cause}); shown as of {relative(each.fetched_at)}")
             case _:
                 note(f"{what} are {each.freshness}, as of {relative(each.fetched_at)}")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from hubbub_client.cli.output import print_json
+from hubbub_client.cli.output import print_json, say
 from hubbub_client.cli.params import example
 from hubbub_client.cli.session import Usage, settings_of
 
@@ -43,13 +43,13 @@ def dev(
         made = {"ca": str(authority.file), "cert": str(server.cert), "key": str(server.key), "clients": pairs}
         print_json(made)
         return
-    print("# The hub's configuration:\n[hub]")
-    print(f"tls_cert = {json.dumps(str(server.cert))}\ntls_key = {json.dumps(str(server.key))}")
+    say("# The hub's configuration:\n[hub]")
+    say(f"tls_cert = {json.dumps(str(server.cert))}\ntls_key = {json.dumps(str(server.key))}")
     if clients:
-        print(f"tls_client_ca = {json.dumps(str(authority.file))}")
+        say(f"tls_client_ca = {json.dumps(str(authority.file))}")
     for name in clients:
-        print(f'\n[[hub.grants]]\nwho = "cert:{name}"\nroles = ["viewer"]')
-    print("\n# Its callers:")
-    print(f"#   hubbub --address https://HOST:PORT --ca {authority.file} ...")
+        say(f'\n[[hub.grants]]\nwho = "cert:{name}"\nroles = ["viewer"]')
+    say("\n# Its callers:")
+    say(f"#   hubbub --address https://HOST:PORT --ca {authority.file} ...")
     for pair in clients.values():
-        print(f"#   hubbub --address https://HOST:PORT --ca {authority.file} --cert {pair.cert} --key {pair.key} ...")
+        say(f"#   hubbub --address https://HOST:PORT --ca {authority.file} --cert {pair.cert} --key {pair.key} ...")

@@ -10,13 +10,13 @@ from pathlib import Path
 import typer
 
 from hubbub_client.admin import Finding, HubStatus, Verdict
-from hubbub_client.cli.output import print_json
+from hubbub_client.cli.output import coloured, print_json, say, trouble
 from hubbub_client.cli.session import Settings, settings_of
 from hubbub_client.discovery import default_data_dir
 from hubbub_client.errors import HubbubError, PermissionDenied, Unimplemented
 from hubbub_client.hub import Hub
 from hubbub_client.records import CatalogList, PendingRequest, Server
-from hubbub_client.wording import clean, relative
+from hubbub_client.wording import relative, why
 
 # A question that ends this soon is worth a word.
 SOON = timedelta(minutes=1)
@@ -37,18 +37,17 @@ def doctor(context: typer.Context) -> None:
             print_json(each.to_json())
             continue
         verdict = each.verdict or "warn"
-        typer.secho(f"{verdict:4}", fg=COLOURS[verdict], nl=False)
-        typer.echo(f"  {clean(each.about)}: {clean(each.message or '')}")
+        say(coloured(f"{verdict:4}", COLOURS[verdict]), f"{each.about}: {each.message or ''}")
         if each.advice:
-            typer.echo(f"      {clean(each.advice)}")
+            say(f"      {each.advice}")
     if failed:
         raise typer.Exit(1)
 
 
 async def _look(settings: Settings) -> list[Finding]:
     try:
-        async with settings.connect() as hub:
-            return [each async for each in _of_a_hub(hub, settings)]
+        async with settings.connect(patient=False) as hub:
+            return _agreeing([each async for each in _of_a_hub(hub, settings)])
     except HubbubError as error:
         return [_refused(error), *_without_a_hub(settings)]
 
@@ -69,6 +68,12 @@ async def _of_a_hub(hub: Hub, settings: Settings) -> AsyncIterator[Finding]:
         *_inbox(await hub.inbox.list(states=["open"]), settings.command("inbox", "answer")),
     ):
         yield each
+
+
+def _agreeing(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings without each `ok` of a thing of which something else is not: it would only reassure wrongly."""
+    ill = {each.about for each in findings if each.verdict != "ok"}
+    return [each for each in findings if each.verdict != "ok" or each.about not in ill]
 
 
 def _finding(about: str, verdict: Verdict, message: str, advice: str | None = None) -> Finding:
@@ -130,18 +135,19 @@ def _hub(hub: Hub, status: HubStatus) -> Iterator[Finding]:
 def _servers(servers: Sequence[Server]) -> Iterator[Finding]:
     for server in servers:
         about = f"server {server.name}"
-        if server.state == server.desired_state or server.state == "connecting":
+        fault = server.error
+        # One that fails again and again is connecting now and then.
+        if server.state == server.desired_state or (server.state == "connecting" and not fault):
             yield _finding(about, "ok", server.state)
             continue
-        fault = server.error
-        why = f"{server.state}: {fault.code}: {fault.message}" if fault else server.state
-        yield _finding(about, "fail", why, fault.help_url if fault else None)
+        message = f"{server.state}: {trouble(server)}" if fault else server.state
+        yield _finding(about, "fail", message, fault.help_url if fault else None)
 
 
 def _lists(lists: Sequence[CatalogList], settings: Settings) -> Iterator[Finding]:
     for each in lists:
         if each.freshness == "error" and each.error:
-            message = f"{each.error.code}: {each.error.message}"
+            message = why(each.error)
             advice = settings.command("catalog", "refresh", each.server)
             yield _finding(f"{each.kind}s of {each.server}", "fail", message, advice)
 

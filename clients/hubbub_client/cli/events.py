@@ -2,17 +2,17 @@
 
 import contextlib
 import json
-from collections.abc import Mapping
-from typing import Annotated, Any, cast
+from typing import Annotated
 
 import typer
 
-from hubbub_client.cli.output import note, print_json
+from hubbub_client.cli.output import note, print_json, say
 from hubbub_client.cli.params import EVENT_KINDS, EventKinds, OfServer, Server, example, known
 from hubbub_client.cli.session import run, settings_of
 from hubbub_client.hub import Hub
+from hubbub_client.payload import as_object
 from hubbub_client.records import ServerEvent
-from hubbub_client.wording import HUB, clean, of_config
+from hubbub_client.wording import HUB, of_config
 
 app = typer.Typer(help="What servers tell, as it happens.")
 
@@ -70,12 +70,13 @@ def _show(event: ServerEvent, as_json: bool, *columns: str) -> None:
     if as_json:
         print_json(event.to_json())
     else:
-        print(f"{event.at.astimezone():%H:%M:%S}", *columns, _text(event), sep="  ", flush=True)
+        at = f"{event.at.astimezone():%H:%M:%S}" if event.at else "-"
+        say(at, *columns, _text(event))
 
 
 def _text(event: ServerEvent) -> str:
     """What was told, in one line."""
-    params = cast("Mapping[str, Any]", event.params or {})
+    params = as_object(event.params)
     match event.kind:
         case "stderr" | "throttled":
             text = str(params.get("line"))
@@ -88,4 +89,4 @@ def _text(event: ServerEvent) -> str:
             text = of_config(params)
         case _:
             text = f"{event.method}  {json.dumps(params, ensure_ascii=False)}"
-    return clean(text.replace("\n", " "))
+    return text.replace("\n", " ")

@@ -2,7 +2,7 @@
 
 import typer
 
-from hubbub_client.cli.output import print_json
+from hubbub_client.cli.output import print_json, say
 from hubbub_client.cli.session import run, settings_of
 from hubbub_client.hub import Hub
 
@@ -15,7 +15,7 @@ def health(context: typer.Context) -> None:
         if settings_of(context).json:
             print_json({"serving": well})
         else:
-            print("serving" if well else "not serving: its store cannot be written, or it stops")
+            say("serving" if well else "not serving: its store cannot be written, or it stops")
         return well
 
     run(context, work)

@@ -1,6 +1,7 @@
 """A request that is claimed for as long as a person at the terminal answers it."""
 
 import contextlib
+import secrets
 
 import anyio
 
@@ -22,7 +23,7 @@ async def answer_claimed(hub: Hub, request: PendingRequest, claim_id: str | None
     None when they leave it open. Raises HubbubError: ALREADY_CLAIMED, REQUEST_CLOSED when there is nothing to answer
     any more.
     """
-    claimed = claim_id or await _claim(request)
+    claimed = claim_id or secrets.token_urlsafe(18)
     outcome: PendingRequest | HubbubError | None = None
 
     async def lost() -> None:
@@ -35,6 +36,8 @@ async def answer_claimed(hub: Hub, request: PendingRequest, claim_id: str | None
             group.cancel_scope.cancel()
 
     try:
+        if claim_id is None:
+            await request.take(CLAIM_S, claim_id=claimed)
         async with anyio.create_task_group() as group:
             group.start_soon(lost)
             group.start_soon(_keep, hub, request.id, claimed)
@@ -50,13 +53,6 @@ async def answer_claimed(hub: Hub, request: PendingRequest, claim_id: str | None
     if isinstance(outcome, HubbubError):
         raise outcome
     return outcome
-
-
-async def _claim(request: PendingRequest) -> str:
-    claim = (await request.take(CLAIM_S)).claim
-    assert claim is not None
-    assert claim.id is not None
-    return claim.id
 
 
 async def _keep(hub: Hub, id_: str, claim_id: str) -> None:

@@ -10,8 +10,9 @@ from hubbub_client.cli import suggest
 from hubbub_client.cli.command import LIMIT_S, Command
 from hubbub_client.cli.holding import answer_claimed
 from hubbub_client.cli.notify import Notices
-from hubbub_client.cli.output import note, print_event, print_json, print_record, print_records, print_request
+from hubbub_client.cli.output import note, print_event, print_json, print_record, print_records, print_request, say
 from hubbub_client.cli.params import (
+    MOST,
     REQUEST_KINDS,
     REQUEST_STATES,
     ClaimOption,
@@ -23,6 +24,7 @@ from hubbub_client.cli.params import (
     Resume,
     Ttl,
     example,
+    finite,
     known,
 )
 from hubbub_client.cli.session import Usage, json_object, run, settings_of
@@ -30,8 +32,10 @@ from hubbub_client.cli.terminal import read_line
 from hubbub_client.cli.webhook import webhook as webhook_at
 from hubbub_client.errors import FailedPrecondition
 from hubbub_client.hub import Hub
+from hubbub_client.numbers import whole_text
+from hubbub_client.payload import as_object
 from hubbub_client.records import PendingRequest
-from hubbub_client.wording import clean, host_of, imitates, question
+from hubbub_client.wording import host_of, imitates, question
 
 app = typer.Typer(help="What servers ask, and the answers.")
 
@@ -45,7 +49,7 @@ def list_(
     kind: RequestKinds = None,
     state: RequestStates = None,
     call: OfCall = None,
-    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="So many at most.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, max=MOST, metavar="N", help="So many at most.")] = None,
 ) -> None:
     """Pending requests, newest first, in every state unless --state is given."""
     kinds, states = known(kind, "--kind", REQUEST_KINDS), known(state, "--state", REQUEST_STATES)
@@ -84,7 +88,8 @@ def watch(
         ),
     ] = None,
     exec_timeout: Annotated[
-        float, typer.Option(min=0, metavar="S", help="Seconds that the command may take before it is ended.")
+        float,
+        typer.Option(min=0, metavar="S", callback=finite, help="Seconds that the command may take before it is ended."),
     ] = LIMIT_S,
     webhook: Annotated[
         str | None,
@@ -117,11 +122,23 @@ def watch(
 
 
 @app.command(epilog=example("inbox claim REQUEST --ttl 300"))
-def claim(context: typer.Context, id_: RequestId, ttl: Ttl = 60.0) -> None:
+def claim(
+    context: typer.Context,
+    id_: RequestId,
+    ttl: Ttl = 60.0,
+    claim: Annotated[
+        str | None,
+        typer.Option(metavar="C", help="The claim's id, which you choose: repeating the command prolongs the claim."),
+    ] = None,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Take over what you have claimed in another window or program.")
+    ] = False,
+) -> None:
     """Lease an open request, so that others leave it alone; prints the claim's id."""
 
     async def work(hub: Hub) -> None:
-        print_record(await hub.inbox.claim(id_, ttl), settings_of(context).json)
+        held = await hub.inbox.claim(id_, ttl, claim_id=claim, take_over=take_over)
+        print_record(held, settings_of(context).json)
 
     run(context, work)
 
@@ -223,8 +240,9 @@ async def _chosen(hub: Hub) -> PendingRequest | None:
             typed = await read_line("which one [1]: ") or "1"
         except EOFError:
             return None
-        if typed.isdecimal() and 1 <= int(typed) <= len(found):
-            return found[int(typed) - 1]
+        number = whole_text(typed)
+        if number is not None and 1 <= number <= len(found):
+            return found[number - 1]
         note(f"type a number from 1 to {len(found)}")
 
 
@@ -262,11 +280,11 @@ def open_(
             raise FailedPrecondition(f"{id_} asks for no page ({request.kind})", reason="NO_PAGE")
         if not print_only:
             return await _answered(hub, request, None)
-        url = str(request.request.get("url", ""))
+        url = str(as_object(request.request).get("url", ""))
         if settings.json:
             print_json({"id": request.id, "url": url, "host": host_of(url), "imitates": imitates(url)})
         else:
-            print(clean(url))
+            say(url)
         return True
 
     run(context, work)

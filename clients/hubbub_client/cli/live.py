@@ -67,6 +67,7 @@ class LiveCall:
                     as_task=as_task,
                     on_progress=self._progress,
                     on_pending=self._pending,
+                    on_perhaps_pending=self._perhaps,
                 )
             except HubbubError as error:
                 outcome = error
@@ -97,7 +98,12 @@ class LiveCall:
         else:
             self._draw()
 
-    async def _pending(self, id_: str) -> None:
+    async def _perhaps(self, id_: str) -> None:
+        await self._pending(id_, ", perhaps for this call")
+
+    async def _pending(self, id_: str, doubt: str = "") -> None:
+        if id_ in self._waiting:
+            return
         try:
             request = await self._hub.inbox.get(id_)
         except HubbubError as error:
@@ -107,12 +113,12 @@ class LiveCall:
             return
         command = self._settings.command("inbox", "answer", id_)
         self._meter.hide()
-        asks = f"{request.server} asks ({request.kind}, {id_})"
+        asks = f"{request.server} asks{doubt} ({request.kind}, {id_})"
         if self._settings.interactive:
-            note(f"{asks}; elsewhere it is answered with: {command}")
+            note(f"{asks}; answer elsewhere with: {command}")
         else:
             how = ANSWERS.get(request.kind, "")
-            note(f"waiting for a person: {asks}: {question(request)}\n  answer it with: {command} {how}")
+            note(f"waiting for a person: {asks}: {question(request)}\n  answer with: {command} {how}")
         self._waiting[id_] = asks
         self._group.start_soon(self._attend, request)
 

@@ -4,7 +4,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from hubbub_client.cli.output import console, note
-from hubbub_client.wording import clean
+from hubbub_client.legible import clean
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar

@@ -1,22 +1,41 @@
-"""What the commands print: JSON lines for programs, tables and short lines for people."""
+"""What the commands print: JSON lines for programs, tables and short lines for people.
+
+All that is printed goes through here, and what others wrote through `clean`: a test over the sources holds the other
+modules to it. JSON keeps its value: at a terminal, what would steer it is escaped.
+"""
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 from hubbub_client.audit import AuditEntry
 from hubbub_client.content import describe_result
 from hubbub_client.errors import HubbubError
 from hubbub_client.events import Event, Logged, Progressed, Removed, Reset, Upsert
+from hubbub_client.legible import clean, escaped
 from hubbub_client.payload import as_object
 from hubbub_client.records import Call, CatalogEntry, CatalogList, PendingRequest, Record, Server, Task
 from hubbub_client.tokens import Caller, Token
-from hubbub_client.wording import clean, describe, in_queue, moment, question, relative, what
+from hubbub_client.wording import (
+    call_state,
+    describe,
+    in_queue,
+    last_words,
+    moment,
+    question,
+    relative,
+    request_state,
+    story,
+    what,
+    why,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 R = TypeVar("R", bound=Record)
 
@@ -32,8 +51,14 @@ PIPE_WIDTH = 200
 
 
 def print_json(value: object) -> None:
-    """One line on stdout, flushed."""
-    line = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    """One line on stdout, flushed. Numbers that JSON does not have are null. A terminal is not steered by it."""
+    try:
+        line = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        value = _finite(value)
+        line = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    if sys.stdout.isatty():
+        line = escaped(line)
     try:
         sys.stdout.write(line + "\n")
     except UnicodeEncodeError:
@@ -41,16 +66,38 @@ def print_json(value: object) -> None:
     sys.stdout.flush()
 
 
-def note(text: str) -> None:
-    """One line for a person, on stderr."""
-    print(clean(text), file=sys.stderr, flush=True)
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(each) for key, each in cast("Mapping[str, Any]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(each) for each in cast("Sequence[Any]", value)]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def say(*columns: "str | Text") -> None:
+    """A line for a person on stdout, flushed; a column that is a `Text` in its colour, where stdout shows colours."""
+    shown = [clean(each) if isinstance(each, str) else _painted(each) for each in columns]
+    _write(sys.stdout, "  ".join(shown) + "\n")
+
+
+def note(text: str, end: str = "\n") -> None:
+    """A line for a person, on stderr."""
+    _write(sys.stderr, clean(text) + end)
+
+
+def _write(stream: TextIO, text: str) -> None:
+    try:
+        stream.write(text)
+    except UnicodeEncodeError:  # the locale has no such letters
+        stream.write(text.encode("ascii", "replace").decode())
+    stream.flush()
 
 
 def print_error(error: HubbubError, as_json: bool) -> None:
     """The error as stderr's last line, or for a person with what may help."""
     shape = error.to_json()
     if as_json:
-        print(json.dumps(shape), file=sys.stderr, flush=True)
+        _write(sys.stderr, json.dumps(shape) + "\n")
         return
     if error.reason == "USAGE":
         note(f"error: {error.message}\n`--help` after the command shows how it is used")
@@ -60,6 +107,16 @@ def print_error(error: HubbubError, as_json: bool) -> None:
         note(f"try again in {error.retry_after_s:g} s")
     if error.help_url:
         note(f"see {error.help_url}")
+
+
+def trouble(server: Server) -> str:
+    """What is wrong with a server, and what to type to learn more or to try again; empty when nothing is wrong."""
+    parts = [why(server.error)] if server.error else []
+    if server.error and last_words(server.error):
+        parts.append(f"more: hubbub logs {server.name}")
+    if server.gave_up:
+        parts.append(f"gave up; try again: hubbub servers connect {server.name}")
+    return "; ".join(parts)
 
 
 Columns = Mapping[str, Callable[[Any], str | None]]
@@ -72,14 +129,14 @@ COLUMNS: dict[type[Record], Columns] = {
         "transport": lambda it: it.transport,
         "protocol": lambda it: it.protocol_version,
         "queue": lambda it: in_queue(it.queue),
-        "retry": lambda it: relative(it.next_retry_at),
-        "error": lambda it: it.error and f"{it.error.code}: {it.error.message}",
+        "retry": lambda it: "gave up" if it.gave_up else relative(it.next_retry_at),
+        "error": lambda it: trouble(it) or None,
     },
     PendingRequest: {
         "id": lambda it: it.id,
         "server": lambda it: it.server,
         "kind": lambda it: it.kind,
-        "state": lambda it: it.state,
+        "state": request_state,
         "came": lambda it: relative(it.created_at),
         "expires": lambda it: relative(it.deadline) if it.state == "open" else "-",
         "question": question,
@@ -88,10 +145,10 @@ COLUMNS: dict[type[Record], Columns] = {
         "id": lambda it: it.id,
         "server": lambda it: it.server,
         "call": lambda it: what(it).removeprefix("tools/call "),
-        "state": lambda it: it.state,
+        "state": call_state,
         "came": lambda it: relative(it.created_at),
         "asks": lambda it: str(len(it.pending_ids)) if it.state == "waiting_input" else None,
-        "error": lambda it: it.error and f"{it.error.code}: {it.error.message}",
+        "error": lambda it: it.error and why(it.error),
     },
     Task: {
         "id": lambda it: it.id,
@@ -108,7 +165,7 @@ COLUMNS: dict[type[Record], Columns] = {
         "freshness": lambda it: it.freshness,
         "count": lambda it: str(it.count),
         "fetched": lambda it: relative(it.fetched_at),
-        "error": lambda it: it.error and f"{it.error.code}: {it.error.message}",
+        "error": lambda it: it.error and why(it.error),
     },
     Caller: {
         "name": lambda it: it.name,
@@ -175,6 +232,11 @@ def print_record(record: Record, as_json: bool) -> None:
     if as_json:
         print_json(shape)
         return
+    if isinstance(record, (Call, Server)):
+        from hubbub_client.cli.details import print_details  # it prints by what is here
+
+        print_details(record)
+        return
     told = {name: value for name, value in shape.items() if value not in (None, "", [], {})}
     width = max(len(name) for name in shape)
     for name, value in told.items():
@@ -188,11 +250,9 @@ def print_record(record: Record, as_json: bool) -> None:
         else:
             text = _cell(value)
         first, *rest = text.splitlines() or [""]
-        print(
-            f"{name:{width}}  {_coloured(name, clean(first))}",
-            *(f"{'':{width}}  {clean(line)}" for line in rest),
-            sep="\n",
-        )
+        say(f"{name:{width}}", coloured(first, _style(name, first)))
+        for line in rest:
+            say(f"{'':{width}}", line)
 
 
 def print_request(request: PendingRequest, as_json: bool) -> None:
@@ -210,13 +270,18 @@ def print_result(method: str, result: object, as_json: bool) -> None:
     if as_json or not sys.stdout.isatty():
         print_json(result)
         return
+    show_result(method, result)
+    if method == "tools/call" and as_object(result).get("isError"):
+        note("the tool says that this is an error")
+
+
+def show_result(method: str, result: object) -> None:
+    """An MCP result for people: what a tool says, and of other methods indented JSON."""
     said = describe_result(method, as_object(result)) if method == "tools/call" else ""
     if said:
-        print(said)
-        if as_object(result).get("isError"):
-            note("the tool says that this is an error")
+        say(said)
     else:
-        console().print_json(json.dumps(result))
+        console().print_json(json.dumps(_finite(result)))
 
 
 def print_event(event: Event, as_json: bool) -> None:
@@ -225,10 +290,12 @@ def print_event(event: Event, as_json: bool) -> None:
         print_json(event.to_json())
         return
     match event:
+        case Upsert(record=Call() as call):
+            cells = [call.id, coloured(story(call), _style("state", call.state))]
         case Upsert(record=record):
-            cells = [_coloured(name, cell) for name, cell in _cells(record)]
+            cells = [coloured(cell, _style(name, cell)) for name, cell in _cells(record) if cell != NOTHING]
         case Removed(id=name):
-            cells = [name]
+            cells = [name, "is gone"]
         case Reset(reason=reason):
             cells = [f"{reason}: everything is told once more"]
         case Progressed(progress=progress):
@@ -237,21 +304,37 @@ def print_event(event: Event, as_json: bool) -> None:
             cells = [log.call_id, json.dumps(log.params)]
         case _:
             return
-    print(f"{datetime.now(UTC).astimezone():%H:%M:%S}  {event.type:8}", *cells, sep="  ", flush=True)
+    say(f"{datetime.now(UTC).astimezone():%H:%M:%S}", *cells)
 
 
 def print_counts(counts: Iterable[tuple[str, object]]) -> None:
     """Names and numbers, one per line."""
     for name, value in counts:
-        print(f"{name:14} {value}")
+        say(f"{name:14} {value}")
 
 
 def console(stderr: bool = False) -> "Console":
-    """A rich console, wide where its width is not known."""
-    from rich.console import Console
+    """A rich console, wide where its width is not known. What is printed on it is clean, whatever it came in."""
+    from hubbub_client.cli.screen import Screen  # it brings rich along
 
     stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr, width=None if stream.isatty() else PIPE_WIDTH, highlight=False)
+    return Screen(stderr=stderr, width=None if stream.isatty() else PIPE_WIDTH, highlight=False)
+
+
+def coloured(text: str, style: str) -> "str | Text":
+    """A text in a colour, for `say`."""
+    if not style or not sys.stdout.isatty():
+        return text
+    from rich.text import Text
+
+    return Text(text, style=style)
+
+
+def _painted(text: "Text") -> str:
+    target = console()
+    with target.capture() as captured:
+        target.print(text, end="", soft_wrap=True)
+    return captured.get()
 
 
 def _cells(record: Record) -> list[tuple[str, str]]:
@@ -265,18 +348,6 @@ def _style(column: str, cell: str) -> str:
     from hubbub_client.text import STYLES
 
     return STYLES.get(cell, "")
-
-
-def _coloured(column: str, cell: str) -> str:
-    """A cell of a line by itself, in its colour where stdout shows colours."""
-    if not sys.stdout.isatty() or not (style := _style(column, cell)):
-        return cell
-    from rich.text import Text
-
-    target = console()
-    with target.capture() as captured:
-        target.print(Text(cell, style=style), end="")
-    return captured.get()
 
 
 def _cell(value: object) -> str:

@@ -8,10 +8,22 @@ from hubbub_client.cli import suggest
 from hubbub_client.cli.session import Usage
 from hubbub_client.records import CallState, CatalogKind, EventKind, RequestKind, RequestState, TaskRole, TaskStatus
 
+# The longest time that an option may say, as for the hub: some 30 years.
+MOST_S = 1e9
+# The largest number that an `int32` of the API holds.
+MOST = 2**31 - 1
+
 
 def example(words: str) -> str:
     """The end of a command's help."""
     return f"Example: hubbub {words}"
+
+
+def finite(value: float | None) -> float | None:
+    """A number of seconds that is one: the callback of each option that has seconds. Raises BadParameter."""
+    if value is not None and not value <= MOST_S:
+        raise typer.BadParameter(f"must be a number up to {MOST_S:g}.")
+    return value
 
 
 def _several(option: str, names: tuple[str, ...]) -> Any:
@@ -52,8 +64,10 @@ EventKinds = Annotated[list[str] | None, _several("--kind", EVENT_KINDS)]
 CatalogKinds = Annotated[list[str] | None, _several("--kind", CATALOG_KINDS)]
 Role = Annotated[TaskRole | None, typer.Option(help="Who holds them: the hub (receiver) or a server (client).")]
 
-Limit = Annotated[int, typer.Option(min=1, metavar="N", help="So many at most.")]
+Limit = Annotated[int, typer.Option(min=1, max=MOST, metavar="N", help="So many at most.")]
 Resume = Annotated[str | None, typer.Option(metavar="TOKEN", help="Go on from here.")]
-Timeout = Annotated[float | None, typer.Option(min=0, metavar="S", help="Seconds without progress; else the server's.")]
+Timeout = Annotated[
+    float | None, typer.Option(min=0, metavar="S", callback=finite, help="Seconds without progress; else the server's.")
+]
 ClaimOption = Annotated[str, typer.Option("--claim", metavar="C", help="The claim's id.")]
-Ttl = Annotated[float, typer.Option("--ttl", min=0, metavar="S", help="Seconds until it lapses.")]
+Ttl = Annotated[float, typer.Option("--ttl", min=0, metavar="S", callback=finite, help="Seconds until it lapses.")]

@@ -2,10 +2,9 @@
 
 import typer
 
-from hubbub_client.cli.output import print_json
+from hubbub_client.cli.output import print_json, say
 from hubbub_client.cli.session import run, settings_of
 from hubbub_client.hub import Hub
-from hubbub_client.wording import clean
 
 
 def reload(context: typer.Context) -> None:
@@ -18,8 +17,8 @@ def reload(context: typer.Context) -> None:
             return
         for what, names in done.items():
             if names:
-                print(f"{what.replace('_', ' ')}: {clean(', '.join(names))}")
+                say(f"{what.replace('_', ' ')}: {', '.join(names)}")
         if not any(done.values()):
-            print("nothing has changed")
+            say("nothing has changed")
 
     run(context, work)

@@ -5,16 +5,16 @@ from typing import Annotated, Any, cast, get_args
 
 import typer
 
-from hubbub_client import payload
 from hubbub_client.cli import suggest
 from hubbub_client.cli.live import LiveCall
-from hubbub_client.cli.output import note, print_json
+from hubbub_client.cli.output import note, print_json, say
 from hubbub_client.cli.params import Server, Timeout
-from hubbub_client.cli.session import Usage, json_object, run, settings_of
+from hubbub_client.cli.session import Usage, json_object, json_value, run, settings_of
 from hubbub_client.content import describe_result
 from hubbub_client.hub import Hub, LogLevel
+from hubbub_client.payload import as_objects
 from hubbub_client.servers import Roots
-from hubbub_client.wording import clean
+from hubbub_client.wording import why
 
 LEVELS: tuple[str, ...] = get_args(LogLevel)
 Uri = Annotated[str, typer.Argument(metavar="URI", help="The resource.", autocompletion=suggest.resources)]
@@ -66,7 +66,7 @@ def _ask(context: typer.Context, server: str, method: str, params: dict[str, Any
         if settings.json:
             print_json(result)
         elif said := describe_result(method, result):
-            print(said)
+            say(said)
         else:
             note("there is nothing to show")
 
@@ -83,10 +83,10 @@ def subscribe(context: typer.Context, server: Server, uri: Uri) -> None:
                 if settings.json:
                     print_json(update.to_json())
                 elif update.error is not None:
-                    note(f"{update.at.astimezone():%H:%M:%S}  {update.error.code}: {update.error.message}")
+                    note(f"{update.at.astimezone():%H:%M:%S}  {why(update.error)}")
                 else:
                     text = describe_result("resources/read", update.result)
-                    print(f"{update.at.astimezone():%H:%M:%S}  {text}", flush=True)
+                    say(f"{update.at.astimezone():%H:%M:%S}  {text}")
 
     run(context, work, endless=True)
 
@@ -135,12 +135,12 @@ def roots(
         if settings_of(context).json:
             print_json(found)
         elif isinstance(found, str):
-            print("ask")
+            say("ask")
         elif not found:
             note(f"{server} is told of no directories")
         else:
-            for root in found:
-                print(clean("  ".join(str(root[key]) for key in ("uri", "name") if key in root)))
+            for root in as_objects(found):
+                say("  ".join(str(root[key]) for key in ("uri", "name") if key in root))
 
     run(context, work)
 
@@ -150,10 +150,7 @@ def _roots(text: str | None) -> Roots | None:
         return None
     if text == "ask":
         return "ask"
-    try:
-        value: object = payload.loads(text.encode())
-    except ValueError as error:
-        raise Usage(f"JSON is not JSON: {error}") from None
+    value: object = json_value(text, "JSON")
     if not isinstance(value, list):
         raise Usage("JSON must be an array of roots")
     return cast("list[dict[str, Any]]", value)

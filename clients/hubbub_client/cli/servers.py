@@ -1,7 +1,6 @@
 """`hubbub servers`."""
 
 import contextlib
-import json
 from typing import Annotated, Literal
 
 import anyio
@@ -11,8 +10,8 @@ from google.protobuf import json_format
 from hubbub.v1 import server_pb2
 from hubbub_client.cli import suggest
 from hubbub_client.cli.output import note, print_event, print_json, print_record, print_records
-from hubbub_client.cli.params import Resume, ServerName, example
-from hubbub_client.cli.session import Usage, run, settings_of
+from hubbub_client.cli.params import Resume, ServerName, example, finite
+from hubbub_client.cli.session import Usage, json_value, run, settings_of
 from hubbub_client.errors import DeadlineExceeded
 from hubbub_client.events import Removed, Reset, Synced, Upsert
 from hubbub_client.hub import Hub
@@ -51,7 +50,9 @@ def list_(
     wait: Annotated[
         Literal["connected"] | None, typer.Option(help="First wait until every wanted server is connected.")
     ] = None,
-    timeout: Annotated[float, typer.Option(min=0, metavar="S", help="Seconds to wait at most.")] = 60.0,
+    timeout: Annotated[
+        float, typer.Option(min=0, metavar="S", callback=finite, help="Seconds to wait at most.")
+    ] = 60.0,
 ) -> None:
     """All servers."""
 
@@ -183,13 +184,10 @@ def _options(pairs: list[str]) -> server_pb2.ServerSpec:
     fields = server_pb2.ServerSpec.DESCRIPTOR.fields
     texts = {each.name for each in fields if each.type == each.TYPE_STRING and not each.is_repeated}
     for name, value in map(_pair, pairs):
-        try:
-            values[name] = value if name in texts else json.loads(value)
-        except ValueError:
-            raise Usage(f"--set {name}: {value!r} is not JSON") from None
+        values[name] = value if name in texts else json_value(value, f"--set {name}: {value!r}")
     try:
         return json_format.ParseDict(values, server_pb2.ServerSpec())
-    except json_format.ParseError as error:
+    except (json_format.ParseError, ValueError, TypeError, OverflowError) as error:
         raise Usage(f"--set: {error}") from None
 
 

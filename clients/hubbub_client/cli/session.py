@@ -1,7 +1,6 @@
 """One run of a command: the global options, the connection to the hub, and how it ends."""
 
 import asyncio
-import os
 import shlex
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -12,7 +11,10 @@ from typing import Any, cast
 import typer
 
 from hubbub_client import payload, tracing
+from hubbub_client.cli import ends
 from hubbub_client.hub import Hub, connect
+
+CONNECT_TIMEOUT_S = 5.0
 
 
 class Usage(typer.TyperException):
@@ -33,7 +35,8 @@ class Settings:
     key: str | None
     name: str | None
     json: bool
-    connect_timeout_s: float
+    connect_timeout_s: float | None
+    """How long to wait for a hub; None where nobody has said that it should be waited for."""
 
     @property
     def interactive(self) -> bool:
@@ -65,8 +68,11 @@ class Settings:
         }
         return {name: value for name, value in given.items() if value}
 
-    def connect(self, name: str | None = None) -> AbstractAsyncContextManager[Hub]:
-        """The hub, as `hubbub_client.connect` finds it; a `name` goes before that of the options."""
+    def connect(self, name: str | None = None, *, patient: bool = True) -> AbstractAsyncContextManager[Hub]:
+        """The hub, as `hubbub_client.connect` finds it; a `name` goes before that of the options.
+
+        What is not `patient` waits for a hub only as long as the options say.
+        """
         return connect(
             self.address,
             self.token,
@@ -75,7 +81,8 @@ class Settings:
             cert=self.cert,
             key=self.key,
             name=name or self.name,
-            connect_timeout_s=self.connect_timeout_s,
+            connect_timeout_s=CONNECT_TIMEOUT_S if self.connect_timeout_s is None else self.connect_timeout_s,
+            patient=patient or self.connect_timeout_s is not None,
         )
 
 
@@ -86,7 +93,8 @@ def settings_of(context: typer.Context) -> Settings:
 
 
 def run(context: typer.Context, work: Callable[[Hub], Awaitable[bool | None]], *, endless: bool = False) -> None:
-    """Connects, does the work, and exits 1 if it returns False. An `endless` work ends well by SIGINT.
+    """Connects, does the work, and exits 1 if it returns False. An `endless` work waits for a hub, and ends well by
+    SIGINT.
 
     Raises HubbubError.
     """
@@ -94,30 +102,42 @@ def run(context: typer.Context, work: Callable[[Hub], Awaitable[bool | None]], *
 
     async def session() -> bool | None:
         tracing.from_environment()
-        async with settings.connect() as hub:
+        async with settings.connect(patient=endless) as hub:
             return await work(hub)
 
     interrupted = 0 if endless else 1
     try:
         good = asyncio.run(session())
-    except KeyboardInterrupt:
-        raise typer.Exit(interrupted) from None
-    except BrokenPipeError:
-        # Whoever read the output has left; the interpreter must not stumble over it once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BaseException as error:  # noqa: BLE001 - what is no end of a reader or a person goes on
+        match ends.first(error):
+            case BrokenPipeError():  # whoever read the output has left
+                ends.discard(1)
+            case KeyboardInterrupt():
+                pass
+            case other:
+                raise other from None
         raise typer.Exit(interrupted) from None
     if good is False:
         raise typer.Exit(1)
 
 
-def json_object(text: str | None, name: str) -> dict[str, Any] | None:
-    """A JSON object that stands on the command line, None for none. Raises Usage, naming the argument."""
-    if text is None:
-        return None
+def json_value(text: str, name: str) -> Any:
+    """A JSON value that stands on the command line, and can be sent. Raises Usage, naming the argument."""
     try:
         value = payload.loads(text.encode())
+        payload.dumps(value)
+    except RecursionError:
+        raise Usage(f"{name} nests too deep to be sent") from None
     except ValueError as error:
         raise Usage(f"{name} is not JSON: {error}") from None
+    return value
+
+
+def json_object(text: str | None, name: str) -> dict[str, Any] | None:
+    """As `json_value`, an object; None for none."""
+    if text is None:
+        return None
+    value = json_value(text, name)
     if not isinstance(value, Mapping):
         raise Usage(f"{name} must be a JSON object")
     return cast("dict[str, Any]", value)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hubbub_client.admin import HubStatus
-from hubbub_client.cli.output import console, print_json
+from hubbub_client.cli.output import console, print_json, trouble
 from hubbub_client.cli.session import Settings, run, settings_of
 from hubbub_client.errors import Unavailable
 from hubbub_client.hub import Hub
+from hubbub_client.legible import clean
 from hubbub_client.records import Server, StateCount
-from hubbub_client.wording import clean, in_queue, relative, size
+from hubbub_client.wording import in_queue, relative, size
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -48,6 +49,7 @@ def status(
 
 async def _follow(hub: Hub, settings: Settings) -> None:
     from rich.live import Live
+    from rich.text import Text
 
     with Live(await _page(hub, settings), console=console(), auto_refresh=False, screen=console().is_terminal) as live:
         while True:
@@ -55,7 +57,7 @@ async def _follow(hub: Hub, settings: Settings) -> None:
             try:
                 live.update(await _page(hub, settings), refresh=True)
             except Unavailable as error:
-                live.update(f"no hub: {clean(error.message)}", refresh=True)
+                live.update(Text(f"no hub: {error.message}"), refresh=True)
 
 
 async def _page(hub: Hub, settings: Settings) -> "Group":
@@ -117,12 +119,16 @@ def _servers(servers: Sequence[Server]) -> "Table":
     for name in ("server", "state", "protocol", "queue", "what is wrong"):
         table.add_column(name, no_wrap=name == "server", overflow="fold")
     for each in servers:
-        wrong = f"{each.error.code}: {each.error.message}" if each.error else ""
+        wrong = trouble(each)
         if each.error and each.next_retry_at and each.next_retry_at > datetime.now(UTC):
             wrong += f"; again {relative(each.next_retry_at)}"
         state = Text(each.state, style=STYLES.get(each.state, ""))
         table.add_row(
-            clean(each.name), state, each.protocol_version or "-", in_queue(each.queue) or "-", Text(clean(wrong))
+            Text(clean(each.name)),
+            state,
+            Text(clean(each.protocol_version or "-")),
+            in_queue(each.queue) or "-",
+            Text(clean(wrong)),
         )
         if each.error and each.error.help_url:
             table.add_row("", "", "", "", Text(f"see {clean(each.error.help_url)}", style="dim"))
@@ -133,9 +139,9 @@ def _troubles(it: HubStatus, settings: Settings) -> "Iterator[RenderableType]":
     from rich.text import Text
 
     if it.store_problem:
-        yield Text(f"The store cannot be written: {clean(it.store_problem)}", style=BAD)
+        yield Text(f"The store cannot be written: {it.store_problem}", style=BAD)
     if it.config and it.config.problem:
-        yield Text(f"The configuration is not taken over: {clean(it.config.problem)}", style=BAD)
+        yield Text(f"The configuration is not taken over: {it.config.problem}", style=BAD)
     if it.config and it.config.needs_restart:
         yield Text(f"These hold after a restart of the hub: {', '.join(it.config.needs_restart)}", style=POOR)
     if it.open_requests:

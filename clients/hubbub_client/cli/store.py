@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from hubbub_client.cli.meter import Meter
-from hubbub_client.cli.output import print_counts, print_json, print_record
+from hubbub_client.cli.output import print_counts, print_json, print_record, say
 from hubbub_client.cli.params import example
 from hubbub_client.cli.session import run, settings_of
 from hubbub_client.errors import FailedPrecondition
@@ -39,7 +39,7 @@ def compact(context: typer.Context) -> None:
         if settings_of(context).json:
             print_json(it.to_json())
         elif it.before and it.after:
-            print(f"{it.deleted} records deleted")
+            say(f"{it.deleted} records deleted")
             rows = zip(_rows(it.before), _rows(it.after), strict=True)
             print_counts(
                 (name, before if before == after else f"{before} -> {after}") for (name, before), (_, after) in rows

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import anyio
 
 from hubbub_client.cli.output import console, note
-from hubbub_client.wording import clean
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 async def read_line(prompt: str) -> str:
     """One line from the terminal. A cancelled wait leaves nothing behind. Raises EOFError at the end of input."""
-    print(clean(prompt), end="", file=sys.stderr, flush=True)
+    note(prompt, end="")
     loop, ready = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(sys.stdin.fileno(), ready.set)
     try:

@@ -10,7 +10,7 @@ from hubbub_client.wording import duration
 
 LABEL = 8
 STYLES: dict[PartKind, str] = {"queued": "yellow", "server": "blue", "person": "magenta"}
-MARKS = {"shown": "○", "claimed": "◐", "released": "◌", "lapsed": "◌", "answered": "●", "delivered": "✓"}
+MARKS = {"shown": "○", "claimed": "◐", "released": "◌", "lapsed": "◌", "answered": "●", "delivered": "✓", "late": "✓"}
 OTHER = "✗"
 
 

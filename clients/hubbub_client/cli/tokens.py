@@ -6,10 +6,11 @@ from typing import Annotated, Any, get_args
 import typer
 
 from hubbub_client.cli import suggest
-from hubbub_client.cli.output import note, print_json, print_record, print_records
+from hubbub_client.cli.output import note, print_json, print_record, print_records, say
 from hubbub_client.cli.params import example, known
 from hubbub_client.cli.session import Usage, run, settings_of
 from hubbub_client.hub import Hub
+from hubbub_client.numbers import whole_text
 from hubbub_client.tokens import Caller, Grant, Role, Token
 from hubbub_client.wording import SPANS
 
@@ -57,7 +58,7 @@ def create(
         if settings_of(context).json:
             print_json(made.to_json())
         else:
-            print(made.secret)
+            say(made.secret)
             note("keep it now, the hub has only its digest; who has it uses it with --token or HUBBUB_TOKEN")
 
     run(context, work)
@@ -95,6 +96,7 @@ def whoami(context: typer.Context) -> None:
 def _seconds(span: str) -> float:
     """The length of a span such as 30d. Raises Usage."""
     form = re.fullmatch(r"(\d{1,9})([dhms])", span)
-    if form is None or not int(form[1]):
+    amount = whole_text(form[1]) if form is not None else None
+    if form is None or not amount:
         raise Usage(f"--expires: {span!r} is not a span such as 30d, 12h, 45m or 90s")
-    return int(form[1]) * next(size for size, unit in SPANS if unit == form[2])
+    return amount * next(size for size, unit in SPANS if unit == form[2])

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from hubbub_client.cli.output import print_json
+from hubbub_client.cli.output import note, print_json, say
 from hubbub_client.cli.session import Usage, run, settings_of
 
 
@@ -39,11 +39,11 @@ def web(
         if settings.json:
             print_json({"event": "ready", "url": url})
         else:
-            print(f"Open {url}", flush=True)
+            say(f"Open {url}")
 
     with bound:
         run(
             context,
-            lambda hub: serve(hub, settings.connect, bound, announce, tls=tls, open_browser=browser),
+            lambda hub: serve(hub, settings.connect, bound, announce, note, tls=tls, open_browser=browser),
             endless=True,
         )

@@ -13,7 +13,8 @@ from textual.screen import Screen
 from textual.widgets import Button, Footer, Static
 
 from hubbub_client.errors import FailedPrecondition, HubbubError, InvalidArgument, NotFound
-from hubbub_client.questions import cause, headline
+from hubbub_client.payload import as_object
+from hubbub_client.questions import call_over, cause, headline
 from hubbub_client.records import PendingRequest
 from hubbub_client.text import Page, line, remaining
 from hubbub_client.tui.bodies import Body, as_json, body_for
@@ -37,17 +38,24 @@ class AnswerScreen(Part, Screen[None]):
         Binding("ctrl+s", "send", "Send", show=False, priority=True),
         Binding("f8", "decline", "No", show=False),
         Binding("f9", "dismiss_request", "Dismiss", show=False),
+        Binding("f6", "take_over", "Answer it here", show=False),
         Binding("escape", "leave", "Leave open", show=False),
     ]
 
     def __init__(self, request: PendingRequest) -> None:
         super().__init__()
         self._request = request
-        self._claim_id: str | None = None
+        # Asking again under the same id is the same claim: what got lost on the way does no harm.
+        self._claim_id = secrets.token_urlsafe(18)
+        self._held = False
         self._over = False
         self._said = Text()
-        # Who else has claimed it, as far as was told here.
-        self._holder: str | None = None
+        # What was told here of others who have claimed it, and of its call.
+        self._told_holder = ""
+        self._told_over = False
+        self._own_elsewhere = False
+        self._again = anyio.Event()
+        self._take_over = False
         self._headline = Static(id="headline", markup=False)
         self._banner = Static(id="banner", markup=False)
         # Repeating an answer whose outcome was lost is safe.
@@ -83,7 +91,7 @@ class AnswerScreen(Part, Screen[None]):
 
     def on_unmount(self) -> None:
         """Gives the claim back."""
-        if not self._over and self._claim_id is not None:
+        if not self._over:
             self.hub_app.release(self._request.id, self._claim_id)
 
     @on(Button.Pressed)
@@ -121,6 +129,12 @@ class AnswerScreen(Part, Screen[None]):
         if not self._over and self._request.kind in ELICITATIONS:
             self._give({"cancel": True})
 
+    def action_take_over(self) -> None:
+        """Takes over what the same person has claimed in another window or program."""
+        if not self._over and self._own_elsewhere:
+            self._take_over = True
+            self._again.set()
+
     def action_leave(self) -> None:
         """Goes back; the request stays as it is."""
         self.dismiss(None)
@@ -137,7 +151,7 @@ class AnswerScreen(Part, Screen[None]):
         try:
             given = await self.hub_app.hub.inbox.answer(
                 self._request.id,
-                claim_id=self._claim_id,
+                claim_id=self._claim_id if self._held else None,
                 answer_id=self._answer_id,
                 **answer,  # pyright: ignore[reportArgumentType] - the keywords of an answer, from the body
             )
@@ -153,7 +167,8 @@ class AnswerScreen(Part, Screen[None]):
 
     async def _refused(self, error: FailedPrecondition) -> None:
         if error.reason in ("ALREADY_CLAIMED", "CLAIM_LOST"):
-            self._claim_id = None
+            self._held = False
+            self._again.set()
             self._tell(f"{error.message}; what you wrote is kept here", "bad")
             return
         try:
@@ -172,6 +187,9 @@ class AnswerScreen(Part, Screen[None]):
         if said != self._said:
             self._said = said
             self._headline.update(said)
+        if seen is not None and not self._told_over and (over := call_over(seen)):
+            self._told_over = True
+            self._tell(over, "bad")
         if seen is not None and seen.state != "open" and not self._sending:
             self._over = True
             self.run_worker(self._fetch_end(), group="end")
@@ -191,7 +209,7 @@ class AnswerScreen(Part, Screen[None]):
     def _end(self, request: PendingRequest, *, mine: bool) -> None:
         self._over = True
         if mine:
-            todo = self._body.accepted() if request.answer and request.answer.get("action") == "accept" else None
+            todo = self._body.accepted() if as_object(request.answer).get("action") == "accept" else None
             if todo is None:
                 self.notify("the answer is accepted", markup=False)
                 self.dismiss(None)
@@ -212,29 +230,38 @@ class AnswerScreen(Part, Screen[None]):
         """Claims the request, and keeps the claim for as long as it is answered here."""
         inbox = self.hub_app.hub.inbox
         while not self._over:
-            pause_s = CLAIM_S / 3
+            pause_s, take_over, self._take_over = CLAIM_S / 3, self._take_over, False
+            self._again = anyio.Event()
             try:
-                if self._claim_id is None:
-                    held = await inbox.claim(self._request.id, CLAIM_S)
-                    self._taken_by(None)
-                else:
-                    held = await inbox.renew(self._request.id, self._claim_id, CLAIM_S)
-                self._claim_id = held.claim.id if held.claim else None
+                await inbox.claim(self._request.id, CLAIM_S, claim_id=self._claim_id, take_over=take_over)
+                self._held = True
+                self._taken("")
             except FailedPrecondition as error:
-                self._claim_id, pause_s = None, AGAIN_S
+                pause_s = AGAIN_S
                 if error.reason == "ALREADY_CLAIMED":
-                    self._taken_by(line(error.metadata.get("claimed_by", "somebody")))
-                elif error.reason != "CLAIM_LOST" and not self._sending:
+                    self._held = False
+                    self._taken_by(error)
+                elif not self._sending:
                     await self._refused(error)
             except HubbubError:
                 pause_s = AGAIN_S
-            await anyio.sleep(pause_s)
+            with anyio.move_on_after(pause_s):
+                await self._again.wait()
 
-    def _taken_by(self, holder: str | None) -> None:
-        if holder == self._holder:
-            return
-        self._holder = holder
-        self._tell(f"being answered by {holder}: what you send now is refused" if holder else "", "bad")
+    def _taken_by(self, refusal: FailedPrecondition) -> None:
+        self._own_elsewhere = "own" in refusal.metadata
+        if self._own_elsewhere:
+            self._taken("you are answering this in another window or program: f6 answers it here")
+        else:
+            holder = line(refusal.metadata.get("claimed_by", "somebody"))
+            self._taken(f"being answered by {holder}: what you send now is refused")
+
+    def _taken(self, words: str) -> None:
+        if words != self._told_holder:
+            self._told_holder = words
+            self._tell(words, "bad")
+        if not words:
+            self._own_elsewhere = False
 
     def _tell(self, words: str, mood: str = "") -> None:
         self._banner.update(words)

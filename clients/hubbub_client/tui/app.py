@@ -97,7 +97,10 @@ class HubbubApp(App[None]):
         if len(self.screen_stack) > 1:
             return
         self.query_one("#panes", TabbedContent).active = name
-        self._pane(name).focus_list()
+        pane = self._pane(name)
+        if isinstance(pane, ListPane):
+            pane.refresh_rows(at_once=True)  # what the next key is meant for is there, not only from the next tick on
+        pane.focus_list()
 
     def action_help(self) -> None:
         """Shows the keys."""
@@ -132,7 +135,7 @@ class HubbubApp(App[None]):
 
     def answer_for(self, call: Call) -> None:
         """Opens the question that a call waits for; where it is not known which, the first that may be it."""
-        self.answer_one_of(call.pending_ids or (() if call.ended else self.boards.unclaimed_by_calls(call.server)))
+        self.answer_one_of(call.pending_ids or self.boards.perhaps_of(call))
 
     def answer_one_of(self, ids: Collection[str]) -> None:
         """Opens the first of these requests that is open."""

@@ -127,11 +127,18 @@ class Boards:
         row = self.open.rows.get(id_) or self.ended.rows.get(id_)
         return row.record if row else None
 
-    def unclaimed_by_calls(self, server: str) -> list[str]:
-        """The open requests of a server of which it is not known which call caused them."""
-        return [
-            row.key for row in self.open.rows.values() if row.record.server == server and row.record.call_id is None
+    def perhaps_of(self, call: Call) -> list[str]:
+        """The open requests that a call may have led to: it is not known which of several did."""
+        if call.ended:
+            return []
+        found = [
+            row.key
+            for row in self.open.rows.values()
+            if row.record.server == call.server
+            and row.record.call_id is None
+            and (not row.record.candidate_call_ids or call.id in row.record.candidate_call_ids)
         ]
+        return [*found, *(id_ for id_ in call.perhaps_pending_ids if id_ in self.open.rows and id_ not in found)]
 
     def open_kinds(self) -> Counter[str]:
         """How many open requests there are of each kind."""
@@ -189,7 +196,7 @@ class Boards:
         self.servers.put(Row(server.name, server))
 
     def _request(self, request: PendingRequest) -> None:
-        row = Row(request.id, replace(request, request=None, answer=None), line(question(request)))
+        row = Row(request.id, replace(request, request=None, answer=None), _about(question(request), request.defect))
         if request.state == "open":
             self.open.put(row, request.kind)
         else:
@@ -206,7 +213,9 @@ class Boards:
         if seen.ended:
             self.progress.pop(seen.id, None)
         error = seen.error and replace(seen.error, details=None, message=line(seen.error.message or ""))
-        self.calls.put(Row(seen.id, replace(seen, params=None, result=None, error=error), line(what(seen))))
+        self.calls.put(
+            Row(seen.id, replace(seen, params=None, result=None, error=error), _about(what(seen), seen.defect))
+        )
 
     def _task(self, task: Task) -> None:
         self.tasks.put(Row(task.id, replace(task, status_message=line(task.status_message or ""))))
@@ -230,6 +239,11 @@ def told(event: ServerEvent) -> str:
             return of_config(params)
         case _:
             return " ".join((event.method or "", *(f"{name}={value}" for name, value in params.items())))
+
+
+def _about(words: str, defect: str | None) -> str:
+    """What a record is about, in a line; one that cannot be shown whole says so first."""
+    return line(f"(not whole) {words}" if defect else words)
 
 
 def _small(params: Any) -> Any:

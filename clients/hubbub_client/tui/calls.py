@@ -16,7 +16,7 @@ from hubbub_client.timeline import timeline
 from hubbub_client.tui.boards import Board, Boards, Row
 from hubbub_client.tui.pane import ListPane
 from hubbub_client.tui.table import Column
-from hubbub_client.wording import describe, duration, moment, relative, what
+from hubbub_client.wording import call_state, describe, duration, moment, relative, what
 
 SPOKEN = frozenset(("tools/call", "resources/read", "prompts/get", "completion/complete"))
 BAR_WIDTH = 24
@@ -34,7 +34,7 @@ async def call_in_full(hub: Hub, id_: str, boards: Boards) -> tuple[Call, Text]:
 
 def call_text(call: Call, boards: Boards, asked: Sequence[PendingRequest] = ()) -> Text:
     """A call in full; `asked` are the questions that it led to, once it has ended."""
-    page = Page().fact("state", text.state(call.state))
+    page = Page().defect(call.defect).fact("state", standing(call))
     progress = boards.progress.get(call.id)
     if progress is not None and not call.ended:
         page.fact("progress", bar(progress))
@@ -53,7 +53,12 @@ def call_text(call: Call, boards: Boards, asked: Sequence[PendingRequest] = ()) 
 def waits_for(call: Call, boards: Boards) -> object:
     """Changes when what a call waits for does."""
     asked = [request.state if (request := boards.request(id_)) else "" for id_ in call.pending_ids]
-    return boards.progress.get(call.id), asked, not call.ended and boards.unclaimed_by_calls(call.server)
+    return boards.progress.get(call.id), asked, boards.perhaps_of(call)
+
+
+def standing(call: Call) -> Text:
+    """Where it stands; one that has perhaps led to an open question is perhaps waiting."""
+    return text.state(call_state(call))
 
 
 def bar(progress: Progress) -> Text:
@@ -65,8 +70,8 @@ def bar(progress: Progress) -> Text:
 
 
 def _questions(page: Page, call: Call, boards: Boards) -> None:
-    asked = len(boards.unclaimed_by_calls(call.server))
-    if not call.ended and asked:
+    asked = len(boards.perhaps_of(call))
+    if asked:
         which = "a question" if asked == 1 else f"{asked} questions"
         page.paragraph(f"{text.line(call.server)} asks {which}, perhaps for this call: press a to answer", "yellow")
     if not call.pending_ids:
@@ -114,7 +119,7 @@ class CallsPane(ListPane):
         Column("server", lambda row: row.record.server, 12),
         Column("call", lambda row: row.about),
         Column("asks", lambda row: str(len(row.record.pending_ids) or "-"), 4, wide=True),
-        Column("state", lambda row: text.state(row.record.state), 13),
+        Column("state", lambda row: standing(row.record), 15),
     )
 
     @property

@@ -16,6 +16,7 @@ from textual.widgets.tree import TreeNode
 
 from hubbub_client import text
 from hubbub_client.errors import HubbubError
+from hubbub_client.payload import as_object
 from hubbub_client.records import CatalogEntry, CatalogList
 from hubbub_client.text import Page
 from hubbub_client.tui.boards import MAX_ROWS
@@ -264,7 +265,7 @@ def _described(what: object) -> Text:
             page.paragraph(f"enter to {USES.get(what.kind, 'use it')}", "dim")
             page.fact("name", what.name if what.title else None).fact("server", what.server).fact("uri", what.uri)
             page.paragraph(what.description)
-            rest = {key: value for key, value in what.object.items() if key not in SAID}
+            rest = {key: value for key, value in as_object(what.object).items() if key not in SAID}
             if rest:
                 page.heading("Definition").paragraph(json.dumps(rest, indent=2, ensure_ascii=False))
         case _:

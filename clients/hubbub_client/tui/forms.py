@@ -13,9 +13,9 @@ from textual.widgets import Input, Select, SelectionList, Static, TextArea
 
 from hubbub_client import payload
 from hubbub_client.forms import Field, check, parse, shown
+from hubbub_client.legible import is_clean
 from hubbub_client.payload import as_list
 from hubbub_client.text import editable, line, safe
-from hubbub_client.wording import is_clean
 
 # Beyond these a form is answered as JSON, and a choice is typed.
 MAX_FIELDS = 60

@@ -36,8 +36,10 @@ HISTORY = (
 
 
 def holder(request: PendingRequest) -> Text:
-    """Who has claimed it."""
+    """Who has claimed it, or that its call is over."""
     by = request.claim.by if request.claim else None
+    if not by and request.cause_ended:
+        return Text("call over", style="red")
     return Text(f"✎ {text.line(by)}", style="magenta") if by else Text("-", style="dim")
 
 

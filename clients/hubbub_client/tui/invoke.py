@@ -17,7 +17,7 @@ from hubbub_client import text
 from hubbub_client.as_task import Ways, ways
 from hubbub_client.errors import HubbubError, InvalidArgument
 from hubbub_client.forms import Field, fields
-from hubbub_client.payload import as_objects
+from hubbub_client.payload import as_object, as_objects
 from hubbub_client.records import CatalogEntry
 from hubbub_client.tui.calls import call_in_full, waits_for
 from hubbub_client.tui.forms import Form, Incomplete
@@ -35,9 +35,9 @@ def questions_of(entry: CatalogEntry) -> list[Field]:
     """What must be known to use an entry."""
     match entry.kind:
         case "tool":
-            return fields(entry.object.get("inputSchema"))
+            return fields(as_object(entry.object).get("inputSchema"))
         case "prompt":
-            return [_argument(each) for each in as_objects(entry.object.get("arguments"))]
+            return [_argument(each) for each in as_objects(as_object(entry.object).get("arguments"))]
         case "template":
             uri = str(entry.uri)
             names = [name for _, name, _ in VARIABLE.findall(uri)]

@@ -16,11 +16,20 @@ from hubbub_client.wording import in_queue, moment, relative
 
 
 def _trouble(server: Server) -> Text:
+    if server.gave_up:
+        again = "c connects again"
+        reason = f"{server.error.code} · {again}: {server.error.message or ''}" if server.error else again
+        return Text(text.line(reason), style="red")
     if server.state == "error" or server.error:
         retry = f"next try {relative(server.next_retry_at)} · " if server.next_retry_at else ""
         error = f"{server.error.code}: {server.error.message or ''}" if server.error else ""
         return Text(text.line(retry + error), style="red")
     return Text(in_queue(server.queue), style="" if server.state == "connected" else "dim")
+
+
+def _state(server: Server) -> Text:
+    """How it is connected; one that was given up does not come back by itself."""
+    return text.state("gave_up" if server.gave_up else server.state)
 
 
 class ServersPane(ListPane):
@@ -33,7 +42,7 @@ class ServersPane(ListPane):
     ]
     COLUMNS = (
         Column("name", lambda row: text.line(row.record.name), 14),
-        Column("state", lambda row: text.state(row.record.state), 13),
+        Column("state", lambda row: _state(row.record), 13),
         Column("by", lambda row: row.record.transport or "-", 5),
         Column("protocol", lambda row: text.line(row.record.protocol_version or "-"), 10, wide=True),
         Column("queue or trouble", lambda row: _trouble(row.record)),
@@ -57,7 +66,10 @@ class ServersPane(ListPane):
 
     async def detail(self, row: Row[Any]) -> Text:
         server: Server = row.record
-        page = Page().fact("state", text.state(server.state)).fact("wanted", server.desired_state)
+        page = Page().defect(server.defect).fact("state", _state(server)).fact("wanted", server.desired_state)
+        if server.gave_up:
+            again = f"press c, or type: hubbub servers connect {text.line(server.name)}"
+            page.paragraph(f"The hub does not try again by itself: {again}", "red")
         page.fact("transport", server.transport).fact("protocol", server.protocol_version).fact("process", server.pid)
         page.fact("attempt", server.attempt or None)
         page.fact("next try", moment(server.next_retry_at))

@@ -52,7 +52,7 @@ class TasksPane(ListPane):
 
     async def detail(self, row: Row[Any]) -> Text:
         task: Task = row.record
-        page = Page().fact("status", text.state(task.status)).fact("says", task.status_message)
+        page = Page().defect(task.defect).fact("status", text.state(task.status)).fact("says", task.status_message)
         page.fact("role", f"{task.role}: held by {'the hub' if task.role == 'receiver' else 'the server'}")
         page.fact("server", task.server).fact("method", task.method).fact("call", task.call_id)
         page.fact("came", moment(task.created_at)).fact("changed", moment(task.last_updated_at))

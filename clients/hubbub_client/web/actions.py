@@ -18,6 +18,8 @@ from hubbub_client.web.sessions import Session
 Action = Callable[..., Awaitable[Any]]
 Object = dict[str, JsonValue]
 Id = Annotated[str, Field(min_length=1, max_length=128)]
+ClaimId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{16,64}$")]
+"""Of one window, which chooses it: two windows of one person are two claims."""
 
 CLAIM_S = 60.0
 """How long a claim outlives a page that has gone without a word; the page renews it more often."""
@@ -69,30 +71,23 @@ async def request(who: Session, id: Id) -> Any:  # noqa: A002 - the field's name
 
 
 @action
-async def claim(who: Session, id: Id) -> Any:  # noqa: A002
-    """Claims a request, or prolongs this browser's claim."""
+async def claim(who: Session, id: Id, claim_id: ClaimId, take_over: bool = False) -> Any:  # noqa: A002
+    """Claims a request for a window, or prolongs its claim; `take_over` also from another window of the same person."""
     hub = await who.hub()
     async with who.turn:
-        if held := who.claims.get(id):
-            try:
-                return _shown(await hub.inbox.renew(id, held, CLAIM_S))
-            except FailedPrecondition as error:
-                who.claims.pop(id, None)
-                if error.reason != "CLAIM_LOST":
-                    raise
-        record = await hub.inbox.claim(id, CLAIM_S)
-        if record.claim and record.claim.id:
-            who.keep(id, record.claim.id)
-    return _shown(record)
+        if claim_id in who.left:
+            raise FailedPrecondition("this window has left the question", reason="CLAIM_LOST")
+        who.keep(id, claim_id)  # before it is asked for: the response may get lost
+        return _shown(await hub.inbox.claim(id, CLAIM_S, claim_id=claim_id, take_over=take_over))
 
 
 @action
-async def release(who: Session, id: Id) -> Any:  # noqa: A002
-    """Gives back this browser's claim, if it has one."""
-    hub = await who.hub()
+async def release(who: Session, id: Id, claim_id: ClaimId) -> Any:  # noqa: A002
+    """Gives a window's claim back, for good: a claim of it that comes late is refused."""
     async with who.turn:
-        if held := who.claims.pop(id, None):
-            await hub.inbox.release(id, held)
+        who.leave(claim_id)
+        with contextlib.suppress(FailedPrecondition):
+            await (await who.hub()).inbox.release(id, claim_id)
     return {}
 
 
@@ -101,6 +96,7 @@ async def answer(
     who: Session,
     id: Id,  # noqa: A002
     answer_id: Id,
+    claim_id: ClaimId | None = None,
     accept: Object | None = None,
     visit: bool = False,
     decline: bool = False,
@@ -109,10 +105,10 @@ async def answer(
     result: Object | None = None,
     reject: str | None = None,
 ) -> Any:
-    """Answers a request, under this browser's claim if it has one. `visit` accepts a page to visit."""
+    """Answers a request, under the window's claim if it has one. `visit` accepts a page to visit."""
     inbox = (await who.hub()).inbox
 
-    async def give(claim_id: str | None) -> PendingRequest:
+    async def give(claimed: str | None) -> PendingRequest:
         return await inbox.answer(
             id,
             accept=True if visit else accept if accept is not None else False,
@@ -121,19 +117,19 @@ async def answer(
             text=text,
             result=result,
             reject=reject,
-            claim_id=claim_id,
+            claim_id=claimed,
             answer_id=answer_id,
         )
 
     async with who.turn:
-        held = who.claims.get(id)
         try:
-            record = await give(held)
+            record = await give(claim_id)
         except FailedPrecondition as error:
-            if held is None or error.reason != "CLAIM_LOST":
+            if claim_id is None or error.reason != "CLAIM_LOST":
                 raise
             record = await give(None)
-        who.claims.pop(id, None)
+        if claim_id is not None:
+            who.claims.pop(claim_id, None)
     return _shown(record)
 
 
@@ -211,9 +207,11 @@ async def catalog(who: Session, server: Id, kind: Literal["tool", "resource", "t
 
 async def _release_all(who: Session) -> None:
     """Claims are held in a name; under another one they cannot be used."""
-    for request_id in list(who.claims):
-        with contextlib.suppress(HubbubError):
-            await release(who, id=request_id)
+    async with who.turn:
+        while who.claims:
+            claim_id, request_id = who.claims.popitem(last=False)
+            with contextlib.suppress(HubbubError):
+                await (await who.hub()).inbox.release(request_id, claim_id)
 
 
 async def _with_time(hub: Hub, call_id: str) -> tuple[Call, Sequence[PendingRequest], dict[str, Any]]:

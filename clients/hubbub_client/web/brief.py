@@ -16,14 +16,18 @@ def brief(record: Record) -> dict[str, Any]:
     """What lists show of a record; `done` says that nothing more will happen to it."""
     match record:
         case PendingRequest():
-            short = _without(record, "request", "answer") | {"question": question(record), "done": _settled(record)}
-            return _clipped(short)
+            short = _without(record, "request", "answer", "candidate_call_ids") | {
+                "question": question(record),
+                "done": _settled(record),
+            }
+            return _clipped(short) | {"candidate_call_ids": list(record.candidate_call_ids[:MOST_IDS])}
         case Call():
             tool = _mapping(record.params).get("name")
-            short = _without(record, "params", "result", "error", "pending_ids")
+            short = _without(record, "params", "result", "error", "pending_ids", "perhaps_pending_ids")
             more = {"tool": tool if isinstance(tool, str) else None, "error": _fault(record.error)}
             ids = list(record.pending_ids[-MOST_IDS:])
-            return _clipped(short | more) | {"pending_ids": ids, "done": record.ended}
+            perhaps = list(record.perhaps_pending_ids[-MOST_IDS:])
+            return _clipped(short | more) | {"pending_ids": ids, "perhaps_pending_ids": perhaps, "done": record.ended}
         case Task():
             done = record.status in ("completed", "failed", "cancelled")
             return _clipped(_without(record, "pending_ids")) | {

@@ -17,6 +17,7 @@ import anyio
 from hubbub_client.errors import HubbubError
 from hubbub_client.events import CallEvent, Progressed, Removed, Reset, Synced, Upsert, WatchEvent
 from hubbub_client.hub import Hub
+from hubbub_client.numbers import whole_text
 from hubbub_client.records import Record
 from hubbub_client.web.brief import brief
 
@@ -134,7 +135,7 @@ class Feed:
 
     def _read(self, token: str) -> int | None:
         name, _, position = token.partition("-")
-        return int(position) if name == self._id and position.isdecimal() else None
+        return whole_text(position) if name == self._id else None
 
     def _since(self, position: int) -> list[bytes]:
         found: list[bytes] = []

@@ -2,7 +2,6 @@
 
 import socket
 import ssl
-import sys
 import webbrowser
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -16,6 +15,7 @@ import uvicorn
 
 from hubbub_client.discovery import is_loopback
 from hubbub_client.hub import Hub
+from hubbub_client.numbers import LAST_PORT, whole_text
 from hubbub_client.web.app import Bridge
 from hubbub_client.web.feed import Feed
 from hubbub_client.web.guard import Site
@@ -43,7 +43,7 @@ def bind(listen: str, *, secure: bool = False) -> socket.socket:
     """
     host, colon, port = listen.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not colon or not port.isdecimal() or int(port) > 65535:
+    if not colon or (number := whole_text(port)) is None or number > LAST_PORT:
         raise ValueError(f"{listen!r} is not HOST:PORT")
     if not secure and not is_loopback(host):
         raise ValueError(
@@ -54,7 +54,7 @@ def bind(listen: str, *, secure: bool = False) -> socket.socket:
     bound = socket.socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        bound.bind((host, int(port)))
+        bound.bind((host, number))
     except OSError:
         bound.close()
         raise
@@ -87,11 +87,15 @@ async def serve(
     connect: Callable[[str | None], AbstractAsyncContextManager[Hub]],
     bound: socket.socket,
     announce: Callable[[str], None],
+    say: Callable[[str], None],
     *,
     tls: Secured | None = None,
     open_browser: bool,
 ) -> None:
-    """Serves until SIGINT or SIGTERM. `announce` is told the link. Raises HubbubError when the hub refuses us."""
+    """Serves until SIGINT or SIGTERM. `announce` is told the link, `say` what else the person should know.
+
+    Raises HubbubError when the hub refuses us.
+    """
     host, port = bound.getsockname()[:2]
     feed, people = Feed(), People(connect)
     sessions = Sessions(people)
@@ -116,7 +120,7 @@ async def serve(
             bound.listen()
             announce(url)
             if open_browser:
-                group.start_soon(_show, url)
+                group.start_soon(_show, url, say)
             await _Server(config, feed).serve([bound])
             group.cancel_scope.cancel()
     finally:
@@ -131,7 +135,7 @@ def _named(host: str, site: Site) -> str:
     return next((name for name in sorted(site.names) if name[0] != "*" and not is_loopback(name)), socket.gethostname())
 
 
-async def _show(url: str) -> None:
+async def _show(url: str, say: Callable[[str], None]) -> None:
     # Some browsers are in no hurry to give back control.
     if not await anyio.to_thread.run_sync(webbrowser.open, url, abandon_on_cancel=True):
-        print("no browser was found: open the link yourself", file=sys.stderr)
+        say("no browser was found: open the link yourself")

@@ -49,8 +49,8 @@ class People:
 class Session:
     """One browser that has logged in. `token` is what its page sends along; the cookie alone opens nothing.
 
-    `claims` has the claim's id for each request that this browser answers; it stays here. `turn` is held by whatever
-    claims, releases or answers: an answer must not overtake the claim that it is given under.
+    `claims` has the request of each claim that a window of this browser may hold, `left` the claims of windows that
+    are no more. `turn` is held by whatever claims, releases or answers: none of them may overtake another.
     """
 
     people: People
@@ -58,6 +58,7 @@ class Session:
     name: str | None = None
     over: bool = False
     claims: OrderedDict[str, str] = field(default_factory=OrderedDict[str, str])
+    left: OrderedDict[str, None] = field(default_factory=OrderedDict[str, None])
     turn: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def hub(self) -> Hub:
@@ -66,10 +67,17 @@ class Session:
 
     def keep(self, request_id: str, claim_id: str) -> None:
         """Remembers a claim."""
-        self.claims[request_id] = claim_id
-        self.claims.move_to_end(request_id)
+        self.claims[claim_id] = request_id
+        self.claims.move_to_end(claim_id)
         if len(self.claims) > MAX_CLAIMS:
             self.claims.popitem(last=False)
+
+    def leave(self, claim_id: str) -> None:
+        """Forgets a claim, whose window will not use it again."""
+        self.claims.pop(claim_id, None)
+        self.left[claim_id] = None
+        if len(self.left) > MAX_CLAIMS:
+            self.left.popitem(last=False)
 
 
 class Sessions:

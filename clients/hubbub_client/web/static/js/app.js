@@ -45,7 +45,7 @@ async function visit() {
   title = called;
   mark(under ?? (ROUTES[route] ? route : "inbox"));
   // Made apart, so that a page that takes long never draws over a later one.
-  const box = h("div", { class: "page" });
+  const box = h("div", { class: "page", "data-route": location.hash });
   try {
     const made = await make(box, ...rest.map(decodeURIComponent));
     if (mine !== visits) return made.leave();
@@ -164,6 +164,13 @@ function named(now) {
 
 skip.addEventListener("click", () => main.focus());
 person.addEventListener("click", () => openDialog(dialog, name, named));
+// Whatever was open before a dialog has the keyboard again; where nothing was, the page has it.
+dialog.addEventListener("close", () => {
+  const at = document.activeElement;
+  if (at === document.body || dialog.contains(at)) main.focus({ preventScroll: true });
+});
+// A page that the browser kept while it was away has given its claims back, and begins anew.
+window.addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
 window.addEventListener("hashchange", visit);
 document.addEventListener("keydown", (event) => {
   if (event.key !== "Escape" || dialog.open || page?.dirty || !location.hash.startsWith("#/request/")) return;

@@ -1,7 +1,7 @@
 // Calls: the list, and one of them with its time and its questions.
 
 import { ask, Refused } from "./api.js";
-import { facts, h, json, pill, refill } from "./dom.js";
+import { defect, defectPill, facts, h, json, pill, refill } from "./dom.js";
 import { fault, result } from "./content.js";
 import { cards, chooser, searchBox } from "./list.js";
 import { newestFirst, oneAtATime, tables } from "./store.js";
@@ -34,9 +34,23 @@ export function callCard(call) {
   const took = call.completed_at ? span(Date.parse(call.completed_at) - Date.parse(call.created_at)) : null;
   const waits = call.state === "waiting_input" ? `${call.pending_ids.length} question${call.pending_ids.length === 1 ? "" : "s"}` : null;
   return h("a", { class: "card", "data-role": "open", href: `#/call/${encodeURIComponent(call.id)}` },
-    h("span", { class: "line" }, h("strong", { text: call.tool ?? call.method, dir: "auto" }), h("span", { class: "kind", text: call.server }), pill(call.state)),
+    h("span", { class: "line" }, h("strong", { text: call.tool ?? call.method, dir: "auto" }), h("span", { class: "kind", text: call.server }), defectPill(call), perhapsWaits(call) ? pill("perhaps") : pill(call.state)),
     call.error ? h("span", { class: "what", text: `${call.error.code}: ${call.error.message ?? ""}` }) : null,
     h("span", { class: "line quiet" }, ago(call.created_at), took ? h("span", { text: `took ${took}` }) : null, waits ? h("span", { text: waits }) : null));
+}
+
+/** The open questions of which one call of several has led to each: this one perhaps. */
+function perhapsWaits(call) {
+  const ids = call.completed_at ? [] : call.perhaps_pending_ids ?? [];
+  return ids.length ? ids : null;
+}
+
+/** Links to what a call is perhaps waiting for. */
+function perhapsQuestions(call) {
+  const ids = perhapsWaits(call);
+  if (!ids) return null;
+  return h("p", { class: "warning" }, ids.length === 1 ? "A question is open that this call may have led to: " : "Questions are open that this call may have led to: ",
+    ids.slice(0, SEEN).map((id, at) => [at ? ", " : "", h("a", { href: `#/request/${encodeURIComponent(id)}`, text: tables.request.get(id)?.question || id, dir: "auto" })]));
 }
 
 /** The page of one call. */
@@ -44,13 +58,14 @@ export async function callPage(main, id) {
   let { call, requests, timeline: spent } = await ask("call", { id });
   let seen = signs(call, (each) => requests.find((request) => request.id === each));
   const status = h("div", { class: "status" });
+  const perhaps = h("div");
   const progress = h("div", { class: "progress" });
   const time = h("section", { class: "panel", "aria-label": "Time" });
   const questions = h("section", { class: "panel" });
   const outcome = h("section", { class: "panel" });
   const trouble = h("p", { class: "problem", role: "alert" });
   refill(main, h("div", { class: "crumbs" }, h("a", { href: "#/calls", text: "Calls" })), h("h1", { text: call.params?.name ?? call.method, dir: "auto" }),
-    status, progress, facts(["Server", h("a", { href: `#/server/${encodeURIComponent(call.server)}`, text: call.server })], ["Method", call.method],
+    status, perhaps, progress, facts(["Server", h("a", { href: `#/server/${encodeURIComponent(call.server)}`, text: call.server })], ["Method", call.method],
       ["Id", call.id], ["Task", call.task_id && h("a", { href: `#/task/${encodeURIComponent(call.task_id)}`, text: call.task_id })], ["Called", ago(call.created_at)]),
     trouble, time, questions, outcome,
     h("section", { class: "panel" }, h("h2", { text: "What was sent" }), json(call.params, "Params as JSON")));
@@ -66,7 +81,8 @@ export async function callPage(main, id) {
 
   function draw() {
     const running = !call.completed_at;
-    refill(status, pill(call.state), running ? h("button", { type: "button", class: "danger", text: "Cancel call", on: { click: cancel } }) : null);
+    refill(perhaps, defect(call), perhapsQuestions(call));
+    refill(status, pill(call.state), perhapsWaits(call) ? pill("perhaps") : null, running ? h("button", { type: "button", class: "danger", text: "Cancel call", on: { click: cancel } }) : null);
     questions.hidden = !requests.length;
     refill(questions, h("h2", { text: "Questions" }), h("ul", { class: "cards" }, requests.map((request) =>
       h("li", {}, h("a", { class: "card", href: `#/request/${encodeURIComponent(request.id)}` },
@@ -105,7 +121,7 @@ export async function callPage(main, id) {
 /** What has to be the same for the page to be up to date; what a call asks changes apart from it. */
 function signs(call, find) {
   const ids = call.pending_ids.slice(-SEEN);
-  return JSON.stringify([call.state, ids, ids.map(find).map((request) => request && [request.state, request.moments.length])]);
+  return JSON.stringify([call.state, ids, call.perhaps_pending_ids?.slice(-SEEN), call.defect, ids.map(find).map((request) => request && [request.state, request.moments.length])]);
 }
 
 function drawProgress(box, short) {

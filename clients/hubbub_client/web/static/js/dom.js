@@ -110,6 +110,16 @@ export function facts(...pairs) {
   return list;
 }
 
+/** What is said of a record that cannot be shown whole; nothing of any other. */
+export function defect(record) {
+  return record.defect ? h("p", { class: "warning", dir: "auto", text: `Not all of this can be shown: ${record.defect}` }) : null;
+}
+
+/** The same in a list. */
+export function defectPill(record) {
+  return record.defect ? h("span", { class: "pill bad", title: record.defect, text: "not whole" }) : null;
+}
+
 /** A word about a state, in its colour. */
 export function pill(state, words_ = PILL_WORDS[state] ?? state) {
   return h("span", { class: `pill ${PILLS[state] ?? ""}`, text: String(words_).replaceAll("_", " ") });
@@ -117,11 +127,12 @@ export function pill(state, words_ = PILL_WORDS[state] ?? state) {
 
 const PILLS = {
   open: "waits", waiting_input: "waits", input_required: "waits", pending: "waits", connecting: "waits", disconnecting: "waits",
+  late: "waits", perhaps: "waits", gave_up: "bad",
   answered: "good", completed: "good", connected: "good", delivered: "good", fresh: "good",
   error: "bad", failed: "bad", expired: "bad", in_progress: "busy", working: "busy",
 };
 
-const PILL_WORDS = { waiting_input: "waiting for a person", input_required: "needs input" };
+const PILL_WORDS = { waiting_input: "waiting for a person", input_required: "needs input", perhaps: "perhaps waiting for a person" };
 
 const ICONS = {
   inbox: "M3 13h5l1.500 3h5L16 13h5M3 13l3-8h12l3 8v6H3z",

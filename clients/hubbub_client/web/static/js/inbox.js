@@ -1,8 +1,8 @@
 // What waits for somebody, and what has been settled.
 
-import { h, pill, refill } from "./dom.js";
+import { defectPill, h, pill, refill } from "./dom.js";
 import { cards, chooser, searchBox } from "./list.js";
-import { callName, KINDS } from "./request.js";
+import { causeInWords, KINDS } from "./request.js";
 import { newestFirst, openRequests, tables } from "./store.js";
 import { ago, left } from "./time.js";
 
@@ -35,11 +35,12 @@ function listPage(main, title, list, records) {
 }
 
 function openCard(request) {
-  const why = [request.call_id && `because of ${callName(request.call_id)}`, request.caller && `called by ${request.caller}`].filter(Boolean).join(", ");
+  const why = [causeInWords(request), request.caller && `called by ${request.caller}`].filter(Boolean).join(", ");
   return h("a", { class: "card", "data-role": "open", href: `#/request/${encodeURIComponent(request.id)}` },
-    h("span", { class: "line" }, h("strong", { text: request.server, dir: "auto" }), h("span", { class: "kind", text: KINDS[request.kind] ?? request.kind }), left(request.deadline)),
+    h("span", { class: "line" }, h("strong", { text: request.server, dir: "auto" }), h("span", { class: "kind", text: KINDS[request.kind] ?? request.kind }), defectPill(request), left(request.deadline)),
     h("span", { class: "what", dir: "auto", text: request.question || "(says nothing)" }),
     h("span", { class: "line quiet" }, why ? h("span", { text: why, dir: "auto" }) : null, ago(request.created_at),
+      request.cause_ended ? h("span", { class: "ended", text: "its call is over" }) : null,
       request.claim ? h("span", { class: "claimed", text: `being answered by ${request.claim.by}` }) : null));
 }
 
@@ -47,7 +48,7 @@ function settledCard(request) {
   const by = request.answered_by ? `by ${request.answered_by}` : request.reason ?? "";
   return h("a", { class: "card", "data-role": "open", href: `#/request/${encodeURIComponent(request.id)}` },
     h("span", { class: "line" }, h("strong", { text: request.server, dir: "auto" }), h("span", { class: "kind", text: KINDS[request.kind] ?? request.kind }),
-      pill(request.state), request.delivery === "failed" ? pill("failed", "not delivered") : null),
+      defectPill(request), pill(request.state), request.delivery === "late" ? pill("late", "came too late") : null, request.delivery === "failed" ? pill("failed", "not delivered") : null),
     h("span", { class: "what", dir: "auto", text: request.question || "(says nothing)" }),
     h("span", { class: "line quiet" }, h("span", { text: by, dir: "auto" }), ago(request.answered_at ?? request.created_at)));
 }

@@ -1,22 +1,22 @@
 // One pending request: who asks, why, and the form to answer it; then what came of it.
 
 import { ask, Refused, tell } from "./api.js";
-import { facts, h, json, pill, put, refill, scrolled, words } from "./dom.js";
+import { Claiming, hinders } from "./claim.js";
+import { clean, defect, facts, h, json, pill, put, refill, scrolled, words } from "./dom.js";
 import { schemaForm } from "./form.js";
 import { conversation, replyForm, rootsForm } from "./sampling.js";
-import { myName } from "./person.js";
-import { openRequests, tables } from "./store.js";
+import { hubIsThere, openRequests, state, tables } from "./store.js";
 import { ago, left, span } from "./time.js";
 import { address, visitForm } from "./visit.js";
 import { content } from "./content.js";
 
-// A claim lasts 60 s at the hub.
-const RENEW_MS = 20000;
 // States of a request in which asking for a claim makes no sense.
 const OVER = new Set(["ALREADY_ANSWERED", "REQUEST_WITHDRAWN", "REQUEST_EXPIRED"]);
 
 export const KINDS = { elicitation_form: "Form", elicitation_url: "Page to visit", sampling: "Reply as a model", roots: "Directories" };
-const DELIVERY = { pending: "on its way to the server", delivered: "arrived at the server", failed: "could not be delivered" };
+const DELIVERY = { pending: "on its way to the server", delivered: "arrived at the server", failed: "could not be delivered", late: "arrived, but the call that asked was over already" };
+// What of a request changes while its page is open.
+const CHANGES = ["state", "delivery", "answered_by", "answered_at", "reason", "call_id", "cause_source", "candidate_call_ids", "cause_ended", "defect"];
 
 /** The page of a request. */
 export async function requestPage(main, id) {
@@ -28,30 +28,38 @@ class RequestPage {
   constructor(main, whole) {
     this.whole = whole;
     this.id = whole.id;
-    this.mine = false;
+    this.claimId = crypto.randomUUID();
+    this.claiming = new Claiming((takeOver) => this.ask(takeOver), () => tell("release", { id: this.id, claim_id: this.claimId }), (now) => this.drawClaim(now));
+    this.reached = true;
     this.sending = false;
     this.sent = null;
     this.answerId = null;
     this.status = h("div", { class: "status" });
-    this.claimBar = h("p", { class: "claim", role: "status" });
+    this.reasons = h("div");
+    this.ending = h("div", { role: "status" });
+    this.claimBar = h("div", { class: "claim" });
+    this.claimWords = h("p", { role: "status" });
+    this.takeOver = h("button", { type: "button", hidden: true, text: "Answer it here", on: { click: () => this.take() } });
+    put(this.claimBar, this.claimWords, this.takeOver);
     this.trouble = h("p", { class: "problem", role: "alert" });
     this.body = h("section", { class: "panel" });
     this.outcome = h("section", { class: "panel outcome", role: "status", "aria-label": "Outcome", hidden: true });
     refill(main, h("div", { class: "crumbs" }, h("a", { href: "#/inbox", text: "Inbox" })),
-      h("h1", { text: `${whole.server} asks` }), this.status, this.why(), this.claimBar, this.outcome, this.body);
+      h("h1", { text: `${whole.server} asks` }), this.status, this.reasons, this.ending, this.claimBar, this.outcome, this.body);
   }
 
   started() {
     this.drawStatus();
+    this.drawReasons();
     if (this.whole.state === "open") {
       this.drawForm();
-      this.claim();
-      this.timer = setInterval(() => this.claim(), RENEW_MS);
+      this.claiming.start((tables.request.get(this.id) ?? this.whole).claim);
     } else {
       this.drawOutcome();
       this.drawQuestion();
     }
-    this.parting = () => this.release();
+    this.drawClaim();
+    this.parting = () => this.part();
     window.addEventListener("pagehide", this.parting);
     return this;
   }
@@ -62,28 +70,31 @@ class RequestPage {
 
   /** The news are here. */
   update() {
+    const reached = state.link === "live" && hubIsThere();
+    if (reached && !this.reached) this.claiming.happens("back");
+    this.reached = reached;
     const short = tables.request.get(this.id);
     if (!short) return;
-    const before = JSON.stringify([this.whole.state, this.whole.delivery, this.whole.claim?.by, this.whole.reason]);
+    if (short.state === "open") this.claiming.hear(short.claim);
+    const before = JSON.stringify(CHANGES.map((name) => this.whole[name]));
     const wasOpen = this.open;
-    for (const name of ["state", "delivery", "claim", "answered_by", "answered_at", "reason"]) this.whole[name] = short[name];
-    if (before === JSON.stringify([short.state, short.delivery, short.claim?.by, short.reason])) return;
+    for (const name of CHANGES) this.whole[name] = short[name];
+    if (before === JSON.stringify(CHANGES.map((name) => short[name]))) return;
     this.drawStatus();
-    if (short.state === "open") {
-      // It may have become free.
-      if (!short.claim && !this.mine) this.claim();
-      this.drawClaim();
-    } else if (wasOpen) {
-      this.settled();
-    } else {
-      this.drawOutcome();
-    }
+    this.drawReasons();
+    if (this.open) return;
+    if (wasOpen) this.settled();
+    else this.drawOutcome();
   }
 
   leave() {
-    clearInterval(this.timer);
     window.removeEventListener("pagehide", this.parting);
-    this.release();
+    this.part();
+  }
+
+  part() {
+    this.gone = true;
+    this.claiming.happens("left");
   }
 
   /** Whether the person has begun to write. */
@@ -91,13 +102,14 @@ class RequestPage {
     return this.open && this.touched === true;
   }
 
-  why() {
+  drawReasons() {
     const it = this.whole;
-    const call = it.call_id && h("span", {}, h("a", { href: `#/call/${encodeURIComponent(it.call_id)}`, text: callName(it.call_id) }),
-      it.cause_source === "inferred" ? " (the only call that it can be)" : "");
+    const call = it.call_id && h("span", {}, callLink(it.call_id), it.cause_source === "inferred" ? " (the only call that it can be)" : "");
     const task = it.task_id && h("a", { href: `#/task/${encodeURIComponent(it.task_id)}`, text: it.task_id });
-    return facts(["What", KINDS[it.kind] ?? it.kind], ["Because of", call || "not known"], ["Called by", it.caller],
-      ["As the task", task], ["Asked", ago(it.created_at)]);
+    refill(this.reasons, defect(it), facts(["What", KINDS[it.kind] ?? it.kind], ["Because of", call || candidates(it) || "not known"], ["Called by", it.caller],
+      ["As the task", task], ["Asked", ago(it.created_at)]));
+    refill(this.ending, this.open && it.cause_ended
+      ? h("p", { class: "warning", text: `${it.cause_ended[0].toUpperCase()}${it.cause_ended.slice(1)}: an answer may come too late.` }) : null);
   }
 
   drawStatus() {
@@ -140,38 +152,52 @@ class RequestPage {
     return words(params.message, { class: "ask", ...scrolled(params.message, "Question") });
   }
 
-  async claim() {
-    if (!this.open || this.sending || this.gone) return;
+  /** Claims it, or prolongs the claim; the claim is returned. */
+  async ask(takeOver) {
     try {
-      const claimed = await ask("claim", { id: this.id });
-      if (this.gone) return;
-      this.mine = true;
-      this.whole.claim = claimed.claim;
+      return (await ask("claim", { id: this.id, claim_id: this.claimId, take_over: takeOver })).claim;
     } catch (error) {
-      this.mine = false;
-      if (error instanceof Refused && error.metadata.claimed_by) this.whole.claim = { by: error.metadata.claimed_by };
-      if (error instanceof Refused && OVER.has(error.reason)) return;
+      if (error instanceof Refused && OVER.has(error.reason)) this.claiming.happens("closed");
+      throw error;
     }
-    this.drawClaim();
   }
 
-  drawClaim() {
-    const by = this.whole.claim?.by;
-    const other = this.open && !this.mine && by;
-    const says = !this.open || !by ? "" : this.mine ? "You are answering this; others see that you do." : `Being answered by ${by}${by === myName() ? " in another window" : ""}. You can answer when it becomes free.`;
-    if (this.claimBar.textContent !== says) this.claimBar.textContent = says;
-    this.claimBar.classList.toggle("other", Boolean(other));
-    for (const button of this.body.querySelectorAll("button[type=submit], .refuse button")) button.disabled = Boolean(other);
+  take() {
+    this.claiming.happens("wanted");
+    // The button goes; what it was for is the form.
+    this.form.element.querySelector("input, select, textarea, button")?.focus();
   }
 
-  release() {
-    if (this.gone) return;
-    this.gone = true;
-    if (this.mine && this.open) tell("release", { id: this.id });
+  drawClaim(now = this.claiming.state) {
+    const says = this.open ? this.claimSays(now) : "";
+    if (this.claimWords.textContent !== says) this.claimWords.textContent = says;
+    this.claimBar.hidden = !says;
+    this.claimBar.classList.toggle("other", hinders(now));
+    this.takeOver.hidden = now !== "elsewhere";
+    this.drawButtons();
+  }
+
+  claimSays(now) {
+    if (now === "mine") return "You are answering this; others see that you do.";
+    if (now === "elsewhere") return "You are answering this in another window or program.";
+    return now === "theirs" ? clean(`Being answered by ${this.claiming.by}. You can answer when it becomes free.`) : "";
+  }
+
+  /** Buttons stay where the keyboard is, also while they do nothing; `answer` says why. */
+  drawButtons() {
+    const rest = this.sending || (this.open && hinders(this.claiming.state));
+    for (const button of this.body.querySelectorAll("button[type=submit], .refuse button")) {
+      if (rest) button.setAttribute("aria-disabled", "true");
+      else button.removeAttribute("aria-disabled");
+    }
   }
 
   async answer(answer) {
     if (this.sending) return;
+    if (hinders(this.claiming.state)) {
+      this.trouble.textContent = `${this.claimSays(this.claiming.state)} What you have written stays here.`;
+      return;
+    }
     const body = JSON.stringify(answer);
     // The same answer sent again after a broken connection is still one answer.
     if (this.sent !== body) this.answerId = crypto.randomUUID();
@@ -179,7 +205,7 @@ class RequestPage {
     this.busy(true);
     this.trouble.textContent = "";
     try {
-      Object.assign(this.whole, await ask("answer", { id: this.id, answer_id: this.answerId, ...answer }));
+      Object.assign(this.whole, await ask("answer", { id: this.id, answer_id: this.answerId, claim_id: this.claimId, ...answer }));
       this.ours = true;
       this.busy(false);
       this.settled();
@@ -200,18 +226,19 @@ class RequestPage {
       this.trouble.textContent = others.map(([place, problem]) => `${place}: ${problem}`).join("; ") || "Please look at the marked fields.";
     } else {
       this.trouble.textContent = error.message;
+      if (error.metadata.claimed_by) this.claiming.happens("back");
     }
   }
 
   busy(is) {
     this.sending = is;
-    for (const button of this.body.querySelectorAll("button")) button.disabled = is;
-    if (!is) this.drawClaim();
+    this.body.setAttribute("aria-busy", String(is));
+    this.drawButtons();
   }
 
   /** It is not open any more, by us or by somebody else. */
   async settled() {
-    clearInterval(this.timer);
+    this.claiming.happens("closed");
     const unsent = this.dirty && !this.ours;
     if (!this.ours) {
       try {
@@ -221,9 +248,9 @@ class RequestPage {
       }
     }
     if (this.gone) return;
-    this.mine = false;
     if (unsent || this.late) this.lost = true;
     this.drawStatus();
+    this.drawReasons();
     this.drawClaim();
     this.drawOutcome();
     this.drawQuestion();
@@ -277,6 +304,29 @@ function answered(it) {
     facts(...given.map(([name, value]) => [String(properties[name]?.title ?? name).slice(0, 300), words(Array.isArray(value) ? value.join(", ") : value)])));
 }
 
+function callLink(id) {
+  return h("a", { href: `#/call/${encodeURIComponent(id)}`, text: callName(id) });
+}
+
+// So many of the calls that may have caused a request are named.
+const NAMED = 8;
+
+/** The calls of which one has caused a request, with links; null where none is known. */
+function candidates(it) {
+  const ids = it.candidate_call_ids ?? [];
+  if (!ids.length) return null;
+  const named = ids.slice(0, NAMED).map((id, at) => [at ? ", " : "", callLink(id)]);
+  return h("span", {}, "one of ", named, ids.length > NAMED ? ` and ${ids.length - NAMED} more` : "");
+}
+
+/** The same for a list, in words. */
+export function causeInWords(it) {
+  if (it.call_id) return `because of ${callName(it.call_id)}`;
+  const ids = it.candidate_call_ids ?? [];
+  if (!ids.length) return "";
+  return `because of one of ${ids.slice(0, NAMED).map(callName).join(", ")}${ids.length > NAMED ? ` and ${ids.length - NAMED} more` : ""}`;
+}
+
 /** What a call is called. */
 export function callName(id) {
   const call = tables.call.get(id);
@@ -291,5 +341,5 @@ function story(it) {
   const asked = Date.parse(it.created_at);
   return h("section", { "aria-label": "What happened" }, h("h2", { text: "What happened" }), h("ol", { class: "moments" }, it.moments.map((each) =>
     h("li", {}, h("span", { class: "quiet", text: span(Date.parse(each.at) - asked) }),
-      h("span", { text: each.by && HAPPENED[each.what] ? `${HAPPENED[each.what]} ${each.agent ? "the agent " : ""}${each.by}` : each.what ?? "unknown" })))));
+      h("span", { text: each.what === "delivered" && it.delivery === "late" ? "delivered too late" : each.by && HAPPENED[each.what] ? `${HAPPENED[each.what]} ${each.agent ? "the agent " : ""}${each.by}` : each.what ?? "unknown" })))));
 }

@@ -1,7 +1,7 @@
 // Servers: how each is connected, and one of them with its log.
 
 import { ask, Refused } from "./api.js";
-import { facts, h, json, pill, refill, words } from "./dom.js";
+import { defect, defectPill, facts, h, json, pill, refill, words } from "./dom.js";
 import { fault } from "./content.js";
 import { told } from "./events.js";
 import { cards } from "./list.js";
@@ -21,11 +21,23 @@ function serverCard(server) {
   const queue = server.queue ?? {};
   const busy = [["queued", queue.queued], ["in progress", queue.in_progress], ["waiting", queue.waiting_input]].filter(([, count]) => count);
   return h("a", { class: "card", "data-role": "open", href: `#/server/${encodeURIComponent(server.name)}` },
-    h("span", { class: "line" }, h("strong", { text: server.name }), h("span", { class: "kind", text: server.server_info?.title ?? server.server_info?.name ?? "", dir: "auto" }), pill(server.state)),
+    h("span", { class: "line" }, h("strong", { text: server.name }), h("span", { class: "kind", text: server.server_info?.title ?? server.server_info?.name ?? "", dir: "auto" }), defectPill(server), statePill(server)),
     server.error ? h("span", { class: "what", text: `${server.error.code}: ${server.error.message ?? ""}` }) : null,
     h("span", { class: "line quiet" }, h("span", { text: [server.transport, server.protocol_version].filter(Boolean).join(" · ") }),
       h("span", { text: busy.map(([name, count]) => `${count} ${name}`).join(", ") || "idle" }),
       server.next_retry_at ? h("span", {}, "next attempt: ", left(server.next_retry_at)) : null));
+}
+
+/** How it is connected; one that the hub has given up on does not come back by itself. */
+function statePill(server) {
+  return server.gave_up ? pill("gave_up") : pill(server.state);
+}
+
+/** What brings back a server that was given up. */
+function givenUp(server) {
+  if (!server.gave_up) return null;
+  return h("p", { class: "warning" }, "The hub has given up on it and does not try again by itself. Connect it here, or type ",
+    h("code", { text: `hubbub servers connect ${server.name}` }), ".");
 }
 
 /** The page of one server. */
@@ -52,11 +64,12 @@ export async function serverPage(main, name) {
     const on = server.desired_state === "connected";
     const info = server.server_info ?? {};
     const queue = server.queue ?? {};
-    refill(box, h("div", { class: "status" }, pill(server.state),
+    refill(box, h("div", { class: "status" }, statePill(server),
       on ? h("button", { type: "button", class: "danger", text: "Disconnect", on: { click: () => want("disconnected") } }) : null,
-      on && server.state !== "error" ? null : h("button", { type: "button", text: "Connect", on: { click: () => want("connected") } }),
+      on && server.state !== "error" && !server.gave_up ? null : h("button", { type: "button", text: "Connect", on: { click: () => want("connected") } }),
       h("a", { class: "button plain", href: `#/catalog/${encodeURIComponent(name)}`, text: "What it offers" }),
       h("a", { class: "button plain", href: `#/events/${encodeURIComponent(name)}`, text: "What it tells" })),
+    defect(server), givenUp(server),
     facts(["Says it is", [info.title ?? info.name, info.version].filter(Boolean).join(" ")], ["Transport", server.transport], ["MCP revision", server.protocol_version],
       ["Process", server.pid], ["Queued", queue.queued], ["In progress", queue.in_progress], ["Waiting for people", queue.waiting_input],
       ["Completed", queue.completed], ["Failed", queue.failed], ["Failed attempts", server.attempt || null]),
@@ -79,7 +92,7 @@ export async function serverPage(main, name) {
 }
 
 function signs(server) {
-  return JSON.stringify([server.state, server.desired_state, server.error?.code, server.queue]);
+  return JSON.stringify([server.state, server.desired_state, server.error?.code, server.queue, server.gave_up, server.defect]);
 }
 
 function line(event) {

@@ -1,7 +1,7 @@
 // Tasks: those the hub holds for servers, and those servers hold for the hub.
 
 import { ask, Refused } from "./api.js";
-import { facts, h, pill, refill } from "./dom.js";
+import { defect, defectPill, facts, h, pill, refill } from "./dom.js";
 import { fault, result } from "./content.js";
 import { cards, chooser, searchBox } from "./list.js";
 import { newestFirst, oneAtATime, tables } from "./store.js";
@@ -27,7 +27,7 @@ export function tasksPage(main) {
 
 function taskCard(task) {
   return h("a", { class: "card", "data-role": "open", href: `#/task/${encodeURIComponent(task.id)}` },
-    h("span", { class: "line" }, h("strong", { text: task.server, dir: "auto" }), h("span", { class: "kind", text: task.method ?? "task" }), pill(task.status)),
+    h("span", { class: "line" }, h("strong", { text: task.server, dir: "auto" }), h("span", { class: "kind", text: task.method ?? "task" }), defectPill(task), pill(task.status)),
     h("span", { class: "what id", text: task.id }),
     h("span", { class: "line quiet" }, h("span", { text: ROLES[task.role] }), ago(task.created_at), task.status_message ? h("span", { text: task.status_message, dir: "auto" }) : null));
 }
@@ -53,6 +53,7 @@ export async function taskPage(main, id) {
     seen = signs(task);
     const over = ["completed", "failed", "cancelled"].includes(task.status);
     refill(box, h("div", { class: "status" }, pill(task.status), over ? null : h("button", { type: "button", class: "danger", text: "Cancel task", on: { click: cancel } })),
+      defect(task),
       facts(["Id", task.id], ["Server", h("a", { href: `#/server/${encodeURIComponent(task.server)}`, text: task.server })], ["Role", ROLES[task.role]], ["Method", task.method],
         ["Says", task.status_message], ["Made", ago(task.created_at)], ["Last change", ago(task.last_updated_at)], ["Lives", task.ttl_ms && span(task.ttl_ms)],
         ["Polled every", task.poll_interval_ms && span(task.poll_interval_ms)],

@@ -1,0 +1,257 @@
+"""How a program without an event loop uses the library: each method waited for in the caller's own thread.
+
+`sync` is made of this. What holds for every call is here, once: an interrupted wait takes the work back, a forked
+process is told that it has no connection, records answer without `await`, and one error comes out, never a group.
+"""
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import partial
+from inspect import isawaitable
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
+
+from anyio import CancelScope, to_thread
+from anyio.from_thread import BlockingPortal
+
+from hubbub_client.errors import Cancelled, FailedPrecondition, HubbubError
+from hubbub_client.events import Event
+from hubbub_client.records import PendingRequest, Record
+
+S = TypeVar("S")
+R = TypeVar("R")
+P = ParamSpec("P")
+# What the library calls while somebody waits: here in a thread of its own, where it may use the hub itself.
+CALLBACKS = frozenset(("on_progress", "on_pending", "on_perhaps_pending", "on_copied"))
+
+
+class Errand:
+    """Work for the loop that can be taken back at any time, also before it has begun there."""
+
+    def __init__(self) -> None:
+        self._scope: CancelScope | None = None
+        self._taken_back = False
+        self.ended = False
+
+    async def run(self, work: Callable[..., Awaitable[R]], *args: Any) -> R | None:
+        """What the work comes to; None when it was taken back, and nobody waits for it."""
+        try:
+            with CancelScope() as self._scope:
+                if not self._taken_back:
+                    return await work(*args)
+        finally:
+            self.ended = True
+        return None
+
+    def take_back(self) -> None:
+        """Ends the work, or has it never begin. Called on the loop."""
+        self._taken_back = True
+        if self._scope is not None:
+            self._scope.cancel()
+
+
+class Home:
+    """The event loop behind one `connect`, and the process and the thread that it belongs to."""
+
+    def __init__(self, portal: BlockingPortal) -> None:
+        self._portal = portal
+        self._process = os.getpid()
+        self._thread = portal.call(threading.get_ident)
+        self._loop = portal.call(asyncio.get_running_loop)
+
+    @property
+    def here(self) -> bool:
+        """Whether this is the process that has connected."""
+        return os.getpid() == self._process
+
+    def disown(self) -> None:
+        """In a forked process: has nothing wait for the loop, which did not come along. Its parent closes it."""
+        with suppress(StopIteration):
+            self._portal.stop().send(None)
+
+    def wait_for(self, work: Callable[..., Awaitable[R]], *args: Any) -> R:
+        """What the work comes to. Raises HubbubError, and what the work's own callbacks raise."""
+        if not self.here:
+            raise FailedPrecondition(
+                "this process was forked from the one that has connected; connect in it anew", reason="FORKED"
+            )
+        if threading.get_ident() == self._thread:
+            raise FailedPrecondition(
+                "this would wait for itself: a callback that is a coroutine, or is told at once, cannot use the hub "
+                "that it was given to",
+                reason="WOULD_WAIT_FOR_ITSELF",
+            )
+        errand = Errand()
+        try:
+            try:
+                future = self._portal.start_task_soon(errand.run, work, *args)
+            except RuntimeError:
+                raise FailedPrecondition("this hub is closed; connect anew", reason="CLOSED") from None
+            return cast("R", self.told(future.result()))
+        except CancelledError:
+            raise Cancelled("this hub was closed meanwhile", reason="CLOSED") from None
+        except BaseExceptionGroup as group:
+            raise first(group) from None
+        finally:
+            # A signal has ended the wait, perhaps in the hand-over, when there is no future to cancel yet.
+            if not errand.ended:
+                with suppress(RuntimeError):  # the loop has ended, and the work with it
+                    self._loop.call_soon_threadsafe(errand.take_back)
+
+    def told(self, value: Any) -> Any:
+        """What the library gives back, its records as those of this module: also within lists and events."""
+        match value:
+            case SyncPendingRequest():
+                return value
+            case PendingRequest():
+                own = {each.name: getattr(value, each.name) for each in fields(value)}
+                return SyncPendingRequest(**own, _home=self)
+            case list():
+                return [self.told(each) for each in cast("list[Any]", value)]
+            case tuple():
+                return tuple(self.told(each) for each in cast("tuple[Any, ...]", value))
+            case Event() | Record() if is_dataclass(value):
+                held = {each.name: getattr(value, each.name) for each in fields(value)}
+                told = {name: self.told(old) for name, old in held.items() if isinstance(old, (Record, tuple))}
+                return replace(value, **told) if any(told[name] is not held[name] for name in told) else value
+            case _:
+                return value
+
+    def callback(self, function: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
+        """A function of the caller's, as one that the library can wait for; it gets records of this module."""
+
+        async def call(*args: Any) -> None:
+            found = await to_thread.run_sync(partial(function, *map(self.told, args)))
+            if isawaitable(found):
+                await found
+
+        return call
+
+
+def _answering(method: Callable[..., Awaitable[PendingRequest]]) -> Any:
+    """A method of the record, waited for."""
+
+    def wait(request: "SyncPendingRequest", *args: Any, **kwargs: Any) -> PendingRequest:
+        if request.home is None:
+            raise RuntimeError("this record does not come from a hub")
+        return request.home.wait_for(partial(method, request, *args, **kwargs))
+
+    wait.__name__, wait.__doc__ = method.__name__, method.__doc__
+    return wait
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyncPendingRequest(PendingRequest):
+    """As `PendingRequest`; each of its methods waits, and gives back such a record."""
+
+    _home: Home | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def home(self) -> Home | None:
+        """Where its methods are carried out."""
+        return self._home
+
+    accept = _answering(PendingRequest.accept)
+    decline = _answering(PendingRequest.decline)
+    cancel = _answering(PendingRequest.cancel)
+    reply_text = _answering(PendingRequest.reply_text)
+    reply = _answering(PendingRequest.reply)
+    reject = _answering(PendingRequest.reject)
+    take = _answering(PendingRequest.take)
+    give_back = _answering(PendingRequest.give_back)
+
+
+def first(error: BaseException) -> BaseException:
+    """The error that a group of tasks ended with: that of the hub, where there is one."""
+    while isinstance(error, BaseExceptionGroup):
+        within = cast("BaseExceptionGroup[BaseException]", error).exceptions
+        error = next((each for each in within if isinstance(each, HubbubError)), within[0])
+    return error
+
+
+class Facade(Generic[S]):
+    """A part of the library, used from a thread that has no event loop."""
+
+    def __init__(self, home: Home, part: S) -> None:
+        self._home = home
+        self._part = part
+
+    @property
+    def here(self) -> bool:
+        """Whether this is the process that has connected."""
+        return self._home.here
+
+    def given(self, keywords: Mapping[str, Any]) -> dict[str, Any]:
+        """A method's keywords, its callbacks made fit."""
+        return {
+            name: self._home.callback(value) if name in CALLBACKS and value is not None else value
+            for name, value in keywords.items()
+        }
+
+    def wait_for(self, work: Callable[[S], Awaitable[R]]) -> R:
+        """What the work on the library's part comes to."""
+        return self._home.wait_for(work, self._part)
+
+
+def blocking(method: Callable[Concatenate[S, P], Awaitable[R]]) -> Callable[Concatenate[Facade[S], P], R]:
+    """The method, waited for."""
+
+    def wait(facade: Facade[S], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        given = facade.given(kwargs)
+        return facade.wait_for(lambda part: cast("Any", method)(part, *args, **given))
+
+    wait.__name__, wait.__doc__ = method.__name__, method.__doc__
+    return wait
+
+
+def iterating(
+    method: Callable[Concatenate[S, P], AsyncGenerator[R, None]],
+) -> Callable[Concatenate[Facade[S], P], Iterator[R]]:
+    """The method's events, each waited for; closing the iterator ends the watch."""
+
+    def iterate(facade: Facade[S], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
+        given = facade.given(kwargs)
+
+        turn = asyncio.Lock()  # a step that was interrupted may still be on its way out
+
+        async def begin(part: S) -> AsyncGenerator[R, None]:
+            return cast("Any", method)(part, *args, **given)
+
+        async def step(_: S) -> tuple[R, ...]:
+            async with turn:
+                async for event in events:
+                    return (event,)
+            return ()
+
+        async def end(_: S) -> None:
+            async with turn:
+                await events.aclose()
+
+        events = facade.wait_for(begin)
+        try:
+            while found := facade.wait_for(step):
+                yield found[0]
+        finally:
+            if facade.here:
+                facade.wait_for(end)
+
+    iterate.__name__, iterate.__doc__ = method.__name__, method.__doc__
+    return iterate
+
+
+def asking(
+    method: Callable[Concatenate[S, P], Awaitable[PendingRequest]],
+) -> Callable[Concatenate[Facade[S], P], SyncPendingRequest]:
+    """As `blocking`, and says what comes back."""
+    return cast("Any", blocking(method))
+
+
+def asking_all(
+    method: Callable[Concatenate[S, P], Awaitable[Sequence[PendingRequest]]],
+) -> Callable[Concatenate[Facade[S], P], Sequence[SyncPendingRequest]]:
+    """As `asking`, for several."""
+    return cast("Any", blocking(method))

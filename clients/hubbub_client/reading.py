@@ -1,0 +1,107 @@
+"""The one converter from the hub's messages to records.
+
+It follows the message's descriptor: JSON bytes become values, enums short lower-case strings, timestamps aware
+datetimes; what is unset (an empty string, enum zero) becomes None. A field whose record does not allow None is never
+None: unset, it is an empty text, the state `unknown`, the epoch, or an empty record. It raises nothing, whatever the
+hub says.
+"""
+
+import dataclasses
+from collections.abc import Callable, Collection
+from functools import cache
+from typing import Any, TypeVar
+
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+from google.protobuf.message import Message
+from grpc import StatusCode
+
+from hubbub_client import numbers, payload
+from hubbub_client.errors import HubbubError
+from hubbub_client.records import RECORDS, Record
+
+R = TypeVar("R", bound=Record)
+UNKNOWN = "unknown"
+UNREADABLE = (ValueError, RecursionError)
+
+
+def read(kind: type[R], message: Message) -> R:
+    """The record of a message. What cannot be read of it is None, and its `defect` says so."""
+    values: dict[str, Any] = {}
+    defect = ""
+    for name, value in _readers(message.DESCRIPTOR, kind):
+        try:
+            values[name] = value(message)
+        except UNREADABLE as problem:  # one bad payload must not cost the list it is in
+            values[name] = None
+            defect = f"{name} cannot be read: {problem}"
+    if defect and "defect" in values:
+        values["defect"] = defect
+    return kind(**values)
+
+
+def result(data: bytes) -> Any:
+    """The value of a payload that stands by itself. Raises HubbubError (ANSWER_UNREADABLE)."""
+    try:
+        return payload.loads(data)
+    except UNREADABLE as problem:
+        said = f"what the hub says cannot be read: {problem}"
+        raise HubbubError(said, reason="ANSWER_UNREADABLE", code=StatusCode.DATA_LOSS) from None
+
+
+def enum_number(enum: EnumDescriptor, name: str) -> Any:
+    """The number of a short name such as `connected`. Raises ValueError, naming those there are."""
+    prefix = _prefix(enum)
+    known = [each.name.removeprefix(prefix).lower() for each in enum.values if each.number]
+    if name not in known:
+        raise ValueError(f"{name!r} is not one of {', '.join(known)}")
+    return enum.values_by_name[prefix + name.upper()].number
+
+
+def enum_numbers(enum: EnumDescriptor, names: Collection[str]) -> list[Any]:
+    """The numbers of several short names. Raises ValueError as `enum_number` does."""
+    return [enum_number(enum, name) for name in names]
+
+
+def _prefix(enum: EnumDescriptor) -> str:
+    zero = enum.values_by_number[0].name
+    return zero.removesuffix("UNSPECIFIED")
+
+
+@cache
+def _readers(message: Descriptor, kind: type[Record]) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+    """For each field, how to take its value out of a message."""
+    declared = {each.name: str(each.type) for each in dataclasses.fields(kind)}
+    return tuple(
+        (each.name, _reader(each, may_be_none="None" in declared.get(each.name, "None"))) for each in message.fields
+    )
+
+
+def _reader(spec: FieldDescriptor, *, may_be_none: bool) -> Callable[[Any], Any]:
+    name, convert = spec.name, _converter(spec, None if may_be_none and not spec.is_repeated else "")
+    if spec.is_repeated:
+        return lambda message: tuple(convert(item) for item in getattr(message, name))
+    if spec.has_presence and (may_be_none or spec.type == FieldDescriptor.TYPE_BYTES):
+        return lambda message: convert(getattr(message, name)) if message.HasField(name) else None
+    return lambda message: convert(getattr(message, name))
+
+
+def _converter(spec: FieldDescriptor, unset: str | None) -> Callable[[Any], Any]:
+    match spec.type:
+        case FieldDescriptor.TYPE_BYTES:
+            return payload.loads
+        case FieldDescriptor.TYPE_STRING:
+            return lambda value: value or unset
+        case FieldDescriptor.TYPE_ENUM:
+            assert spec.enum_type is not None
+            prefix, nothing = _prefix(spec.enum_type), None if unset is None else UNKNOWN
+            short = {each.number: each.name.removeprefix(prefix).lower() for each in spec.enum_type.values}
+            # A number that this client does not know yet comes from a newer hub.
+            return lambda number: short.get(number, str(number)) if number else nothing
+        case FieldDescriptor.TYPE_MESSAGE:
+            assert spec.message_type is not None
+            if spec.message_type.full_name == "google.protobuf.Timestamp":
+                return lambda value: numbers.date(value.seconds, value.nanos)
+            kind = RECORDS[spec.message_type.name]
+            return lambda value: read(kind, value)
+        case _:
+            return lambda value: value

@@ -1,0 +1,140 @@
+// Whose claim an open question is, as far as this page knows. Only the hub's own word on it says so.
+//
+//   unknown     nothing was heard yet, or not lately; it hinders nothing
+//   mine        this page holds the claim
+//   theirs      somebody else holds it: the hub has said so
+//   elsewhere   the same person holds it, in another window or program: the hub has said so
+//   over        the question is not open any more
+//   gone        the page has been left; whatever it still gets, it gives back
+
+export const RENEW_MS = 20000;
+export const AGAIN_MS = 1000;
+
+const ASK = "ask"; // claim it, now
+const AGAIN = "again"; // claim it after AGAIN_MS
+const TAKE = "take"; // claim it, from another window of the same person too
+const RELEASE = "release"; // give it back
+
+// granted, refused, own: the hub's answers. silent: none came. other: refused for a reason that says nothing of claims.
+// news: the claim has changed. back: bridge or hub can be reached again. tick: RENEW_MS have passed. wanted: the person
+// takes it over. closed: the question is not open any more. left: the page is being left.
+const TABLE = {
+  unknown: { granted: ["mine"], refused: ["theirs"], own: ["elsewhere"], silent: ["unknown", AGAIN], other: ["unknown"], back: ["unknown", ASK],
+    tick: ["unknown", ASK], closed: ["over"], left: ["gone", RELEASE] },
+  mine: { granted: ["mine"], refused: ["theirs"], own: ["elsewhere"], silent: ["unknown", AGAIN], other: ["unknown"], news: ["mine", ASK], back: ["mine", ASK],
+    tick: ["mine", ASK], closed: ["over"], left: ["gone", RELEASE] },
+  theirs: { granted: ["mine"], refused: ["theirs"], own: ["elsewhere"], silent: ["theirs", AGAIN], other: ["unknown"], news: ["theirs", ASK], back: ["theirs", ASK],
+    tick: ["theirs", ASK], closed: ["over"], left: ["gone"] },
+  elsewhere: { granted: ["mine"], refused: ["theirs"], own: ["elsewhere"], silent: ["elsewhere", AGAIN], other: ["unknown"], news: ["elsewhere", ASK],
+    back: ["elsewhere", ASK], tick: ["elsewhere", ASK], wanted: ["elsewhere", TAKE], closed: ["over"], left: ["gone"] },
+  over: { left: ["gone"] },
+  gone: { granted: ["gone", RELEASE], silent: ["gone", RELEASE] },
+};
+
+/** The state that follows, and what is to be done. An event that means nothing in a state changes nothing. */
+export function step(state, event) {
+  const [next, effect = null] = TABLE[state][event] ?? [state];
+  return { state: next, effect };
+}
+
+/** Whether an answer would be refused: the hub has said that somebody else, or another window, is at it. */
+export function hinders(state) {
+  return state === "theirs" || state === "elsewhere";
+}
+
+/** Whether what lists say of the claim now may change whose it is; `before` is what they said then. */
+export function isNews(state, held, before, now) {
+  if (state !== "mine" || !now) return before?.by !== now?.by;
+  // One's own claim is told of after it was made, and each time it is prolonged.
+  return now.by !== held.by || Date.parse(now.expires_at) > Date.parse(held.expires_at);
+}
+
+/** What happened, by the answer to a claim; `refusal` is what was thrown. */
+export function outcome(refusal) {
+  if (!refusal) return "granted";
+  if (refusal.metadata?.claimed_by) return refusal.metadata.own ? "own" : "refused";
+  return refusal.status >= 400 && refusal.status < 500 ? "other" : "silent";
+}
+
+/** One page's claim: asks, asks again, gives back. `ask(takeOver)` and `release()` are the way to the bridge. */
+export class Claiming {
+  constructor(ask, release, changed) {
+    this.ask = ask;
+    this.release = release;
+    this.changed = changed;
+    this.state = "unknown";
+    this.by = null;
+    this.held = null;
+    this.heard = null;
+    this.asking = false;
+    this.wanted = null;
+    this.timers = new Set();
+  }
+
+  /** Begins; `heard` is what is known of the claim. */
+  start(heard) {
+    this.heard = heard ?? null;
+    this.ticking = setInterval(() => this.happens("tick"), RENEW_MS);
+    this.send(ASK);
+  }
+
+  /** Lists say this of the claim. */
+  hear(claim) {
+    const before = this.heard;
+    this.heard = claim ?? null;
+    // News of what is being asked for may come before the answer.
+    if (!this.asking && isNews(this.state, this.held, before, this.heard)) this.happens("news");
+  }
+
+  happens(event) {
+    const { state, effect } = step(this.state, event);
+    this.state = state;
+    if (state === "over" || state === "gone") {
+      clearInterval(this.ticking);
+      for (const timer of this.timers) clearTimeout(timer);
+      this.timers.clear();
+    }
+    if (effect === RELEASE) this.release();
+    else if (effect) this.send(effect);
+    this.changed(state);
+  }
+
+  async send(effect) {
+    if (effect === AGAIN) return this.later();
+    // One at a time; what is wanted meanwhile is asked for afterwards.
+    if (this.asking) {
+      this.wanted = this.wanted === TAKE ? TAKE : effect;
+      return undefined;
+    }
+    this.asking = true;
+    let refusal = null;
+    try {
+      this.held = await this.ask(effect === TAKE);
+      this.by = this.held.by;
+    } catch (error) {
+      refusal = error;
+      this.by = error.metadata?.claimed_by ?? this.by;
+    }
+    this.asking = false;
+    this.happens(outcome(refusal));
+    this.compare();
+    const { wanted } = this;
+    this.wanted = null;
+    if (wanted && this.state !== "over" && this.state !== "gone") await this.send(wanted);
+    return undefined;
+  }
+
+  /** Looks at what lists said while the hub was being asked: it may be older than the answer, or newer. */
+  compare() {
+    if (this.state === "mine" && this.heard && isNews("mine", this.held, null, this.heard)) this.happens("news");
+    else if (hinders(this.state) && this.heard?.by !== this.by) this.later();
+  }
+
+  later() {
+    const timer = setTimeout(() => {
+      this.timers.delete(timer);
+      this.send(ASK);
+    }, AGAIN_MS);
+    this.timers.add(timer);
+  }
+}

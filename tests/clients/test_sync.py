@@ -1,0 +1,316 @@
+"""The library without async keeps the promises of the other one."""
+
+import inspect
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import fields, replace
+from typing import Any
+
+import anyio
+import anyio.from_thread
+import pytest
+from anyio.from_thread import BlockingPortal
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+import hubbub_client
+from hubbub.v1 import call_pb2, common_pb2, inbox_pb2
+from hubbub_client import blocking, records, sync
+from hubbub_client.errors import FailedPrecondition, HubbubError
+from hubbub_client.events import Upsert
+
+# What serves until it is cancelled has no form that waits.
+ENDLESS = {"Hub": {"serve", "on_elicitation", "on_sampling", "on_roots"}, "Inbox": {"work"}}
+OPEN = inbox_pb2.PendingRequest(
+    id="r1", server="s", kind=inbox_pb2.REQUEST_KIND_ELICITATION_FORM, state=inbox_pb2.REQUEST_STATE_OPEN
+)
+
+
+def methods(of: type) -> set[str]:
+    return {name for name in dir(of) if not name.startswith("_")}
+
+
+PARTS = [(hubbub_client.Hub, sync.SyncHub)] + [
+    (getattr(inspect.getmodule(it), it.__name__.removeprefix("Sync"), None) or _of, it)
+    for it in vars(sync).values()
+    if inspect.isclass(it) and issubclass(it, blocking.Facade) and it not in (blocking.Facade, sync.SyncHub)
+    for _of in [getattr(sync, it.__name__.removeprefix("Sync"))]
+]
+
+
+@pytest.mark.parametrize(("theirs", "ours"), PARTS, ids=lambda each: each.__name__)
+def test_each_method_of_the_library_is_there(theirs: type, ours: type) -> None:
+    missing = methods(theirs) - methods(ours) - ENDLESS.get(theirs.__name__, set())
+    assert missing == set()
+
+
+def test_each_part_of_a_hub_is_there() -> None:
+    assert len(PARTS) >= 10
+    source = inspect.getsource(hubbub_client.Hub.__init__)
+    parts = {line.split("=")[0].strip().removeprefix("self.") for line in source.splitlines() if "(link)" in line}
+    assert parts
+    assert all(f"self.{part} =" in inspect.getsource(sync.SyncHub.__init__) for part in parts)
+
+
+RECORDS = [it for it in vars(records).values() if inspect.isclass(it) and issubclass(it, records.Record)]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda each: each.__name__)
+def test_no_method_of_a_record_has_to_be_awaited(record: type) -> None:
+    waiting = {name for name, it in vars(record).items() if inspect.iscoroutinefunction(it)}
+    if not waiting:
+        return
+    ours = next(it for it in vars(blocking).values() if inspect.isclass(it) and issubclass(it, record) and it != record)
+    for name in waiting:
+        assert name in vars(ours), f"{record.__name__}.{name}"
+        assert not inspect.iscoroutinefunction(vars(ours)[name])
+    assert {each.name for each in fields(record)} <= {each.name for each in fields(ours)}
+
+
+def scripted(hub: Any) -> list[str]:
+    """Has the hub list, watch and answer one request; the answers given."""
+    given: list[str] = []
+
+    def answer(request: Any) -> Any:
+        given.append(request.WhichOneof("answer"))
+        return inbox_pb2.AnswerRequestResponse(request=OPEN)
+
+    async def watch(_: Any) -> AsyncIterator[Any]:
+        yield inbox_pb2.WatchInboxResponse(upsert=OPEN)
+        yield inbox_pb2.WatchInboxResponse(synced=common_pb2.Synced())
+
+    def claim(request: Any) -> Any:
+        given.append(type(request).__name__)
+        return answer_of(request)
+
+    def answer_of(_: Any) -> Any:
+        claimed = inbox_pb2.PendingRequest()
+        claimed.CopyFrom(OPEN)
+        claimed.claim.id = "c"
+        return inbox_pb2.ClaimRequestResponse(request=claimed)
+
+    hub.replies["ListRequests"] = lambda _: inbox_pb2.ListRequestsResponse(requests=[OPEN])
+    hub.replies["GetRequest"] = lambda _: inbox_pb2.GetRequestResponse(request=OPEN)
+    hub.replies["AnswerRequest"] = answer
+    hub.replies["ClaimRequest"] = claim
+    hub.replies["ReleaseRequest"] = lambda _: inbox_pb2.ReleaseRequestResponse(request=OPEN)
+    hub.streams["WatchInbox"] = watch
+    return given
+
+
+async def test_records_answer_by_their_own_methods_wherever_they_come_from(hub: Any) -> None:
+    given = scripted(hub)
+
+    def script() -> None:
+        with sync.connect(data_dir=hub.data_dir) as plain:
+            watched = next(event.record for event in plain.inbox.watch() if isinstance(event, Upsert))
+            for request in (plain.inbox.list()[0], plain.inbox.get("r1"), watched):
+                assert isinstance(request, sync.SyncPendingRequest)
+                assert replace(request, server="t").accept({"a": 1}).id == "r1"
+            plain.inbox.get("r1").decline().cancel().reply_text("x").reply({}).reject("no")
+            plain.inbox.get("r1").take().give_back()
+            assert "_home" not in plain.inbox.get("r1").to_json()
+
+    await anyio.to_thread.run_sync(script)
+    assert given == ["accept"] * 3 + ["decline", "cancel", "text", "result", "reject", "ClaimRequestRequest"]
+
+
+async def calls_of(hub: Any, *, ends: bool = True) -> list[Any]:
+    """Has the hub take a call that asks one request, and end it or not."""
+
+    async def call(request: Any) -> Any:
+        if not ends:
+            await anyio.sleep_forever()
+        await anyio.sleep(0.2)
+        return call_pb2.CallMethodResponse(call=call_pb2.Call(id=request.spec.call_id, state=4))
+
+    async def watch(request: Any) -> AsyncIterator[Any]:
+        yield call_pb2.WatchCallsResponse(synced=common_pb2.Synced())
+        asking = call_pb2.Call(id=request.filter.ids[0], state=3, pending_ids=["r1"])
+        yield call_pb2.WatchCallsResponse(upsert=asking)
+        await anyio.sleep_forever()
+
+    hub.replies["CallMethod"] = call
+    hub.streams["WatchCalls"] = watch
+    return hub.seen
+
+
+async def test_a_callback_is_a_plain_function_that_may_use_the_hub(hub: Any) -> None:
+    given = scripted(hub)
+    await calls_of(hub)
+
+    def script() -> str:
+        with sync.connect(data_dir=hub.data_dir) as plain:
+            return plain.calls.call("s", "m", on_pending=lambda id_: plain.inbox.get(id_).accept() and None).state
+
+    assert await anyio.to_thread.run_sync(script) == "in_progress" or given == ["accept"]
+    assert given == ["accept"]
+
+
+async def test_what_a_callback_raises_comes_out_as_it_is_and_aborts_the_call(hub: Any) -> None:
+    await calls_of(hub, ends=False)
+
+    def fail(_: str) -> None:
+        raise LookupError("mine")
+
+    def script() -> None:
+        with sync.connect(data_dir=hub.data_dir) as plain, pytest.raises(LookupError, match="mine"):
+            plain.calls.call("s", "m", on_pending=fail)
+
+    await anyio.to_thread.run_sync(script)
+    async with hubbub_client.connect(data_dir=hub.data_dir) as client:
+        with pytest.raises(LookupError, match="mine"):
+            await client.calls.call("s", "m", on_pending=fail)
+
+
+async def test_a_coroutine_that_would_wait_for_itself_is_refused(hub: Any) -> None:
+    await calls_of(hub, ends=False)
+    scripted(hub)
+
+    def script() -> None:
+        with sync.connect(data_dir=hub.data_dir) as plain:
+
+            async def ask(id_: str) -> None:
+                plain.inbox.get(id_)
+
+            with pytest.raises(FailedPrecondition, match="wait for itself"):
+                plain.calls.call("s", "m", on_pending=ask)
+
+    await anyio.to_thread.run_sync(script)
+
+
+async def test_a_hub_that_is_closed_says_so(hub: Any) -> None:
+    def script() -> None:
+        with sync.connect(data_dir=hub.data_dir) as plain:
+            pass
+        with pytest.raises(HubbubError, match="closed"):
+            plain.servers.list()
+
+    await anyio.to_thread.run_sync(script)
+
+
+INTERRUPTED = """
+import signal, sys
+from hubbub_client import sync
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job has it ignored
+with sync.connect(data_dir=sys.argv[1]) as hub:
+    try:
+        hub.call_tool("s", "slow")
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+        sys.stdin.readline()
+"""
+FORKED = """
+import os, sys
+from hubbub_client import errors, sync
+with sync.connect(data_dir=sys.argv[1]) as hub:
+    child = os.fork()
+    if not child:
+        try:
+            hub.inbox.get("r1")
+        except errors.HubbubError as error:
+            print(error.reason, flush=True)
+    else:
+        os.waitpid(child, 0)
+        print(hub.inbox.get("r1").id, flush=True)
+"""
+
+
+async def test_an_interrupted_call_is_aborted_at_once(hub: Any) -> None:
+    begun, aborted = anyio.Event(), anyio.Event()
+
+    async def call(_: Any) -> Any:
+        begun.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            aborted.set()
+
+    hub.replies["CallMethod"] = call
+    with anyio.fail_after(20):
+        async with await anyio.open_process([sys.executable, "-c", INTERRUPTED, str(hub.data_dir)]) as script:
+            assert script.stdout is not None
+            assert script.stdin is not None
+            await begun.wait()
+            os.kill(script.pid, signal.SIGINT)
+            said = BufferedByteReceiveStream(script.stdout)
+            assert await said.receive_until(b"\n", 100) == b"interrupted"
+            await aborted.wait()  # while the `with` block goes on
+            await script.stdin.aclose()
+            assert await script.wait() == 0
+
+
+async def test_an_interrupt_while_the_work_is_handed_over_aborts_it_too(
+    hub: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, aborted = anyio.Event(), anyio.Event()
+
+    async def call(_: Any) -> Any:
+        begun.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            aborted.set()
+
+    hub.replies["CallMethod"] = call
+    hand_over = BlockingPortal.start_task_soon
+
+    def interrupted(portal: Any, *args: Any, **kwargs: Any) -> Any:
+        """The signal comes when the hub has the call, and before the caller has anything to wait for."""
+        hand_over(portal, *args, **kwargs)
+        anyio.from_thread.run(begun.wait)
+        raise KeyboardInterrupt
+
+    def script() -> None:
+        with sync.connect(data_dir=hub.data_dir) as plain:
+            monkeypatch.setattr(BlockingPortal, "start_task_soon", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                plain.call_tool("s", "slow")
+            monkeypatch.undo()
+            anyio.from_thread.run(aborted.wait)
+
+    with anyio.fail_after(20):
+        await anyio.to_thread.run_sync(script)
+
+
+async def test_an_interrupted_watch_ends_at_the_hub(hub: Any) -> None:
+    watching, ended = anyio.Event(), anyio.Event()
+
+    async def watch(_: Any) -> AsyncIterator[Any]:
+        try:
+            yield inbox_pb2.WatchInboxResponse(upsert=OPEN)
+            watching.set()
+            await anyio.sleep_forever()
+        finally:
+            ended.set()
+
+    hub.streams["WatchInbox"] = watch
+    hand_over = BlockingPortal.start_task_soon
+
+    def interrupted(portal: Any, *args: Any, **kwargs: Any) -> Any:
+        hand_over(portal, *args, **kwargs)
+        anyio.from_thread.run(watching.wait)
+        patched.undo()
+        raise KeyboardInterrupt
+
+    patched = pytest.MonkeyPatch()
+
+    def script() -> None:
+        with sync.connect(data_dir=hub.data_dir) as plain:
+            events = plain.inbox.watch()
+            next(events)
+            patched.setattr(BlockingPortal, "start_task_soon", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                next(events)
+            anyio.from_thread.run(ended.wait)
+
+    with anyio.fail_after(20):
+        await anyio.to_thread.run_sync(script)
+
+
+async def test_a_forked_process_is_told_that_it_has_no_connection(hub: Any) -> None:
+    scripted(hub)
+    with anyio.fail_after(20):
+        ran = await anyio.run_process([sys.executable, "-c", FORKED, str(hub.data_dir)], check=False)
+    assert ran.stdout.split() == [b"FORKED", b"r1"], ran.stderr

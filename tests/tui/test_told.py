@@ -1,0 +1,103 @@
+"""What the hub says of causes, of ends that come too late, of servers that were given up: drawn from the fields."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from hubbub.v1 import call_pb2, inbox_pb2, server_pb2
+from hubbub_client import reading
+from hubbub_client.questions import asked
+from hubbub_client.records import Call, Moment, PendingRequest, Server
+from hubbub_client.tui.boards import Boards
+from hubbub_client.tui.calls import call_text, standing
+from hubbub_client.tui.inbox import holder
+from hubbub_client.tui.servers import ServersPane
+
+
+def question(**given: Any) -> PendingRequest:
+    """An open question."""
+    message = inbox_pb2.PendingRequest(
+        id="r1",
+        server="one",
+        kind=inbox_pb2.REQUEST_KIND_ELICITATION_FORM,
+        state=inbox_pb2.REQUEST_STATE_OPEN,
+        request=b'{"message":"Well?"}',
+        **given,
+    )
+    message.created_at.FromDatetime(datetime.now(UTC))
+    return reading.read(PendingRequest, message)
+
+
+def called(**given: Any) -> Call:
+    """A call at work."""
+    message = call_pb2.Call(id="c1", server="one", method="tools/call", **({"state": 2} | given))
+    message.created_at.FromDatetime(datetime.now(UTC))
+    return reading.read(Call, message)
+
+
+@pytest.fixture
+def boards() -> Boards:
+    """What the screen keeps, of no hub."""
+    return Boards(None, 10)  # pyright: ignore[reportArgumentType] - nothing is asked of it
+
+
+def test_a_question_names_the_calls_of_which_one_has_led_to_it() -> None:
+    shown = asked(question(candidate_call_ids=["haiku", "sign-up"])).plain
+    assert "one of haiku, sign-up" in shown
+    many = asked(question(candidate_call_ids=[f"c{n}" for n in range(10)])).plain
+    assert "one of c0, c1, c2, c3, c4, c5, c6, c7 and 2 more" in many
+
+
+def test_a_question_whose_call_is_over_says_so_in_the_list_and_above_it() -> None:
+    over = question(cause_ended="its call was \x1bcancelled")
+    assert holder(over).plain == "call over"
+    shown = asked(over).plain
+    assert "its call was" in shown
+    assert "an answer may come too late" in shown
+    assert "\x1b" not in shown
+    ended = asked(question(cause_ended="cancelled", call_id="c1")).plain
+    assert "an answer may come too late" in ended
+
+
+def test_an_answer_that_came_too_late_is_not_said_to_be_delivered() -> None:
+    late = question(delivery=inbox_pb2.DELIVERY_STATE_LATE)
+    moment = Moment(at=late.created_at, what="delivered", by=None, agent=False)
+    shown = asked(replace(late, state="answered", moments=(moment,))).plain
+    assert "late: the call that asked was over already" in shown
+    assert "delivered too late" in shown
+
+
+def test_a_call_that_perhaps_waits_says_so_and_which_questions_count(boards: Boards) -> None:
+    call = called(perhaps_pending_ids=["r1"])
+    assert standing(call).plain == "perhaps waiting"
+    assert standing(called()).plain == "in progress"
+    boards._request(question(candidate_call_ids=["c1", "c2"]))
+    assert boards.perhaps_of(call) == ["r1"]
+    assert "asks a question, perhaps for this call" in call_text(call, boards).plain
+    boards._request(question(candidate_call_ids=["c2", "c3"]))
+    assert boards.perhaps_of(called()) == []
+    assert boards.perhaps_of(called(state=call_pb2.CALL_STATE_COMPLETED)) == []
+
+
+def test_what_cannot_be_shown_whole_is_marked(boards: Boards) -> None:
+    call = called(defect="its params are no JSON")
+    boards._call(call)
+    boards._request(question(defect="its deadline is no time"))
+    assert boards.calls.rows["c1"].about.startswith("(not whole)")
+    assert boards.open.rows["r1"].about == "(not whole) Well?"
+    assert "its params are no JSON" in call_text(call, boards).plain
+    assert "its deadline is no time" in asked(question(defect="its deadline is no time")).plain
+
+
+async def test_a_server_that_was_given_up_says_what_brings_it_back(boards: Boards) -> None:
+    server = reading.read(Server, server_pb2.Server(name="ext", gave_up=True, defect="no such port"))
+    boards._server(server)
+    row = boards.servers.rows["ext"]
+    shown = [column.cell(row) for column in ServersPane.COLUMNS]
+    assert "gave up" in [getattr(each, "plain", each) for each in shown]
+    assert any("c connects again" in getattr(each, "plain", str(each)) for each in shown)
+    detail = (await ServersPane().detail(row)).plain
+    assert "hubbub servers connect ext" in detail
+    assert "no such port" in detail
