@@ -99,6 +99,23 @@ async def test_a_question_that_the_server_takes_back_cannot_be_answered(hub: Any
     assert (late.status, late.error["code"]) == (1, "FAILED_PRECONDITION")
 
 
+async def test_who_has_claimed_a_question_is_told_how_to_answer_it_and_may_take_the_claim_over(hub: Any) -> None:
+    call, asked = await ask(hub)
+    first = (await hub.hubbub("inbox", "claim", asked.id, "--claim", "a-claim-of-my-own")).record["claim"]
+    assert first["id"] == "a-claim-of-my-own"
+    again = (await hub.hubbub("inbox", "claim", asked.id, "--claim", "a-claim-of-my-own")).record["claim"]
+    assert (again["id"], again["expires_at"] >= first["expires_at"]) == (first["id"], True)
+    refused = await hub.hubbub("inbox", "answer", asked.id, "--decline")
+    assert f"--claim), or take the claim over (hubbub inbox claim {asked.id} --take-over)" in refused.error["message"]
+    other = await hub.hubbub("--as", "ada", "inbox", "claim", asked.id, "--take-over")
+    assert (other.status, other.error["reason"]) == (1, "ALREADY_CLAIMED")
+    taken = (await hub.hubbub("inbox", "claim", asked.id, "--take-over")).record["claim"]
+    lost = await hub.hubbub("inbox", "answer", asked.id, "--decline", "--claim", first["id"])
+    assert lost.error["reason"] == "CLAIM_LOST"
+    await hub.answer(asked, "--decline", "--claim", taken["id"])
+    assert await said(hub, call.id) == "decline"
+
+
 async def test_a_claimed_question_is_answered_only_under_its_claim(hub: Any) -> None:
     call, asked = await ask(hub)
     claim = (await hub.hubbub("--as", "ada", "inbox", "claim", asked.id, "--ttl", "300")).record["claim"]

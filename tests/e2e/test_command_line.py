@@ -84,7 +84,11 @@ async def test_an_update_replaces_all_that_a_server_was_added_with(hub: Any, pee
     refused = await hub.hubbub("servers", "update", "--set", "call_timeout_s=-1", *spec)
     assert (refused.status, refused.error["code"]) == (1, "INVALID_ARGUMENT")
     assert "spec.call_timeout_s" in refused.error["message"]
-    updated = await hub.hubbub("servers", "update", "--set", "call_timeout_s=0.2", "--set", "retries=7", *spec)
+    options = ("--set", "call_timeout_s=0.2", "--set", "retries=7")
+    updated = await hub.hubbub("servers", "update", *options, *spec)
+    assert updated.record["name"] == "near"
+    assert updated.record["pid"] == before  # these need no other connection
+    updated = await hub.hubbub("servers", "update", *options, "--set", "sampling=false", *spec)
     assert updated.record["name"] == "near"
     watch = hub.client.servers.watch(["near"])
     await hub.watched(watch, lambda each: each.state == "connected" and each.pid != before)

@@ -118,8 +118,11 @@ def test_a_block_without_a_language_has_no_commands_and_every_reason_is_needed()
 class Demo:
     """What `make run` starts, with a data directory and ports of its own, and a shell beside it."""
 
-    def __init__(self, process: Process, directory: Path, connect: str, environ: dict[str, str]) -> None:
+    def __init__(
+        self, process: Process, said: BufferedByteReceiveStream, directory: Path, connect: str, environ: dict[str, str]
+    ) -> None:
         self.process = process
+        self.said = said
         self.directory = directory
         self._connect = connect
         self._environ = environ
@@ -182,11 +185,12 @@ async def running_demo(directory: Path, free_port: int) -> AsyncGenerator[Demo]:
     (directory / "servers.toml").write_text("")
     async with child(command, cwd=ROOT, env=environ | {"HUBBUBD_CONNECT_LISTEN": connect}, stdout=PIPE) as process:
         assert process.stdout is not None
+        said = BufferedByteReceiveStream(process.stdout)
         with anyio.fail_after(LIMIT_S):
-            await BufferedByteReceiveStream(process.stdout).receive_until(b"\n", 1 << 16)
+            await said.receive_until(b"\n", 1 << 16)
         reached = {"HUBBUB_DATA_DIR": str(directory / "data")}
         other = {"HUBBUBD_LISTEN": "127.0.0.1:0", "HUBBUBD_DATA_DIR": str(directory / "other")}
-        demo = Demo(process, directory, connect, environ | reached | other)
+        demo = Demo(process, said, directory, connect, environ | reached | other)
         await demo.run("hubbub servers list --wait connected --timeout 60")
         yield demo
         process.send_signal(signal.SIGTERM)
@@ -224,3 +228,13 @@ async def test_the_program_of_the_readme_works_as_written(demo: Demo) -> None:
     (program,) = [block.text for block in blocks("README.md") if block.language == "python"]
     (demo.directory / "program.py").write_text(program)
     assert '"timezone": "UTC"' in await demo.run(f"python {demo.directory}/program.py")
+
+
+async def test_the_demo_says_of_each_server_when_it_is_connected_and_how_many_tools_it_has(own_demo: Demo) -> None:
+    told: dict[str, str] = {}
+    with anyio.fail_after(LIMIT_S):
+        while told.keys() != {"demo", "time", "git", "fetch"}:
+            line = (await own_demo.said.receive_until(b"\n", 1 << 16)).decode()
+            if found := re.fullmatch(r"(\w+): connected \(stdio, (\d+ tools?), \d+\.\d s\)", line):
+                told[found[1]] = found[2]
+    assert (told["demo"], told["fetch"]) == ("5 tools", "1 tool")

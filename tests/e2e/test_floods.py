@@ -8,6 +8,9 @@ import anyio
 from .conftest import LIMIT_S, POLL_S
 from .crowd import bad, rss_kb
 
+HEAVY_KB = 400 * 1024
+"""More than a hub may have in memory that was asked heavy questions."""
+
 FLOOD_KB = 48 * 1024
 """More than a flood may add to the hub's memory."""
 
@@ -36,6 +39,19 @@ async def test_a_flood_is_slowed_down_and_reported_once_while_others_go_on(start
     (entry,) = await reported()
     assert (entry.principal, entry.target, entry.outcome) == ("hub", "bad", "OK")
     assert rss_kb(hub.process.pid) - before < FLOOD_KB
+
+
+async def test_heavy_questions_are_refused_while_others_go_on(start_hub: Callable[..., Any]) -> None:
+    hub = await start_hub({"good": bad("good"), "bad": bad("heavy", max_open_request_bytes=8_000_000)})
+    await hub.connected("good", "bad")
+    refused = 0
+    with anyio.fail_after(LIMIT_S):
+        while refused < 5:  # the wrong one, and four of those that are too much
+            assert await hub.client.admin.whoami()
+            assert (await hub.client.call_tool("good", "echo", {"text": "x"}))["content"][0]["text"] == "x"
+            refused = int((await hub.client.call_tool("bad", "echo"))["content"][0]["text"])
+    assert len(await hub.asked(3, server="bad")) == 3
+    assert rss_kb(hub.process.pid) < HEAVY_KB
 
 
 async def test_the_audit_log_is_listed_and_exported_on_the_command_line(start_hub: Callable[..., Any]) -> None:

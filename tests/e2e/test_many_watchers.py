@@ -54,7 +54,13 @@ async def test_of_a_thousand_watchers_those_who_read_are_on_time_and_those_who_s
     start_hub: Any,
 ) -> None:
     # Servers that never finish their handshake, so that all calls wait until they are cleared.
-    queue = {"connect_timeout_s": 3600, "max_queued": 2 * FLOOD, "call_history_count": 2 * FLOOD}
+    queue = {
+        "connect_timeout_s": 3600,
+        "call_timeout_s": 3600,
+        "call_max_s": 3600,
+        "max_queued": 2 * FLOOD,
+        "call_history_count": 2 * FLOOD,
+    }
     servers = {"few": bad("hang", **queue), "many": bad("hang", **queue)}
     hub = await start_hub(servers, hub={"max_watchers": PROCESSES * (READING + STALLED)})
     client = json.loads((hub.data_dir / "client.json").read_text())

@@ -84,7 +84,12 @@ async def test_only_what_changed_is_touched_and_a_call_of_another_server_goes_on
     await hub.answer(question, "--accept", '{"name": "Ada"}')
     assert (await hub.call(call.id)).state == "completed"
 
-    files.write(files.text("stays", max_in_flight=4) + files.text("new").partition("[servers]\n")[2])
+    rest = files.text("new").partition("[servers]\n")[2]
+    files.write(files.text("stays", max_in_flight=4) + rest)
+    assert (await hub.hubbub("reload")).record["changed"] == ["stays"]
+    assert (await hub.client.servers.get("stays")).pid == before.pid
+
+    files.write(files.text("stays", max_in_flight=4, sampling=False) + rest)
     done = (await hub.hubbub("reload")).record
     fresh = await hub.watched(
         hub.client.servers.watch(["stays"]), lambda s: s.state == "connected" and s.pid != before.pid

@@ -46,12 +46,12 @@ for line in sys.stdin:
 
 LOGS = """
 import logging, structlog
-from hubbubd import app
+from hubbubd import console
 from hubbubd.redaction import REDACTION
 from hubbubd.telemetry.setup import log_sink
 
 REDACTION.learn("test", ["canary-known"])
-app._log_to_stderr(log_sink({}))
+console.log_to_stderr(log_sink({}))
 structlog.get_logger("hub").warning("a canary-known", where=["canary-known"], b={"canary-known": "canary-known"})
 logging.getLogger("library").warning("of %s", "canary-known")
 try:

@@ -156,7 +156,8 @@ async def test_a_server_that_goes_or_is_changed_with_a_call_in_its_queue_one_on_
     spec = server_pb2.ServerSpec(
         name="asking", command=sys.executable, args=[path, "stdio"], protocol="2025-11-25", max_in_flight=1
     )
-    hub = await start_hub(hub={"allow_commands": [{"command": sys.executable, "args": [path, "*"]}]})
+    allowed = [{"command": sys.executable, "args": args} for args in ([path, "stdio"], [path, "stdio", "another"])]
+    hub = await start_hub(hub={"allow_commands": allowed})
     await hub.client.servers.add(spec)
     asking = await started(hub, "asking", "ask")
     await hub.asked()
@@ -166,7 +167,7 @@ async def test_a_server_that_goes_or_is_changed_with_a_call_in_its_queue_one_on_
     if way == "update":
         changed = server_pb2.ServerSpec()
         changed.CopyFrom(spec)
-        changed.max_in_flight = 2
+        changed.args.append("another")
         await hub.client.servers.update(changed)
     else:
         await getattr(hub.client.servers, way)("asking")

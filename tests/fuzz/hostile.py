@@ -1,9 +1,6 @@
 """Servers that answer with nonsense, over both transports, of both families of revisions."""
 
 import json
-import os
-import socket
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -11,14 +8,14 @@ from typing import Any
 
 import anyio
 import grpc
-from tests.e2e.conftest import LIMIT_S, POLL_S, child
+from tests.e2e.conftest import LIMIT_S
 from tests.e2e.crowd import bad
 
 from hubbub.v1 import call_pb2, server_pb2
 
 from .chance import Chance
 from .payloads import rpc_has_no_end
-from .subject import PEER, Finding, Subject, Tally, drive, outcome, peer, subject
+from .subject import PEER, Finding, Subject, Tally, drive, outcome, peer, peer_over_http, subject
 
 REVISIONS = ("2025-11-25", "2026-07-28")
 NAMES = [f"{how}-{revision}" for revision in REVISIONS for how in ("stdio", "http")]
@@ -78,30 +75,13 @@ async def trial(directory: Path, seed: int) -> AsyncIterator["Trial"]:
     async with AsyncExitStack() as started:
         servers: dict[str, Any] = {"good": bad("good")}
         for revision in REVISIONS:
-            url = await started.enter_async_context(_http_peer(revision))
+            url = await started.enter_async_context(peer_over_http([str(PEER), "http", revision]))
             servers[f"stdio-{revision}"] = peer(revision, **QUICK)
             servers[f"http-{revision}"] = {"url": f"{url}/mcp", **QUICK, "protocol": revision}
             servers[f"shake-{revision}"] = {"url": f"{url}/shake", **QUICK, "retries": 1}
         tried = await started.enter_async_context(subject(directory, servers, {}))
         await tried.hub.connected("good", *NAMES)
         yield Trial(tried, seed)
-
-
-@asynccontextmanager
-async def _http_peer(revision: str) -> AsyncIterator[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-S", str(PEER), "http", revision]
-    async with child(command, env=os.environ | {"PORT": str(port)}, stdout=None):
-        with anyio.fail_after(LIMIT_S):
-            while True:
-                try:
-                    async with await anyio.connect_tcp("127.0.0.1", port):
-                        break
-                except OSError:
-                    await anyio.sleep(POLL_S)
-        yield f"http://127.0.0.1:{port}"
 
 
 class Trial:

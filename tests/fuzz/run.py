@@ -2,8 +2,10 @@
 
     python -m tests.fuzz.run --inputs 100000 [--seed N] [--area grpc]         (or `make fuzz INPUTS=100000`)
 
-Four areas share the inputs: `grpc` (every RPC, every field, raw bytes, over gRPC and Connect), `payloads` (JSON inside
-requests), `hostile` (servers over stdio and HTTP) and `configuration` (files, environment, command line).
+The areas share the inputs: `grpc` (every RPC, every field, raw bytes, over gRPC and Connect), `payloads` (JSON inside
+requests), `hostile` (servers over stdio and HTTP), `configuration` (files, environment, command line), `magnitudes`
+(numbers and times past every bound, in every field of all of these that has one) and `command_line` (words,
+environment, `client.json` of `hubbub`, and of `hubbubd`).
 
 Exits with 1 when there was an internal or unclassified error, no response within its bound, an error or a traceback in
 the hub's log, or more memory, tasks of the loop or open files afterwards than there may be. Each finding shows the
@@ -19,7 +21,9 @@ from pathlib import Path
 
 import anyio
 
+from .command_line import command_line
 from .configuration import configuration
+from .extremes import magnitudes
 from .hostile import hostile
 from .over_grpc import over_grpc
 from .payloads import payloads
@@ -31,7 +35,9 @@ AREAS: dict[str, tuple[Area, float]] = {
     "grpc": (over_grpc, 0.35),
     "payloads": (payloads, 0.2),
     "hostile": (hostile, 0.1),
-    "configuration": (configuration, 0.35),
+    "configuration": (configuration, 0.28),
+    "magnitudes": (magnitudes, 0.05),
+    "command_line": (command_line, 0.02),
 }
 """Each with its share of the inputs: what takes longer for one input gets fewer."""
 

@@ -1,9 +1,11 @@
 """The hub under trial: a process of its own, what it said, what it has taken, and whether it still serves."""
 
 import json
+import os
+import socket
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +15,7 @@ import anyio
 import grpc
 from google.rpc import error_details_pb2 as details_pb2
 from grpc_status import rpc_status
-from tests.e2e.conftest import LIMIT_S, RunningHub, running, toml
+from tests.e2e.conftest import LIMIT_S, POLL_S, RunningHub, child, running, toml
 from tests.e2e.crowd import fds, rss_kb
 
 ENOUGH = 20
@@ -35,6 +37,24 @@ PEER = Path(__file__).with_name("hostile_peer.py")
 def peer(revision: str, **options: Any) -> dict[str, Any]:
     """The configuration of the hostile server over stdio."""
     return {"command": sys.executable, "args": ["-S", str(PEER), "stdio", revision], "protocol": revision, **options}
+
+
+@asynccontextmanager
+async def peer_over_http(arguments: Sequence[str]) -> AsyncIterator[str]:
+    """Starts a server that takes its port from the environment; where it is, once it listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-S", *arguments]
+    async with child(command, env=os.environ | {"PORT": str(port)}, stdout=None):
+        with anyio.fail_after(LIMIT_S):
+            while True:
+                try:
+                    async with await anyio.connect_tcp("127.0.0.1", port):
+                        break
+                except OSError:
+                    await anyio.sleep(POLL_S)
+        yield f"http://127.0.0.1:{port}"
 
 
 class Finding(Exception):

@@ -1,4 +1,4 @@
-"""Two thousand inputs that nobody should send, the same each time; `make fuzz` tries as many others as one likes."""
+"""Some four thousand inputs that nobody should send, the same each time; `make fuzz` tries any number of others."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +9,14 @@ from .hostile import trial
 from .run import AREAS, fuzz
 
 SEED = 7
-INPUTS = {"grpc": 700, "payloads": 400, "hostile": 200, "configuration": 700}
+INPUTS = {
+    "grpc": 700,
+    "payloads": 400,
+    "hostile": 200,
+    "configuration": 700,
+    "magnitudes": 300,
+    "command_line": 2000,
+}
 
 
 @pytest.mark.parametrize("area", AREAS)
