@@ -79,7 +79,14 @@ NUMBERS = (
         240,
     ),
     Number("Servers connected", "", "short", f'sum(hubbub_servers{{{HUB}, state="connected"}})', 1, 0),
-    Number("Servers in error", "See `hubbub doctor`.", "short", f'sum(hubbub_servers{{{HUB}, state="error"}})', 1, 3),
+    Number(
+        "Servers away",
+        "Wanted and not connected, also those that the hub gave up on. See `hubbub doctor`.",
+        "short",
+        f"sum(hubbub_servers_away{{{HUB}}})",
+        1,
+        3,
+    ),
     Number("Calls queued", "Waiting for their turn.", "short", f"sum(hubbub_queue_depth{{{HUB}}})", 50, 100),
     Number("Store", "1 while it can be written.", "short", f"min(hubbub_store_available{{{HUB}}})", 1, 0),
 )
@@ -126,6 +133,12 @@ ROWS: dict[str, tuple[Graph, ...]] = {
     ),
     "Servers": (
         Graph("Servers, by state", "", "short", (Query(f"sum by (state) (hubbub_servers{{{HUB}}})", "{{state}}"),)),
+        Graph(
+            "Servers, by name",
+            "1 while connected.",
+            "short",
+            (Query(f"min by (server) (hubbub_server_connected{{{HUB}}})", "{{server}}"),),
+        ),
         Graph(
             "Connections made again",
             "",
