@@ -8,7 +8,7 @@
 #   make faults  more faults between hub and servers    make models the stateful models, for an hour
 #   make crash   kill the hub KILLS=200 times           make soak   MINUTES=10 at load, does anything grow
 #   make fuzz   INPUTS=100000 that nobody should send    make audit   known holes in what is installed
-#   make secrets  none in the code and its history
+#   make odd    servers at their oddest for SECONDS=60   make secrets  none in the code and its history
 #   make check-deploy  what ships for running the hub   make dashboard  that of Grafana
 
 PYTHON ?= python3
@@ -31,14 +31,18 @@ SESSIONS ?= 500
 KILLS ?= 200
 MINUTES ?= 10
 INPUTS ?= 100000
+SECONDS ?= 60
 # What `make run`, `make test`, `make bench`, `make crash` and `make soak` pass on to the command behind them.
 ARGS ?=
+
+# Says every few seconds what an installation is at.
+SAY = $(PYTHON) docs/demo/installing.py
 
 # Where generated stubs go; `make check-gen` points it elsewhere.
 OUT ?= protos
 PROTOS := $(wildcard protos/hubbub/v1/*.proto)
 
-.PHONY: run test models bench crash soak fuzz audit secrets check check-deploy deploy-tools dashboard check-code check-api check-gen gen fmt peers mcp1 chromium pictures constraints clean
+.PHONY: run test models bench crash soak fuzz odd audit secrets check check-deploy deploy-tools dashboard check-code check-api check-gen gen fmt peers mcp1 chromium pictures constraints clean
 
 run: $(VENV)/run.stamp mcp1
 	@$(BIN)/python docs/demo/run.py $(ARGS)
@@ -66,6 +70,9 @@ soak: $(VENV)/dev.stamp mcp1
 
 fuzz: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.fuzz.run --inputs $(INPUTS) $(ARGS)
+
+odd: $(VENV)/dev.stamp
+	$(BIN)/python -m tests.e2e.odd --seconds $(SECONDS) $(ARGS)
 
 # A package that cannot be looked up fails it: that nothing was found must mean that something was searched.
 audit: $(HUBBUB_PEERS)/audit/stamp $(VENV)/node22.stamp
@@ -119,10 +126,10 @@ fmt: $(VENV)/dev.stamp
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is needed: make PYTHON=python3.x" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@$(SAY) 'An environment for Python below this folder' $(PYTHON) -m venv $(VENV)
 
 $(VENV)/run.stamp: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[tui,web]'
+	@$(SAY) 'The hub and what it needs' $(BIN)/python -m pip install --constraint constraints.txt --editable '.[tui,web]'
 	@touch $@
 
 $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
@@ -141,8 +148,8 @@ mcp1: $(HUBBUB_PEERS)/mcp1/stamp
 
 # Published servers still need the first generation of the SDK, which cannot share the hub's environment.
 $(HUBBUB_PEERS)/mcp1/stamp: tests/peers/mcp1.txt
-	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/python -m pip install --quiet --requirement $<
+	@$(SAY) 'An environment for the demo servers' $(PYTHON) -m venv $(@D)
+	@$(SAY) 'The demo servers' $(@D)/bin/python -m pip install --requirement $<
 	@touch $@
 
 # Apart, as the first generation of the SDK is: what searches for holes brings many packages that nothing else needs.
@@ -204,6 +211,12 @@ dashboard: $(VENV)/dev.stamp
 
 constraints: $(VENV)/dev.stamp
 	$(BIN)/python -m pip freeze --all --exclude pip --exclude-editable > constraints.txt
+	$(PYTHON) -m venv $(VENV)/hashes
+	$(VENV)/hashes/bin/pip install --quiet 'uv==0.13.*'
+	grep -o 'hatchling[^"]*' pyproject.toml | tail -n 1 | \
+	$(VENV)/hashes/bin/uv pip compile pyproject.toml - --extra connect --extra telemetry --extra web --quiet \
+	  --constraint constraints.txt --python-platform linux --python-version 3.12 --generate-hashes \
+	  --no-emit-index-url --no-header --no-annotate --output-file hub/requirements.txt
 
 clean:
 	rm -rf $(VENV) .peers

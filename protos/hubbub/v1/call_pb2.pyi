@@ -81,6 +81,8 @@ class Call(_message.Message):
     PENDING_IDS_FIELD_NUMBER: _builtins.int
     TASK_ID_FIELD_NUMBER: _builtins.int
     TRACE_ID_FIELD_NUMBER: _builtins.int
+    PERHAPS_PENDING_IDS_FIELD_NUMBER: _builtins.int
+    DEFECT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Chosen by the caller, or by the hub."""
     server: _builtins.str
@@ -97,6 +99,8 @@ class Call(_message.Message):
     """The task it became."""
     trace_id: _builtins.str
     """The trace that tells of it: 32 hexadecimal digits (W3C Trace Context); empty when it is in none."""
+    defect: _builtins.str
+    """What of it cannot be shown, and is left out here; empty where it is whole."""
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp:
         """When it was queued."""
@@ -117,6 +121,10 @@ class Call(_message.Message):
     def pending_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The requests that it caused, oldest first."""
 
+    @_builtins.property
+    def perhaps_pending_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Open requests that this call may have caused, one of several calls: it is perhaps waiting for a person."""
+
     def __init__(
         self,
         *,
@@ -133,10 +141,12 @@ class Call(_message.Message):
         pending_ids: _abc.Iterable[_builtins.str] | None = ...,
         task_id: _builtins.str = ...,
         trace_id: _builtins.str = ...,
+        perhaps_pending_ids: _abc.Iterable[_builtins.str] | None = ...,
+        defect: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_completed_at", b"_completed_at", "_error", b"_error", "_started_at", b"_started_at", "completed_at", b"completed_at", "created_at", b"created_at", "error", b"error", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_completed_at", b"_completed_at", "_error", b"_error", "_started_at", b"_started_at", "completed_at", b"completed_at", "created_at", b"created_at", "error", b"error", "id", b"id", "method", b"method", "params", b"params", "pending_ids", b"pending_ids", "result", b"result", "server", b"server", "started_at", b"started_at", "state", b"state", "task_id", b"task_id", "trace_id", b"trace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_completed_at", b"_completed_at", "_error", b"_error", "_started_at", b"_started_at", "completed_at", b"completed_at", "created_at", b"created_at", "defect", b"defect", "error", b"error", "id", b"id", "method", b"method", "params", b"params", "pending_ids", b"pending_ids", "perhaps_pending_ids", b"perhaps_pending_ids", "result", b"result", "server", b"server", "started_at", b"started_at", "state", b"state", "task_id", b"task_id", "trace_id", b"trace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__completed_at: _TypeAlias = _typing.Literal["completed_at"]  # noqa: Y015
     _WhichOneofArgType__completed_at: _TypeAlias = _typing.Literal["_completed_at", b"_completed_at"]  # noqa: Y015

@@ -101,6 +101,8 @@ class _DeliveryStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Deliver
     """Handed over."""
     DELIVERY_STATE_FAILED: _DeliveryState.ValueType  # 4
     """Could not be handed over; `reason` says why."""
+    DELIVERY_STATE_LATE: _DeliveryState.ValueType  # 5
+    """Handed over when the call that caused the request was over already."""
 
 class DeliveryState(_DeliveryState, metaclass=_DeliveryStateEnumTypeWrapper):
     """Whether the answer reached the server."""
@@ -115,6 +117,8 @@ DELIVERY_STATE_DELIVERED: DeliveryState.ValueType  # 3
 """Handed over."""
 DELIVERY_STATE_FAILED: DeliveryState.ValueType  # 4
 """Could not be handed over; `reason` says why."""
+DELIVERY_STATE_LATE: DeliveryState.ValueType  # 5
+"""Handed over when the call that caused the request was over already."""
 Global___DeliveryState: _TypeAlias = DeliveryState  # noqa: Y015
 
 class _CauseSource:
@@ -250,6 +254,9 @@ class PendingRequest(_message.Message):
     ANSWERED_AT_FIELD_NUMBER: _builtins.int
     TRACE_ID_FIELD_NUMBER: _builtins.int
     MOMENTS_FIELD_NUMBER: _builtins.int
+    CANDIDATE_CALL_IDS_FIELD_NUMBER: _builtins.int
+    CAUSE_ENDED_FIELD_NUMBER: _builtins.int
+    DEFECT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The hub's id."""
     server: _builtins.str
@@ -278,6 +285,10 @@ class PendingRequest(_message.Message):
     """Who made the call that caused it."""
     trace_id: _builtins.str
     """The trace that tells of it: 32 hexadecimal digits (W3C Trace Context); empty when it is in none."""
+    cause_ended: _builtins.str
+    """Why the call that caused it is over, while it is open itself: `call_id` was inferred, so its server may wait still."""
+    defect: _builtins.str
+    """What of it cannot be shown, and is left out here; empty where it is whole."""
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp:
         """When it came."""
@@ -299,6 +310,10 @@ class PendingRequest(_message.Message):
         """What has happened to it, oldest first: its end always, and before that at most 50 moments. Who was shown it stands
         here as soon as something else happens.
         """
+
+    @_builtins.property
+    def candidate_call_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Calls of which one has caused it, where `call_id` is empty because it is not known which."""
 
     def __init__(
         self,
@@ -322,10 +337,13 @@ class PendingRequest(_message.Message):
         answered_at: _timestamp_pb2.Timestamp | None = ...,
         trace_id: _builtins.str = ...,
         moments: _abc.Iterable[Global___Moment] | None = ...,
+        candidate_call_ids: _abc.Iterable[_builtins.str] | None = ...,
+        cause_ended: _builtins.str = ...,
+        defect: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_answered_at", b"_answered_at", "_claim", b"_claim", "answered_at", b"answered_at", "claim", b"claim", "created_at", b"created_at", "deadline", b"deadline"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answered_at", b"_answered_at", "_claim", b"_claim", "answer", b"answer", "answered_at", b"answered_at", "answered_by", b"answered_by", "call_id", b"call_id", "caller", b"caller", "cause_source", b"cause_source", "claim", b"claim", "created_at", b"created_at", "deadline", b"deadline", "delivery", b"delivery", "id", b"id", "kind", b"kind", "moments", b"moments", "reason", b"reason", "request", b"request", "server", b"server", "state", b"state", "task_id", b"task_id", "trace_id", b"trace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answered_at", b"_answered_at", "_claim", b"_claim", "answer", b"answer", "answered_at", b"answered_at", "answered_by", b"answered_by", "call_id", b"call_id", "caller", b"caller", "candidate_call_ids", b"candidate_call_ids", "cause_ended", b"cause_ended", "cause_source", b"cause_source", "claim", b"claim", "created_at", b"created_at", "deadline", b"deadline", "defect", b"defect", "delivery", b"delivery", "id", b"id", "kind", b"kind", "moments", b"moments", "reason", b"reason", "request", b"request", "server", b"server", "state", b"state", "task_id", b"task_id", "trace_id", b"trace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__answered_at: _TypeAlias = _typing.Literal["answered_at"]  # noqa: Y015
     _WhichOneofArgType__answered_at: _TypeAlias = _typing.Literal["_answered_at", b"_answered_at"]  # noqa: Y015
@@ -606,19 +624,29 @@ class ClaimRequestRequest(_message.Message):
 
     ID_FIELD_NUMBER: _builtins.int
     TTL_S_FIELD_NUMBER: _builtins.int
+    CLAIM_ID_FIELD_NUMBER: _builtins.int
+    TAKE_OVER_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Its id."""
     ttl_s: _builtins.float
     """Seconds until the claim lapses; 0 means 60, at most 3600."""
+    claim_id: _builtins.str
+    """An id for the claim, of 16 to 64 letters, digits, `_` and `-`, that nobody can guess. A claim asked for again with
+    the id it has is the same claim, prolonged. Empty lets the hub choose one.
+    """
+    take_over: _builtins.bool
+    """Takes over a claim that the same principal holds already, from another window or program of theirs."""
     def __init__(
         self,
         *,
         id: _builtins.str = ...,
         ttl_s: _builtins.float = ...,
+        claim_id: _builtins.str = ...,
+        take_over: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "ttl_s", b"ttl_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim_id", b"claim_id", "id", b"id", "take_over", b"take_over", "ttl_s", b"ttl_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

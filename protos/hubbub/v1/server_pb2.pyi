@@ -169,6 +169,8 @@ class Server(_message.Message):
     NEXT_RETRY_AT_FIELD_NUMBER: _builtins.int
     PID_FIELD_NUMBER: _builtins.int
     QUEUE_FIELD_NUMBER: _builtins.int
+    GAVE_UP_FIELD_NUMBER: _builtins.int
+    DEFECT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Unique name."""
     transport: Global___Transport.ValueType
@@ -187,6 +189,10 @@ class Server(_message.Message):
     """Failed attempts in a row."""
     pid: _builtins.int
     """The process of a stdio server."""
+    gave_up: _builtins.bool
+    """Whether the hub has given up on it, and tries again only when asked to connect."""
+    defect: _builtins.str
+    """What of it cannot be shown, and is left out here; empty where it is whole."""
     @_builtins.property
     def error(self) -> _common_pb2.Fault:
         """Why it is in ERROR, or why the hub gave up."""
@@ -214,10 +220,12 @@ class Server(_message.Message):
         next_retry_at: _timestamp_pb2.Timestamp | None = ...,
         pid: _builtins.int | None = ...,
         queue: Global___QueueCounts | None = ...,
+        gave_up: _builtins.bool = ...,
+        defect: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_next_retry_at", b"_next_retry_at", "_pid", b"_pid", "error", b"error", "next_retry_at", b"next_retry_at", "pid", b"pid", "queue", b"queue"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_next_retry_at", b"_next_retry_at", "_pid", b"_pid", "attempt", b"attempt", "capabilities", b"capabilities", "desired_state", b"desired_state", "error", b"error", "name", b"name", "next_retry_at", b"next_retry_at", "pid", b"pid", "protocol_version", b"protocol_version", "queue", b"queue", "server_info", b"server_info", "state", b"state", "transport", b"transport"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_next_retry_at", b"_next_retry_at", "_pid", b"_pid", "attempt", b"attempt", "capabilities", b"capabilities", "defect", b"defect", "desired_state", b"desired_state", "error", b"error", "gave_up", b"gave_up", "name", b"name", "next_retry_at", b"next_retry_at", "pid", b"pid", "protocol_version", b"protocol_version", "queue", b"queue", "server_info", b"server_info", "state", b"state", "transport", b"transport"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__error: _TypeAlias = _typing.Literal["error"]  # noqa: Y015
     _WhichOneofArgType__error: _TypeAlias = _typing.Literal["_error", b"_error"]  # noqa: Y015
@@ -321,6 +329,9 @@ class ServerSpec(_message.Message):
     ALLOW_TOOLS_FIELD_NUMBER: _builtins.int
     DENY_TOOLS_FIELD_NUMBER: _builtins.int
     MAX_MESSAGES_PER_S_FIELD_NUMBER: _builtins.int
+    MAX_BYTES_PER_S_FIELD_NUMBER: _builtins.int
+    MAX_OPEN_REQUEST_BYTES_FIELD_NUMBER: _builtins.int
+    ONE_QUESTION_AT_A_TIME_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Unique name: letters, digits, `_`, `-` and `.`, at most 64."""
     command: _builtins.str
@@ -344,7 +355,7 @@ class ServerSpec(_message.Message):
     ping_timeout_s: _builtins.float
     """Seconds a ping may take, default 10."""
     retries: _builtins.int
-    """Attempts after the first failed one, default 3; -1 for ever."""
+    """Attempts after the first failed one, default -1: never gives up on an error that can pass."""
     max_in_flight: _builtins.int
     """Calls on the wire at once, default 1."""
     answer_timeout_s: _builtins.float
@@ -389,6 +400,12 @@ class ServerSpec(_message.Message):
     """The largest message that is taken from this server, in bytes, default 16 MiB."""
     max_messages_per_s: _builtins.float
     """How many messages of this server are read in a second, ten times as many at once, default 1000."""
+    max_bytes_per_s: _builtins.int
+    """How many bytes of this server's messages are read in a second, ten times as many at once, default 16 MiB."""
+    max_open_request_bytes: _builtins.int
+    """The bytes that its open requests may take together, default 64 MiB."""
+    one_question_at_a_time: _builtins.bool
+    """Whether no other call is sent while one waits for a person, so that the cause of each request is known; default false."""
     @_builtins.property
     def args(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """stdio: its arguments."""
@@ -461,10 +478,13 @@ class ServerSpec(_message.Message):
         allow_tools: _abc.Iterable[_builtins.str] | None = ...,
         deny_tools: _abc.Iterable[_builtins.str] | None = ...,
         max_messages_per_s: _builtins.float | None = ...,
+        max_bytes_per_s: _builtins.int | None = ...,
+        max_open_request_bytes: _builtins.int | None = ...,
+        one_question_at_a_time: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_answer_timeout_s", b"_answer_timeout_s", "_auto_reject_on_timeout", b"_auto_reject_on_timeout", "_backoff_max_s", b"_backoff_max_s", "_call_history_age_s", b"_call_history_age_s", "_call_history_count", b"_call_history_count", "_call_max_s", b"_call_max_s", "_call_timeout_s", b"_call_timeout_s", "_connect_timeout_s", b"_connect_timeout_s", "_elicitation", b"_elicitation", "_max_in_flight", b"_max_in_flight", "_max_message_bytes", b"_max_message_bytes", "_max_messages_per_s", b"_max_messages_per_s", "_max_queued", b"_max_queued", "_ping_interval_s", b"_ping_interval_s", "_ping_timeout_s", b"_ping_timeout_s", "_progress_resets_timeout", b"_progress_resets_timeout", "_protocol", b"_protocol", "_receiver_task_ttl_s", b"_receiver_task_ttl_s", "_receiver_tasks", b"_receiver_tasks", "_request_history_age_s", b"_request_history_age_s", "_request_history_count", b"_request_history_count", "_resume", b"_resume", "_retries", b"_retries", "_roots", b"_roots", "_sampling", b"_sampling", "_stable_after_s", b"_stable_after_s", "_task_history_age_s", b"_task_history_age_s", "_task_history_count", b"_task_history_count", "_timeout_message", b"_timeout_message", "answer_timeout_s", b"answer_timeout_s", "auto_reject_on_timeout", b"auto_reject_on_timeout", "backoff_max_s", b"backoff_max_s", "call_history_age_s", b"call_history_age_s", "call_history_count", b"call_history_count", "call_max_s", b"call_max_s", "call_timeout_s", b"call_timeout_s", "connect_timeout_s", b"connect_timeout_s", "elicitation", b"elicitation", "max_in_flight", b"max_in_flight", "max_message_bytes", b"max_message_bytes", "max_messages_per_s", b"max_messages_per_s", "max_queued", b"max_queued", "ping_interval_s", b"ping_interval_s", "ping_timeout_s", b"ping_timeout_s", "progress_resets_timeout", b"progress_resets_timeout", "protocol", b"protocol", "receiver_task_ttl_s", b"receiver_task_ttl_s", "receiver_tasks", b"receiver_tasks", "request_history_age_s", b"request_history_age_s", "request_history_count", b"request_history_count", "resume", b"resume", "retries", b"retries", "roots", b"roots", "sampling", b"sampling", "stable_after_s", b"stable_after_s", "task_history_age_s", b"task_history_age_s", "task_history_count", b"task_history_count", "timeout_message", b"timeout_message"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_answer_timeout_s", b"_answer_timeout_s", "_auto_reject_on_timeout", b"_auto_reject_on_timeout", "_backoff_max_s", b"_backoff_max_s", "_call_history_age_s", b"_call_history_age_s", "_call_history_count", b"_call_history_count", "_call_max_s", b"_call_max_s", "_call_timeout_s", b"_call_timeout_s", "_connect_timeout_s", b"_connect_timeout_s", "_elicitation", b"_elicitation", "_max_bytes_per_s", b"_max_bytes_per_s", "_max_in_flight", b"_max_in_flight", "_max_message_bytes", b"_max_message_bytes", "_max_messages_per_s", b"_max_messages_per_s", "_max_open_request_bytes", b"_max_open_request_bytes", "_max_queued", b"_max_queued", "_one_question_at_a_time", b"_one_question_at_a_time", "_ping_interval_s", b"_ping_interval_s", "_ping_timeout_s", b"_ping_timeout_s", "_progress_resets_timeout", b"_progress_resets_timeout", "_protocol", b"_protocol", "_receiver_task_ttl_s", b"_receiver_task_ttl_s", "_receiver_tasks", b"_receiver_tasks", "_request_history_age_s", b"_request_history_age_s", "_request_history_count", b"_request_history_count", "_resume", b"_resume", "_retries", b"_retries", "_roots", b"_roots", "_sampling", b"_sampling", "_stable_after_s", b"_stable_after_s", "_task_history_age_s", b"_task_history_age_s", "_task_history_count", b"_task_history_count", "_timeout_message", b"_timeout_message", "answer_timeout_s", b"answer_timeout_s", "auto_reject_on_timeout", b"auto_reject_on_timeout", "backoff_max_s", b"backoff_max_s", "call_history_age_s", b"call_history_age_s", "call_history_count", b"call_history_count", "call_max_s", b"call_max_s", "call_timeout_s", b"call_timeout_s", "connect_timeout_s", b"connect_timeout_s", "elicitation", b"elicitation", "max_bytes_per_s", b"max_bytes_per_s", "max_in_flight", b"max_in_flight", "max_message_bytes", b"max_message_bytes", "max_messages_per_s", b"max_messages_per_s", "max_open_request_bytes", b"max_open_request_bytes", "max_queued", b"max_queued", "one_question_at_a_time", b"one_question_at_a_time", "ping_interval_s", b"ping_interval_s", "ping_timeout_s", b"ping_timeout_s", "progress_resets_timeout", b"progress_resets_timeout", "protocol", b"protocol", "receiver_task_ttl_s", b"receiver_task_ttl_s", "receiver_tasks", b"receiver_tasks", "request_history_age_s", b"request_history_age_s", "request_history_count", b"request_history_count", "resume", b"resume", "retries", b"retries", "roots", b"roots", "sampling", b"sampling", "stable_after_s", b"stable_after_s", "task_history_age_s", b"task_history_age_s", "task_history_count", b"task_history_count", "timeout_message", b"timeout_message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answer_timeout_s", b"_answer_timeout_s", "_auto_reject_on_timeout", b"_auto_reject_on_timeout", "_backoff_max_s", b"_backoff_max_s", "_call_history_age_s", b"_call_history_age_s", "_call_history_count", b"_call_history_count", "_call_max_s", b"_call_max_s", "_call_timeout_s", b"_call_timeout_s", "_connect_timeout_s", b"_connect_timeout_s", "_elicitation", b"_elicitation", "_max_in_flight", b"_max_in_flight", "_max_message_bytes", b"_max_message_bytes", "_max_messages_per_s", b"_max_messages_per_s", "_max_queued", b"_max_queued", "_ping_interval_s", b"_ping_interval_s", "_ping_timeout_s", b"_ping_timeout_s", "_progress_resets_timeout", b"_progress_resets_timeout", "_protocol", b"_protocol", "_receiver_task_ttl_s", b"_receiver_task_ttl_s", "_receiver_tasks", b"_receiver_tasks", "_request_history_age_s", b"_request_history_age_s", "_request_history_count", b"_request_history_count", "_resume", b"_resume", "_retries", b"_retries", "_roots", b"_roots", "_sampling", b"_sampling", "_stable_after_s", b"_stable_after_s", "_task_history_age_s", b"_task_history_age_s", "_task_history_count", b"_task_history_count", "_timeout_message", b"_timeout_message", "allow_tools", b"allow_tools", "answer_timeout_s", b"answer_timeout_s", "args", b"args", "auto_reject_on_timeout", b"auto_reject_on_timeout", "backoff_max_s", b"backoff_max_s", "backoff_s", b"backoff_s", "call_history_age_s", b"call_history_age_s", "call_history_count", b"call_history_count", "call_max_s", b"call_max_s", "call_timeout_s", b"call_timeout_s", "command", b"command", "connect_timeout_s", b"connect_timeout_s", "cwd", b"cwd", "deny_tools", b"deny_tools", "elicitation", b"elicitation", "env", b"env", "headers", b"headers", "max_in_flight", b"max_in_flight", "max_message_bytes", b"max_message_bytes", "max_messages_per_s", b"max_messages_per_s", "max_queued", b"max_queued", "name", b"name", "ping_interval_s", b"ping_interval_s", "ping_timeout_s", b"ping_timeout_s", "progress_resets_timeout", b"progress_resets_timeout", "protocol", b"protocol", "receiver_task_ttl_s", b"receiver_task_ttl_s", "receiver_tasks", b"receiver_tasks", "request_history_age_s", b"request_history_age_s", "request_history_count", b"request_history_count", "resume", b"resume", "retries", b"retries", "retryable_errors", b"retryable_errors", "roots", b"roots", "sampling", b"sampling", "stable_after_s", b"stable_after_s", "task_history_age_s", b"task_history_age_s", "task_history_count", b"task_history_count", "timeout_message", b"timeout_message", "transport", b"transport", "url", b"url"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answer_timeout_s", b"_answer_timeout_s", "_auto_reject_on_timeout", b"_auto_reject_on_timeout", "_backoff_max_s", b"_backoff_max_s", "_call_history_age_s", b"_call_history_age_s", "_call_history_count", b"_call_history_count", "_call_max_s", b"_call_max_s", "_call_timeout_s", b"_call_timeout_s", "_connect_timeout_s", b"_connect_timeout_s", "_elicitation", b"_elicitation", "_max_bytes_per_s", b"_max_bytes_per_s", "_max_in_flight", b"_max_in_flight", "_max_message_bytes", b"_max_message_bytes", "_max_messages_per_s", b"_max_messages_per_s", "_max_open_request_bytes", b"_max_open_request_bytes", "_max_queued", b"_max_queued", "_one_question_at_a_time", b"_one_question_at_a_time", "_ping_interval_s", b"_ping_interval_s", "_ping_timeout_s", b"_ping_timeout_s", "_progress_resets_timeout", b"_progress_resets_timeout", "_protocol", b"_protocol", "_receiver_task_ttl_s", b"_receiver_task_ttl_s", "_receiver_tasks", b"_receiver_tasks", "_request_history_age_s", b"_request_history_age_s", "_request_history_count", b"_request_history_count", "_resume", b"_resume", "_retries", b"_retries", "_roots", b"_roots", "_sampling", b"_sampling", "_stable_after_s", b"_stable_after_s", "_task_history_age_s", b"_task_history_age_s", "_task_history_count", b"_task_history_count", "_timeout_message", b"_timeout_message", "allow_tools", b"allow_tools", "answer_timeout_s", b"answer_timeout_s", "args", b"args", "auto_reject_on_timeout", b"auto_reject_on_timeout", "backoff_max_s", b"backoff_max_s", "backoff_s", b"backoff_s", "call_history_age_s", b"call_history_age_s", "call_history_count", b"call_history_count", "call_max_s", b"call_max_s", "call_timeout_s", b"call_timeout_s", "command", b"command", "connect_timeout_s", b"connect_timeout_s", "cwd", b"cwd", "deny_tools", b"deny_tools", "elicitation", b"elicitation", "env", b"env", "headers", b"headers", "max_bytes_per_s", b"max_bytes_per_s", "max_in_flight", b"max_in_flight", "max_message_bytes", b"max_message_bytes", "max_messages_per_s", b"max_messages_per_s", "max_open_request_bytes", b"max_open_request_bytes", "max_queued", b"max_queued", "name", b"name", "one_question_at_a_time", b"one_question_at_a_time", "ping_interval_s", b"ping_interval_s", "ping_timeout_s", b"ping_timeout_s", "progress_resets_timeout", b"progress_resets_timeout", "protocol", b"protocol", "receiver_task_ttl_s", b"receiver_task_ttl_s", "receiver_tasks", b"receiver_tasks", "request_history_age_s", b"request_history_age_s", "request_history_count", b"request_history_count", "resume", b"resume", "retries", b"retries", "retryable_errors", b"retryable_errors", "roots", b"roots", "sampling", b"sampling", "stable_after_s", b"stable_after_s", "task_history_age_s", b"task_history_age_s", "task_history_count", b"task_history_count", "timeout_message", b"timeout_message", "transport", b"transport", "url", b"url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__answer_timeout_s: _TypeAlias = _typing.Literal["answer_timeout_s"]  # noqa: Y015
     _WhichOneofArgType__answer_timeout_s: _TypeAlias = _typing.Literal["_answer_timeout_s", b"_answer_timeout_s"]  # noqa: Y015
@@ -484,14 +504,20 @@ class ServerSpec(_message.Message):
     _WhichOneofArgType__connect_timeout_s: _TypeAlias = _typing.Literal["_connect_timeout_s", b"_connect_timeout_s"]  # noqa: Y015
     _WhichOneofReturnType__elicitation: _TypeAlias = _typing.Literal["elicitation"]  # noqa: Y015
     _WhichOneofArgType__elicitation: _TypeAlias = _typing.Literal["_elicitation", b"_elicitation"]  # noqa: Y015
+    _WhichOneofReturnType__max_bytes_per_s: _TypeAlias = _typing.Literal["max_bytes_per_s"]  # noqa: Y015
+    _WhichOneofArgType__max_bytes_per_s: _TypeAlias = _typing.Literal["_max_bytes_per_s", b"_max_bytes_per_s"]  # noqa: Y015
     _WhichOneofReturnType__max_in_flight: _TypeAlias = _typing.Literal["max_in_flight"]  # noqa: Y015
     _WhichOneofArgType__max_in_flight: _TypeAlias = _typing.Literal["_max_in_flight", b"_max_in_flight"]  # noqa: Y015
     _WhichOneofReturnType__max_message_bytes: _TypeAlias = _typing.Literal["max_message_bytes"]  # noqa: Y015
     _WhichOneofArgType__max_message_bytes: _TypeAlias = _typing.Literal["_max_message_bytes", b"_max_message_bytes"]  # noqa: Y015
     _WhichOneofReturnType__max_messages_per_s: _TypeAlias = _typing.Literal["max_messages_per_s"]  # noqa: Y015
     _WhichOneofArgType__max_messages_per_s: _TypeAlias = _typing.Literal["_max_messages_per_s", b"_max_messages_per_s"]  # noqa: Y015
+    _WhichOneofReturnType__max_open_request_bytes: _TypeAlias = _typing.Literal["max_open_request_bytes"]  # noqa: Y015
+    _WhichOneofArgType__max_open_request_bytes: _TypeAlias = _typing.Literal["_max_open_request_bytes", b"_max_open_request_bytes"]  # noqa: Y015
     _WhichOneofReturnType__max_queued: _TypeAlias = _typing.Literal["max_queued"]  # noqa: Y015
     _WhichOneofArgType__max_queued: _TypeAlias = _typing.Literal["_max_queued", b"_max_queued"]  # noqa: Y015
+    _WhichOneofReturnType__one_question_at_a_time: _TypeAlias = _typing.Literal["one_question_at_a_time"]  # noqa: Y015
+    _WhichOneofArgType__one_question_at_a_time: _TypeAlias = _typing.Literal["_one_question_at_a_time", b"_one_question_at_a_time"]  # noqa: Y015
     _WhichOneofReturnType__ping_interval_s: _TypeAlias = _typing.Literal["ping_interval_s"]  # noqa: Y015
     _WhichOneofArgType__ping_interval_s: _TypeAlias = _typing.Literal["_ping_interval_s", b"_ping_interval_s"]  # noqa: Y015
     _WhichOneofReturnType__ping_timeout_s: _TypeAlias = _typing.Literal["ping_timeout_s"]  # noqa: Y015
@@ -543,13 +569,19 @@ class ServerSpec(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__elicitation) -> _WhichOneofReturnType__elicitation | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_bytes_per_s) -> _WhichOneofReturnType__max_bytes_per_s | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_in_flight) -> _WhichOneofReturnType__max_in_flight | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_message_bytes) -> _WhichOneofReturnType__max_message_bytes | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_messages_per_s) -> _WhichOneofReturnType__max_messages_per_s | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_open_request_bytes) -> _WhichOneofReturnType__max_open_request_bytes | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_queued) -> _WhichOneofReturnType__max_queued | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__one_question_at_a_time) -> _WhichOneofReturnType__one_question_at_a_time | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ping_interval_s) -> _WhichOneofReturnType__ping_interval_s | None: ...
     @_typing.overload

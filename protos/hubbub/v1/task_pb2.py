@@ -26,41 +26,41 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from hubbub.v1 import common_pb2 as hubbub_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14hubbub/v1/task.proto\x12\thubbub.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16hubbub/v1/common.proto\"\xf3\x02\n\x04Task\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06server\x18\x02 \x01(\t\x12!\n\x04role\x18\x03 \x01(\x0e\x32\x13.hubbub.v1.TaskRole\x12%\n\x06status\x18\x04 \x01(\x0e\x32\x15.hubbub.v1.TaskStatus\x12\x16\n\x0estatus_message\x18\x05 \x01(\t\x12\x0e\n\x06method\x18\x06 \x01(\t\x12.\n\ncreated_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x0flast_updated_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x06ttl_ms\x18\t \x01(\x03H\x00\x88\x01\x01\x12\x1d\n\x10poll_interval_ms\x18\n \x01(\x03H\x01\x88\x01\x01\x12\x0f\n\x07\x63\x61ll_id\x18\x0b \x01(\t\x12\x13\n\x0bpending_ids\x18\x0c \x03(\tB\t\n\x07_ttl_msB\x13\n\x11_poll_interval_ms\"h\n\nTaskFilter\x12\x0e\n\x06server\x18\x01 \x01(\t\x12!\n\x04role\x18\x02 \x01(\x0e\x32\x13.hubbub.v1.TaskRole\x12\'\n\x08statuses\x18\x03 \x03(\x0e\x32\x15.hubbub.v1.TaskStatus\"X\n\x10ListTasksRequest\x12%\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x15.hubbub.v1.TaskFilter\x12\x1d\n\x04page\x18\x02 \x01(\x0b\x32\x0f.hubbub.v1.Page\"L\n\x11ListTasksResponse\x12\x1e\n\x05tasks\x18\x01 \x03(\x0b\x32\x0f.hubbub.v1.Task\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x1c\n\x0eGetTaskRequest\x12\n\n\x02id\x18\x01 \x01(\t\"0\n\x0fGetTaskResponse\x12\x1d\n\x04task\x18\x01 \x01(\x0b\x32\x0f.hubbub.v1.Task\"\"\n\x14GetTaskResultRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\'\n\x15GetTaskResultResponse\x12\x0e\n\x06result\x18\x01 \x01(\x0c\"\x1f\n\x11\x43\x61ncelTaskRequest\x12\n\n\x02id\x18\x01 \x01(\t\"3\n\x12\x43\x61ncelTaskResponse\x12\x1d\n\x04task\x18\x01 \x01(\x0b\x32\x0f.hubbub.v1.Task\"P\n\x11WatchTasksRequest\x12%\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x15.hubbub.v1.TaskFilter\x12\x14\n\x0cresume_token\x18\x02 \x01(\t\"\xee\x01\n\x12WatchTasksResponse\x12\x14\n\x0cresume_token\x18\x01 \x01(\t\x12!\n\x06upsert\x18\x02 \x01(\x0b\x32\x0f.hubbub.v1.TaskH\x00\x12%\n\x07removed\x18\x03 \x01(\x0b\x32\x12.hubbub.v1.RemovedH\x00\x12#\n\x06synced\x18\x04 \x01(\x0b\x32\x11.hubbub.v1.SyncedH\x00\x12!\n\x05reset\x18\x05 \x01(\x0b\x32\x10.hubbub.v1.ResetH\x00\x12\'\n\x08\x62ookmark\x18\x06 \x01(\x0b\x32\x13.hubbub.v1.BookmarkH\x00\x42\x07\n\x05\x65vent*S\n\x08TaskRole\x12\x19\n\x15TASK_ROLE_UNSPECIFIED\x10\x00\x12\x16\n\x12TASK_ROLE_RECEIVER\x10\x01\x12\x14\n\x10TASK_ROLE_CLIENT\x10\x02*\xb0\x01\n\nTaskStatus\x12\x1b\n\x17TASK_STATUS_UNSPECIFIED\x10\x00\x12\x17\n\x13TASK_STATUS_WORKING\x10\x01\x12\x1e\n\x1aTASK_STATUS_INPUT_REQUIRED\x10\x02\x12\x19\n\x15TASK_STATUS_COMPLETED\x10\x03\x12\x16\n\x12TASK_STATUS_FAILED\x10\x04\x12\x19\n\x15TASK_STATUS_CANCELLED\x10\x05\x32\x83\x03\n\x0bTaskService\x12\x46\n\tListTasks\x12\x1b.hubbub.v1.ListTasksRequest\x1a\x1c.hubbub.v1.ListTasksResponse\x12@\n\x07GetTask\x12\x19.hubbub.v1.GetTaskRequest\x1a\x1a.hubbub.v1.GetTaskResponse\x12R\n\rGetTaskResult\x12\x1f.hubbub.v1.GetTaskResultRequest\x1a .hubbub.v1.GetTaskResultResponse\x12I\n\nCancelTask\x12\x1c.hubbub.v1.CancelTaskRequest\x1a\x1d.hubbub.v1.CancelTaskResponse\x12K\n\nWatchTasks\x12\x1c.hubbub.v1.WatchTasksRequest\x1a\x1d.hubbub.v1.WatchTasksResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14hubbub/v1/task.proto\x12\thubbub.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16hubbub/v1/common.proto\"\x83\x03\n\x04Task\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06server\x18\x02 \x01(\t\x12!\n\x04role\x18\x03 \x01(\x0e\x32\x13.hubbub.v1.TaskRole\x12%\n\x06status\x18\x04 \x01(\x0e\x32\x15.hubbub.v1.TaskStatus\x12\x16\n\x0estatus_message\x18\x05 \x01(\t\x12\x0e\n\x06method\x18\x06 \x01(\t\x12.\n\ncreated_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x0flast_updated_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x06ttl_ms\x18\t \x01(\x03H\x00\x88\x01\x01\x12\x1d\n\x10poll_interval_ms\x18\n \x01(\x03H\x01\x88\x01\x01\x12\x0f\n\x07\x63\x61ll_id\x18\x0b \x01(\t\x12\x13\n\x0bpending_ids\x18\x0c \x03(\t\x12\x0e\n\x06\x64\x65\x66\x65\x63t\x18\r \x01(\tB\t\n\x07_ttl_msB\x13\n\x11_poll_interval_ms\"h\n\nTaskFilter\x12\x0e\n\x06server\x18\x01 \x01(\t\x12!\n\x04role\x18\x02 \x01(\x0e\x32\x13.hubbub.v1.TaskRole\x12\'\n\x08statuses\x18\x03 \x03(\x0e\x32\x15.hubbub.v1.TaskStatus\"X\n\x10ListTasksRequest\x12%\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x15.hubbub.v1.TaskFilter\x12\x1d\n\x04page\x18\x02 \x01(\x0b\x32\x0f.hubbub.v1.Page\"L\n\x11ListTasksResponse\x12\x1e\n\x05tasks\x18\x01 \x03(\x0b\x32\x0f.hubbub.v1.Task\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x1c\n\x0eGetTaskRequest\x12\n\n\x02id\x18\x01 \x01(\t\"0\n\x0fGetTaskResponse\x12\x1d\n\x04task\x18\x01 \x01(\x0b\x32\x0f.hubbub.v1.Task\"\"\n\x14GetTaskResultRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\'\n\x15GetTaskResultResponse\x12\x0e\n\x06result\x18\x01 \x01(\x0c\"\x1f\n\x11\x43\x61ncelTaskRequest\x12\n\n\x02id\x18\x01 \x01(\t\"3\n\x12\x43\x61ncelTaskResponse\x12\x1d\n\x04task\x18\x01 \x01(\x0b\x32\x0f.hubbub.v1.Task\"P\n\x11WatchTasksRequest\x12%\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x15.hubbub.v1.TaskFilter\x12\x14\n\x0cresume_token\x18\x02 \x01(\t\"\xee\x01\n\x12WatchTasksResponse\x12\x14\n\x0cresume_token\x18\x01 \x01(\t\x12!\n\x06upsert\x18\x02 \x01(\x0b\x32\x0f.hubbub.v1.TaskH\x00\x12%\n\x07removed\x18\x03 \x01(\x0b\x32\x12.hubbub.v1.RemovedH\x00\x12#\n\x06synced\x18\x04 \x01(\x0b\x32\x11.hubbub.v1.SyncedH\x00\x12!\n\x05reset\x18\x05 \x01(\x0b\x32\x10.hubbub.v1.ResetH\x00\x12\'\n\x08\x62ookmark\x18\x06 \x01(\x0b\x32\x13.hubbub.v1.BookmarkH\x00\x42\x07\n\x05\x65vent*S\n\x08TaskRole\x12\x19\n\x15TASK_ROLE_UNSPECIFIED\x10\x00\x12\x16\n\x12TASK_ROLE_RECEIVER\x10\x01\x12\x14\n\x10TASK_ROLE_CLIENT\x10\x02*\xb0\x01\n\nTaskStatus\x12\x1b\n\x17TASK_STATUS_UNSPECIFIED\x10\x00\x12\x17\n\x13TASK_STATUS_WORKING\x10\x01\x12\x1e\n\x1aTASK_STATUS_INPUT_REQUIRED\x10\x02\x12\x19\n\x15TASK_STATUS_COMPLETED\x10\x03\x12\x16\n\x12TASK_STATUS_FAILED\x10\x04\x12\x19\n\x15TASK_STATUS_CANCELLED\x10\x05\x32\x83\x03\n\x0bTaskService\x12\x46\n\tListTasks\x12\x1b.hubbub.v1.ListTasksRequest\x1a\x1c.hubbub.v1.ListTasksResponse\x12@\n\x07GetTask\x12\x19.hubbub.v1.GetTaskRequest\x1a\x1a.hubbub.v1.GetTaskResponse\x12R\n\rGetTaskResult\x12\x1f.hubbub.v1.GetTaskResultRequest\x1a .hubbub.v1.GetTaskResultResponse\x12I\n\nCancelTask\x12\x1c.hubbub.v1.CancelTaskRequest\x1a\x1d.hubbub.v1.CancelTaskResponse\x12K\n\nWatchTasks\x12\x1c.hubbub.v1.WatchTasksRequest\x1a\x1d.hubbub.v1.WatchTasksResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'hubbub.v1.task_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TASKROLE']._serialized_start=1306
-  _globals['_TASKROLE']._serialized_end=1389
-  _globals['_TASKSTATUS']._serialized_start=1392
-  _globals['_TASKSTATUS']._serialized_end=1568
+  _globals['_TASKROLE']._serialized_start=1322
+  _globals['_TASKROLE']._serialized_end=1405
+  _globals['_TASKSTATUS']._serialized_start=1408
+  _globals['_TASKSTATUS']._serialized_end=1584
   _globals['_TASK']._serialized_start=93
-  _globals['_TASK']._serialized_end=464
-  _globals['_TASKFILTER']._serialized_start=466
-  _globals['_TASKFILTER']._serialized_end=570
-  _globals['_LISTTASKSREQUEST']._serialized_start=572
-  _globals['_LISTTASKSREQUEST']._serialized_end=660
-  _globals['_LISTTASKSRESPONSE']._serialized_start=662
-  _globals['_LISTTASKSRESPONSE']._serialized_end=738
-  _globals['_GETTASKREQUEST']._serialized_start=740
-  _globals['_GETTASKREQUEST']._serialized_end=768
-  _globals['_GETTASKRESPONSE']._serialized_start=770
-  _globals['_GETTASKRESPONSE']._serialized_end=818
-  _globals['_GETTASKRESULTREQUEST']._serialized_start=820
-  _globals['_GETTASKRESULTREQUEST']._serialized_end=854
-  _globals['_GETTASKRESULTRESPONSE']._serialized_start=856
-  _globals['_GETTASKRESULTRESPONSE']._serialized_end=895
-  _globals['_CANCELTASKREQUEST']._serialized_start=897
-  _globals['_CANCELTASKREQUEST']._serialized_end=928
-  _globals['_CANCELTASKRESPONSE']._serialized_start=930
-  _globals['_CANCELTASKRESPONSE']._serialized_end=981
-  _globals['_WATCHTASKSREQUEST']._serialized_start=983
-  _globals['_WATCHTASKSREQUEST']._serialized_end=1063
-  _globals['_WATCHTASKSRESPONSE']._serialized_start=1066
-  _globals['_WATCHTASKSRESPONSE']._serialized_end=1304
-  _globals['_TASKSERVICE']._serialized_start=1571
-  _globals['_TASKSERVICE']._serialized_end=1958
+  _globals['_TASK']._serialized_end=480
+  _globals['_TASKFILTER']._serialized_start=482
+  _globals['_TASKFILTER']._serialized_end=586
+  _globals['_LISTTASKSREQUEST']._serialized_start=588
+  _globals['_LISTTASKSREQUEST']._serialized_end=676
+  _globals['_LISTTASKSRESPONSE']._serialized_start=678
+  _globals['_LISTTASKSRESPONSE']._serialized_end=754
+  _globals['_GETTASKREQUEST']._serialized_start=756
+  _globals['_GETTASKREQUEST']._serialized_end=784
+  _globals['_GETTASKRESPONSE']._serialized_start=786
+  _globals['_GETTASKRESPONSE']._serialized_end=834
+  _globals['_GETTASKRESULTREQUEST']._serialized_start=836
+  _globals['_GETTASKRESULTREQUEST']._serialized_end=870
+  _globals['_GETTASKRESULTRESPONSE']._serialized_start=872
+  _globals['_GETTASKRESULTRESPONSE']._serialized_end=911
+  _globals['_CANCELTASKREQUEST']._serialized_start=913
+  _globals['_CANCELTASKREQUEST']._serialized_end=944
+  _globals['_CANCELTASKRESPONSE']._serialized_start=946
+  _globals['_CANCELTASKRESPONSE']._serialized_end=997
+  _globals['_WATCHTASKSREQUEST']._serialized_start=999
+  _globals['_WATCHTASKSREQUEST']._serialized_end=1079
+  _globals['_WATCHTASKSRESPONSE']._serialized_start=1082
+  _globals['_WATCHTASKSRESPONSE']._serialized_end=1320
+  _globals['_TASKSERVICE']._serialized_start=1587
+  _globals['_TASKSERVICE']._serialized_end=1974
 # @@protoc_insertion_point(module_scope)

@@ -99,6 +99,7 @@ class Task(_message.Message):
     POLL_INTERVAL_MS_FIELD_NUMBER: _builtins.int
     CALL_ID_FIELD_NUMBER: _builtins.int
     PENDING_IDS_FIELD_NUMBER: _builtins.int
+    DEFECT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The MCP task id; for a task that a server holds another one where that is taken or is no name."""
     server: _builtins.str
@@ -117,6 +118,8 @@ class Task(_message.Message):
     """Milliseconds between polls that its holder suggests."""
     call_id: _builtins.str
     """The call that it belongs to."""
+    defect: _builtins.str
+    """What of it cannot be shown, and is left out here; empty where it is whole."""
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp:
         """When it was made."""
@@ -144,10 +147,11 @@ class Task(_message.Message):
         poll_interval_ms: _builtins.int | None = ...,
         call_id: _builtins.str = ...,
         pending_ids: _abc.Iterable[_builtins.str] | None = ...,
+        defect: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_poll_interval_ms", b"_poll_interval_ms", "_ttl_ms", b"_ttl_ms", "created_at", b"created_at", "last_updated_at", b"last_updated_at", "poll_interval_ms", b"poll_interval_ms", "ttl_ms", b"ttl_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_poll_interval_ms", b"_poll_interval_ms", "_ttl_ms", b"_ttl_ms", "call_id", b"call_id", "created_at", b"created_at", "id", b"id", "last_updated_at", b"last_updated_at", "method", b"method", "pending_ids", b"pending_ids", "poll_interval_ms", b"poll_interval_ms", "role", b"role", "server", b"server", "status", b"status", "status_message", b"status_message", "ttl_ms", b"ttl_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_poll_interval_ms", b"_poll_interval_ms", "_ttl_ms", b"_ttl_ms", "call_id", b"call_id", "created_at", b"created_at", "defect", b"defect", "id", b"id", "last_updated_at", b"last_updated_at", "method", b"method", "pending_ids", b"pending_ids", "poll_interval_ms", b"poll_interval_ms", "role", b"role", "server", b"server", "status", b"status", "status_message", b"status_message", "ttl_ms", b"ttl_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__poll_interval_ms: _TypeAlias = _typing.Literal["poll_interval_ms"]  # noqa: Y015
     _WhichOneofArgType__poll_interval_ms: _TypeAlias = _typing.Literal["_poll_interval_ms", b"_poll_interval_ms"]  # noqa: Y015
