@@ -10,6 +10,7 @@ speaks. Health checks need no credential.
 import base64
 import hmac
 import inspect
+import math
 import re
 import unicodedata
 from collections import OrderedDict
@@ -104,6 +105,7 @@ class Gate:
         self._networked = networked
         self._inside: dict[str, dict[anyio.CancelScope, Principal]] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
+        clock.follow(lambda _: self._set_anew())
 
     async def admit(
         self, path: str, metadata: Metadata, oversight: Oversight, peer: Peer | None = None
@@ -190,8 +192,7 @@ class Gate:
         if not self.good(caller):
             raise oversight.refused(path, _ended(), caller)
         with anyio.CancelScope() as scope:
-            if caller.expires_at is not None:
-                scope.deadline = anyio.current_time() + caller.expires_at - self._clock.now()
+            scope.deadline = self._deadline(caller)
             inside = self._inside.setdefault(caller.credential, {})
             inside[scope] = caller
             try:
@@ -202,6 +203,18 @@ class Gate:
                     del self._inside[caller.credential]
         if scope.cancelled_caught:
             raise oversight.cut_short(path, _ended(), caller)
+
+    def _deadline(self, caller: Principal) -> float:
+        """When a credential ends by the loop's clock, which is waited for; it is dated by the system's."""
+        if caller.expires_at is None:
+            return math.inf
+        return anyio.current_time() + caller.expires_at - self._clock.now()
+
+    def _set_anew(self) -> None:
+        """The time has jumped: each end is as far away as it is now."""
+        for inside in self._inside.values():
+            for scope, caller in inside.items():
+                scope.deadline = self._deadline(caller)
 
     def end(self, credential: str) -> None:
         """Ends all that was let in with a credential: it was revoked."""
