@@ -28,9 +28,9 @@ from hubbubd.config.network import is_loopback
 from hubbubd.core.access import Grant, Permission, Principal, Role
 from hubbubd.errors import HubError, InvalidArgument, PermissionDenied, Unauthenticated
 from hubbubd.rpc import status
-from hubbubd.rpc.oversight import Oversight, peer, principal, standing
+from hubbubd.rpc.oversight import CROWD, Crowd, Oversight, peer, principal, standing
 from hubbubd.rpc.permissions import RULES, Reach
-from hubbubd.rpc.strangers import Strangers
+from hubbubd.rpc.strangers import Around, Strangers
 from hubbubd.telemetry.trace import CALLER, parsed
 
 LOCAL = "local"
@@ -143,6 +143,16 @@ class Gate:
             raise denied(rule.any_of[0], everywhere=rule.reach is Reach.HUB)
         return caller
 
+    async def recognise(self, path: str, metadata: Metadata, oversight: Oversight, peer: Peer) -> Principal | None:
+        """Notes who calls what needs no credential; None for whoever has shown none that is good now."""
+        try:
+            caller = await self.admit(path, metadata, oversight, peer)
+        except HubError:
+            principal.set(NOBODY)
+            caller = None
+        CROWD.set(Crowd.KNOWN if caller is not None else Crowd.LOCAL if peer.local else Crowd.AWAY)
+        return caller
+
     async def _of_bearer(self, credentials: list[str], peer: Peer | None) -> Principal | None:
         bearer = _BEARER.fullmatch(credentials[0].strip(" ")) if len(credentials[0]) <= MAX_TOKEN else None
         if len(credentials) == 1 and bearer is not None:
@@ -250,7 +260,7 @@ class Authentication(grpc.aio.ServerInterceptor):
         rule = RULES.get(path)
         if rule is not None and rule.reach is Reach.OPEN:
             found = await continuation(handler_call_details)
-            return found and self._strangers.served(found)
+            return found and self._strangers.served(found, self._of_anybody(path, metadata))
         try:
             caller = await self._gate.admit(path, metadata, self._oversight)
         except HubError as exc:
@@ -260,6 +270,17 @@ class Authentication(grpc.aio.ServerInterceptor):
         if caller is not None and (handler is None or caller.credential == LOCAL):
             return handler
         return _kept(handler or _unknown(), self._steps(path, metadata, caller))
+
+    def _of_anybody(self, path: str, metadata: Metadata) -> Around:
+        async def around(serve: Callable[[], Awaitable[None]], context: status.Context) -> None:
+            try:
+                caller = await self._gate.recognise(path, metadata, self._oversight, _peer(context))
+                with self._gate.inside(caller, path, self._oversight):
+                    await serve()
+            except HubError as exc:
+                await status.abort(context, exc)
+
+        return around
 
     def _steps(self, path: str, metadata: Metadata, known: Principal | None) -> "Guard":
         async def guard(behaviour: Callable[[], Awaitable[Any]], context: status.Context) -> Any:
