@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import grpc
 from google.rpc import error_details_pb2 as details_pb2
 from grpc_status import rpc_status
@@ -98,6 +99,10 @@ async def drive(
                 tally.found(f"input {number}: {exc}")
             except TimeoutError:
                 tally.found(f"input {number}: no end within {LIMIT_S} s")
+            except anyio.get_cancelled_exc_class():
+                # Of gRPC, for an RPC that somebody else has cancelled: else this worker would end without a word.
+                await anyio.lowlevel.checkpoint_if_cancelled()
+                tally.found(f"input {number}: cancelled, and not by its caller")
             tally.done += 1
             if tally.done == tally.total // 5 and halfway is not None:
                 await halfway()
@@ -107,6 +112,8 @@ async def drive(
     async with anyio.create_task_group() as workers:
         for _ in range(width):
             workers.start_soon(worker)
+    if tally.done < tally.total and len(tally.findings) < ENOUGH:
+        tally.found(f"only {tally.done} of {tally.total} inputs were tried")
 
 
 @dataclass
