@@ -3,7 +3,6 @@
 import logging
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final, TypeGuard
 
 import anyio
@@ -11,13 +10,12 @@ import anyio.lowlevel
 from anyio.abc import TaskStatus
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH, ErrorData
-from mcp_types import methods as tables
 
 from hubbubd.config import ServerConfig
 from hubbubd.errors import Category, Fault, PeerError, UpstreamError
 from hubbubd.telemetry.trace import Span
 from hubbubd.upstream import faults
-from hubbubd.upstream.checking import Mismatch, check_now
+from hubbubd.upstream.checking import Mismatch
 from hubbubd.upstream.dispatcher import OnAcknowledged, OnProgress, Wire
 from hubbubd.upstream.era import Negotiation, Revision, StatelessRevision
 from hubbubd.upstream.exchange import CALL, EXCHANGE, PLACE, Exchange
@@ -25,7 +23,7 @@ from hubbubd.upstream.inbound import Reception
 from hubbubd.upstream.pace import Pace
 from hubbubd.upstream.patience import Patience
 from hubbubd.upstream.ports import Era, Hello, Inbound
-from hubbubd.upstream.results import absorb_tools, check_result, is_of_another_revision
+from hubbubd.upstream.results import absorb_tools, check_notification, check_result, is_of_another_revision
 from hubbubd.upstream.streams import Pipe, Transport
 from hubbubd.upstream.telling import Telling
 
@@ -310,8 +308,7 @@ class ServerLink:
         # What matters of progress has been read for its call.
         if self._revision is not None and method != "notifications/progress":
             try:
-                # No schema of a notification has a list that could be long.
-                check_now(partial(tables.parse_server_notification, method, self._revision.version), params)
+                check_notification(self._revision.version, method, params)
             except KeyError:
                 pass  # an extension's, or another revision's: for the one above to judge
             except Mismatch:

@@ -1,4 +1,4 @@
-"""Results of servers: checked against the revision, otherwise left as they came."""
+"""Results and notifications of servers: checked against the revision, otherwise left as they came."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -32,6 +32,9 @@ _TASK_RESULTS: Final[dict[str, Any]] = {
 """Of 2025-11-25, which the SDK's own tables leave out."""
 
 TASKS_REVISION: Final = "2025-11-25"
+
+MAX_META: Final = 1000
+"""Members that `_meta` of a notification may have. The only part of one that a schema goes through whole."""
 
 STEP: Final = 500
 """Tools whose headers are looked at in one go."""
@@ -111,6 +114,20 @@ def check_result(
     except ValidationError as exc:
         raise checking.Mismatch(checking.problems(exc)) from None
     yield from checking.check(lambda piece: adapter.validate_python(piece, by_name=False), result)
+
+
+def check_notification(version: str, method: str, params: dict[str, Any]) -> None:
+    """Checks a notification in one go: it comes before what follows it, and no schema of one has a list.
+
+    Raises Mismatch, and KeyError for one that the revision does not define.
+    """
+    meta = params.get("_meta")
+    if isinstance(meta, dict) and len(cast("dict[str, Any]", meta)) > MAX_META:
+        raise checking.Mismatch(f"_meta: it has more than {MAX_META} members")
+    try:
+        tables.parse_server_notification(method, version, params)
+    except ValidationError as exc:
+        raise checking.Mismatch(checking.problems(exc)) from None
 
 
 def _adapter_for(
