@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from hubbubd.errors import UpstreamError
+from hubbubd.upstream import again
 from hubbubd.upstream.again import Pace
 from hubbubd.upstream.ports import InboundRequest, Reply
 
@@ -278,3 +279,41 @@ async def test_no_stream_is_opened_without_a_pause_of_the_hubs_own_whatever_the_
             await link.request(*CALL)
     streams = [method for method, _ in scripted.seen].count("GET")
     assert 5 < streams <= len(paced)
+
+
+@pytest.mark.parametrize("retry", ["999999999999", "9" * 400], ids=["years", "no float"])
+async def test_a_server_cannot_send_the_hub_away_from_its_stream_for_good(
+    retry: str, scripted: Scripted, connect: Connect, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(again, "LONGEST_RETRY_MS", 10, raising=False)
+    monkeypatch.setattr(again, "FIRST_PAUSE_S", 0.01)
+
+    async def ends(request: Request) -> Response:
+        told = event({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}})
+        return Response(f"retry: {retry}\n\n{told}", media_type="text/event-stream")
+
+    scripted.replaced = {"GET": ends}
+    async with connect(url=scripted.url) as link:
+        await recorder.until(lambda: len(recorder.notifications) >= 3)
+        assert await link.request(*CALL)
+
+
+async def test_a_call_whose_stream_ends_with_a_long_retry_is_asked_for_in_time(
+    scripted: Scripted, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(again, "LONGEST_RETRY_MS", 10, raising=False)
+    asked: list[Any] = []
+
+    async def begins(request: Request) -> Response:
+        asked.append((await request.json())["id"])
+        return Response("id: 1\nretry: 999999999999\ndata:\n\n", media_type="text/event-stream")
+
+    async def goes_on(request: Request) -> Response:
+        if "last-event-id" not in request.headers:
+            return Response(status_code=405)
+        told = event({"jsonrpc": "2.0", "id": asked[0], "result": {"content": []}})
+        return Response(told, media_type="text/event-stream")
+
+    scripted.replaced = {"GET": goes_on, "tools/call": begins}
+    async with connect(url=scripted.url) as link:
+        assert (await link.request(*CALL))["content"] == []
