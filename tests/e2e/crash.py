@@ -144,7 +144,7 @@ class Storm:
         self.memory.counts["processes that had to follow"] += len(family)
         with anyio.fail_after(LIMIT_S):
             await process.wait()
-        with anyio.move_on_after(LIMIT_S / 4):
+        with anyio.move_on_after(LIMIT_S):
             while any(alive(pid) for pid in family):
                 await anyio.sleep(POLL_S)
         self.leftovers += [pid for pid in family if alive(pid)]
@@ -196,7 +196,7 @@ class Storm:
 
     async def _compare(self, name: str, seen: Seen, held: dict[str, Any]) -> None:
         """A watch over all restarts must come to hold just what the list does."""
-        with anyio.move_on_after(10):
+        with anyio.move_on_after(LIMIT_S):
             while {k: v.to_json() for k, v in seen.records.items()} != {k: v.to_json() for k, v in held.items()}:
                 await anyio.sleep(POLL_S)
         differing = [

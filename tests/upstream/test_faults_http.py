@@ -14,9 +14,8 @@ from hubbubd import payload
 from hubbubd.core.inbox import Delivery, PendingRequest, RequestState
 from hubbubd.upstream import http
 
-from .conftest import LIMIT_S
 from .faulty import ENDLESS, Fault, Line, Proxy, proxy
-from .session import Session, ended, session, text, until
+from .session import CALL_S, Session, ended, session, text, until
 
 STALLED_S = 6
 """Limit of what only a time limit ends."""
@@ -130,7 +129,7 @@ async def struck(made: Session, way: Proxy, strike: Strike, name: str, fault: Fa
     line = way.lines[name]
     _, _, tool, arguments = PEERS[strike.peer]
     for step, allowed in (("first", strike.ends(fault)), ("then", {"ok"})):
-        limit_s = STALLED_S if "CALL_TIMEOUT" in allowed else LIMIT_S
+        limit_s = STALLED_S if "CALL_TIMEOUT" in allowed else CALL_S
         await made.connected(name)
         question = f"{name} {step}"
         call = await made.call(name, tool, limit_s, **{key: value.format(question) for key, value in arguments.items()})

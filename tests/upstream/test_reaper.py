@@ -15,7 +15,7 @@ from hubbubd.errors import UpstreamError
 from hubbubd.upstream import process
 from hubbubd.upstream.stdio import ExitStatus, StdioStreams, stdio_transport
 
-BOUND_S = 20
+BOUND_S = 60
 
 FAMILY = """
 import os, signal, sys, time
