@@ -22,7 +22,7 @@ from ..e2e.conftest import RunningHub, start_hub, start_shared_hub
 
 __all__ = ["RunningHub", "start_hub", "start_shared_hub"]
 
-LIMIT_S = 30
+LIMIT_S = 60
 POLL_S = 0.1
 ROOT = Path(__file__).parents[2]
 CELL = re.compile(
