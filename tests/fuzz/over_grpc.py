@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from hubbub.v1 import admin_pb2
-from hubbubd.rpc.server import SERVICES
+from hubbubd.rpc.server import MAX_METADATA, SERVICES
 
 from .chance import Chance
 from .messages import Maker, Memory
@@ -58,6 +58,16 @@ async def over_grpc(tally: Tally, seed: int, directory: Path) -> None:
         await tried.judge(tally)
 
 
+def _refused_by_grpc(error: grpc.aio.AioRpcError, metadata: Any) -> bool:
+    """Whether metadata past the bound of the connection was refused before the hub could say so in its own words."""
+    sent = sum(len(name) + len(value) for name, value in metadata)
+    return (
+        error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        and sent > MAX_METADATA
+        and (error.details() or "").startswith("received metadata size exceeds")
+    )
+
+
 class _Trial:
     def __init__(self, tried: Subject, http: httpx2.AsyncClient, seed: int) -> None:
         self._tried = tried
@@ -88,6 +98,8 @@ class _Trial:
                 raise Finding(f"no response within {PATIENCE_S} s to {shown}") from None
             if method.server_streaming and exc.details() == "Internal error from Core":
                 return f"{method.name} left by its caller"  # so gRPC's client calls a deadline in the middle of a write
+            if _refused_by_grpc(exc, metadata):
+                return "RESOURCE_EXHAUSTED by gRPC itself"
             return outcome(exc, shown)
 
     async def _unary(self, method: MethodDescriptor, raw: bytes, metadata: Any) -> str:

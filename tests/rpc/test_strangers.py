@@ -1,6 +1,7 @@
 """What somebody without a credential can use up: bytes, places, connections, time."""
 
 import json
+import struct
 import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -11,6 +12,7 @@ import grpc
 import httpx2
 import pytest
 from anyio.abc import SocketStream
+from anyio.streams.buffered import BufferedByteReceiveStream
 from google.protobuf import json_format
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
@@ -33,6 +35,7 @@ CHECK = "/grpc.health.v1.Health/Check"
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEADERS, SETTINGS, END_HEADERS = 1, 4, 4
+MAX_CONCURRENT_STREAMS = 3
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
@@ -71,6 +74,34 @@ async def _drain(stream: SocketStream) -> None:
             await stream.receive()
     except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
         return
+
+
+async def test_whoever_connects_and_does_not_speak_is_not_kept_for_long(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hubbubd.rpc.server.HANDSHAKE_MS", 200)
+    async with serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=0) as address, raw(address) as stream:
+        with anyio.fail_after(LIMIT_S):
+            await _drain(stream)
+
+
+async def test_rpcs_over_one_connection_are_bounded(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those beyond what the hub announces it refuses, whatever a client makes of that (RFC 9113, 5.1.2)."""
+    monkeypatch.setattr("hubbubd.rpc.server.MAX_STREAMS", 3)
+    async with serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=0) as address, raw(address) as stream:
+        await begin(stream, 5, "/grpc.health.v1.Health/Watch")
+        with anyio.fail_after(LIMIT_S):
+            announced = await _settings(stream)
+    assert announced[MAX_CONCURRENT_STREAMS] == 3
+
+
+async def _settings(stream: SocketStream) -> dict[int, int]:
+    """The settings that a server begins with."""
+    reader = BufferedByteReceiveStream(stream)
+    head = await reader.receive_exactly(9)
+    assert head[3] == SETTINGS
+    payload = await reader.receive_exactly(int.from_bytes(head[:3], "big"))
+    return dict(struct.iter_unpack("!HI", payload))
 
 
 @pytest.mark.parametrize("connections", [1, 4])

@@ -301,7 +301,7 @@ class ServerLink:
         except Mismatch as exc:
             raise faults.error("INVALID_RESPONSE", str(exc), method=method) from None
         if method == "tools/list" and self._mirrors_arguments(revision):
-            for _ in absorb_tools(revision, result, first=not (params and params.get("cursor"))):
+            for _ in absorb_tools(revision, result, (params or {}).get("cursor") or None):
                 await anyio.lowlevel.checkpoint()
 
     def _on_notification(self, method: str, params: dict[str, Any], call_id: str | None) -> None:

@@ -22,6 +22,7 @@ from pydantic_core import InitErrorDetails
 
 from hubbubd.upstream import checking
 from hubbubd.upstream.era import Revision, StatelessRevision
+from hubbubd.upstream.tool_headers import Mapped
 
 _TASK_RESULTS: Final[dict[str, Any]] = {
     "tasks/get": GetTaskResult,
@@ -138,13 +139,12 @@ def _adapter_for(
     return _adapter(revision.version, method, bool(params and "task" in params))
 
 
-def absorb_tools(revision: StatelessRevision, listing: dict[str, Any], *, first: bool) -> Iterator[None]:
+def absorb_tools(revision: StatelessRevision, listing: dict[str, Any], cursor: str | None = None) -> Iterator[None]:
     """Keeps which arguments the tools of a page want as headers, and drops from it the tools whose annotation of
-    it is wrong, as a client must (2026-07-28, tools, x-mcp-header). Stops after each STEP."""
-    headers = revision.tool_headers
-    if first:
-        headers.begin()
+    it is wrong, as a client must (2026-07-28, tools, x-mcp-header). `cursor` is the one that the page was asked for
+    with. Stops after each STEP."""
     kept: list[dict[str, Any]] = []
+    mapped: dict[str, Mapped] = {}
     for at, tool in enumerate(cast("list[dict[str, Any]]", listing["tools"])):
         if at and at % STEP == 0:
             yield
@@ -152,11 +152,10 @@ def absorb_tools(revision: StatelessRevision, listing: dict[str, Any], *, first:
         if problem is not None:
             logger.warning("tool %r is left out: %s", tool["name"], problem)
             continue
-        headers.note(tool["name"], x_mcp_header_map(tool.get("inputSchema")))
+        mapped[tool["name"]] = x_mcp_header_map(tool.get("inputSchema"))
         kept.append(tool)
     listing["tools"] = kept
-    if not listing.get("nextCursor"):
-        headers.end()
+    revision.tool_headers.take(cursor, mapped, listing.get("nextCursor") or None)
 
 
 def _fill_in_ttl(result: dict[str, Any]) -> None:
