@@ -69,14 +69,29 @@ TOKEN_VITAL = frozenset({"id", "name", "digest", "grants", "may_name_others", "e
 """What lets somebody in is never guessed: without one of these a token is no token."""
 
 
+def _nothing(_: object) -> None:
+    """What watchers see of a field that no response has."""
+
+
+SERVER_PARTS: dict[str, Callable[[Any], object]] = {
+    "config": lambda config: config.transport,
+    **dict.fromkeys(("roots", "source", "fingerprint"), _nothing),
+}
+
+CALL_PARTS: dict[str, Callable[[Any], object]] = {"under_way": _nothing}
+"""What watchers see of the fields of a server and of a call, where that is not all."""
+
+
 class Tables:
     """What the hub remembers."""
 
     def __init__(self) -> None:
-        self.servers = Table("server", ServerRecord, Mending(vital=frozenset({"name", "config", "source"})))
+        self.servers = Table(
+            "server", ServerRecord, Mending(vital=frozenset({"name", "config", "source"})), SERVER_PARTS
+        )
         self.requests = Table("request", PendingRequest, Mending(REQUEST_STEAD))
         self.shown = Table("shown", Shown)
-        self.calls = Table("call", Call, Mending({"created_at": 0.0, "state": "failed"}))
+        self.calls = Table("call", Call, Mending({"created_at": 0.0, "state": "failed"}), CALL_PARTS)
         self.tasks = Table("task", Task, Mending({"created_at": 0.0, "last_updated_at": 0.0, "status": "failed"}))
         self.lists = Table("catalog", CatalogList)
         self.entries = Table("catalog_entries", CatalogEntries)
