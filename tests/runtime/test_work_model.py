@@ -9,7 +9,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from hubbubd.config import ServerConfig
 from hubbubd.core.forms import Accept, Text
-from hubbubd.core.inbox import PendingRequest, RequestKind
+from hubbubd.core.inbox import PendingRequest, RequestKind, RequestState
 from hubbubd.errors import HubError
 from hubbubd.runtime.filters import RequestFilter
 from hubbubd.runtime.work import RETRY_S
@@ -153,10 +153,12 @@ class WorkModel(HubModel):
         try:
             claim = self.run(self.hub.inbox.claim(request.id, "ann", ttl_s)).claim
         except HubError:
-            assert request.claim is not None
+            # It may have gone to a worker since it was read.
+            now = self.hub.inbox.get(request.id)
+            assert now.state is not RequestState.OPEN or now.claim is not None, "it is free, and could not be claimed"
             return
-        assert request.claim is None
         assert claim is not None
+        assert claim.by == "ann"
         self.persons[request.id] = claim.id
         self.rest()
 
