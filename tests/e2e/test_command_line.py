@@ -193,7 +193,7 @@ async def test_all_calls_are_watched_until_interrupted(hub: Any) -> None:
 
 
 async def test_what_a_tool_says_is_read_at_a_terminal_and_a_program_gets_all_of_it(hub: Any) -> None:
-    async with terminal(hub, "call", "asking", "cancelled_calls", stdin=False) as person:
+    async with terminal(hub, "call", "asking", "count", '{"steps": 1}', stdin=False) as person:
         assert await person.ends() == 0
         assert "structuredContent" not in person.shown
     async with terminal(hub, "call", "asking", "no_such_tool", stdin=False) as person:
