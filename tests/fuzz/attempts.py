@@ -1,5 +1,6 @@
 """How a number gets to where it is tried: one method for each kind of place."""
 
+import asyncio
 import json
 import sys
 from collections import defaultdict
@@ -20,11 +21,14 @@ from hubbubd.errors import ConfigError
 from .magnitudes import HOLE
 from .payloads import rpc_has_no_end
 from .places import REVISIONS, TASK, Case, request
-from .subject import Finding, Subject, outcome
+from .subject import Finding, Subject, left_in_time, outcome
 
 PEER = str(Path(__file__).with_name("magnitude_peer.py"))
 WAITING_S = 2.5
 """How long a caller waits; nobody answers questions here."""
+
+GLIMPSE_S = 0.1
+"""How long a stream is read."""
 
 SHAKEN_S = 1.0
 """How long a handshake may take that is to be looked at."""
@@ -255,12 +259,15 @@ class Attempts:
 
         channel, metadata = self._tried.channel, self._tried.metadata
         if method.client_streaming:
-            call = channel.stream_stream(path(method))(requests(), metadata=metadata, timeout=0.1)
+            call = channel.stream_stream(path(method))(requests(), metadata=metadata, timeout=GLIMPSE_S)
         else:
-            call = channel.unary_stream(path(method))(made.SerializeToString(), metadata=metadata, timeout=0.1)
+            call = channel.unary_stream(path(method))(made.SerializeToString(), metadata=metadata, timeout=GLIMPSE_S)
+        begun_at = anyio.current_time()
         try:
             async for _ in call:
                 pass
+        except asyncio.CancelledError:
+            return await left_in_time(begun_at, GLIMPSE_S)
         except grpc.aio.AioRpcError as exc:
             if exc.code() is grpc.StatusCode.DEADLINE_EXCEEDED or exc.details() == "Internal error from Core":
                 return "left by its caller"

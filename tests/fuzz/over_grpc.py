@@ -1,5 +1,6 @@
 """Requests of every RPC, over gRPC and over Connect."""
 
+import asyncio
 import base64
 import json
 from pathlib import Path
@@ -18,7 +19,7 @@ from hubbubd.rpc.server import MAX_METADATA, SERVICES
 
 from .chance import Chance
 from .messages import Maker, Memory
-from .subject import Finding, Subject, Tally, drive, outcome, peer, subject
+from .subject import Finding, Subject, Tally, drive, left_in_time, outcome, peer, subject
 
 METHODS: list[MethodDescriptor] = [method for service in SERVICES.values() for method in service.methods]
 UNARY = [method for method in METHODS if not method.server_streaming]
@@ -124,8 +125,12 @@ class _Trial:
             call = self._tried.channel.stream_stream(_path(method))(requests(), metadata=metadata, timeout=GLIMPSE_S)
         else:
             call = self._tried.channel.unary_stream(_path(method))(raw, metadata=metadata, timeout=GLIMPSE_S)
-        async for response in call:
-            self._memory.note(GetMessageClass(method.output_type).FromString(response))
+        begun_at = anyio.current_time()
+        try:
+            async for response in call:
+                self._memory.note(GetMessageClass(method.output_type).FromString(response))
+        except asyncio.CancelledError:
+            return await left_in_time(begun_at, GLIMPSE_S)
         return "OK"
 
     async def _connect(self, chance: Chance) -> str:

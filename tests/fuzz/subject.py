@@ -80,6 +80,17 @@ class Tally:
         return f"{self.area}: {self.done} inputs, {len(self.findings)} findings; {common}"
 
 
+async def left_in_time(begun_at: float, limit_s: float) -> str:
+    """What a stream came to that was cancelled: its deadline, when the hub's end of it was first to see it.
+
+    Raises Finding for one that was cancelled long before.
+    """
+    await anyio.lowlevel.checkpoint_if_cancelled()
+    if anyio.current_time() - begun_at < limit_s / 2:
+        raise Finding("a stream was cancelled, and not by its caller")
+    return "left by its caller"
+
+
 async def drive(
     tally: Tally, one: Callable[[int], Awaitable[str]], *, width: int, halfway: Callable[[], Awaitable[None]] | None
 ) -> None:
