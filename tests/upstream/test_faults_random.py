@@ -68,9 +68,8 @@ async def go_through(server: str, schedule: Schedule, directory: Path) -> None:
             await made.connected("one")
             await called(made, "the last question", CALL_S, {"ok"})
             reached = way.lines["one"].reached
-            # A call that ends first takes its question along: the server hears that nobody answers.
-            assert {answer["action"] for answer in reached} <= {"accept", "cancel"}
-            answers = [answer["content"]["name"] for answer in reached if answer["action"] == "accept"]
+            # A call that ends first takes its question along: the server gets an error, which has no result.
+            answers = [answer["content"]["name"] for answer in reached if answer is not None]
             given_ones = [name for names in made.given.values() for name in names]
             assert set(answers) <= set(given_ones)
             counts = made.hub.calls.counts("one")
