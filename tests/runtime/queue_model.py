@@ -42,6 +42,8 @@ class Made:
     sendings: list[Sending] = field(default_factory=list[Sending])
     rounds: list[Asked] = field(default_factory=list[Asked])
     met_lost_session: bool = False
+    # Whether it goes on in another hub, from which the server has nothing of it yet.
+    taken_up: bool = False
     ended: Call | None = None
 
     @property
@@ -63,5 +65,5 @@ def length(intervals: list[tuple[float, float]]) -> float:
 
 
 def without_spans(call: Call) -> Call:
-    """What a watcher is told of a call: the spans that have begun are kept with it for the next hub."""
-    return replace(call, under_way=())
+    """What a watcher is told of a call: how it goes on, and the spans that have begun, are kept for the next hub."""
+    return replace(call, under_way=(), rounds=None, detached=False)

@@ -68,14 +68,14 @@ class QueueModel(HubModel):
     async def serve(self, sent: Sent) -> Outcome:
         made = next(each for each in self.calls if each.name == sent.params["name"])
         if not made.sendings:
-            earlier = self.calls[: self.calls.index(made)]
-            assert all(each.sendings or self.hub.calls.get(each.id).state.ended for each in earlier), "out of turn"
+            earlier = self.calls[: self.calls.index(made)]  # a detached one that has its turn is written down first
+            assert all(each.sendings or self.state(each) is not CallState.QUEUED for each in earlier), "out of turn"
         if made.rounds:
             assert sent.params["requestState"] == f"state{len(made.rounds)}"
             assert set(sent.params["inputResponses"]) == {"a"}
         sending = Sending(sent, asyncio.get_running_loop().create_future())
         made.sendings.append(sending)
-        made.mark = self.now()
+        made.mark, made.taken_up = self.now(), False
         try:
             return await sending.outcome
         finally:
@@ -263,7 +263,7 @@ class QueueModel(HubModel):
     @rule(number=which, known=st.booleans())
     def server_asks_on_the_wire(self, number: int, known: bool) -> None:
         made = self.pick(number)
-        in_rounds = [each for each in self.live if each.in_rounds and each.sendings]
+        in_rounds = [each for each in self.live if each.in_rounds and each.sendings and not each.taken_up]
         holds = [made] if known else self.on_the_wire + in_rounds
         assert made.wire is not None
         before = {request.id for request in self.hub.inbox.select(RequestFilter())}
@@ -381,7 +381,7 @@ class QueueModel(HubModel):
         ending = [made for made in waited_for if made not in staying]
         code = "HUB_RESTARTED" if killed else "SHUTTING_DOWN"
         for made in waited_for:
-            made.callers, made.detached, made.met_lost_session = [], True, False
+            made.callers, made.detached, made.met_lost_session, made.taken_up = [], True, False, True
             if made in staying:
                 made.since = made.mark = max(made.mark, self.now() - 0.25)
         for asked in self.questions:

@@ -78,7 +78,9 @@ SERVER_PARTS: dict[str, Callable[[Any], object]] = {
     **dict.fromkeys(("roots", "source", "fingerprint"), _nothing),
 }
 
-CALL_PARTS: dict[str, Callable[[Any], object]] = {"under_way": _nothing}
+CALL_PARTS: dict[str, Callable[[Any], object]] = dict.fromkeys(
+    ("detached", "timeout_s", "max_s", "as_task", "fingerprint", "rounds", "under_way"), _nothing
+)
 """What watchers see of the fields of a server and of a call, where that is not all."""
 
 
