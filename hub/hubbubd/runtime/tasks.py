@@ -7,12 +7,13 @@ the next one. Its question stands in the inbox like any other; the answer and th
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import anyio
 
 from hubbubd import payload
 from hubbubd.clock import Clock
+from hubbubd.config import ServerConfig
 from hubbubd.core import tasks as core
 from hubbubd.core.inbox import CauseSource, Origin, PendingRequest, RequestState
 from hubbubd.core.tasks import RELATED_TASK, Task, TaskRole, TaskStatus
@@ -21,7 +22,6 @@ from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.broadcast import WatchEvent
 from hubbubd.runtime.filters import TaskFilter
 from hubbubd.runtime.inbox import Inbox
-from hubbubd.runtime.lane import Lane
 from hubbubd.runtime.ledger import Ledger
 from hubbubd.runtime.order import Place
 from hubbubd.runtime.table import Change, Table
@@ -199,18 +199,25 @@ class Tasks:
         await self._ledger.transact(plan)
 
 
+class TaskOwner(Protocol):
+    """The server whose tasks they are, with the options that hold now."""
+
+    config: ServerConfig
+    fingerprint: str
+
+
 class ReceiverTasks:
     """The receiver half of one server: makes its tasks and serves its `tasks/*` requests."""
 
-    def __init__(self, lane: Lane, tasks: Tasks, inbox: Inbox, clock: Clock) -> None:
-        self._lane = lane
+    def __init__(self, owner: TaskOwner, tasks: Tasks, inbox: Inbox, clock: Clock) -> None:
+        self._owner = owner
         self._tasks = tasks
         self._inbox = inbox
         self._clock = clock
 
     def new(self, asked: object, method: str, request: PendingRequest) -> Task:
         """A task for a request; not stored yet. Raises ReplyError when the server holds too many."""
-        config = self._lane.config
+        config = self._owner.config
         own, limit = self._own(), self._tasks.max_per_server
         if sum(not task.status.ended for task in own) >= limit or len(own) >= limit * ENDED_PER_OPEN:
             raise ReplyError(INTERNAL_ERROR, f"too many tasks: at most {limit} open at once")
@@ -292,7 +299,7 @@ class ReceiverTasks:
         return [task for task in self._tasks if self._is_own(task)]
 
     def _is_own(self, task: Task) -> bool:
-        mine = task.server == self._lane.config.name and task.fingerprint == self._lane.fingerprint
+        mine = task.server == self._owner.config.name and task.fingerprint == self._owner.fingerprint
         return mine and task.role is TaskRole.RECEIVER
 
 
