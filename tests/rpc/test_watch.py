@@ -10,8 +10,8 @@ import pytest
 
 from hubbub.v1 import server_pb2
 from hubbubd.core.access import EVERYTHING
+from hubbubd.core.filters import ServerFilter
 from hubbubd.rpc import convert, methods, watch
-from hubbubd.runtime.filters import ServerFilter
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.servers import ServerRecord
 

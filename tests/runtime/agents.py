@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 import anyio
 
+from hubbubd.core.filters import RequestFilter
 from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import PendingRequest, RequestState
 from hubbubd.errors import Unavailable
-from hubbubd.runtime.filters import RequestFilter
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.work import Assigned, Over, Worker
 

@@ -9,11 +9,11 @@ from structlog.testing import capture_logs
 
 from hubbubd.core.access import EVERYTHING
 from hubbubd.core.calls import Call, CallState
+from hubbubd.core.filters import CallFilter, RequestFilter, TaskFilter
 from hubbubd.core.inbox import Origin, PendingRequest, RequestKind, RequestState
 from hubbubd.core.tasks import Task, TaskRole
 from hubbubd.rpc import convert
 from hubbubd.runtime.checkup import Verdict, records
-from hubbubd.runtime.filters import CallFilter, RequestFilter, TaskFilter
 from hubbubd.runtime.hub import Tables
 from hubbubd.store import Write
 

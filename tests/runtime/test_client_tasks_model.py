@@ -13,11 +13,11 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from hubbubd.config import ServerConfig
 from hubbubd.core.calls import Call, CallState
+from hubbubd.core.filters import RequestFilter, TaskFilter
 from hubbubd.core.forms import Accept, Decline
 from hubbubd.core.inbox import Delivery, RequestState
 from hubbubd.core.tasks import RELATED_TASK, Task, TaskRole
 from hubbubd.errors import HubError, PeerError, UpstreamError
-from hubbubd.runtime.filters import RequestFilter, TaskFilter
 from hubbubd.upstream.ports import Era
 
 from .conftest import FORM, server, spec

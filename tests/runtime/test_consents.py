@@ -7,10 +7,10 @@ import pytest
 
 from hubbubd import payload
 from hubbubd.core.calls import CallState
+from hubbubd.core.filters import RequestFilter
 from hubbubd.core.forms import Accept, Decline, Dismiss, Given
 from hubbubd.core.inbox import CauseSource, Delivery, PendingRequest, RequestKind, RequestState
 from hubbubd.errors import PeerError
-from hubbubd.runtime.filters import RequestFilter
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era, ReplyError
 

@@ -7,9 +7,9 @@ import pytest
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry
 
+from hubbubd.core.filters import CallFilter, RequestFilter
 from hubbubd.core.forms import Accept, Decline, Reject
 from hubbubd.errors import ResourceExhausted, UpstreamError
-from hubbubd.runtime.filters import CallFilter, RequestFilter
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.measures import MAX_NAMES
 from hubbubd.telemetry import metrics

@@ -11,9 +11,9 @@ import pytest
 import hubbubd
 from hubbubd.clock import STEP_S, TICK_S, Clock
 from hubbubd.core.connection import State
+from hubbubd.core.filters import CallFilter
 from hubbubd.core.inbox import RequestState
 from hubbubd.errors import UpstreamError
-from hubbubd.runtime.filters import CallFilter
 from hubbubd.runtime.hub import Hub
 
 from .conftest import EPOCH, FORM, World, question, server, spec, until

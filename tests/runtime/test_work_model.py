@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from hubbubd.config import ServerConfig
+from hubbubd.core.filters import RequestFilter
 from hubbubd.core.forms import Accept, Text
 from hubbubd.core.inbox import PendingRequest, RequestKind
 from hubbubd.errors import HubError
-from hubbubd.runtime.filters import RequestFilter
 from hubbubd.runtime.work import RETRY_S
 
 from .agents import Agent

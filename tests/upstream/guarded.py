@@ -17,8 +17,8 @@ from starlette.routing import Route
 from hubbubd import payload
 from hubbubd.core import forms
 from hubbubd.core.connection import State
+from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox import PendingRequest, RequestState
-from hubbubd.runtime.filters import RequestFilter
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.tokens import NAME
 

@@ -18,12 +18,12 @@ from hubbub.v1 import common_pb2
 from hubbubd import __version__
 from hubbubd.config.server import REVISIONS
 from hubbubd.core.access import EVERYTHING
+from hubbubd.core.filters import CallFilter, RequestFilter, TaskFilter
 from hubbubd.core.inbox import RequestState
 from hubbubd.errors import PermissionDenied, ResourceExhausted
 from hubbubd.rpc import auth, convert, pages, requests
 from hubbubd.runtime import checkup
 from hubbubd.runtime.configuration import Configuration
-from hubbubd.runtime.filters import CallFilter, RequestFilter, TaskFilter
 from hubbubd.runtime.hub import Hub
 from hubbubd.store import NoRoom
 

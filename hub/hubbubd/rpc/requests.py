@@ -16,11 +16,11 @@ from hubbubd.config.server import Roots
 from hubbubd.core import forms
 from hubbubd.core.access import ANY, Grant, Scope
 from hubbubd.core.audit import AuditFilter
+from hubbubd.core.filters import CallFilter, CatalogFilter, RequestFilter, ServerFilter, TaskFilter
 from hubbubd.errors import InvalidArgument
 from hubbubd.rpc import auth, convert
 from hubbubd.runtime.call_parts import CallSpec
 from hubbubd.runtime.events import LOG_LINES, EventFilter
-from hubbubd.runtime.filters import CallFilter, CatalogFilter, RequestFilter, ServerFilter, TaskFilter
 from hubbubd.runtime.work import MAX_CAPACITY
 
 R = TypeVar("R")

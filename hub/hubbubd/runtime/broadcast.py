@@ -24,8 +24,8 @@ import anyio.lowlevel
 
 from hubbubd import bounds
 from hubbubd.core.access import EVERYTHING
+from hubbubd.core.filters import Filter
 from hubbubd.errors import ResourceExhausted, Unavailable
-from hubbubd.runtime.filters import Filter
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -14,9 +14,12 @@ from hubbubd import payload
 from hubbubd.clock import Clock
 from hubbubd.config import ServerConfig
 from hubbubd.core import calls as core
+from hubbubd.core.call_faults import cancelled, not_connected, of_hub, of_server, reused
 from hubbubd.core.calls import Call, CallState
+from hubbubd.core.filters import CallFilter
 from hubbubd.core.server import QueueCounts
 from hubbubd.core.tasks import created
+from hubbubd.core.tool_policy import denied, shown
 from hubbubd.errors import (
     Category,
     FailedPrecondition,
@@ -33,7 +36,6 @@ from hubbubd.runtime.call_parts import CallSpec, LogEvent, ProgressEvent
 from hubbubd.runtime.causes import Causes
 from hubbubd.runtime.client_tasks import ClientTasks
 from hubbubd.runtime.consents import Consents
-from hubbubd.runtime.filters import CallFilter
 from hubbubd.runtime.lane import Lane, Live
 from hubbubd.runtime.ledger import Ledger
 from hubbubd.runtime.order import Place
@@ -44,8 +46,6 @@ from hubbubd.runtime.rounds import Rounds
 from hubbubd.runtime.story import Story
 from hubbubd.runtime.table import Change, Table
 from hubbubd.runtime.task_support import TaskSupport, with_task
-from hubbubd.runtime.tool_rules import denied, shown
-from hubbubd.runtime.verdicts import cancelled, not_connected, of_hub, of_server, reused
 from hubbubd.store import Conflict
 from hubbubd.telemetry.trace import CALLER
 from hubbubd.upstream.ports import Era, Link, ProgressUpdate

@@ -19,13 +19,13 @@ from hubbubd.clock import Clock
 from hubbubd.config import ServerConfig
 from hubbubd.core import catalog as core
 from hubbubd.core.catalog import CatalogEntries, CatalogList, Kind, ListRefused, Pages
+from hubbubd.core.filters import CatalogFilter
+from hubbubd.core.tool_policy import name_of, shown
 from hubbubd.errors import Category, FailedPrecondition, Fault, NotFound, PeerError, UpstreamError
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.broadcast import WatchEvent
-from hubbubd.runtime.filters import CatalogFilter
 from hubbubd.runtime.ledger import Ledger
 from hubbubd.runtime.table import Change, Table
-from hubbubd.runtime.tool_rules import name_of, shown
 from hubbubd.upstream.patience import Patience
 from hubbubd.upstream.ports import Era, Link
 

@@ -13,12 +13,12 @@ from hubbubd.bucket import Bucket
 from hubbubd.clock import Clock
 from hubbubd.config import Confinement, ServerConfig
 from hubbubd.core import connection as core
+from hubbubd.core.call_faults import cancelled
 from hubbubd.core.connection import Connection, Effect, Event, RetryPolicy, State
 from hubbubd.errors import Category, Fault, HubError, PeerError, UpstreamError
 from hubbubd.runtime.connection_log import tell
 from hubbubd.runtime.lane import Lane
 from hubbubd.runtime.measures import Measures
-from hubbubd.runtime.verdicts import cancelled
 from hubbubd.upstream.ports import Connector, Era, Hello, Inbound, Link
 
 RECONNECTS_PER_S, RECONNECTS_AT_ONCE = 20.0, 20

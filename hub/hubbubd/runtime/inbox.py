@@ -15,11 +15,11 @@ from hubbubd import payload
 from hubbubd.clock import Clock
 from hubbubd.core import forms
 from hubbubd.core import inbox as core
+from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox import Answer, Delivery, Happening, Origin, PendingRequest, RequestState
 from hubbubd.errors import ResourceExhausted, Unavailable
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.broadcast import WatchEvent
-from hubbubd.runtime.filters import RequestFilter
 from hubbubd.runtime.ledger import Ledger
 from hubbubd.runtime.order import Place
 from hubbubd.runtime.quotas import Quota

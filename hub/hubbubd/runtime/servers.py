@@ -14,19 +14,19 @@ from hubbubd.config import Confinement, HubSettings, ServerConfig
 from hubbubd.config.hub import CONFINING
 from hubbubd.config.options import needs_connection
 from hubbubd.config.server import Roots
+from hubbubd.core.call_faults import cancelled
 from hubbubd.core.calls import Call
 from hubbubd.core.connection import Connection
+from hubbubd.core.filters import ServerFilter
 from hubbubd.core.server import ServerRecord, Source
 from hubbubd.errors import AlreadyExists, FailedPrecondition, HubError, NotFound, ResourceExhausted
 from hubbubd.runtime.alarms import Due
 from hubbubd.runtime.broadcast import WatchEvent
-from hubbubd.runtime.filters import ServerFilter
 from hubbubd.runtime.kept import Kept, keep
 from hubbubd.runtime.lane import Lane
 from hubbubd.runtime.rooms import Rooms
 from hubbubd.runtime.spec_secrets import SpecSecrets
 from hubbubd.runtime.table import Change, Table
-from hubbubd.runtime.verdicts import cancelled
 from hubbubd.upstream.ports import Era, Link
 
 T = TypeVar("T")

@@ -15,12 +15,12 @@ from hubbubd import payload
 from hubbubd.clock import Clock
 from hubbubd.config import ServerConfig
 from hubbubd.core import tasks as core
+from hubbubd.core.filters import TaskFilter
 from hubbubd.core.inbox import CauseSource, Origin, PendingRequest, RequestState
 from hubbubd.core.tasks import RELATED_TASK, Task, TaskRole, TaskStatus
 from hubbubd.errors import FailedPrecondition, HubError, NotFound
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.broadcast import WatchEvent
-from hubbubd.runtime.filters import TaskFilter
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.ledger import Ledger
 from hubbubd.runtime.order import Place

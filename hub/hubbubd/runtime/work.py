@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 import anyio
 
 from hubbubd.clock import Clock
+from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox import MAX_CLAIM_S, Claim, PendingRequest, RequestState
 from hubbubd.errors import FailedPrecondition, HubError, NotFound, Unavailable
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.broadcast import BOOKMARK_S, Doorkeeper
-from hubbubd.runtime.filters import RequestFilter
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.table import Table
 
