@@ -26,7 +26,7 @@ from hubbubd.rpc.auth import Gate
 from hubbubd.rpc.grants import Grants
 from hubbubd.rpc.jwt import Jwt
 from hubbubd.rpc.server import serve
-from hubbubd.runtime import checkup
+from hubbubd.runtime import diagnostics as checkup
 from hubbubd.runtime.configuration import Configuration
 from hubbubd.runtime.hub import Hub
 from hubbubd.store import StoreError

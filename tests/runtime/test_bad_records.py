@@ -13,7 +13,7 @@ from hubbubd.core.filters import CallFilter, RequestFilter, TaskFilter
 from hubbubd.core.inbox import Origin, PendingRequest, RequestKind, RequestState
 from hubbubd.core.tasks import Task, TaskRole
 from hubbubd.rpc import convert
-from hubbubd.runtime.checkup import Verdict, records
+from hubbubd.runtime.diagnostics import Verdict, records
 from hubbubd.runtime.hub import Tables
 from hubbubd.store import Write
 

@@ -22,7 +22,7 @@ from hubbubd.core.filters import CallFilter, RequestFilter, TaskFilter
 from hubbubd.core.inbox import RequestState
 from hubbubd.errors import PermissionDenied, ResourceExhausted
 from hubbubd.rpc import auth, convert, pages, requests
-from hubbubd.runtime import checkup
+from hubbubd.runtime import diagnostics as checkup
 from hubbubd.runtime.configuration import Configuration
 from hubbubd.runtime.hub import Hub
 from hubbubd.store import NoRoom
