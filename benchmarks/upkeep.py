@@ -17,8 +17,7 @@ from measure import Series, percentile
 from processes import HERE, hub, stdio_server
 
 from hubbubd.core.calls import Call, complete, move
-from hubbubd.runtime.ledger import Ledger
-from hubbubd.runtime.table import Change, Table
+from hubbubd.runtime.records import Change, Ledger, Table
 from hubbubd.store.sqlite import SqliteStore
 
 BATCH = 50

@@ -25,8 +25,8 @@ from hubbubd.core.tasks import Task, TaskRole
 from hubbubd.errors import Category, Fault
 from hubbubd.rpc import convert, pages, watch
 from hubbubd.rpc.showing import shown
-from hubbubd.runtime.broadcast import EventKind, WatchEvent
 from hubbubd.runtime.events import ServerEvent, ServerEventKind
+from hubbubd.runtime.records import EventKind, WatchEvent
 from hubbubd.runtime.subscriptions import ResourceUpdate
 from hubbubd.runtime.tokens import Token
 

@@ -8,9 +8,7 @@ from typing import Any, ClassVar
 import anyio
 
 from hubbubd.core.access import EVERYTHING, Scope
-from hubbubd.runtime.broadcast import EventKind
-from hubbubd.runtime.ledger import Ledger
-from hubbubd.runtime.table import Change, Table
+from hubbubd.runtime.records import Change, EventKind, Ledger, Table
 
 from .conftest import FailingStore, Watching, settle
 

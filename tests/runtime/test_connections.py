@@ -10,7 +10,7 @@ from hubbubd.core.connection import State
 from hubbubd.core.filters import ServerFilter
 from hubbubd.core.inbox import RequestState
 from hubbubd.errors import FailedPrecondition, UpstreamError
-from hubbubd.runtime.broadcast import EventKind
+from hubbubd.runtime.records import EventKind
 from hubbubd.upstream.ports import Era
 
 from .conftest import FORM, World, open_requests, question, server, settle, spec, until

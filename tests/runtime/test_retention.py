@@ -10,8 +10,8 @@ from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import RequestState
 from hubbubd.errors import PeerError
 from hubbubd.runtime import retention
-from hubbubd.runtime.broadcast import EventKind
 from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.records import EventKind
 
 from .conftest import FORM, Watching, World, open_requests, question, server, settle, spec, until
 from .peer import Outcome, Sent

@@ -8,9 +8,9 @@ from hubbubd.config import HubSettings
 from hubbubd.core.calls import Call, CallState
 from hubbubd.runtime.audit import Audit
 from hubbubd.runtime.hub import Tables
-from hubbubd.runtime.ledger import Ledger
+from hubbubd.runtime.records import Change, Ledger
+from hubbubd.runtime.records.table import DELETIONS
 from hubbubd.runtime.retention import Retention
-from hubbubd.runtime.table import DELETIONS, Change
 from hubbubd.store.sqlite import SqliteStore
 
 KEPT = 500

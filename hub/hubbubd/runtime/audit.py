@@ -16,9 +16,7 @@ from hubbubd.clock import Clock
 from hubbubd.config import HubSettings
 from hubbubd.core.audit import HUB, OK, AuditEntry, AuditFilter, Kept, Sort
 from hubbubd.errors import HubError
-from hubbubd.runtime.ledger import RIDER, Ledger
-from hubbubd.runtime.order import Place
-from hubbubd.runtime.table import Change, Table
+from hubbubd.runtime.records import RIDER, Change, Ledger, Place, Table
 
 MINUTE_S = 60.0
 

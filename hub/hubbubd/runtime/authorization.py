@@ -17,7 +17,7 @@ from hubbubd.core import forms
 from hubbubd.core.inbox import Origin, PendingRequest, RequestState
 from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument
 from hubbubd.runtime.inbox import Inbox
-from hubbubd.runtime.table import Change
+from hubbubd.runtime.records import Change
 
 BROWSER = "browser"
 """Who answers when the browser comes back by itself."""

@@ -31,20 +31,17 @@ from hubbubd.errors import (
     UpstreamError,
 )
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.broadcast import WatchEvent
 from hubbubd.runtime.call_parts import CallSpec, LogEvent, ProgressEvent
 from hubbubd.runtime.causes import Causes
 from hubbubd.runtime.client_tasks import ClientTasks
 from hubbubd.runtime.consents import Consents
 from hubbubd.runtime.lane import Lane, Live
-from hubbubd.runtime.ledger import Ledger
-from hubbubd.runtime.order import Place
 from hubbubd.runtime.orphans import Orphans
 from hubbubd.runtime.quotas import Quota
+from hubbubd.runtime.records import Change, Ledger, Place, Table, WatchEvent
 from hubbubd.runtime.resumption import Resumption, in_order, require_rounds, require_state, restarted
 from hubbubd.runtime.rounds import Rounds
 from hubbubd.runtime.story import Story
-from hubbubd.runtime.table import Change, Table
 from hubbubd.runtime.task_support import TaskSupport, with_task
 from hubbubd.store import Conflict
 from hubbubd.telemetry.trace import CALLER

@@ -23,9 +23,7 @@ from hubbubd.core.filters import CatalogFilter
 from hubbubd.core.tool_policy import name_of, shown
 from hubbubd.errors import Category, FailedPrecondition, Fault, NotFound, PeerError, UpstreamError
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.broadcast import WatchEvent
-from hubbubd.runtime.ledger import Ledger
-from hubbubd.runtime.table import Change, Table
+from hubbubd.runtime.records import Change, Ledger, Table, WatchEvent
 from hubbubd.upstream.patience import Patience
 from hubbubd.upstream.ports import Era, Link
 

@@ -15,8 +15,7 @@ from hubbubd.core.calls import Call
 from hubbubd.core.inbox import PendingRequest
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.inbox import Inbox
-from hubbubd.runtime.ledger import Ledger
-from hubbubd.runtime.table import Change, Table
+from hubbubd.runtime.records import Change, Ledger, Table
 
 
 class Causes:

@@ -26,8 +26,7 @@ from hubbubd.errors import Category, FailedPrecondition, Fault, HubError, PeerEr
 from hubbubd.runtime.followed import TELL_S, Followed
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.lane import Lane, Live
-from hubbubd.runtime.ledger import Ledger
-from hubbubd.runtime.table import Change, Table
+from hubbubd.runtime.records import Change, Ledger, Table
 from hubbubd.runtime.task_questions import TaskQuestions
 from hubbubd.store import Conflict
 from hubbubd.upstream.ports import Era, Link

@@ -18,7 +18,7 @@ from hubbubd import payload
 from hubbubd.clock import Clock
 from hubbubd.core.access import EVERYTHING, Scope
 from hubbubd.errors import NotFound, Unavailable
-from hubbubd.runtime.broadcast import BOOKMARK_S, Doorkeeper
+from hubbubd.runtime.records import BOOKMARK_S, Doorkeeper
 
 
 class ServerEventKind(StrEnum):

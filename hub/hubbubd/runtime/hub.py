@@ -32,12 +32,11 @@ from hubbubd.runtime.consents import Consents
 from hubbubd.runtime.events import EventFeed
 from hubbubd.runtime.inbound import PlainRequests
 from hubbubd.runtime.inbox import Inbox
-from hubbubd.runtime.ledger import Ledger
 from hubbubd.runtime.log_levels import LogLevels
 from hubbubd.runtime.measures import MAX_NAMES, Measures
-from hubbubd.runtime.mending import Mending
 from hubbubd.runtime.orphans import Orphans
 from hubbubd.runtime.quotas import Quotas
+from hubbubd.runtime.records import Ledger, Mending, Table
 from hubbubd.runtime.resumption import Resumption
 from hubbubd.runtime.retention import Retention, Upkeep
 from hubbubd.runtime.rooms import Rooms
@@ -45,7 +44,6 @@ from hubbubd.runtime.rounds import Rounds
 from hubbubd.runtime.servers import Servers
 from hubbubd.runtime.story import Story
 from hubbubd.runtime.subscriptions import Subscriptions
-from hubbubd.runtime.table import Table
 from hubbubd.runtime.task_support import TaskSupport
 from hubbubd.runtime.tasks import Tasks
 from hubbubd.runtime.tokens import Token, Tokens

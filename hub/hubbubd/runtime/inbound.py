@@ -23,10 +23,10 @@ from hubbubd.runtime.client_tasks import ClientTasks
 from hubbubd.runtime.events import EventFeed
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.lane import Lane, Live
+from hubbubd.runtime.records import Change
 from hubbubd.runtime.rounds import kind_of
 from hubbubd.runtime.story import served
 from hubbubd.runtime.subscriptions import Subscriptions
-from hubbubd.runtime.table import Change
 from hubbubd.runtime.tasks import INTERNAL_ERROR, ReceiverTasks, Tasks
 from hubbubd.upstream.ports import InboundRequest, Reply, ReplyError
 

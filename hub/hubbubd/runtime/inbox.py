@@ -19,11 +19,8 @@ from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox import Answer, Delivery, Happening, Origin, PendingRequest, RequestState
 from hubbubd.errors import ResourceExhausted, Unavailable
 from hubbubd.runtime.alarms import Alarms, Due
-from hubbubd.runtime.broadcast import WatchEvent
-from hubbubd.runtime.ledger import Ledger
-from hubbubd.runtime.order import Place
 from hubbubd.runtime.quotas import Quota
-from hubbubd.runtime.table import Change, Table
+from hubbubd.runtime.records import Change, Ledger, Place, Table, WatchEvent
 from hubbubd.telemetry.trace import SERVING
 
 SHOWN = "open"

@@ -10,7 +10,7 @@ from hubbubd import payload
 from hubbubd.core.calls import Call, CallState
 from hubbubd.errors import HubError, PeerError
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.table import Table
+from hubbubd.runtime.records import Table
 from hubbubd.upstream.ports import Era, Link
 
 METHOD = "logging/setLevel"

@@ -15,8 +15,7 @@ from hubbubd.core.connection import Connection, Event, State
 from hubbubd.core.inbox import Answer, Happening, PendingRequest, RequestKind, RequestState
 from hubbubd.core.server import ServerRecord
 from hubbubd.errors import Fault
-from hubbubd.runtime.ledger import Ledger
-from hubbubd.runtime.table import Table
+from hubbubd.runtime.records import Ledger, Table
 from hubbubd.telemetry import mcp, metrics, process
 from hubbubd.telemetry.meter import Meter, Reading
 from hubbubd.upstream.ports import Hello

@@ -17,7 +17,7 @@ from hubbubd.core.tasks import ENDED, Task
 from hubbubd.errors import HubError, PeerError
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.lane import Lane
-from hubbubd.runtime.table import Table
+from hubbubd.runtime.records import Table
 from hubbubd.upstream.ports import Era, Link
 
 LOOK_S = 30.0

@@ -25,9 +25,8 @@ from hubbubd.core.server import ServerRecord
 from hubbubd.core.tasks import Task, TaskRole
 from hubbubd.errors import Unavailable
 from hubbubd.runtime.audit import Audit
-from hubbubd.runtime.ledger import Ledger
+from hubbubd.runtime.records import Change, Ledger, Table
 from hubbubd.runtime.shelves import GRACE_S, HISTORY_BYTES, TOTAL_HISTORY_BYTES, Limits, Shelf
-from hubbubd.runtime.table import Change, Table
 from hubbubd.store import StoreStats, StoreUnavailable
 
 T = TypeVar("T")

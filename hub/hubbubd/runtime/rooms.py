@@ -14,11 +14,10 @@ from hubbubd.runtime.client_tasks import ClientTasks
 from hubbubd.runtime.connection import Turns
 from hubbubd.runtime.events import EventFeed
 from hubbubd.runtime.inbox import Inbox
-from hubbubd.runtime.ledger import Ledger
 from hubbubd.runtime.log_levels import LogLevels
 from hubbubd.runtime.measures import Measures
+from hubbubd.runtime.records import Ledger, Table
 from hubbubd.runtime.subscriptions import Subscriptions
-from hubbubd.runtime.table import Table
 from hubbubd.runtime.tasks import Tasks
 from hubbubd.upstream.ports import Connector
 

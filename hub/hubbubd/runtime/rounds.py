@@ -18,7 +18,7 @@ from hubbubd.core.questions import problem
 from hubbubd.errors import Category, Fault, NotFound, UpstreamError
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.lane import Lane, Live
-from hubbubd.runtime.table import Change, Table
+from hubbubd.runtime.records import Change, Table
 from hubbubd.telemetry.trace import of_params
 
 Questions = Mapping[str, tuple[RequestKind, dict[str, Any]]]

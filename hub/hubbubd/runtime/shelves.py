@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
-from hubbubd.runtime.table import Table
+from hubbubd.runtime.records import Table
 
 T = TypeVar("T")
 

@@ -21,9 +21,9 @@ from hubbubd.errors import (
     UpstreamError,
 )
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.broadcast import BOOKMARK_S, Doorkeeper
 from hubbubd.runtime.call_parts import CallSpec
 from hubbubd.runtime.calls import Calls
+from hubbubd.runtime.records import BOOKMARK_S, Doorkeeper
 from hubbubd.upstream.ports import Era, Link
 
 PRINCIPAL = "hub"

@@ -15,8 +15,8 @@ from hubbubd.core.tasks import Task
 from hubbubd.errors import NotFound, PeerError, UpstreamError
 from hubbubd.runtime.followed import TELL_S, Followed
 from hubbubd.runtime.inbox import Inbox
+from hubbubd.runtime.records import Table
 from hubbubd.runtime.rounds import asked_by, configured, input_fault, questions_of
-from hubbubd.runtime.table import Table
 from hubbubd.store import Conflict
 
 log = structlog.get_logger(__name__)

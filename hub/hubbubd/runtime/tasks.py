@@ -20,11 +20,8 @@ from hubbubd.core.inbox import CauseSource, Origin, PendingRequest, RequestState
 from hubbubd.core.tasks import RELATED_TASK, Task, TaskRole, TaskStatus
 from hubbubd.errors import FailedPrecondition, HubError, NotFound
 from hubbubd.runtime.alarms import Alarms, Due
-from hubbubd.runtime.broadcast import WatchEvent
 from hubbubd.runtime.inbox import Inbox
-from hubbubd.runtime.ledger import Ledger
-from hubbubd.runtime.order import Place
-from hubbubd.runtime.table import Change, Table
+from hubbubd.runtime.records import Change, Ledger, Place, Table, WatchEvent
 from hubbubd.upstream.ports import Reply, ReplyError
 
 INVALID_PARAMS = -32602

@@ -18,8 +18,7 @@ from hubbubd.bounds import Moment
 from hubbubd.clock import Clock
 from hubbubd.core.access import Grant, Principal
 from hubbubd.errors import AlreadyExists, NotFound, ResourceExhausted, Unauthenticated
-from hubbubd.runtime.ledger import Ledger
-from hubbubd.runtime.table import Change, Table
+from hubbubd.runtime.records import Change, Ledger, Table
 
 PREFIX = "hbt_"
 USED_S = 60.0

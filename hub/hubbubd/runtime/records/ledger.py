@@ -17,9 +17,9 @@ import anyio
 import structlog
 
 from hubbubd.errors import Aborted, Unavailable
-from hubbubd.runtime.broadcast import Doorkeeper
-from hubbubd.runtime.health import RETRY_S, Health
-from hubbubd.runtime.table import Change, Table
+from hubbubd.runtime.records.broadcast import Doorkeeper
+from hubbubd.runtime.records.health import RETRY_S, Health
+from hubbubd.runtime.records.table import Change, Table
 from hubbubd.store import Commit, Conflict, Guard, Store, StoreUnavailable, Write
 from hubbubd.telemetry import metrics
 from hubbubd.telemetry.meter import OFF, Meter

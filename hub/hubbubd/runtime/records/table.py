@@ -13,10 +13,10 @@ import structlog
 from pydantic import TypeAdapter
 
 from hubbubd.errors import NotFound
-from hubbubd.runtime import mending
-from hubbubd.runtime.broadcast import NOTHING, Doorkeeper, Feed
-from hubbubd.runtime.mending import Mending
-from hubbubd.runtime.order import ByAge, Place
+from hubbubd.runtime.records import mending
+from hubbubd.runtime.records.broadcast import NOTHING, Doorkeeper, Feed
+from hubbubd.runtime.records.mending import Mending
+from hubbubd.runtime.records.order import ByAge, Place
 from hubbubd.store import Snapshot, Store
 
 T = TypeVar("T")
