@@ -9,8 +9,8 @@ from hubbubd.core.filters import CallFilter, RequestFilter, TaskFilter
 from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import RequestState
 from hubbubd.errors import PeerError
-from hubbubd.runtime import retention
 from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.oversight import retention
 from hubbubd.runtime.records import EventKind
 
 from .conftest import FORM, Watching, World, open_requests, question, server, settle, spec, until

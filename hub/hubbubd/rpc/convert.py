@@ -23,8 +23,8 @@ from hubbubd.rpc.showing import shown
 from hubbubd.runtime.call_parts import LogEvent, ProgressEvent
 from hubbubd.runtime.diagnostics import Finding, Verdict
 from hubbubd.runtime.events import ServerEvent, ServerEventKind
+from hubbubd.runtime.oversight import Token
 from hubbubd.runtime.subscriptions import ResourceUpdate
-from hubbubd.runtime.tokens import Token
 from hubbubd.store import StoreStats
 
 E = TypeVar("E", bound=StrEnum)

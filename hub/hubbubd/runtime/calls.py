@@ -37,7 +37,7 @@ from hubbubd.runtime.client_tasks import ClientTasks
 from hubbubd.runtime.consents import Consents
 from hubbubd.runtime.lane import Lane, Live
 from hubbubd.runtime.orphans import Orphans
-from hubbubd.runtime.quotas import Quota
+from hubbubd.runtime.oversight import Quota
 from hubbubd.runtime.records import Change, Ledger, Place, Table, WatchEvent
 from hubbubd.runtime.resumption import Resumption, in_order, require_rounds, require_state, restarted
 from hubbubd.runtime.rounds import Rounds

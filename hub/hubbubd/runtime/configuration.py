@@ -19,9 +19,9 @@ from hubbubd.config.hub import LIVE
 from hubbubd.core.audit import BY_FILE
 from hubbubd.errors import ConfigError, FailedPrecondition, HubError
 from hubbubd.redaction import REDACTION
-from hubbubd.runtime.audit import Attempt, Audit
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.events import EventFeed
+from hubbubd.runtime.oversight import Attempt, Audit
 from hubbubd.runtime.servers import Servers, Turnover
 
 POLL_S = 1.0

@@ -19,7 +19,6 @@ from hubbubd.core.server import ServerRecord
 from hubbubd.core.tasks import Task
 from hubbubd.errors import NotFound
 from hubbubd.runtime.alarms import Alarms
-from hubbubd.runtime.audit import Audit
 from hubbubd.runtime.authorization import Authorizations
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import Calls
@@ -35,10 +34,9 @@ from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.log_levels import LogLevels
 from hubbubd.runtime.measures import MAX_NAMES, Measures
 from hubbubd.runtime.orphans import Orphans
-from hubbubd.runtime.quotas import Quotas
+from hubbubd.runtime.oversight import Audit, Quotas, Retention, Token, Tokens, Upkeep
 from hubbubd.runtime.records import Ledger, Mending, Table
 from hubbubd.runtime.resumption import Resumption
-from hubbubd.runtime.retention import Retention, Upkeep
 from hubbubd.runtime.rooms import Rooms
 from hubbubd.runtime.rounds import Rounds
 from hubbubd.runtime.servers import Servers
@@ -46,7 +44,6 @@ from hubbubd.runtime.story import Story
 from hubbubd.runtime.subscriptions import Subscriptions
 from hubbubd.runtime.task_support import TaskSupport
 from hubbubd.runtime.tasks import Tasks
-from hubbubd.runtime.tokens import Token, Tokens
 from hubbubd.runtime.work import Work
 from hubbubd.store import Commit, Store
 from hubbubd.telemetry import meter as metering

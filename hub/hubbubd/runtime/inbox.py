@@ -19,7 +19,7 @@ from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox import Answer, Delivery, Happening, Origin, PendingRequest, RequestState
 from hubbubd.errors import ResourceExhausted, Unavailable
 from hubbubd.runtime.alarms import Alarms, Due
-from hubbubd.runtime.quotas import Quota
+from hubbubd.runtime.oversight import Quota
 from hubbubd.runtime.records import Change, Ledger, Place, Table, WatchEvent
 from hubbubd.telemetry.trace import SERVING
 

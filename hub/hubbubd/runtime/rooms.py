@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from hubbubd.clock import Clock
 from hubbubd.core.calls import Call
 from hubbubd.runtime.alarms import Alarms
-from hubbubd.runtime.audit import Audit
 from hubbubd.runtime.authorization import Authorizations
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import Calls
@@ -16,6 +15,7 @@ from hubbubd.runtime.events import EventFeed
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.log_levels import LogLevels
 from hubbubd.runtime.measures import Measures
+from hubbubd.runtime.oversight import Audit
 from hubbubd.runtime.records import Ledger, Table
 from hubbubd.runtime.subscriptions import Subscriptions
 from hubbubd.runtime.tasks import Tasks

@@ -24,9 +24,9 @@ from hubbubd.core.inbox import Delivery, PendingRequest, RequestState
 from hubbubd.core.server import ServerRecord
 from hubbubd.core.tasks import Task, TaskRole
 from hubbubd.errors import Unavailable
-from hubbubd.runtime.audit import Audit
+from hubbubd.runtime.oversight.audit import Audit
+from hubbubd.runtime.oversight.retention_lists import GRACE_S, HISTORY_BYTES, TOTAL_HISTORY_BYTES, Limits, Shelf
 from hubbubd.runtime.records import Change, Ledger, Table
-from hubbubd.runtime.shelves import GRACE_S, HISTORY_BYTES, TOTAL_HISTORY_BYTES, Limits, Shelf
 from hubbubd.store import StoreStats, StoreUnavailable
 
 T = TypeVar("T")
