@@ -9,7 +9,7 @@ from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import PendingRequest, RequestState
 from hubbubd.errors import Unavailable
 from hubbubd.runtime.hub import Hub
-from hubbubd.runtime.work import Assigned, Over, Worker
+from hubbubd.runtime.inbox import Assigned, Over, Worker
 
 YES = Accept({"name": "x"})
 

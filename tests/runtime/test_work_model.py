@@ -12,7 +12,7 @@ from hubbubd.core.filters import RequestFilter
 from hubbubd.core.forms import Accept, Text
 from hubbubd.core.inbox import PendingRequest, RequestKind
 from hubbubd.errors import HubError
-from hubbubd.runtime.work import RETRY_S
+from hubbubd.runtime.inbox.work import RETRY_S
 
 from .agents import Agent
 from .conftest import FORM, SAMPLING, open_requests, server

@@ -21,7 +21,7 @@ from hubbubd.errors import InvalidArgument
 from hubbubd.rpc import auth, convert
 from hubbubd.runtime.call_parts import CallSpec
 from hubbubd.runtime.events import LOG_LINES, EventFilter
-from hubbubd.runtime.work import MAX_CAPACITY
+from hubbubd.runtime.inbox import MAX_CAPACITY
 
 R = TypeVar("R")
 

@@ -19,7 +19,6 @@ from hubbubd.core.server import ServerRecord
 from hubbubd.core.tasks import Task
 from hubbubd.errors import NotFound
 from hubbubd.runtime.alarms import Alarms
-from hubbubd.runtime.authorization import Authorizations
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import Calls
 from hubbubd.runtime.catalog import Catalog
@@ -30,7 +29,7 @@ from hubbubd.runtime.connection import Turns
 from hubbubd.runtime.consents import Consents
 from hubbubd.runtime.events import EventFeed
 from hubbubd.runtime.inbound import PlainRequests
-from hubbubd.runtime.inbox import Inbox
+from hubbubd.runtime.inbox import Authorizations, Inbox, Tasks, Work
 from hubbubd.runtime.log_levels import LogLevels
 from hubbubd.runtime.measures import MAX_NAMES, Measures
 from hubbubd.runtime.orphans import Orphans
@@ -43,8 +42,6 @@ from hubbubd.runtime.servers import Servers
 from hubbubd.runtime.story import Story
 from hubbubd.runtime.subscriptions import Subscriptions
 from hubbubd.runtime.task_support import TaskSupport
-from hubbubd.runtime.tasks import Tasks
-from hubbubd.runtime.work import Work
 from hubbubd.store import Commit, Store
 from hubbubd.telemetry import meter as metering
 from hubbubd.telemetry.meter import Meter

@@ -12,9 +12,9 @@ from hubbubd.errors import Fault
 from hubbubd.runtime.catalog import ServerCatalog
 from hubbubd.runtime.connection import ConnectionShell
 from hubbubd.runtime.inbound import ServerInbound
+from hubbubd.runtime.inbox import ReceiverTasks
 from hubbubd.runtime.lane import Lane
 from hubbubd.runtime.rooms import Rooms
-from hubbubd.runtime.tasks import ReceiverTasks
 
 
 @dataclass(slots=True)

@@ -5,20 +5,18 @@ from dataclasses import dataclass
 from hubbubd.clock import Clock
 from hubbubd.core.calls import Call
 from hubbubd.runtime.alarms import Alarms
-from hubbubd.runtime.authorization import Authorizations
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import Calls
 from hubbubd.runtime.catalog import Catalog
 from hubbubd.runtime.client_tasks import ClientTasks
 from hubbubd.runtime.connection import Turns
 from hubbubd.runtime.events import EventFeed
-from hubbubd.runtime.inbox import Inbox
+from hubbubd.runtime.inbox import Authorizations, Inbox, Tasks
 from hubbubd.runtime.log_levels import LogLevels
 from hubbubd.runtime.measures import Measures
 from hubbubd.runtime.oversight import Audit
 from hubbubd.runtime.records import Ledger, Table
 from hubbubd.runtime.subscriptions import Subscriptions
-from hubbubd.runtime.tasks import Tasks
 from hubbubd.upstream.ports import Connector
 
 

@@ -20,7 +20,7 @@ from hubbubd.core.inbox import CauseSource, Origin, PendingRequest, RequestState
 from hubbubd.core.tasks import RELATED_TASK, Task, TaskRole, TaskStatus
 from hubbubd.errors import FailedPrecondition, HubError, NotFound
 from hubbubd.runtime.alarms import Alarms, Due
-from hubbubd.runtime.inbox import Inbox
+from hubbubd.runtime.inbox.inbox import Inbox
 from hubbubd.runtime.records import Change, Ledger, Place, Table, WatchEvent
 from hubbubd.upstream.ports import Reply, ReplyError
 

@@ -16,7 +16,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from hubbubd.core import forms
 from hubbubd.core.inbox import Origin, PendingRequest, RequestState
 from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument
-from hubbubd.runtime.inbox import Inbox
+from hubbubd.runtime.inbox.inbox import Inbox
 from hubbubd.runtime.records import Change
 
 BROWSER = "browser"

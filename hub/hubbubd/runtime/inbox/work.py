@@ -19,7 +19,7 @@ from hubbubd.core.inbox import MAX_CLAIM_S, Claim, PendingRequest, RequestState
 from hubbubd.errors import FailedPrecondition, HubError, NotFound, Unavailable
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.inbox import Inbox
+from hubbubd.runtime.inbox.inbox import Inbox
 from hubbubd.runtime.records import BOOKMARK_S, Doorkeeper, Table
 
 MAX_CAPACITY = 100
