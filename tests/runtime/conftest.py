@@ -15,7 +15,7 @@ from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.config.commands import REST, AllowedCommand
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox import PendingRequest, RequestState
-from hubbubd.runtime.call_parts import CallSpec
+from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.records import EventKind, WatchEvent
 from hubbubd.store import Commit, Guard, Snapshot, StoreStats, StoreUnavailable, Write

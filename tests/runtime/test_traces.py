@@ -8,7 +8,7 @@ import pytest
 
 from hubbubd.core.calls import CallState
 from hubbubd.core.filters import TaskFilter
-from hubbubd.runtime.story import served
+from hubbubd.runtime.calls import served
 from hubbubd.telemetry.trace import CALLER, SERVING, Kind, Serving, Span
 from hubbubd.upstream.ports import Era, InboundRequest, ReplyError
 

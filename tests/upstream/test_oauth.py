@@ -20,7 +20,7 @@ from hubbubd.core.connection import State
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox import Delivery, RequestKind, RequestState
 from hubbubd.errors import InvalidArgument
-from hubbubd.runtime.call_parts import CallSpec
+from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
 from hubbubd.store import StoreError
 from hubbubd.store.sqlite import SqliteStore

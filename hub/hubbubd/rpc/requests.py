@@ -19,7 +19,7 @@ from hubbubd.core.audit import AuditFilter
 from hubbubd.core.filters import CallFilter, CatalogFilter, RequestFilter, ServerFilter, TaskFilter
 from hubbubd.errors import InvalidArgument
 from hubbubd.rpc import auth, convert
-from hubbubd.runtime.call_parts import CallSpec
+from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.events import LOG_LINES, EventFilter
 from hubbubd.runtime.inbox import MAX_CAPACITY
 

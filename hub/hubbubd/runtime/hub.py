@@ -20,28 +20,20 @@ from hubbubd.core.tasks import Task
 from hubbubd.errors import NotFound
 from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.calls import Calls
+from hubbubd.runtime.calls import Calls, Causes, ClientTasks, Consents, Orphans, Resumption, Rounds, Story, TaskSupport
 from hubbubd.runtime.catalog import Catalog
-from hubbubd.runtime.causes import Causes
-from hubbubd.runtime.client_tasks import ClientTasks
 from hubbubd.runtime.configuration import Configuration
 from hubbubd.runtime.connection import Turns
-from hubbubd.runtime.consents import Consents
 from hubbubd.runtime.events import EventFeed
 from hubbubd.runtime.inbound import PlainRequests
 from hubbubd.runtime.inbox import Authorizations, Inbox, Tasks, Work
 from hubbubd.runtime.log_levels import LogLevels
 from hubbubd.runtime.measures import MAX_NAMES, Measures
-from hubbubd.runtime.orphans import Orphans
 from hubbubd.runtime.oversight import Audit, Quotas, Retention, Token, Tokens, Upkeep
 from hubbubd.runtime.records import Ledger, Mending, Table
-from hubbubd.runtime.resumption import Resumption
 from hubbubd.runtime.rooms import Rooms
-from hubbubd.runtime.rounds import Rounds
 from hubbubd.runtime.servers import Servers
-from hubbubd.runtime.story import Story
 from hubbubd.runtime.subscriptions import Subscriptions
-from hubbubd.runtime.task_support import TaskSupport
 from hubbubd.store import Commit, Store
 from hubbubd.telemetry import meter as metering
 from hubbubd.telemetry.meter import Meter

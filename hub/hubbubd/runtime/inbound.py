@@ -16,15 +16,12 @@ from hubbubd.core.questions import problem
 from hubbubd.core.tasks import RELATED_TASK
 from hubbubd.errors import HubError, NotFound
 from hubbubd.runtime.background import Background
+from hubbubd.runtime.calls import ClientTasks, Lane, Live, kind_of, served
 from hubbubd.runtime.catalog import ServerCatalog
-from hubbubd.runtime.client_tasks import ClientTasks
 from hubbubd.runtime.events import EventFeed
 from hubbubd.runtime.inbox import INTERNAL_ERROR, Authorizations, Inbox, ReceiverTasks, Tasks, question
-from hubbubd.runtime.lane import Lane, Live
 from hubbubd.runtime.oversight import Audit
 from hubbubd.runtime.records import Change
-from hubbubd.runtime.rounds import kind_of
-from hubbubd.runtime.story import served
 from hubbubd.runtime.subscriptions import Subscriptions
 from hubbubd.upstream.ports import InboundRequest, Reply, ReplyError
 

@@ -9,11 +9,11 @@ from hubbubd.config import Confinement
 from hubbubd.core.connection import State
 from hubbubd.core.server import ServerRecord
 from hubbubd.errors import Fault
+from hubbubd.runtime.calls import Lane
 from hubbubd.runtime.catalog import ServerCatalog
 from hubbubd.runtime.connection import ConnectionShell
 from hubbubd.runtime.inbound import ServerInbound
 from hubbubd.runtime.inbox import ReceiverTasks
-from hubbubd.runtime.lane import Lane
 from hubbubd.runtime.rooms import Rooms
 
 

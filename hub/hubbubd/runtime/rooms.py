@@ -6,9 +6,8 @@ from hubbubd.clock import Clock
 from hubbubd.core.calls import Call
 from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.calls import Calls
+from hubbubd.runtime.calls import Calls, ClientTasks
 from hubbubd.runtime.catalog import Catalog
-from hubbubd.runtime.client_tasks import ClientTasks
 from hubbubd.runtime.connection import Turns
 from hubbubd.runtime.events import EventFeed
 from hubbubd.runtime.inbox import Authorizations, Inbox, Tasks

@@ -21,8 +21,8 @@ from hubbubd.core.filters import ServerFilter
 from hubbubd.core.server import ServerRecord, Source
 from hubbubd.errors import AlreadyExists, FailedPrecondition, HubError, NotFound, ResourceExhausted
 from hubbubd.runtime.alarms import Due
+from hubbubd.runtime.calls import Lane
 from hubbubd.runtime.kept import Kept, keep
-from hubbubd.runtime.lane import Lane
 from hubbubd.runtime.records import Change, Table, WatchEvent
 from hubbubd.runtime.rooms import Rooms
 from hubbubd.runtime.spec_secrets import SpecSecrets

@@ -21,8 +21,7 @@ from hubbubd.errors import (
     UpstreamError,
 )
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.call_parts import CallSpec
-from hubbubd.runtime.calls import Calls
+from hubbubd.runtime.calls import Calls, CallSpec
 from hubbubd.runtime.records import BOOKMARK_S, Doorkeeper
 from hubbubd.upstream.ports import Era, Link
 

@@ -12,10 +12,10 @@ from hubbubd.core import calls as core
 from hubbubd.core.calls import Call
 from hubbubd.core.inbox import PendingRequest
 from hubbubd.errors import Category, Fault, PeerError, UpstreamError
-from hubbubd.runtime.client_tasks import ClientTasks
-from hubbubd.runtime.consents import Consents
-from hubbubd.runtime.lane import Lane, Live
-from hubbubd.runtime.rounds import Rounds
+from hubbubd.runtime.calls.call_queue import Lane, Live
+from hubbubd.runtime.calls.client_tasks import ClientTasks
+from hubbubd.runtime.calls.multi_round import Rounds
+from hubbubd.runtime.calls.url_elicitation import Consents
 from hubbubd.upstream.ports import Era, Hello
 
 log = structlog.get_logger(__name__)

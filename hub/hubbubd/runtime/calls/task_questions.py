@@ -13,10 +13,10 @@ from hubbubd.core import tasks as core
 from hubbubd.core.inbox import Delivery, Origin, RequestState
 from hubbubd.core.tasks import Task
 from hubbubd.errors import NotFound, PeerError, UpstreamError
-from hubbubd.runtime.followed import TELL_S, Followed
+from hubbubd.runtime.calls.followed import TELL_S, Followed
+from hubbubd.runtime.calls.multi_round import asked_by, configured, input_fault, questions_of
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.records import Table
-from hubbubd.runtime.rounds import asked_by, configured, input_fault, questions_of
 from hubbubd.store import Conflict
 
 log = structlog.get_logger(__name__)

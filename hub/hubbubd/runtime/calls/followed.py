@@ -8,7 +8,7 @@ from anyio.abc import TaskGroup
 
 from hubbubd.core import tasks as core
 from hubbubd.errors import Category, Fault, UpstreamError
-from hubbubd.runtime.lane import Lane, Live
+from hubbubd.runtime.calls.call_queue import Lane, Live
 from hubbubd.telemetry.trace import passed_on
 from hubbubd.upstream.ports import Link
 

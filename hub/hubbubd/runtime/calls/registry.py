@@ -31,18 +31,18 @@ from hubbubd.errors import (
     UpstreamError,
 )
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.call_parts import CallSpec, LogEvent, ProgressEvent
-from hubbubd.runtime.causes import Causes
-from hubbubd.runtime.client_tasks import ClientTasks
-from hubbubd.runtime.consents import Consents
-from hubbubd.runtime.lane import Lane, Live
-from hubbubd.runtime.orphans import Orphans
+from hubbubd.runtime.calls.call_queue import Lane, Live
+from hubbubd.runtime.calls.call_spans import Story
+from hubbubd.runtime.calls.causes import Causes
+from hubbubd.runtime.calls.client_tasks import ClientTasks
+from hubbubd.runtime.calls.multi_round import Rounds
+from hubbubd.runtime.calls.orphans import Orphans
+from hubbubd.runtime.calls.resumption import Resumption, in_order, require_rounds, require_state, restarted
+from hubbubd.runtime.calls.spec import CallSpec, LogEvent, ProgressEvent
+from hubbubd.runtime.calls.task_support import TaskSupport, with_task
+from hubbubd.runtime.calls.url_elicitation import Consents
 from hubbubd.runtime.oversight import Quota
 from hubbubd.runtime.records import Change, Ledger, Place, Table, WatchEvent
-from hubbubd.runtime.resumption import Resumption, in_order, require_rounds, require_state, restarted
-from hubbubd.runtime.rounds import Rounds
-from hubbubd.runtime.story import Story
-from hubbubd.runtime.task_support import TaskSupport, with_task
 from hubbubd.store import Conflict
 from hubbubd.telemetry.trace import CALLER
 from hubbubd.upstream.ports import Era, Link, ProgressUpdate

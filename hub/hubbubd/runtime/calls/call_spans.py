@@ -14,7 +14,7 @@ from hubbubd.core import inbox as core_inbox
 from hubbubd.core.calls import Call, CallState
 from hubbubd.core.inbox import Delivery, Moment, Origin, PendingRequest, RequestKind, RequestState
 from hubbubd.core.tasks import Task, TaskStatus
-from hubbubd.runtime.lane import Live
+from hubbubd.runtime.calls.call_queue import Live
 from hubbubd.runtime.records import Change, Ledger, Table
 from hubbubd.telemetry import mcp
 from hubbubd.telemetry.trace import CALLER, SERVING, Attributes, Event, Kind, Span, Trace, of_params

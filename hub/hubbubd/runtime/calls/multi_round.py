@@ -16,8 +16,8 @@ from hubbubd.core.calls import Call
 from hubbubd.core.inbox import CauseSource, Origin, PendingRequest, RequestKind, RequestState
 from hubbubd.core.questions import problem
 from hubbubd.errors import Category, Fault, NotFound, UpstreamError
+from hubbubd.runtime.calls.call_queue import Lane, Live
 from hubbubd.runtime.inbox import Inbox
-from hubbubd.runtime.lane import Lane, Live
 from hubbubd.runtime.records import Change, Table
 from hubbubd.telemetry.trace import of_params
 

@@ -16,7 +16,7 @@ from hubbubd.core.calls import Call
 from hubbubd.core.tasks import ENDED, Task
 from hubbubd.errors import HubError, PeerError
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.lane import Lane
+from hubbubd.runtime.calls.call_queue import Lane
 from hubbubd.runtime.records import Table
 from hubbubd.upstream.ports import Era, Link
 

@@ -16,8 +16,8 @@ from hubbubd.clock import Clock
 from hubbubd.core.inbox import Origin, PendingRequest, RequestKind
 from hubbubd.core.questions import problem
 from hubbubd.errors import PeerError
-from hubbubd.runtime.lane import Lane, Live
-from hubbubd.runtime.rounds import Rounds, asked_by, next_round
+from hubbubd.runtime.calls.call_queue import Lane, Live
+from hubbubd.runtime.calls.multi_round import Rounds, asked_by, next_round
 from hubbubd.upstream.ports import Hello
 
 URL_ELICITATION_REQUIRED = -32042

@@ -23,11 +23,11 @@ from hubbubd.core.calls import Call
 from hubbubd.core.inbox import Origin, PendingRequest
 from hubbubd.core.tasks import Failure, Task, TaskRole, TaskStatus
 from hubbubd.errors import Category, FailedPrecondition, Fault, HubError, PeerError, UpstreamError
-from hubbubd.runtime.followed import TELL_S, Followed
+from hubbubd.runtime.calls.call_queue import Lane, Live
+from hubbubd.runtime.calls.followed import TELL_S, Followed
+from hubbubd.runtime.calls.task_questions import TaskQuestions
 from hubbubd.runtime.inbox import Inbox
-from hubbubd.runtime.lane import Lane, Live
 from hubbubd.runtime.records import Change, Ledger, Table
-from hubbubd.runtime.task_questions import TaskQuestions
 from hubbubd.store import Conflict
 from hubbubd.upstream.ports import Era, Link
 
