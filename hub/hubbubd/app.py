@@ -27,8 +27,8 @@ from hubbubd.rpc.grants import Grants
 from hubbubd.rpc.jwt import Jwt
 from hubbubd.rpc.server import serve
 from hubbubd.runtime import diagnostics as checkup
-from hubbubd.runtime.configuration import Configuration
 from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.servers import Configuration
 from hubbubd.store import StoreError
 from hubbubd.store.sqlite import SqliteStore
 from hubbubd.store.tokens import TokenFile

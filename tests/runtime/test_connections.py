@@ -24,7 +24,7 @@ def steps(times: list[float]) -> list[float]:
 
 @pytest.fixture(autouse=True)
 def no_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hubbubd.runtime.connection.random.random", lambda: 0.0)
+    monkeypatch.setattr("hubbubd.runtime.servers.connection.random.random", lambda: 0.0)
 
 
 async def test_three_retries_after_one_two_and_four_seconds_then_every_call_fails_with_the_reason(world: World) -> None:

@@ -11,7 +11,7 @@ from hubbubd.core.filters import CallFilter, RequestFilter
 from hubbubd.core.forms import Accept, Decline, Reject
 from hubbubd.errors import ResourceExhausted, UpstreamError
 from hubbubd.runtime.hub import Hub
-from hubbubd.runtime.measures import MAX_NAMES
+from hubbubd.runtime.servers import MAX_NAMES
 from hubbubd.telemetry import metrics
 from hubbubd.telemetry.metrics import Metric
 from hubbubd.telemetry.sdk_metrics import SdkMeter

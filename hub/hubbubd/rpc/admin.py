@@ -23,8 +23,8 @@ from hubbubd.core.inbox import RequestState
 from hubbubd.errors import PermissionDenied, ResourceExhausted
 from hubbubd.rpc import auth, convert, pages, requests
 from hubbubd.runtime import diagnostics as checkup
-from hubbubd.runtime.configuration import Configuration
 from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.servers import Configuration
 from hubbubd.store import NoRoom
 
 CHUNK_BYTES = 256 * 1024

@@ -22,9 +22,8 @@ from hubbubd.errors import Fault
 from hubbubd.rpc.showing import shown
 from hubbubd.runtime.calls import LogEvent, ProgressEvent
 from hubbubd.runtime.diagnostics import Finding, Verdict
-from hubbubd.runtime.events import ServerEvent, ServerEventKind
 from hubbubd.runtime.oversight import Token
-from hubbubd.runtime.subscriptions import ResourceUpdate
+from hubbubd.runtime.servers import ResourceUpdate, ServerEvent, ServerEventKind
 from hubbubd.store import StoreStats
 
 E = TypeVar("E", bound=StrEnum)

@@ -20,8 +20,8 @@ from hubbubd.core.filters import CallFilter, CatalogFilter, RequestFilter, Serve
 from hubbubd.errors import InvalidArgument
 from hubbubd.rpc import auth, convert
 from hubbubd.runtime.calls import CallSpec
-from hubbubd.runtime.events import LOG_LINES, EventFilter
 from hubbubd.runtime.inbox import MAX_CAPACITY
+from hubbubd.runtime.servers import LOG_LINES, EventFilter
 
 R = TypeVar("R")
 

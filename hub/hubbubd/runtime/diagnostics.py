@@ -28,8 +28,8 @@ from hubbubd.config.network import LAST_PORT, UNIX
 from hubbubd.core.connection import State
 from hubbubd.errors import ConfigError, first_cause
 from hubbubd.redaction import REDACTION
-from hubbubd.runtime.configuration import ConfigState
 from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.servers import ConfigState
 from hubbubd.store import Store, StoreError, StoreLocked, StoreUnavailable
 from hubbubd.store.opening import look_at
 

@@ -22,18 +22,21 @@ from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import Calls, Causes, ClientTasks, Consents, Orphans, Resumption, Rounds, Story, TaskSupport
 from hubbubd.runtime.catalog import Catalog
-from hubbubd.runtime.configuration import Configuration
-from hubbubd.runtime.connection import Turns
-from hubbubd.runtime.events import EventFeed
-from hubbubd.runtime.inbound import PlainRequests
 from hubbubd.runtime.inbox import Authorizations, Inbox, Tasks, Work
-from hubbubd.runtime.log_levels import LogLevels
-from hubbubd.runtime.measures import MAX_NAMES, Measures
 from hubbubd.runtime.oversight import Audit, Quotas, Retention, Token, Tokens, Upkeep
 from hubbubd.runtime.records import Ledger, Mending, Table
-from hubbubd.runtime.rooms import Rooms
-from hubbubd.runtime.servers import Servers
-from hubbubd.runtime.subscriptions import Subscriptions
+from hubbubd.runtime.servers import (
+    MAX_NAMES,
+    Configuration,
+    EventFeed,
+    LogLevels,
+    Measures,
+    PlainRequests,
+    Rooms,
+    Servers,
+    Subscriptions,
+    Turns,
+)
 from hubbubd.store import Commit, Store
 from hubbubd.telemetry import meter as metering
 from hubbubd.telemetry.meter import Meter

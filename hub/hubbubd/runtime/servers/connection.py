@@ -17,8 +17,8 @@ from hubbubd.core.call_faults import cancelled
 from hubbubd.core.connection import Connection, Effect, Event, RetryPolicy, State
 from hubbubd.errors import Category, Fault, HubError, PeerError, UpstreamError
 from hubbubd.runtime.calls import Lane
-from hubbubd.runtime.connection_log import tell
-from hubbubd.runtime.measures import Measures
+from hubbubd.runtime.servers.connection_log import tell
+from hubbubd.runtime.servers.measures import Measures
 from hubbubd.upstream.ports import Connector, Era, Hello, Inbound, Link
 
 RECONNECTS_PER_S, RECONNECTS_AT_ONCE = 20.0, 20

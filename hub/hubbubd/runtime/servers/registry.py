@@ -22,10 +22,10 @@ from hubbubd.core.server import ServerRecord, Source
 from hubbubd.errors import AlreadyExists, FailedPrecondition, HubError, NotFound, ResourceExhausted
 from hubbubd.runtime.alarms import Due
 from hubbubd.runtime.calls import Lane
-from hubbubd.runtime.kept import Kept, keep
 from hubbubd.runtime.records import Change, Table, WatchEvent
-from hubbubd.runtime.rooms import Rooms
-from hubbubd.runtime.spec_secrets import SpecSecrets
+from hubbubd.runtime.servers.parts import Kept, keep
+from hubbubd.runtime.servers.rooms import Rooms
+from hubbubd.runtime.servers.server_secrets import SpecSecrets
 from hubbubd.upstream.ports import Era, Link
 
 T = TypeVar("T")

@@ -20,9 +20,9 @@ from hubbubd.core.audit import BY_FILE
 from hubbubd.errors import ConfigError, FailedPrecondition, HubError
 from hubbubd.redaction import REDACTION
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.events import EventFeed
 from hubbubd.runtime.oversight import Attempt, Audit
-from hubbubd.runtime.servers import Servers, Turnover
+from hubbubd.runtime.servers.events import EventFeed
+from hubbubd.runtime.servers.registry import Servers, Turnover
 
 POLL_S = 1.0
 """How often the files are looked at. By their names and not by what a file system reports, so that it makes no

@@ -8,14 +8,14 @@ from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import Calls, ClientTasks
 from hubbubd.runtime.catalog import Catalog
-from hubbubd.runtime.connection import Turns
-from hubbubd.runtime.events import EventFeed
 from hubbubd.runtime.inbox import Authorizations, Inbox, Tasks
-from hubbubd.runtime.log_levels import LogLevels
-from hubbubd.runtime.measures import Measures
 from hubbubd.runtime.oversight import Audit
 from hubbubd.runtime.records import Ledger, Table
-from hubbubd.runtime.subscriptions import Subscriptions
+from hubbubd.runtime.servers.connection import Turns
+from hubbubd.runtime.servers.events import EventFeed
+from hubbubd.runtime.servers.log_levels import LogLevels
+from hubbubd.runtime.servers.measures import Measures
+from hubbubd.runtime.servers.subscriptions import Subscriptions
 from hubbubd.upstream.ports import Connector
 
 

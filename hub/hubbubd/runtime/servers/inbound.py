@@ -18,11 +18,11 @@ from hubbubd.errors import HubError, NotFound
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import ClientTasks, Lane, Live, kind_of, served
 from hubbubd.runtime.catalog import ServerCatalog
-from hubbubd.runtime.events import EventFeed
 from hubbubd.runtime.inbox import INTERNAL_ERROR, Authorizations, Inbox, ReceiverTasks, Tasks, question
 from hubbubd.runtime.oversight import Audit
 from hubbubd.runtime.records import Change
-from hubbubd.runtime.subscriptions import Subscriptions
+from hubbubd.runtime.servers.events import EventFeed
+from hubbubd.runtime.servers.subscriptions import Subscriptions
 from hubbubd.upstream.ports import InboundRequest, Reply, ReplyError
 
 log = structlog.get_logger(__name__)

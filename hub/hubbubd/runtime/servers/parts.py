@@ -11,10 +11,10 @@ from hubbubd.core.server import ServerRecord
 from hubbubd.errors import Fault
 from hubbubd.runtime.calls import Lane
 from hubbubd.runtime.catalog import ServerCatalog
-from hubbubd.runtime.connection import ConnectionShell
-from hubbubd.runtime.inbound import ServerInbound
 from hubbubd.runtime.inbox import ReceiverTasks
-from hubbubd.runtime.rooms import Rooms
+from hubbubd.runtime.servers.connection import ConnectionShell
+from hubbubd.runtime.servers.inbound import ServerInbound
+from hubbubd.runtime.servers.rooms import Rooms
 
 
 @dataclass(slots=True)
