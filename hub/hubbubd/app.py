@@ -26,12 +26,12 @@ from hubbubd.rpc.auth import Gate
 from hubbubd.rpc.grants import Grants
 from hubbubd.rpc.jwt import Jwt
 from hubbubd.rpc.server import serve
-from hubbubd.runtime import diagnostics as checkup
+from hubbubd.runtime import diagnostics
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.servers import Configuration
 from hubbubd.store import StoreError
 from hubbubd.store.sqlite import SqliteStore
-from hubbubd.store.tokens import TokenFile
+from hubbubd.store.vault import TokenFile
 from hubbubd.telemetry import setup
 from hubbubd.telemetry.meter import Meter
 from hubbubd.upstream.connector import McpConnector
@@ -93,12 +93,12 @@ def _run(argv: Sequence[str]) -> int:
 
 async def _check(settings: Settings) -> int:
     """Prints what there is to say of the configuration, and what it needs; FAILED when a hub would not start."""
-    found = await checkup.before_start(settings, settings.hub.data_dir / STORE_FILE, os.environ)
+    found = await diagnostics.before_start(settings, settings.hub.data_dir / STORE_FILE, os.environ)
     for each in found:
         console.say(f"{each.verdict:4}  {each.about}: {each.message}")
         if each.advice:
             console.say(f"      {each.advice}")
-    return FAILED if any(each.verdict is checkup.Verdict.FAIL for each in found) else DONE
+    return FAILED if any(each.verdict is diagnostics.Verdict.FAIL for each in found) else DONE
 
 
 async def _serve(settings: Settings, load: Callable[[], Settings]) -> None:

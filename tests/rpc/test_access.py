@@ -23,7 +23,7 @@ from hubbubd.rpc.server import serve
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite import SqliteStore
-from hubbubd.store.tokens import TokenFile
+from hubbubd.store.vault import TokenFile
 from hubbubd.upstream.connector import McpConnector
 
 from .conftest import LIMIT_S, TOKEN, Caller, explain, gate, settled

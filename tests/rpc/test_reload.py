@@ -29,7 +29,7 @@ from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import Attempt
 from hubbubd.runtime.servers import EventFilter
 from hubbubd.store.sqlite import SqliteStore
-from hubbubd.store.tokens import TokenFile
+from hubbubd.store.vault import TokenFile
 from hubbubd.telemetry.tracer import OFF, Tracer
 from hubbubd.upstream.connector import McpConnector
 

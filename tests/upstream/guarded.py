@@ -20,7 +20,7 @@ from hubbubd.core.connection import State
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox import PendingRequest, RequestState
 from hubbubd.runtime.hub import Hub
-from hubbubd.store.tokens import NAME
+from hubbubd.store.vault import NAME
 
 from .conftest import LIMIT_S, Scripted
 

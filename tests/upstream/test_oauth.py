@@ -24,7 +24,7 @@ from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
 from hubbubd.store import StoreError
 from hubbubd.store.sqlite import SqliteStore
-from hubbubd.store.tokens import NAME, TokenFile
+from hubbubd.store.vault import NAME, TokenFile
 from hubbubd.upstream.connector import McpConnector
 from hubbubd.upstream.oauth import REPLY_BYTES
 

@@ -22,7 +22,7 @@ from hubbubd.core.filters import CallFilter, RequestFilter, TaskFilter
 from hubbubd.core.inbox import RequestState
 from hubbubd.errors import PermissionDenied, ResourceExhausted
 from hubbubd.rpc import auth, convert, pages, requests
-from hubbubd.runtime import diagnostics as checkup
+from hubbubd.runtime import diagnostics
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.servers import Configuration
 from hubbubd.store import NoRoom
@@ -67,7 +67,7 @@ class AdminService:
 
     async def check_hub(self, _request: pb.CheckHubRequest) -> pb.CheckHubResponse:
         """What somebody should look at."""
-        found = await checkup.while_running(self._hub, os.environ)
+        found = await diagnostics.while_running(self._hub, os.environ)
         return pb.CheckHubResponse(findings=map(convert.finding, found))
 
     async def get_store_stats(self, _request: pb.GetStoreStatsRequest) -> pb.GetStoreStatsResponse:

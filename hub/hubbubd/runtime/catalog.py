@@ -24,7 +24,7 @@ from hubbubd.core.tool_policy import name_of, shown
 from hubbubd.errors import Category, FailedPrecondition, Fault, NotFound, PeerError, UpstreamError
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.records import Change, Ledger, Table, WatchEvent
-from hubbubd.upstream.patience import Patience
+from hubbubd.upstream.deadlines import Patience
 from hubbubd.upstream.ports import Era, Link
 
 METHOD_NOT_FOUND = -32601

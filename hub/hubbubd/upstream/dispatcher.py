@@ -33,8 +33,8 @@ from mcp_types import (
 
 from hubbubd import bounds
 from hubbubd.upstream.exchange import CALL, EXCHANGE, SIZE
-from hubbubd.upstream.pace import Pace
 from hubbubd.upstream.ports import ProgressUpdate
+from hubbubd.upstream.rate_limit import Pace
 from hubbubd.upstream.stdio import BadMessage
 from hubbubd.upstream.streams import Reading, Writing
 

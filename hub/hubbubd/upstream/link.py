@@ -18,16 +18,16 @@ from hubbubd.errors import Category, Fault, PeerError, UpstreamError
 from hubbubd.telemetry.trace import Span
 from hubbubd.upstream import faults
 from hubbubd.upstream.checking import Mismatch, check_now
+from hubbubd.upstream.deadlines import Patience
 from hubbubd.upstream.dispatcher import OnAcknowledged, OnProgress, Wire
 from hubbubd.upstream.era import Negotiation, Revision, StatelessRevision
 from hubbubd.upstream.exchange import CALL, EXCHANGE, PLACE, Exchange
 from hubbubd.upstream.inbound import Reception
-from hubbubd.upstream.pace import Pace
-from hubbubd.upstream.patience import Patience
+from hubbubd.upstream.instrumentation import Telling
 from hubbubd.upstream.ports import Era, Hello, Inbound
+from hubbubd.upstream.rate_limit import Pace
 from hubbubd.upstream.results import absorb_tools, check_result, is_of_another_revision
 from hubbubd.upstream.streams import Pipe, Transport
-from hubbubd.upstream.telling import Telling
 
 MAX_UNUSABLE: Final = 10
 """Items in a row that are no message, after which the connection is given up."""
