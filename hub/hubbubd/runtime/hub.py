@@ -24,7 +24,7 @@ from hubbubd.runtime.calls import Calls, Causes, ClientTasks, Consents, Orphans,
 from hubbubd.runtime.catalog import Catalog
 from hubbubd.runtime.inbox import Authorizations, Inbox, Tasks, Work
 from hubbubd.runtime.oversight import Audit, Quotas, Retention, Token, Tokens, Upkeep
-from hubbubd.runtime.records import Ledger, Mending, Table
+from hubbubd.runtime.records import Doorkeeper, Ledger, Mending, Stored, Table
 from hubbubd.runtime.servers import (
     MAX_NAMES,
     Configuration,
@@ -59,17 +59,19 @@ TOKEN_VITAL = frozenset({"id", "name", "digest", "grants", "may_name_others", "e
 class Tables:
     """What the hub remembers."""
 
-    def __init__(self) -> None:
-        self.servers = Table("server", ServerRecord, Mending(vital=frozenset({"name", "config", "source"})))
-        self.requests = Table("request", PendingRequest, Mending(REQUEST_STEAD))
-        self.shown = Table("shown", Shown)
-        self.calls = Table("call", Call, Mending({"created_at": 0.0, "state": "failed"}))
-        self.tasks = Table("task", Task, Mending({"created_at": 0.0, "last_updated_at": 0.0, "status": "failed"}))
-        self.lists = Table("catalog", CatalogList)
-        self.entries = Table("catalog_entries", CatalogEntries)
-        self.upkeep = Table("upkeep", Upkeep)
-        self.tokens = Table("token", Token, Mending(vital=TOKEN_VITAL))
-        self.audit = Table("audit", AuditEntry)
+    def __init__(self, stored: Stored) -> None:
+        self.servers = Table(stored, "server", ServerRecord, Mending(vital=frozenset({"name", "config", "source"})))
+        self.requests = Table(stored, "request", PendingRequest, Mending(REQUEST_STEAD))
+        self.shown = Table(stored, "shown", Shown)
+        self.calls = Table(stored, "call", Call, Mending({"created_at": 0.0, "state": "failed"}))
+        self.tasks = Table(
+            stored, "task", Task, Mending({"created_at": 0.0, "last_updated_at": 0.0, "status": "failed"})
+        )
+        self.lists = Table(stored, "catalog", CatalogList)
+        self.entries = Table(stored, "catalog_entries", CatalogEntries)
+        self.upkeep = Table(stored, "upkeep", Upkeep)
+        self.tokens = Table(stored, "token", Token, Mending(vital=TOKEN_VITAL))
+        self.audit = Table(stored, "audit", AuditEntry)
 
     def all(self) -> list[Table[Any]]:
         """All of them."""
@@ -133,9 +135,7 @@ class Hub:
         `clock` is the system's time by default. The configuration came from `files`, and `load` reads
         it again; without it a reload changes nothing.
         """
-        ledger = Ledger(store, max_watchers=settings.max_watchers, meter=meter)
-        tables = Tables()
-        await ledger.load(*tables.all())
+        ledger, tables = await _remember(store, settings, meter)
         async with aclosing(ledger), Background.open() as background:
             clock = clock or Clock(asyncio.get_running_loop().time)
             alarms = Alarms(clock, background)
@@ -284,6 +284,12 @@ class Hub:
 
     def _committed(self, _commit: Commit) -> None:
         self.committed_at = self.clock.now()
+
+
+async def _remember(store: Store, settings: HubSettings, meter: Meter) -> tuple[Ledger, Tables]:
+    door = Doorkeeper(settings.max_watchers)
+    tables = Tables(await Stored.read(store, door))
+    return Ledger(store, tables.all(), door, meter), tables
 
 
 def _retention(ledger: Ledger, tables: Tables, clock: Clock, settings: HubSettings, audit: Audit) -> Retention:

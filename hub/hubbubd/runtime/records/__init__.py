@@ -5,7 +5,7 @@ from hubbubd.runtime.records.health import Health
 from hubbubd.runtime.records.ledger import RIDER, Ledger
 from hubbubd.runtime.records.mending import Mending
 from hubbubd.runtime.records.order import Place
-from hubbubd.runtime.records.table import Change, Table
+from hubbubd.runtime.records.table import Change, Stored, Table
 
 __all__ = [
     "BOOKMARK_S",
@@ -17,6 +17,7 @@ __all__ = [
     "Ledger",
     "Mending",
     "Place",
+    "Stored",
     "Table",
     "WatchEvent",
 ]

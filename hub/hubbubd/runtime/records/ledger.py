@@ -51,27 +51,18 @@ RIDER: ContextVar[Rider | None] = ContextVar("rider", default=None)
 
 
 class Ledger:
-    """All tables over one store."""
+    """All tables over one store, which it follows from now on."""
 
-    def __init__(self, store: Store, *, max_watchers: int, meter: Meter = OFF) -> None:
+    def __init__(self, store: Store, tables: Sequence[Table[Any]], door: Doorkeeper, meter: Meter = OFF) -> None:
         self.store = store
+        self.door = door
         self._meter = meter
-        self.door = Doorkeeper(max_watchers)
-        self._tables: list[Table[Any]] = []
+        self._tables = tables
         self._due = anyio.Event()
         self._writing = 0
         self._written = anyio.Event()
         self.health = Health(store)
-        self._stop_listening: Callable[[], None] | None = None
-
-    async def load(self, *tables: Table[Any]) -> None:
-        """Fills the tables from the store and follows it from then on."""
-        self._tables = list(tables)
-        snapshot = await self.store.snapshot("")
-        oldest = (await self.store.stats()).compacted_revision
-        for table in tables:
-            table.load(self.store, snapshot, oldest, self.door)
-        self._stop_listening = self.store.listen(self._applied)
+        self._stop_listening = store.listen(self._applied)
 
     async def commit(self, changes: Sequence[Change[Any]]) -> None:
         """Makes all changes durable, or none. Raises Conflict when a record has changed meanwhile, and Unavailable.
@@ -170,8 +161,7 @@ class Ledger:
             while self._writing:
                 self._written = anyio.Event()
                 await self._written.wait()
-        if self._stop_listening is not None:
-            self._stop_listening()
+        self._stop_listening()
 
     async def compact(self, revision: int = 0) -> None:
         """Forgets the deletions up to a revision, and lets the store forget those that no table remembers any more.

@@ -48,17 +48,39 @@ class Change(Generic[T]):
         return self.table.prefix + self.id
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a store holds when a hub begins; `door` is the one that all who watch it go through."""
+
+    store_id: str
+    snapshot: Snapshot
+    oldest: int
+    door: Doorkeeper
+
+    @classmethod
+    async def read(cls, store: Store, door: Doorkeeper) -> "Stored":
+        """Reads it all. Nothing may be committed before a ledger follows the store. Raises StoreError."""
+        snapshot = await store.snapshot("")
+        return cls(store.id, snapshot, (await store.stats()).compacted_revision, door)
+
+
 class Table(Generic[T]):
     """The records of one noun, in the order of their last change."""
 
-    def __init__(self, noun: str, record_type: type[T], mending: Mending = Mending()) -> None:  # noqa: B008 - frozen
+    def __init__(
+        self,
+        stored: Stored,
+        noun: str,
+        record_type: type[T],
+        mending: Mending = Mending(),  # noqa: B008 - frozen
+    ) -> None:
         self.noun = noun
         self.defects: dict[str, str] = {}
         """What of which record in the store did not fit, by id."""
         self._mending = mending
         self._unreadable: dict[str, int] = {}
         self.prefix = f"{noun}/"
-        self.feed: Feed[T] = cast("Feed[T]", None)  # set by `load`, before anybody can watch
+        self.feed: Feed[T] = Feed(stored.store_id, self, stored.door, stored.snapshot.revision, stored.oldest)
         self.adapter: TypeAdapter[T] = cast("TypeAdapter[T]", _adapter(record_type))
         self._followers: list[Callable[[T | None, T | None], None]] = []
         self._rows: OrderedDict[str, tuple[int, T]] = OrderedDict()
@@ -67,6 +89,7 @@ class Table(Generic[T]):
         self._later: OrderedDict[str, Change[T]] = OrderedDict()
         self._leaving: set[str] = set()
         self._committing: dict[int, tuple[str, Change[T] | None]] = {}
+        self._load(stored.snapshot)
 
     def get(self, record_id: str) -> T:
         """A record as it is now. Raises NotFound."""
@@ -129,8 +152,7 @@ class Table(Generic[T]):
         """As the store keeps it. Half of a surrogate pair, which a server may send and UTF-8 cannot hold, becomes �."""
         return mending.write(self.adapter, record)
 
-    def load(self, store: Store, snapshot: Snapshot, oldest: int, door: Doorkeeper) -> None:
-        """Takes over what the store holds. Raises StoreDamaged for a record that cannot be read."""
+    def _load(self, snapshot: Snapshot) -> None:
         rows = [
             (e.revision, e.key[len(self.prefix) :], e.value) for e in snapshot.entries if e.key.startswith(self.prefix)
         ]
@@ -139,7 +161,6 @@ class Table(Generic[T]):
         for key, revision in snapshot.deleted:
             if key.startswith(self.prefix):
                 self._deleted[key[len(self.prefix) :]] = revision
-        self.feed = Feed(store.id, self, door, snapshot.revision, oldest)
         self._forget_deletions()
 
     def _take_up(self, revision: int, record_id: str, value: bytes) -> None:
