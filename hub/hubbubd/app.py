@@ -125,11 +125,11 @@ async def _serve(settings: Settings, load: Callable[[], Settings]) -> None:
                     meter,
                     files=settings.files,
                     load=load,
+                    telemetry_endpoint=setup.destination(os.environ),
                 ) as hub,
                 _metrics(hub_settings, meter) as metrics,
                 anyio.create_task_group() as listening,
             ):
-                hub.telemetry_endpoint = setup.destination(os.environ)
                 hub.configuration.on_adopted(_adopt)
                 listening.start_soon(_reload_on_hangup, hub.configuration)
                 token = client_file.token(hub_settings.data_dir)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGES = REPOSITORY / "hub"
+PARAMETERS = 5
 
 _tracked = subprocess.run(
     ["git", "ls-files", "-z", "hub"],
@@ -56,3 +57,15 @@ def test_a_room_is_entered_by_its_front_door() -> None:
         if room(each) not in (None, each, room(name))
     ]
     assert entered == []
+
+
+def test_a_constructor_names_its_collaborators() -> None:
+    """More than five arguments in a row say nothing of what is what: such constructors take them by keyword."""
+    found: dict[str, int] = {}
+    for path in MODULES.values():
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+                count = len(node.args.posonlyargs) + len(node.args.args) - 1
+                if count > PARAMETERS:
+                    found[f"{path.relative_to(REPOSITORY)}:{node.lineno}"] = count
+    assert found == {}

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +28,15 @@ from hubbubd.runtime.oversight import Audit, Quotas, Retention, Token, Tokens, U
 from hubbubd.runtime.records import Doorkeeper, Ledger, Mending, Stored, Table
 from hubbubd.runtime.servers import (
     MAX_NAMES,
+    Assembly,
     Configuration,
     EventFeed,
     LogLevels,
     Measures,
     PlainRequests,
-    Rooms,
     Servers,
+    SpecSecrets,
     Subscriptions,
-    Turns,
 )
 from hubbubd.store import Commit, Store
 from hubbubd.telemetry import meter as metering
@@ -78,43 +79,70 @@ class Tables:
         return list(vars(self).values())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ground:
+    """What all rooms stand on."""
+
+    ledger: Ledger
+    tables: Tables
+    clock: Clock
+    alarms: Alarms
+    background: Background
+    settings: HubSettings
+    tracer: Tracer
+    measures: Measures
+
+
 class Hub:
     """What the API is about: servers, inbox, calls, tasks, catalog; and who may use it."""
 
     def __init__(
         self,
+        *,
         ledger: Ledger,
         clock: Clock,
-        rooms: Rooms,
+        alarms: Alarms,
         servers: Servers,
+        inbox: Inbox,
         work: Work,
+        calls: Calls,
+        tasks: Tasks,
+        events: EventFeed,
+        subscriptions: Subscriptions,
+        catalog: Catalog,
         retention: Retention,
         tokens: Tokens,
+        audit: Audit,
         quotas: Quotas,
+        configuration: Configuration,
         tracer: Tracer,
+        telemetry_endpoint: str,
     ) -> None:
         self.tracer = tracer
         self.servers = servers
-        self.inbox = rooms.inbox
+        self.inbox = inbox
         self.work = work
-        self.calls = rooms.calls
-        self.tasks = rooms.tasks
-        self.events = rooms.events
-        self.subscriptions = rooms.subscriptions
-        self.catalog = rooms.catalog
+        self.calls = calls
+        self.tasks = tasks
+        self.events = events
+        self.subscriptions = subscriptions
+        self.catalog = catalog
         self.retention = retention
         self.tokens = tokens
-        self.audit = rooms.audit
+        self.audit = audit
         self.quotas = quotas
+        self.configuration = configuration
         self.clock = clock
         self.started_at = clock.now()
         self.store = ledger.store
         self.health = ledger.health
-        self.configuration: Configuration
         self.committed_at: float | None = None
-        self.telemetry_endpoint = ""
+        self.telemetry_endpoint = telemetry_endpoint
+        """Where traces, metrics or logs are sent; empty when nowhere."""
+        self._alarms = alarms
         self._stop_listening = ledger.store.listen(self._committed)
         self._ledger = ledger
+        configuration.on_adopted(self._adopt)
 
     @classmethod
     @asynccontextmanager
@@ -129,30 +157,37 @@ class Hub:
         meter: Meter = metering.OFF,
         files: tuple[Path, ...] = (),
         load: Callable[[], Settings] | None = None,
+        telemetry_endpoint: str = "",
     ) -> AsyncGenerator["Hub"]:
         """A running hub. It reconnects to what was wanted; leaving the block closes all connections, not the store.
 
         `clock` is the system's time by default. The configuration came from `files`, and `load` reads
-        it again; without it a reload changes nothing.
+        it again; without it a reload changes nothing. Telemetry goes to the endpoint, which the hub only tells of.
         """
         ledger, tables = await _remember(store, settings, meter)
         async with aclosing(ledger), Background.open() as background:
             clock = clock or Clock(asyncio.get_running_loop().time)
-            alarms = Alarms(clock, background)
             measures = Measures(
-                meter,
-                ledger,
-                clock,
-                tables.servers,
-                tables.calls,
-                tables.requests,
+                meter=meter,
+                ledger=ledger,
+                clock=clock,
+                servers=tables.servers,
+                calls=tables.calls,
+                requests=tables.requests,
                 max_names=MAX_NAMES if settings.metrics_server_names else 0,
             )
-            hub = cls._wire(ledger, tables, clock, alarms, background, connector, settings, measures, tracer)
-            given = Settings(hub=settings, servers=tuple(configured.values()), files=files)
-            hub.configuration = Configuration(
-                given, load or (lambda: given), hub.servers, hub._adopt, clock, hub.audit, hub.events, background
+            ground = _Ground(
+                ledger=ledger,
+                tables=tables,
+                clock=clock,
+                alarms=Alarms(clock, background),
+                background=background,
+                settings=settings,
+                tracer=tracer,
+                measures=measures,
             )
+            given = Settings(hub=settings, servers=tuple(configured.values()), files=files)
+            hub = cls._wire(ground, connector, given, load or (lambda: given), telemetry_endpoint)
             try:
                 await hub._start(configured, background)
                 if meter.on:
@@ -160,68 +195,86 @@ class Hub:
                 yield hub
             finally:
                 with anyio.CancelScope(shield=True):
-                    await hub._wind_down(alarms)
+                    await hub._wind_down()
 
     @classmethod
     def _wire(
         cls,
-        ledger: Ledger,
-        tables: "Tables",
-        clock: Clock,
-        alarms: Alarms,
-        background: Background,
+        ground: _Ground,
         connector: Connector,
-        settings: HubSettings,
-        measures: Measures,
-        tracer: Tracer,
+        given: Settings,
+        load: Callable[[], Settings],
+        telemetry_endpoint: str,
     ) -> "Hub":
         """Makes the rooms; each knows those before it, and what it needs of a later one comes as a function."""
 
         def notify(server: str, method: str, params: dict[str, Any]) -> None:
             servers.notify(server, method, params)
 
-        quotas = Quotas(settings, clock.steady)
-        audit = Audit(ledger, tables.audit, clock, settings)
-        inbox = _inbox(ledger, tables, clock, alarms, lambda name: servers.get(name).config, settings, quotas)
-        catalog = Catalog(ledger, tables.lists, tables.entries, clock, background)
+        ledger, tables, clock = ground.ledger, ground.tables, ground.clock
+        quotas = Quotas(ground.settings, clock.steady)
+        audit = Audit(ledger, tables.audit, clock, ground.settings)
+        inbox = _inbox(ground, quotas, lambda name: servers.get(name).config)
+        catalog = Catalog(ledger, tables.lists, tables.entries, clock, ground.background)
         client_tasks = ClientTasks(ledger, tables.tasks, tables.calls, inbox, clock)
-        causes = Causes(ledger, tables.calls, tables.requests, inbox, clock, alarms)
-        calls = _calls(ledger, tables, clock, background, inbox, catalog, client_tasks, quotas, tracer, causes)
+        calls = _calls(ground, quotas, inbox, catalog, client_tasks)
         tasks = Tasks(
-            ledger,
-            tables.tasks,
-            inbox,
-            clock,
-            alarms,
-            notify,
-            client_tasks.cancel,
-            max_per_server=settings.receiver_tasks_per_server,
-        )
-        rooms = Rooms(
             ledger=ledger,
+            table=tables.tasks,
+            inbox=inbox,
             clock=clock,
-            alarms=alarms,
-            background=background,
+            alarms=ground.alarms,
+            notify=notify,
+            cancel_client=client_tasks.cancel,
+            max_per_server=ground.settings.receiver_tasks_per_server,
+        )
+        events = EventFeed(clock, ledger.door)
+        subscriptions = Subscriptions(calls, clock, ground.background, ledger.door)
+        assembly = Assembly(
             connector=connector,
             inbox=inbox,
             calls=calls,
-            calls_table=tables.calls,
             tasks=tasks,
             client_tasks=client_tasks,
-            events=EventFeed(clock, ledger.door),
-            subscriptions=Subscriptions(calls, clock, background, ledger.door),
-            log_levels=LogLevels(tables.calls, background),
-            catalog=catalog,
             authorizations=Authorizations(inbox),
+            catalog=catalog,
+            events=events,
+            subscriptions=subscriptions,
+            log_levels=LogLevels(tables.calls, ground.background),
+            measures=ground.measures,
             audit=audit,
-            measures=measures,
-            turns=Turns(),
+            clock=clock,
+            background=ground.background,
         )
-        servers = Servers(rooms, tables.servers, settings)
-        work = Work(inbox, tables.requests, clock, alarms, background, ledger.door)
-        retention = _retention(ledger, tables, clock, settings, audit)
-        tokens = Tokens(ledger, tables.tokens, clock, max_tokens=settings.max_tokens)
-        return cls(ledger, clock, rooms, servers, work, retention, tokens, quotas, tracer)
+        servers = _servers(ground, assembly, SpecSecrets(connector), audit)
+        return cls(
+            ledger=ledger,
+            clock=clock,
+            alarms=ground.alarms,
+            servers=servers,
+            inbox=inbox,
+            work=_work(ground, inbox),
+            calls=calls,
+            tasks=tasks,
+            events=events,
+            subscriptions=subscriptions,
+            catalog=catalog,
+            retention=_retention(ground, audit),
+            tokens=Tokens(ledger, tables.tokens, clock, max_tokens=ground.settings.max_tokens),
+            audit=audit,
+            quotas=quotas,
+            configuration=Configuration(
+                settings=given,
+                load=load,
+                servers=servers,
+                clock=clock,
+                audit=audit,
+                events=events,
+                background=ground.background,
+            ),
+            tracer=ground.tracer,
+            telemetry_endpoint=telemetry_endpoint,
+        )
 
     def defects(self) -> dict[str, str]:
         """What of which record in the store did not fit when the hub began, by key."""
@@ -262,11 +315,11 @@ class Hub:
         if self.configuration.state.files:
             background.start_soon(self.configuration.follow)
 
-    async def _wind_down(self, alarms: Alarms) -> None:
+    async def _wind_down(self) -> None:
         self.end_watches()
         with anyio.move_on_after(SHUTDOWN_S):
             await self.servers.close()
-        alarms.close()
+        self._alarms.close()
         self.inbox.keep_shown()
         await self._ledger.flush()
         self._stop_listening()
@@ -292,12 +345,13 @@ async def _remember(store: Store, settings: HubSettings, meter: Meter) -> tuple[
     return Ledger(store, tables.all(), door, meter), tables
 
 
-def _retention(ledger: Ledger, tables: Tables, clock: Clock, settings: HubSettings, audit: Audit) -> Retention:
+def _retention(ground: _Ground, audit: Audit) -> Retention:
     """What keeps the tables that grow within their limits."""
+    tables = ground.tables
     return Retention(
-        ledger,
-        clock,
-        settings,
+        ground.ledger,
+        ground.clock,
+        ground.settings,
         servers=tables.servers,
         calls=tables.calls,
         requests=tables.requests,
@@ -307,15 +361,33 @@ def _retention(ledger: Ledger, tables: Tables, clock: Clock, settings: HubSettin
     )
 
 
-def _inbox(
-    ledger: Ledger,
-    tables: Tables,
-    clock: Clock,
-    alarms: Alarms,
-    config: Callable[[str], ServerConfig],
-    settings: HubSettings,
-    quotas: Quotas,
-) -> Inbox:
+def _work(ground: _Ground, inbox: Inbox) -> Work:
+    return Work(
+        inbox=inbox,
+        table=ground.tables.requests,
+        clock=ground.clock,
+        alarms=ground.alarms,
+        background=ground.background,
+        door=ground.ledger.door,
+    )
+
+
+def _servers(ground: _Ground, assembly: Assembly, secrets: SpecSecrets, audit: Audit) -> Servers:
+    return Servers(
+        ledger=ground.ledger,
+        table=ground.tables.servers,
+        calls=ground.tables.calls,
+        assembly=assembly,
+        secrets=secrets,
+        audit=audit,
+        clock=ground.clock,
+        alarms=ground.alarms,
+        background=ground.background,
+        settings=ground.settings,
+    )
+
+
+def _inbox(ground: _Ground, quotas: Quotas, config: Callable[[str], ServerConfig]) -> Inbox:
     """The room of questions. A server that asks may be gone already: then `config` raises NotFound."""
 
     def timeout_message(server: str) -> str:
@@ -331,13 +403,13 @@ def _inbox(
             return 0
 
     inbox = Inbox(
-        ledger,
-        tables.requests,
-        tables.shown,
-        clock,
-        alarms,
-        timeout_message,
-        max_open_per_server=settings.open_requests_per_server,
+        ledger=ground.ledger,
+        table=ground.tables.requests,
+        shown=ground.tables.shown,
+        clock=ground.clock,
+        alarms=ground.alarms,
+        timeout_message=timeout_message,
+        max_open_per_server=ground.settings.open_requests_per_server,
         max_open_bytes=max_open_bytes,
         claims=quotas.claims,
     )
@@ -345,33 +417,30 @@ def _inbox(
     return inbox
 
 
-def _calls(
-    ledger: Ledger,
-    tables: Tables,
-    clock: Clock,
-    background: Background,
-    inbox: Inbox,
-    catalog: Catalog,
-    client_tasks: ClientTasks,
-    quotas: Quotas,
-    tracer: Tracer,
-    causes: Causes,
-) -> Calls:
+def _calls(ground: _Ground, quotas: Quotas, inbox: Inbox, catalog: Catalog, client_tasks: ClientTasks) -> Calls:
     """The room of calls, with all that a call may turn into."""
+    ledger, tables, clock = ground.ledger, ground.tables, ground.clock
     rounds = Rounds(inbox, tables.calls, clock)
     consents = Consents(rounds, clock)
     return Calls(
-        ledger,
-        tables.calls,
-        clock,
-        background,
-        rounds,
-        consents,
-        client_tasks,
-        Resumption(rounds, consents, client_tasks),
-        TaskSupport(catalog),
-        Orphans(tables.tasks, background),
-        quotas.calls,
-        Story(tracer, ledger, tables.calls, tables.requests, tables.tasks),
-        causes,
+        ledger=ledger,
+        table=tables.calls,
+        clock=clock,
+        tasks=ground.background,
+        rounds=rounds,
+        consents=consents,
+        client_tasks=client_tasks,
+        resumption=Resumption(rounds, consents, client_tasks),
+        support=TaskSupport(catalog),
+        orphans=Orphans(tables.tasks, ground.background),
+        quota=quotas.calls,
+        story=Story(ground.tracer, ledger, tables.calls, tables.requests, tables.tasks),
+        causes=Causes(
+            ledger=ledger,
+            calls=tables.calls,
+            requests=tables.requests,
+            inbox=inbox,
+            clock=clock,
+            alarms=ground.alarms,
+        ),
     )

@@ -23,6 +23,7 @@ class Causes:
 
     def __init__(
         self,
+        *,
         ledger: Ledger,
         calls: Table[Call],
         requests: Table[PendingRequest],

@@ -58,6 +58,7 @@ class Calls:
 
     def __init__(
         self,
+        *,
         ledger: Ledger,
         table: Table[Call],
         clock: Clock,

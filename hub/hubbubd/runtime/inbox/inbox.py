@@ -48,13 +48,13 @@ class Inbox:
 
     def __init__(
         self,
+        *,
         ledger: Ledger,
         table: Table[PendingRequest],
         shown: Table[core.Shown],
         clock: Clock,
         alarms: Alarms,
         timeout_message: Callable[[str], str],
-        *,
         max_open_per_server: int,
         max_open_bytes: Callable[[str], int],
         claims: Quota,

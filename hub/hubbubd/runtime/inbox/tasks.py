@@ -43,6 +43,7 @@ class Tasks:
 
     def __init__(
         self,
+        *,
         ledger: Ledger,
         table: Table[Task],
         inbox: Inbox,
@@ -50,7 +51,6 @@ class Tasks:
         alarms: Alarms,
         notify: Notify,
         cancel_client: Callable[[str], Awaitable[Task]],
-        *,
         max_per_server: int,
     ) -> None:
         self.max_per_server = max_per_server

@@ -87,6 +87,7 @@ class Work:
 
     def __init__(
         self,
+        *,
         inbox: Inbox,
         table: Table[PendingRequest],
         clock: Clock,

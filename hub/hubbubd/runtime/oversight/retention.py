@@ -213,7 +213,7 @@ class Retention:
             at = ended_at(record)
             return None if at is None else self._known().true(at)
 
-        return Shelf(table, truly_ended_at, size_of, total, own, self._clock.now)
+        return Shelf(table=table, ended_at=truly_ended_at, size_of=size_of, total=total, own=own, now=self._clock.now)
 
     def _follow(self, shelf: Shelf[Any], before: Any, after: Any) -> None:
         if after is None:

@@ -71,6 +71,7 @@ class Shelf(Generic[T]):
 
     def __init__(
         self,
+        *,
         table: Table[T],
         ended_at: Callable[[T], float | None],
         size_of: Callable[[T], int],

@@ -61,10 +61,10 @@ class Configuration:
 
     def __init__(
         self,
+        *,
         settings: Settings,
         load: Callable[[], Settings],
         servers: Servers,
-        adopt: Callable[[HubSettings], None],
         clock: Clock,
         audit: Audit,
         events: EventFeed,
@@ -74,7 +74,7 @@ class Configuration:
         self.state = ConfigState(files=settings.files, loaded_at=clock.now())
         self._load = load
         self._servers = servers
-        self._adopters = [adopt]
+        self._adopters: list[Callable[[HubSettings], None]] = []
         self._clock = clock
         self._audit = audit
         self._events = events

@@ -46,6 +46,7 @@ class ConnectionShell:
 
     def __init__(
         self,
+        *,
         config: ServerConfig,
         connector: Connector,
         inbound: Inbound,

@@ -47,6 +47,7 @@ class ServerInbound:
 
     def __init__(
         self,
+        *,
         name: str,
         lane: Lane,
         inbox: Inbox,

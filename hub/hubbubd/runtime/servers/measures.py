@@ -39,13 +39,13 @@ class Measures:
 
     def __init__(
         self,
+        *,
         meter: Meter,
         ledger: Ledger,
         clock: Clock,
         servers: Table[ServerRecord],
         calls: Table[Call],
         requests: Table[PendingRequest],
-        *,
         max_names: int = MAX_NAMES,
     ) -> None:
         self.on = meter.on

@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 import anyio
 import structlog
 
-from hubbubd import payload
+from hubbubd.clock import Clock
 from hubbubd.config import Confinement, HubSettings, ServerConfig
 from hubbubd.config.hub import CONFINING
 from hubbubd.config.options import needs_connection
@@ -20,11 +20,12 @@ from hubbubd.core.connection import Connection
 from hubbubd.core.filters import ServerFilter
 from hubbubd.core.server import ServerRecord, Source
 from hubbubd.errors import AlreadyExists, FailedPrecondition, HubError, NotFound, ResourceExhausted
-from hubbubd.runtime.alarms import Due
+from hubbubd.runtime.alarms import Alarms, Due
+from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import Lane
-from hubbubd.runtime.records import Change, Table, WatchEvent
-from hubbubd.runtime.servers.parts import Kept, keep
-from hubbubd.runtime.servers.rooms import Rooms
+from hubbubd.runtime.oversight import Audit
+from hubbubd.runtime.records import Change, Ledger, Table, WatchEvent
+from hubbubd.runtime.servers.parts import Assembly, ServerParts
 from hubbubd.runtime.servers.server_secrets import SpecSecrets
 from hubbubd.upstream.ports import Era, Link
 
@@ -52,17 +53,34 @@ class Turnover:
 class Servers:
     """All servers."""
 
-    def __init__(self, rooms: Rooms, table: Table[ServerRecord], settings: HubSettings) -> None:
-        self._rooms = rooms
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        table: Table[ServerRecord],
+        calls: Table[Call],
+        assembly: Assembly,
+        secrets: SpecSecrets,
+        audit: Audit,
+        clock: Clock,
+        alarms: Alarms,
+        background: Background,
+        settings: HubSettings,
+    ) -> None:
+        self._ledger = ledger
         self._table = table
+        self._assembly = assembly
+        self._secrets = secrets
+        self._audit = audit
+        self._alarms = alarms
+        self._background = background
         self._settings = settings
         self._confinement = Confinement.of(settings, os.environ)
-        self._secrets = SpecSecrets(rooms.connector)
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[str, ServerParts] = {}
         self._turns: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self._counting: set[str] = set()
-        rooms.calls_table.follow(self._follow_call)
-        rooms.clock.follow(self._hasten)
+        calls.follow(self._follow_call)
+        clock.follow(self._hasten)
 
     # Reading
 
@@ -97,7 +115,7 @@ class Servers:
                 self._keep(replace(record, config=config, connection=Connection(), pid=None))
         for config in configured.values():
             await self._take_up(config)
-        await self._rooms.ledger.flush()  # so that the first snapshot of a watch is whole
+        await self._ledger.flush()  # so that the first snapshot of a watch is whole
 
     async def adopt(self, configured: Mapping[str, ServerConfig], settings: HubSettings) -> Turnover:
         """Follows what the files say now. Servers whose configuration is the same are not touched.
@@ -167,7 +185,7 @@ class Servers:
             async with turn:
                 return await change(about)
 
-        return await self._rooms.background.finish(in_turn)
+        return await self._background.finish(in_turn)
 
     async def _add(self, config: ServerConfig) -> ServerRecord:
         if config.name in self._kept:
@@ -177,7 +195,7 @@ class Servers:
         record = _record(config, "api", wanted=True)
         await self._secrets.keep(config)
         try:
-            await self._rooms.ledger.commit([Change(self._table, record.name, record)])
+            await self._ledger.commit([Change(self._table, record.name, record)])
         except HubError:
             await self._secrets.drop(config.name)
             raise
@@ -211,10 +229,10 @@ class Servers:
         """A server of the files, whatever had its name before."""
         name, before = config.name, self._table.record(config.name)
         if name not in self._kept and before is not None and before.fingerprint != config.fingerprint:
-            await self._forget_peer(name)
+            await self._assembly.forget_peer(name)
         if before is not None and before.source == "api":
             log.warning("a configuration file takes over the name of a server added over the API", server=name)
-            self._rooms.audit.note("TakeOverServer", name)
+            self._audit.note("TakeOverServer", name)
             await self._secrets.drop(name)
         wanted = before.wanted if before is not None else True
         roots = _lasting_roots(before, config) if before is not None else None
@@ -269,7 +287,7 @@ class Servers:
     async def _disconnect(self, name: str) -> ServerRecord:
         await self._write(name, wanted=False)
         await self._kept[name].shell.disconnect(cancelled(f"{name} was disconnected", "SERVER_DISCONNECTED"))
-        await self._rooms.tasks.clear(name)
+        await self._assembly.end_tasks(name)
         return self.get(name)
 
     async def _set_roots(self, change: tuple[str, Roots | None]) -> ServerRecord:
@@ -280,7 +298,7 @@ class Servers:
         self._tell_roots(kept)
         return self.get(name)
 
-    def _tell_roots(self, kept: Kept) -> None:
+    def _tell_roots(self, kept: ServerParts) -> None:
         link = kept.shell.link
         if link is not None and link.hello.era is Era.HANDSHAKE:  # the other one asks whenever it needs them
             self.notify(kept.record.name, "notifications/roots/list_changed", {})
@@ -297,7 +315,7 @@ class Servers:
         """Sends a notification if the server is connected."""
         kept = self._kept.get(server)
         if kept is not None and kept.shell.link is not None:
-            self._rooms.background.start_soon(_notify, kept.shell.link, method, params)
+            self._background.start_soon(_notify, kept.shell.link, method, params)
 
     async def _write(self, name: str, **changes: Any) -> None:
         """Makes a change of a server's record durable."""
@@ -306,7 +324,7 @@ class Servers:
         # In memory first: what is shown of the server meanwhile must not bring the old value back.
         kept.record = replace(kept.record, **changes)
         try:
-            await self._rooms.ledger.commit([Change(self._table, name, replace(before, **changes))])
+            await self._ledger.commit([Change(self._table, name, replace(before, **changes))])
         except HubError:
             kept.record = replace(kept.record, **{key: getattr(before, key) for key in changes})
             raise
@@ -322,9 +340,9 @@ class Servers:
     def _keep(self, record: ServerRecord, lane: Lane | None = None) -> None:
         name = record.name
         confined = self._confinement if record.source == "api" else None
-        kept = self._kept[name] = keep(self._rooms, record, confined, lambda: self._show(name), lane)
+        kept = self._kept[name] = self._assembly.make(record, confined, lambda: self._show(name), lane)
         self._show(name)
-        self._rooms.background.start_soon(kept.run)
+        self._background.start_soon(kept.run)
         if record.wanted:
             kept.shell.connect()
 
@@ -338,64 +356,36 @@ class Servers:
         if kept is None or kept.shell.config.fingerprint != record.fingerprint:
             if kept is not None:
                 await self._drop(record.name, why)
-                await self._forget_peer(record.name)
+                await self._assembly.forget_peer(record.name)
             self._keep(record)
         elif anew or kept.record.source != record.source or needs_connection(kept.shell.config, record.config):
             del self._kept[record.name]
             fault = cancelled(f"{record.name} is connected anew: {why}", "SERVER_REMOVED")
-            self._keep(record, await kept.let_go(self._rooms, fault))
+            self._keep(record, await self._assembly.let_go(kept, fault))
         else:
             told = kept.lane.config.roots
             connection = {each: getattr(kept.record, each) for each in CONNECTED}
-            kept.adopt(self._rooms, replace(record, **connection))
+            self._assembly.adopt(kept, replace(record, **connection))
             self._show(record.name)
             if record.effective.roots != told:
                 self._tell_roots(kept)
 
     async def _drop(self, name: str, why: str) -> None:
-        fault = cancelled(f"{name} is gone: {why}", "SERVER_REMOVED")
-        kept = self._kept.pop(name)
-        await kept.shell.disconnect(fault)
-        kept.scope.cancel()
-        self._rooms.catalog.close(name)
-        await self._rooms.calls.close_lane(name, fault)
+        await self._assembly.drop(self._kept.pop(name), cancelled(f"{name} is gone: {why}", "SERVER_REMOVED"))
 
     async def _forget(self, record: ServerRecord) -> None:
-        self._rooms.events.forget(record.name)
-        self._rooms.subscriptions.forget(record.name)
-        self._rooms.log_levels.forget(record.name)
-        await self._forget_peer(record.name)
-        await self._rooms.ledger.commit([Change(self._table, record.name, None)])
+        self._assembly.forget(record.name)
+        await self._assembly.forget_peer(record.name)
+        await self._ledger.commit([Change(self._table, record.name, None)])
         await self._secrets.drop(record.name)
-
-    async def _forget_peer(self, name: str) -> None:
-        """Forgets what belongs to the server itself, not to its name in the configuration."""
-        await self._rooms.tasks.clear(name)
-        self._rooms.catalog.forget(name)
-        try:
-            await self._rooms.connector.forget(name)
-        except OSError as exc:
-            log.warning("the tokens of a server cannot be deleted", server=name, error=str(exc))
 
     def _show(self, name: str) -> None:
         """Brings a server's record up to what its connection and queue are now."""
         kept = self._kept.get(name)
         if kept is None:
             return
-        kept.catalog.follow(kept.shell.link)
-        self._rooms.subscriptions.follow(name, kept.shell.link)
-        self._rooms.log_levels.follow(name, kept.shell.link)
-        hello = kept.shell.hello
-        kept.record = replace(
-            kept.record,
-            connection=kept.shell.connection,
-            protocol_version=hello.protocol_version if hello else None,
-            server_info=payload.dumps(hello.server_info) if hello else None,
-            capabilities=payload.dumps(hello.capabilities) if hello else None,
-            pid=hello.pid if hello and kept.shell.link else None,
-            counts=kept.lane.counts(),
-        )
-        self._rooms.ledger.later(Change(self._table, name, kept.record))
+        self._assembly.follow(kept)
+        self._ledger.later(Change(self._table, name, kept.seen()))
 
     def _hasten(self, _by_s: float) -> None:
         for kept in self._kept.values():  # the clock jumped: the machine has slept, mostly
@@ -412,7 +402,7 @@ class Servers:
                 self._counting.discard(name)
                 self._show(name)
 
-            self._rooms.alarms.after(Due.COUNTS, name, COUNTS_S, count)
+            self._alarms.after(Due.COUNTS, name, COUNTS_S, count)
 
 
 def _record(config: ServerConfig, source: Source, *, wanted: bool) -> ServerRecord:
