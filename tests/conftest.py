@@ -12,13 +12,15 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from .ports import reserved
+
 # Examples are not timed: the machine may be busy. HYPOTHESIS_PROFILE=nightly tries a hundred times as many.
 settings.register_profile("normal", deadline=None)
 settings.register_profile("nightly", deadline=None, max_examples=100 * settings().max_examples)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "normal"))
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-START_LIMIT_S = 30
+START_LIMIT_S = 60
 STOP_LIMIT_S = 5
 
 
@@ -68,21 +70,17 @@ def _installed(path: str) -> Path:
 
 
 @pytest.fixture
-def free_port() -> int:
-    """A port of 127.0.0.1 where nobody listens."""
-    return _free_port()
+def free_port() -> Iterator[int]:
+    """A port of 127.0.0.1 where nobody listens, as long as the test starts nobody there."""
+    with reserved() as port:
+        yield port
 
 
 @pytest.fixture(scope="module")
-def module_port() -> int:
+def module_port() -> Iterator[int]:
     """As `free_port`, for all tests of a module."""
-    return _free_port()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    with reserved() as port:
+        yield port
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +119,8 @@ def _peers(log_dir: Path) -> Iterator[Callable[..., HttpPeer]]:
     with ExitStack() as started:
 
         def start(command: Sequence[str], port: int | None = None, env: Mapping[str, str] | None = None) -> HttpPeer:
-            return started.enter_context(_listening(command, port or _free_port(), env or {}, log_dir))
+            port = port or started.enter_context(reserved())
+            return started.enter_context(_listening(command, port, env or {}, log_dir))
 
         yield start
 

@@ -63,7 +63,7 @@ def editable(value: Any) -> str:
 
 def state(name: str | None) -> Text:
     """The name of a state, in its colour."""
-    return Text((name or "-").replace("_", " "), style=STYLES.get(name or "", ""))
+    return Text(line((name or "-").replace("_", " ")), style=STYLES.get(name or "", ""))
 
 
 def remaining(deadline: datetime | None) -> Text:
@@ -93,7 +93,7 @@ def location(url: str) -> Text:
         if start >= 0:
             text.stylize("bold reverse", start, start + len(host))
     for warning in _warnings(url, host):
-        text.append(f"\n⚠ {warning}", style="bold red")
+        text.append(f"\n⚠ {line(warning)}", style="bold red")
     return text
 
 

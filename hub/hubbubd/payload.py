@@ -5,6 +5,7 @@ where they leave. Integers keep their value at any size; NaN and Infinity, which
 and a number past the range of a double leaves as null.
 """
 
+import gc
 import json
 import math
 import re
@@ -20,9 +21,24 @@ Json = dict[str, Any]
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
+LONG = 64 * 1024
+"""While a document of more characters is read, nobody looks for garbage."""
+
 
 def loads(data: bytes | str) -> Any:
     """The value of a JSON document. Raises ValueError when it is not one (or nests too deeply)."""
+    if len(data) <= LONG or not gc.isenabled():
+        return _loads(data)
+    # Nothing of it can be garbage yet, and to look through all of it again and again takes several times as long as
+    # the reading.
+    gc.disable()
+    try:
+        return _loads(data)
+    finally:
+        gc.enable()
+
+
+def _loads(data: bytes | str) -> Any:
     try:
         return from_json(data, allow_inf_nan=False)
     except ValueError:

@@ -9,7 +9,7 @@ import pytest
 import hubbub_client
 from hubbub.v1 import call_pb2, event_pb2, server_pb2
 
-LIMIT_S = 30
+LIMIT_S = 60
 
 
 def event(number: int, **more: Any) -> event_pb2.ServerEvent:

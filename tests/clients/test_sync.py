@@ -20,6 +20,7 @@ from hubbub_client import blocking, records, sync
 from hubbub_client.errors import FailedPrecondition, HubbubError
 from hubbub_client.events import Upsert
 
+LIMIT_S = 60
 # What serves until it is cancelled has no form that waits.
 ENDLESS = {"Hub": {"serve", "on_elicitation", "on_sampling", "on_roots"}, "Inbox": {"work"}}
 OPEN = inbox_pb2.PendingRequest(
@@ -228,7 +229,7 @@ async def test_an_interrupted_call_is_aborted_at_once(hub: Any) -> None:
             aborted.set()
 
     hub.replies["CallMethod"] = call
-    with anyio.fail_after(20):
+    with anyio.fail_after(LIMIT_S):
         async with await anyio.open_process([sys.executable, "-c", INTERRUPTED, str(hub.data_dir)]) as script:
             assert script.stdout is not None
             assert script.stdin is not None
@@ -270,7 +271,7 @@ async def test_an_interrupt_while_the_work_is_handed_over_aborts_it_too(
             monkeypatch.undo()
             anyio.from_thread.run(aborted.wait)
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(LIMIT_S):
         await anyio.to_thread.run_sync(script)
 
 
@@ -305,12 +306,12 @@ async def test_an_interrupted_watch_ends_at_the_hub(hub: Any) -> None:
                 next(events)
             anyio.from_thread.run(ended.wait)
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(LIMIT_S):
         await anyio.to_thread.run_sync(script)
 
 
 async def test_a_forked_process_is_told_that_it_has_no_connection(hub: Any) -> None:
     scripted(hub)
-    with anyio.fail_after(20):
+    with anyio.fail_after(LIMIT_S):
         ran = await anyio.run_process([sys.executable, "-c", FORKED, str(hub.data_dir)], check=False)
     assert ran.stdout.split() == [b"FORKED", b"r1"], ran.stderr

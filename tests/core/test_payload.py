@@ -1,5 +1,6 @@
 """JSON that is odd and legal, and JSON that is too much."""
 
+import gc
 import math
 
 import pytest
@@ -46,3 +47,29 @@ def test_the_meta_of_a_message_is_an_object(meta: str) -> None:
     with pytest.raises(InvalidArgument) as refused:
         payload.loads_message(f'{{"_meta":{meta}}}'.encode(), "spec.params")
     assert refused.value.violations == (("spec.params._meta", "must be a JSON object"),)
+
+
+@pytest.mark.parametrize("text", [b"[]", b"[[[1]]]", HALF.encode()])
+def test_nobody_looks_for_garbage_while_a_document_is_read(text: bytes) -> None:
+    """Each search looks at all that has been read so far, and a nested document brings very many."""
+    rounds: list[str] = []
+
+    def note(phase: str, _: dict[str, int]) -> None:
+        rounds.append(phase)
+
+    document = b"[" + b",".join([text] * 100_000) + b"]"
+    gc.collect()
+    gc.callbacks.append(note)
+    try:
+        value = payload.loads(document)
+    finally:
+        gc.callbacks.remove(note)
+    assert len(value) == 100_000
+    assert rounds == []
+    assert gc.isenabled()
+
+
+def test_the_search_for_garbage_goes_on_after_what_is_no_document() -> None:
+    with pytest.raises(ValueError, match=r"."):
+        payload.loads(b"[[]," * 1000)
+    assert gc.isenabled()

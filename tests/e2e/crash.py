@@ -10,7 +10,6 @@ import json
 import os
 import random
 import signal
-import socket
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, Callable
@@ -26,6 +25,7 @@ from anyio.abc import Process, TaskGroup
 
 import hubbub_client
 
+from ..ports import reserved
 from .conftest import alive, child, descendants, environment, toml
 from .crash_model import Memory, Seen, judge
 from .crash_people import Person, follow
@@ -144,7 +144,7 @@ class Storm:
         self.memory.counts["processes that had to follow"] += len(family)
         with anyio.fail_after(LIMIT_S):
             await process.wait()
-        with anyio.move_on_after(LIMIT_S / 4):
+        with anyio.move_on_after(LIMIT_S):
             while any(alive(pid) for pid in family):
                 await anyio.sleep(POLL_S)
         self.leftovers += [pid for pid in family if alive(pid)]
@@ -196,7 +196,7 @@ class Storm:
 
     async def _compare(self, name: str, seen: Seen, held: dict[str, Any]) -> None:
         """A watch over all restarts must come to hold just what the list does."""
-        with anyio.move_on_after(10):
+        with anyio.move_on_after(LIMIT_S):
             while {k: v.to_json() for k, v in seen.records.items()} != {k: v.to_json() for k, v in held.items()}:
                 await anyio.sleep(POLL_S)
         differing = [
@@ -225,7 +225,7 @@ class Storm:
         urls: dict[str, str] = {}
         log = stack.enter_context((self.directory / "peers.log").open("ab"))
         for name, command in commands.items():
-            port = free_port()
+            port = stack.enter_context(reserved())
             env = environment() | {"PORT": str(port), "JOURNAL": str(self.journal)}
             await stack.enter_async_context(child(command, env=env, stdout=log, stderr=log))
             urls[name] = f"http://127.0.0.1:{port}/mcp"
@@ -252,13 +252,6 @@ class Storm:
         config = self.directory / "hub.toml"
         config.write_text(toml({"hub": plenty, "servers": servers}))
         return config
-
-
-def free_port() -> int:
-    """A port of 127.0.0.1 where nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 async def listening(port: int) -> None:

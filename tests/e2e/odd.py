@@ -12,7 +12,6 @@ import argparse
 import itertools
 import json
 import os
-import socket
 import sys
 import tempfile
 import time
@@ -31,6 +30,7 @@ from grpc_status import rpc_status
 import hubbub_client
 from hubbub.v1 import call_pb2
 
+from ..ports import reserved
 from .conftest import LIMIT_S, POLL_S, RunningHub, child, running, toml
 from .crowd import bad, rss_kb
 from .whole import troubles
@@ -128,18 +128,16 @@ def _odd_servers(url: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def _http() -> AsyncIterator[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    async with child([sys.executable, "-S", ODD, "http"], env=os.environ | {"PORT": str(port)}, stdout=None):
-        with anyio.fail_after(LIMIT_S):
-            while True:
-                try:
-                    async with await anyio.connect_tcp("127.0.0.1", port):
-                        break
-                except OSError:
-                    await anyio.sleep(POLL_S)
-        yield f"http://127.0.0.1:{port}"
+    with reserved() as port:
+        async with child([sys.executable, "-S", ODD, "http"], env=os.environ | {"PORT": str(port)}, stdout=None):
+            with anyio.fail_after(LIMIT_S):
+                while True:
+                    try:
+                        async with await anyio.connect_tcp("127.0.0.1", port):
+                            break
+                    except OSError:
+                        await anyio.sleep(POLL_S)
+            yield f"http://127.0.0.1:{port}"
 
 
 @asynccontextmanager

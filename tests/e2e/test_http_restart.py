@@ -85,7 +85,10 @@ async def test_a_server_whose_sessions_are_gone_comes_back_with_its_tasks_and_li
                 http_peer(command, port=free_port)
             else:
                 session = {"mcp-session-id": await tool(hub, "session")}
-                assert httpx2.delete(f"{first.url}/mcp", headers=session, trust_env=False).status_code == 200
+                assert (
+                    httpx2.delete(f"{first.url}/mcp", headers=session, trust_env=False, timeout=LIMIT_S).status_code
+                    == 200
+                )
             after = await listed(hub, before.fetched_at)
             await load.more(20)
             load.stopped = True

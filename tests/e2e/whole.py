@@ -27,7 +27,7 @@ WATCHES = [
 ]
 """Those that begin with a snapshot."""
 
-PATIENCE_S = 20
+PATIENCE_S = 60
 """How long each of them may take, beside whatever else goes on."""
 
 FURTHEST_S = 86_400 * 1.01

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from google.rpc import error_details_pb2 as details_pb2
 from grpc_status import rpc_status
 from tests.e2e.conftest import LIMIT_S, POLL_S, RunningHub, child, running, toml
 from tests.e2e.crowd import fds, rss_kb
+from tests.ports import reserved
 
 ENOUGH = 20
 """So many findings end a run."""
@@ -43,19 +43,17 @@ def peer(revision: str, **options: Any) -> dict[str, Any]:
 @asynccontextmanager
 async def peer_over_http(arguments: Sequence[str]) -> AsyncIterator[str]:
     """Starts a server that takes its port from the environment; where it is, once it listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     command = [sys.executable, "-S", *arguments]
-    async with child(command, env=os.environ | {"PORT": str(port)}, stdout=None):
-        with anyio.fail_after(LIMIT_S):
-            while True:
-                try:
-                    async with await anyio.connect_tcp("127.0.0.1", port):
-                        break
-                except OSError:
-                    await anyio.sleep(POLL_S)
-        yield f"http://127.0.0.1:{port}"
+    with reserved() as port:
+        async with child(command, env=os.environ | {"PORT": str(port)}, stdout=None):
+            with anyio.fail_after(LIMIT_S):
+                while True:
+                    try:
+                        async with await anyio.connect_tcp("127.0.0.1", port):
+                            break
+                    except OSError:
+                        await anyio.sleep(POLL_S)
+            yield f"http://127.0.0.1:{port}"
 
 
 class Finding(Exception):

@@ -12,6 +12,7 @@ from mcp.server.mcpserver import Context, MCPServer
 from pydantic import BaseModel
 
 mcp = MCPServer("asking", log_level="WARNING", instructions="Ask away")
+sleeping: list[str] = []
 cancelled: list[str] = []
 
 
@@ -38,7 +39,10 @@ async def count(ctx: Context, steps: int) -> str:
 
 @mcp.tool()
 async def sleep(name: str) -> str:
-    """Never returns by itself; `cancelled_calls` tells whether it was cancelled."""
+    """Never returns by itself; `sleeping_calls` and a line on stderr tell that it has begun, `cancelled_calls` whether
+    it was cancelled. What is cancelled before it has begun is in neither."""
+    sleeping.append(name)
+    print(f"sleeping {name}", file=sys.stderr, flush=True)
     try:
         await anyio.sleep_forever()
     finally:
@@ -52,6 +56,12 @@ async def impatient(ctx: Context) -> str:
     with anyio.move_on_after(0.2):
         await ctx.elicit("Quick!", Person)
     return "gave up"
+
+
+@mcp.tool()
+async def sleeping_calls() -> str:
+    """The names of the calls of `sleep` that have begun."""
+    return ",".join(sleeping)
 
 
 @mcp.tool()

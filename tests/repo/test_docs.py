@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 REASON = re.compile(r"""(?:reason=|code=|_fault\(|faults\.error\(|faults\.fault\(|fault\()\s*"([A-Z][A-Z_]+)\"""")
 NOUN = re.compile(r'NotFound\("([a-z]+)"')
@@ -27,6 +29,19 @@ def test_every_page_is_about_a_reason_that_is_given() -> None:
     sources = [path.read_text() for root in ("hub", "clients") for path in (ROOT / root).rglob("*.py")]
     words = {word for source in sources for word in re.findall(r'"([A-Z][A-Z_]+)"', source)}
     assert pages() <= reasons_in_code("hub", "clients") | words
+
+
+def variables_in_code(root: str) -> set[str]:
+    """Those of the environment that have the product's name."""
+    sources = [path.read_text() for path in (ROOT / root).rglob("*.py")]
+    return {name for source in sources for name in re.findall(r'"(HUBBUBD?_[A-Z_]+[A-Z])"', source)}
+
+
+@pytest.mark.parametrize(("root", "document"), [("hub", "configuration.md"), ("clients", "cli.md")])
+def test_every_variable_of_the_environment_stands_in_the_document_of_its_program(root: str, document: str) -> None:
+    rows = re.findall(r"^(?:\||-) (`HUBBUB.*?)(?: \||:)", (ROOT / "docs" / document).read_text(), re.MULTILINE)
+    listed = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert variables_in_code(root) <= listed
 
 
 def test_a_page_is_named_as_its_reason_and_says_what_to_do_and_the_list_has_them_all() -> None:

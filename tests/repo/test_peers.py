@@ -3,11 +3,14 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+
+from ..ports import OF_THE_SYSTEM, reserved
 
 
 @pytest.mark.parametrize("status", [401, 404, 429])
@@ -19,6 +22,14 @@ def test_a_refusing_server_answers_with_its_status(
     peer.stop()
     with pytest.raises(httpx2.ConnectError):
         httpx2.post(f"{peer.url}/mcp", json={}, trust_env=False)
+
+
+def test_a_port_of_a_test_is_given_to_nobody_else() -> None:
+    with ExitStack() as held:
+        ports = [held.enter_context(reserved()) for _ in range(200)]
+        assert len(set(ports)) == len(ports)
+        # Whoever asks the system for any port gets one of these.
+        assert max(ports) < int(OF_THE_SYSTEM.read_text().split()[0])
 
 
 def test_a_peer_can_come_back_on_its_port(http_peer: Callable[..., Any], peer_scripts: Path, free_port: int) -> None:

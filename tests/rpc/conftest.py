@@ -29,7 +29,7 @@ from hubbubd.upstream.connector import McpConnector
 
 TOKEN = "right-token"
 ANY_PYTHON = AllowedCommand(command=sys.executable, args=(REST,))
-LIMIT_S = 20
+LIMIT_S = 60
 """Bound of every wait of these tests."""
 
 

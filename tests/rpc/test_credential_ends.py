@@ -240,6 +240,30 @@ async def test_a_stream_takes_and_sends_nothing_once_the_clock_is_past_the_end(c
     assert not [moment for moment in hub.inbox.get(fresh).moments if moment.by]
 
 
+@pytest.mark.parametrize("caller", [end for end in ENDS if end.endswith(" over")], indirect=True)
+async def test_a_step_of_a_stream_is_not_looked_at_once_the_clock_is_past_the_end(caller: Caller, until: Until) -> None:
+    """A worker's stream, on which the hub has nothing to say: only what the worker writes can meet the end."""
+    hub = caller.world.hub
+    given = await caller.world.request("anybody")
+    work = caller.world.channel.stream_stream(
+        "/hubbub.v1.InboxService/Work",
+        request_serializer=inbox_pb2.WorkRequest.SerializeToString,
+        response_deserializer=inbox_pb2.WorkResponse.FromString,
+    )(metadata=caller.metadata)
+    ready = inbox_pb2.WorkRequest(ready=inbox_pb2.Ready(capacity=1))
+    with anyio.fail_after(LIMIT_S):
+        await work.write(ready)
+        while not (await work.read()).HasField("assigned"):
+            pass
+        assert hub.inbox.get(given).claim is not None
+        await caller.end()
+        await work.write(ready)  # wrong at this place: whoever looked at it would say so
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await _to_the_end(work)
+        assert explain(caught.value).reason == "CREDENTIAL_ENDED"
+        await until(lambda: hub.inbox.get(given).claim is None)
+
+
 async def _to_the_end(stream: Any) -> None:
     while await stream.read() is not grpc.aio.EOF:
         pass

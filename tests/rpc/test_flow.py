@@ -13,7 +13,7 @@ from hubbubd.core.calls import CallState
 from hubbubd.core.filters import CallFilter, RequestFilter
 from hubbubd.runtime.hub import Hub
 
-from .conftest import Caller, Until
+from .conftest import LIMIT_S, Caller, Until
 from .test_bad_input import METHODS
 
 
@@ -132,7 +132,7 @@ async def test_a_watch_of_calls_shows_progress_and_log_lines_in_between(api: Cal
     )
     seen: list[call_pb2.WatchCallsResponse] = []
     call = watch(b"", metadata=api.metadata)
-    with anyio.fail_after(20):
+    with anyio.fail_after(LIMIT_S):
         assert (await call.read()).HasField("synced")
         await api(METHODS["StartCall"], call_pb2.StartCallRequest(spec=tool(asking, b"count", b'{"steps":2}')))
         while not (seen and seen[-1].upsert.state == call_pb2.CALL_STATE_COMPLETED):

@@ -275,6 +275,33 @@ async def test_claims_of_one_principal_are_bounded_until_one_is_given_back(make:
         await world.local(METHODS["ClaimRequest"], third)
 
 
+async def test_one_s_own_claim_counts_once_however_often_it_is_made(make: Make) -> None:
+    async with make(claims_per_principal=3) as world:
+        held = world.hub.quotas.claims.held
+        for number in range(3):
+            await world.ask(f"req_{number}")
+        mine = inbox_pb2.ClaimRequestRequest(id="req_0", claim_id="my-window_0123456", ttl_s=30)
+        for _ in range(3):
+            await world.local(METHODS["ClaimRequest"], mine)
+            renewal = inbox_pb2.RenewClaimRequest(id="req_0", claim_id=mine.claim_id, ttl_s=60)
+            await world.local(METHODS["RenewClaim"], renewal)
+            assert held("local") == 1
+        other = inbox_pb2.ClaimRequestRequest(id="req_0", claim_id="my-phone_01234567", take_over=True)
+        await world.local(METHODS["ClaimRequest"], other)
+        assert held("local") == 1
+        async with anyio.create_task_group() as at_once:
+            for number in (1, 2):
+                claim = inbox_pb2.ClaimRequestRequest(id=f"req_{number}")
+                at_once.start_soon(world.local, METHODS["ClaimRequest"], claim)
+        assert held("local") == 3
+        await world.local(METHODS["ClaimRequest"], other)
+        await world.local(
+            METHODS["AnswerRequest"],
+            inbox_pb2.AnswerRequestRequest(id="req_0", claim_id=other.claim_id, decline=inbox_pb2.Decline()),
+        )
+        assert held("local") == 2
+
+
 async def test_calls_of_one_principal_are_bounded_until_one_has_ended(make: Make, until: Until) -> None:
     async with make(calls_per_principal=2) as world:
         await world.local(METHODS["ConnectServer"], server_pb2.ConnectServerRequest(name="away"))

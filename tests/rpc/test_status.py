@@ -13,9 +13,11 @@ from google.rpc import error_details_pb2 as details_pb2
 
 from hubbub.v1 import admin_pb2
 from hubbubd import errors
+from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.errors import Category, Fault, HubError, InvalidArgument, PeerError, UpstreamError
 from hubbubd.rpc import listen, status
 from hubbubd.rpc.methods import generic_handler
+from hubbubd.rpc.oversight import principal
 from hubbubd.store import Conflict, StoreUnavailable
 
 from .conftest import Caller, Refusal, settled
@@ -27,21 +29,24 @@ HEADER_LIMIT = 8 * 1024
 class Failing:
     """A servicer all of whose RPCs raise."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: Exception, caller: Principal | None) -> None:
         self.error = error
+        self.caller = caller
 
     def __getattr__(self, _rpc: str) -> Callable[[Message], Awaitable[Message]]:
         async def fail(_request: Message) -> Message:
+            if self.caller is not None:
+                principal.set(self.caller)
             raise self.error
 
         return fail
 
 
-async def told(error: Exception) -> Refusal:
-    """What a caller of an RPC that raises this error gets to see."""
+async def told(error: Exception, caller: Principal | None = None) -> Refusal:
+    """What a caller of an RPC that raises this error gets to see; nobody knows who it is unless it is given."""
     async with settled():
         server = grpc.aio.server()
-        server.add_generic_rpc_handlers([generic_handler(SERVICE, Failing(error), 1024)])
+        server.add_generic_rpc_handlers([generic_handler(SERVICE, Failing(error, caller), 1024)])
         address = listen.bind(server, "127.0.0.1:0")
         await server.start()
         try:
@@ -126,6 +131,22 @@ async def test_a_fault_is_told_with_what_is_known_of_it() -> None:
     refusal = await told(fault(Category.CONNECTION, retryable=True, details=details))
     expected = {"server": "git", "exit_code": "3", "stderr": '["a","b"]', "category": "connection", "retryable": "true"}
     assert refusal.metadata == expected
+
+
+async def test_a_server_s_log_is_told_to_those_alone_who_may_see_that_server() -> None:
+    error = fault(Category.CONNECTION, details={"server": "git", "exit_code": 3, "stderr": ["a", "b"]})
+    may = {
+        "everything": [Grant(Role.ADMIN)],
+        "see it": [Grant(Role.VIEWER, ("git",))],
+        "call it": [Grant(Role.CALLER, ("git",))],
+        "see another": [Grant(Role.CALLER, ("git",)), Grant(Role.VIEWER, ("other",))],
+    }
+    shown: dict[str, str | None] = {}
+    for who, grants in may.items():
+        refusal = await told(error, Principal(name="ada", grants=tuple(grants), credential="token:1"))
+        assert refusal.metadata["exit_code"] == "3"
+        shown[who] = refusal.metadata.get("stderr")
+    assert shown == {"everything": '["a","b"]', "see it": '["a","b"]', "call it": None, "see another": None}
 
 
 HUGE: list[Exception] = [

@@ -1,15 +1,18 @@
 """What somebody without a credential can use up: bytes, places, connections, time."""
 
 import json
+import struct
 import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import anyio
 import grpc
 import httpx2
 import pytest
 from anyio.abc import SocketStream
+from anyio.streams.buffered import BufferedByteReceiveStream
 from google.protobuf import json_format
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
@@ -32,6 +35,7 @@ CHECK = "/grpc.health.v1.Health/Check"
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEADERS, SETTINGS, END_HEADERS = 1, 4, 4
+MAX_CONCURRENT_STREAMS = 3
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
@@ -70,6 +74,34 @@ async def _drain(stream: SocketStream) -> None:
             await stream.receive()
     except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
         return
+
+
+async def test_whoever_connects_and_does_not_speak_is_not_kept_for_long(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hubbubd.rpc.server.HANDSHAKE_MS", 200)
+    async with serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=0) as address, raw(address) as stream:
+        with anyio.fail_after(LIMIT_S):
+            await _drain(stream)
+
+
+async def test_rpcs_over_one_connection_are_bounded(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those beyond what the hub announces it refuses, whatever a client makes of that (RFC 9113, 5.1.2)."""
+    monkeypatch.setattr("hubbubd.rpc.server.MAX_STREAMS", 3)
+    async with serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=0) as address, raw(address) as stream:
+        await begin(stream, 5, "/grpc.health.v1.Health/Watch")
+        with anyio.fail_after(LIMIT_S):
+            announced = await _settings(stream)
+    assert announced[MAX_CONCURRENT_STREAMS] == 3
+
+
+async def _settings(stream: SocketStream) -> dict[int, int]:
+    """The settings that a server begins with."""
+    reader = BufferedByteReceiveStream(stream)
+    head = await reader.receive_exactly(9)
+    assert head[3] == SETTINGS
+    payload = await reader.receive_exactly(int.from_bytes(head[:3], "big"))
+    return dict(struct.iter_unpack("!HI", payload))
 
 
 @pytest.mark.parametrize("connections", [1, 4])
@@ -118,6 +150,113 @@ async def _reason(stub: health_pb2_grpc.HealthStub) -> str:
     except grpc.aio.AioRpcError as error:
         return explain(error).reason
     return ""
+
+
+def health(channel: grpc.aio.Channel) -> health_pb2_grpc.HealthStub:
+    return health_pb2_grpc.HealthStub(channel)
+
+
+async def _answered(stub: health_pb2_grpc.HealthStub, metadata: tuple[tuple[str, str], ...] = ()) -> None:
+    """Both ways to ask for the health."""
+    asked = health_pb2.HealthCheckRequest()
+    with anyio.fail_after(LIMIT_S):
+        assert (await stub.Check(asked, metadata=metadata)).status
+        watch = stub.Watch(asked, metadata=metadata)
+        assert (await watch.read()).status
+        watch.cancel()
+
+
+@asynccontextmanager
+async def _crowded(address: str) -> AsyncIterator[None]:
+    """Strangers have all the places and all the watches that there are for them."""
+    async with AsyncExitStack() as opened:
+        stub = health(await opened.enter_async_context(grpc.aio.insecure_channel(address)))
+        for _ in range(2):
+            watch = stub.Watch(health_pb2.HealthCheckRequest())
+            opened.callback(watch.cancel)
+            assert (await watch.read()).status
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stub.Watch(health_pb2.HealthCheckRequest()).read()
+        assert explain(refused.value).reason == "TOO_MANY_WATCHERS"
+        stream = await opened.enter_async_context(raw(address))
+        await begin(stream, 3, CHECK)
+        with anyio.fail_after(LIMIT_S):
+            while await _reason(stub) != "TOO_MANY_CHECKS":
+                await anyio.sleep(0.01)
+        yield
+
+
+@pytest.fixture
+def few_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hubbubd.rpc.strangers.MAX_OPEN", 5)
+    monkeypatch.setattr("hubbubd.rpc.health.MAX_WATCHES", 2)
+    monkeypatch.setattr("hubbubd.rpc.strangers.REQUEST_S", 10 * LIMIT_S)
+
+
+@pytest.mark.usefixtures("few_places")
+async def test_strangers_keep_nobody_with_a_credential_from_the_health(hub: Hub) -> None:
+    _, made = await hub.tokens.create("ada", [], by="test", ttl_s=None, may_name_others=False)
+    async with (
+        serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=0) as address,
+        _crowded(address),
+        grpc.aio.insecure_channel(address) as channel,
+    ):
+        for token in (TOKEN, made):
+            await _answered(health(channel), (("authorization", f"Bearer {token}"),))
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await _answered(health(channel), (("authorization", "Bearer wrong"),))
+        assert explain(refused.value).reason == "TOO_MANY_CHECKS"
+
+
+@pytest.mark.usefixtures("few_places")
+async def test_strangers_of_a_network_keep_nobody_on_the_hubs_own_machine_from_the_health(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hubbubd.rpc.auth.is_loopback", lambda _: False)  # so that TCP comes from elsewhere
+    async with (
+        serve(hub, listen="127.0.0.1:0", gate=gate(hub), local=tmp_path / "hub.sock", grace_s=0) as address,
+        _crowded(address),
+        grpc.aio.insecure_channel(f"unix:{tmp_path / 'hub.sock'}") as channel,
+    ):
+        await _answered(health(channel))
+
+
+@pytest.mark.usefixtures("few_places")
+async def test_over_connect_watches_of_strangers_leave_room_for_whoever_has_a_credential(
+    base: str, http: httpx2.AsyncClient
+) -> None:
+    headers, body = {"content-type": "application/connect+json"}, b"\0\0\0\0\2{}"
+    path = "/grpc.health.v1.Health/Watch"
+    steps: list[AsyncIterator[bytes]] = []
+    async with AsyncExitStack() as opened:
+        for known in ({}, {}, RIGHT, RIGHT, RIGHT):
+            watch = await opened.enter_async_context(http.stream("POST", path, content=body, headers=headers | known))
+            steps.append(watch.aiter_raw())  # which are closed with the last word of them
+            assert b"SERVING" in await anext(steps[-1])
+        refused = await http.post(path, content=body, headers=headers)
+        assert b"TOO_MANY_WATCHERS" in refused.content
+
+
+async def test_a_watch_of_the_health_by_somebody_counts_among_their_streams_and_ends_with_their_credential(
+    hub: Hub,
+) -> None:
+    hub.quotas.streams.limit = 1
+    token, made = await hub.tokens.create("ada", [], by="test", ttl_s=None, may_name_others=False)
+    metadata = (("authorization", f"Bearer {made}"),)
+    async with (
+        serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=0) as address,
+        grpc.aio.insecure_channel(address) as channel,
+    ):
+        watch = health(channel).Watch(health_pb2.HealthCheckRequest(), metadata=metadata)
+        with anyio.fail_after(LIMIT_S):
+            assert (await watch.read()).status
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await health(channel).Watch(health_pb2.HealthCheckRequest(), metadata=metadata).read()
+            assert explain(refused.value).reason == "TOO_MANY_STREAMS"
+            await hub.tokens.revoke(token.name)
+            with pytest.raises(grpc.aio.AioRpcError) as ended:
+                await watch.read()
+            assert explain(ended.value).reason == "CREDENTIAL_ENDED"
 
 
 async def test_a_health_check_has_a_few_bytes_over_grpc(address: str) -> None:

@@ -11,7 +11,7 @@ from hubbubd.core.calls import CallState
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.forms import Accept, Text
 from hubbubd.core.inbox import Delivery, RequestState
-from hubbubd.errors import Unavailable
+from hubbubd.errors import ResourceExhausted, Unavailable
 from hubbubd.runtime.hub import Hub
 from hubbubd.store import Guard, Write
 from hubbubd.store.sqlite import SqliteStore
@@ -72,6 +72,21 @@ async def test_the_questions_stay_open_and_the_call_goes_on_with_the_exact_state
         await settle()
         assert {hub.inbox.get(each.id).delivery for each in (*before, third)} == {Delivery.DELIVERED}
         assert (hub.calls.counts("one").completed, hub.calls.counts("one").waiting_input) == (1, 0)
+
+
+async def test_a_call_that_goes_on_counts_for_whoever_made_it_until_it_ends(world: World) -> None:
+    world.settings = {"calls_per_principal": 1}
+    script(world, needs(a=ELICIT), DONE, DONE)
+    await asked(world)
+    async with world.hub(server()) as hub:
+        request = await question(hub)
+        with pytest.raises(ResourceExhausted) as full:
+            await hub.calls.start(spec(call_id="d"), "alice")
+        assert full.value.reason == "TOO_MANY_CALLS"
+        await answer(hub, request)
+        assert (await ended(hub)).state is CallState.COMPLETED
+        await until(lambda: hub.quotas.calls.held("alice") == 0)
+        await hub.calls.start(spec(call_id="d"), "alice")
 
 
 @pytest.mark.parametrize("detached", [True, False])

@@ -22,7 +22,7 @@ from ..e2e.conftest import RunningHub, start_hub, start_shared_hub
 
 __all__ = ["RunningHub", "start_hub", "start_shared_hub"]
 
-LIMIT_S = 30
+LIMIT_S = 60
 POLL_S = 0.1
 ROOT = Path(__file__).parents[2]
 CELL = re.compile(
@@ -79,13 +79,18 @@ class Person:
 
 @asynccontextmanager
 async def at_terminal(
-    hub: RunningHub | ScriptedHub, who: str = "ann", size: tuple[int, int] = (80, 24), keep: int = 1000
+    hub: RunningHub | ScriptedHub,
+    who: str = "ann",
+    size: tuple[int, int] = (80, 24),
+    keep: int = 1000,
+    *,
+    notices: bool = False,
 ) -> AsyncIterator[Person]:
-    """Runs the terminal UI; what it still claims at the end is given back."""
+    """Runs the terminal UI; what it still claims at the end is given back. Notices cover a part of the screen."""
     async with hubbub_client.connect(data_dir=hub.data_dir, name=who, connect_timeout_s=1) as client:
         app = HubbubApp(client, who, keep)
         app.animation_level = "none"
-        async with app.run_test(size=size) as pilot:
+        async with app.run_test(size=size, notifications=notices) as pilot:
             yield Person(app, pilot)
         await app.release_all()
 

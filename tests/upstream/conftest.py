@@ -22,7 +22,7 @@ from hubbubd.errors import FailedPrecondition
 from hubbubd.upstream.connector import McpConnector
 from hubbubd.upstream.ports import Era, InboundRequest, Link, Reply
 
-LIMIT_S = 20
+LIMIT_S = 60
 """Bound of every wait of these tests."""
 
 CALL = ("tools/call", {"name": "any", "arguments": {}})

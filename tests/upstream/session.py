@@ -25,6 +25,8 @@ from hubbubd.upstream.connector import McpConnector
 from .conftest import LIMIT_S, Pocket
 
 POLL_S = 0.02
+CALL_S = 30
+"""Limit of a call, which some faults leave nothing else to end it."""
 
 OPTIONS = {
     "connect_timeout_s": LIMIT_S,
@@ -64,7 +66,7 @@ class Session:
     given: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     """By the message of a question, the names that it was answered with."""
 
-    async def call(self, server: str, tool: str, limit_s: float = LIMIT_S, /, **arguments: Any) -> Call:
+    async def call(self, server: str, tool: str, limit_s: float = CALL_S, /, **arguments: Any) -> Call:
         """The call of a tool, once it has ended."""
         params = payload.dumps({"name": tool, "arguments": arguments})
         spec = CallSpec(server=server, method="tools/call", params=params, timeout_s=limit_s)

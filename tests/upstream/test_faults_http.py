@@ -14,9 +14,8 @@ from hubbubd import payload
 from hubbubd.core.inbox import Delivery, PendingRequest, RequestState
 from hubbubd.upstream import http
 
-from .conftest import LIMIT_S
 from .faulty import ENDLESS, Fault, Line, Proxy, proxy
-from .session import Session, ended, session, text, until
+from .session import CALL_S, Session, ended, session, text, until
 
 STALLED_S = 6
 """Limit of what only a time limit ends."""
@@ -104,7 +103,7 @@ STRIKES = [
 ]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def answers_are_acknowledged_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer that is not acknowledged has failed after as long as a test can wait."""
     monkeypatch.setattr(http, "ACKNOWLEDGE_LIMIT_S", 4.0)
@@ -130,7 +129,7 @@ async def struck(made: Session, way: Proxy, strike: Strike, name: str, fault: Fa
     line = way.lines[name]
     _, _, tool, arguments = PEERS[strike.peer]
     for step, allowed in (("first", strike.ends(fault)), ("then", {"ok"})):
-        limit_s = STALLED_S if "CALL_TIMEOUT" in allowed else LIMIT_S
+        limit_s = STALLED_S if "CALL_TIMEOUT" in allowed else CALL_S
         await made.connected(name)
         question = f"{name} {step}"
         call = await made.call(name, tool, limit_s, **{key: value.format(question) for key, value in arguments.items()})
@@ -142,6 +141,8 @@ async def struck(made: Session, way: Proxy, strike: Strike, name: str, fault: Fa
             requests = await made.settled(name)
             if strike.peer == "asks on the wire":
                 await truly_delivered(line, requests)
+        # What opens a stream, or tells, does so beside the calls.
+        await until(lambda: line.struck)
         line.heal()
     assert line.struck == [(strike.kind, fault)]
     counts = made.hub.calls.counts(name)
@@ -173,6 +174,7 @@ async def test_each_call_ends_once_and_the_next_one_works(
     await all_struck({fault.name: (strike, fault) for fault in strike.faults if fault not in ENDLESS}, reach, tmp_path)
 
 
+@pytest.mark.usefixtures("answers_are_acknowledged_soon")
 async def test_what_never_comes_is_not_waited_for_longer_than_configured(
     reach: Callable[[str], str], tmp_path: Path
 ) -> None:

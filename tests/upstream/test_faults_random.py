@@ -15,7 +15,7 @@ from hubbubd.upstream import http
 
 from .conftest import LIMIT_S
 from .faulty import ENDLESS, Fault, proxy
-from .session import Session, ended, session, text
+from .session import CALL_S, Session, ended, session, text
 
 SESSIONS = int(os.environ.get("HUBBUB_FAULT_SESSIONS", "10"))
 """How many schedules are tried."""
@@ -62,11 +62,11 @@ async def go_through(server: str, schedule: Schedule, directory: Path) -> None:
             await made.connected("one")
             async with anyio.create_task_group() as tasks:
                 for number in range(CALLS):
-                    tasks.start_soon(called, made, f"question {number}", STALLED_S if stalls else LIMIT_S, ENDS)
+                    tasks.start_soon(called, made, f"question {number}", STALLED_S if stalls else CALL_S, ENDS)
             await made.settled("one")
             way.lines["one"].heal()
             await made.connected("one")
-            await called(made, "the last question", LIMIT_S, {"ok"})
+            await called(made, "the last question", CALL_S, {"ok"})
             reached = way.lines["one"].reached
             answers = [answer["content"]["name"] for answer in reached]
             given_ones = [name for names in made.given.values() for name in names]

@@ -10,30 +10,42 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from hubbubd.errors import UpstreamError
+from hubbubd.upstream import again
 from hubbubd.upstream.again import Pace
 from hubbubd.upstream.ports import InboundRequest, Reply
 
-from .conftest import CALL, LIMIT_S, Connect, Recorder, Scripted, event, says
+from .conftest import CALL, LIMIT_S, Connect, Endpoint, Recorder, Scripted, event, says
 
 
-async def asks_on_the_call(request: Request) -> Response:
-    """A call on whose stream the server asks; the response follows the answer's POST."""
-    message = await request.json()
+def asks_on_the_call(take: Endpoint, *, ends: bool = True) -> dict[str, Endpoint]:
+    """A call on whose stream the server asks; its response follows the first answer's POST, unless it never `ends`."""
+    came = anyio.Event()
 
-    async def body() -> AsyncIterator[str]:
-        params = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
-        yield event({"jsonrpc": "2.0", "id": 7, "method": "elicitation/create", "params": params})
-        await anyio.sleep(0.2)
-        yield event({"jsonrpc": "2.0", "id": message["id"], "result": {"content": []}})
+    async def ask(request: Request) -> Response:
+        message = await request.json()
 
-    return StreamingResponse(body(), media_type="text/event-stream")
+        async def body() -> AsyncIterator[str]:
+            params = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
+            yield event({"jsonrpc": "2.0", "id": 7, "method": "elicitation/create", "params": params})
+            await came.wait()
+            if not ends:
+                await anyio.sleep_forever()
+            yield event({"jsonrpc": "2.0", "id": message["id"], "result": {"content": []}})
+
+        return StreamingResponse(body(), media_type="text/event-stream")
+
+    async def answer(request: Request) -> Response:
+        came.set()
+        return await take(request)
+
+    return {"tools/call": ask, "answer": answer}
 
 
 @pytest.mark.parametrize(("status", "reason"), [(202, None), (500, "HTTP 500"), (401, "HTTP 401"), (404, "HTTP 404")])
 async def test_the_fate_of_an_answer_is_told_once(
     status: int, reason: str | None, scripted: Scripted, connect: Connect, recorder: Recorder
 ) -> None:
-    scripted.replaced = {"tools/call": asks_on_the_call, "answer": says(status)}
+    scripted.replaced = asks_on_the_call(says(status), ends=status != 404)
     async with connect(url=scripted.url) as link:
         with pytest.raises(UpstreamError) if status == 404 else nullcontext():  # then the session is lost
             await link.request(*CALL, call_id="c")
@@ -53,7 +65,7 @@ async def test_an_answer_still_on_its_way_when_the_link_closes_has_failed(
         await anyio.sleep_forever()
         raise AssertionError
 
-    scripted.replaced = {"tools/call": asks_on_the_call, "answer": swallow}
+    scripted.replaced = asks_on_the_call(swallow)
     async with connect(url=scripted.url) as link:
         await link.request(*CALL)
         await arrived.wait()
@@ -206,7 +218,7 @@ async def test_task_requests_reach_the_hub_only_where_they_are_declared(
 async def test_what_a_link_brings_that_was_opened_in_the_course_of_a_call_is_not_of_that_call(
     scripted: Scripted, connect: Connect, recorder: Recorder
 ) -> None:
-    scripted.replaced = {"tools/call": asks_on_the_call, "GET": get_stream}
+    scripted.replaced = {**asks_on_the_call(says(202)), "GET": get_stream}
 
     async def open_another(request: InboundRequest) -> Reply:
         before = len(recorder.notifications)
@@ -255,7 +267,7 @@ async def test_an_answer_that_a_gateway_did_not_pass_on_goes_out_again(
     async def gateway(_: Request) -> Response:
         return Response(status_code=next(refusals, 202))
 
-    scripted.replaced = {"tools/call": asks_on_the_call, "answer": gateway}
+    scripted.replaced = asks_on_the_call(gateway)
     async with connect(url=scripted.url) as link:
         await link.request(*CALL)
         await recorder.until(lambda: recorder.sent)
@@ -273,8 +285,51 @@ async def test_no_stream_is_opened_without_a_pause_of_the_hubs_own_whatever_the_
         return StreamingResponse(body(), media_type="text/event-stream")
 
     scripted.replaced = {"GET": ends_at_once, "tools/call": ends_at_once}
+
+    def streams() -> int:
+        return [method for method, _ in scripted.seen].count("GET")
+
+    async with connect(url=scripted.url) as link, anyio.create_task_group() as tasks:
+        tasks.start_soon(link.request, *CALL)
+        while streams() <= 5:
+            await anyio.sleep(0.01)
+        tasks.cancel_scope.cancel()
+    assert 5 < streams() <= len(paced)
+
+
+@pytest.mark.parametrize("retry", ["999999999999", "9" * 400], ids=["years", "no float"])
+async def test_a_server_cannot_send_the_hub_away_from_its_stream_for_good(
+    retry: str, scripted: Scripted, connect: Connect, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(again, "LONGEST_RETRY_MS", 10, raising=False)
+    monkeypatch.setattr(again, "FIRST_PAUSE_S", 0.01)
+
+    async def ends(request: Request) -> Response:
+        told = event({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}})
+        return Response(f"retry: {retry}\n\n{told}", media_type="text/event-stream")
+
+    scripted.replaced = {"GET": ends}
     async with connect(url=scripted.url) as link:
-        with anyio.move_on_after(1):
-            await link.request(*CALL)
-    streams = [method for method, _ in scripted.seen].count("GET")
-    assert 5 < streams <= len(paced)
+        await recorder.until(lambda: len(recorder.notifications) >= 3)
+        assert await link.request(*CALL)
+
+
+async def test_a_call_whose_stream_ends_with_a_long_retry_is_asked_for_in_time(
+    scripted: Scripted, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(again, "LONGEST_RETRY_MS", 10, raising=False)
+    asked: list[Any] = []
+
+    async def begins(request: Request) -> Response:
+        asked.append((await request.json())["id"])
+        return Response("id: 1\nretry: 999999999999\ndata:\n\n", media_type="text/event-stream")
+
+    async def goes_on(request: Request) -> Response:
+        if "last-event-id" not in request.headers:
+            return Response(status_code=405)
+        told = event({"jsonrpc": "2.0", "id": asked[0], "result": {"content": []}})
+        return Response(told, media_type="text/event-stream")
+
+    scripted.replaced = {"GET": goes_on, "tools/call": begins}
+    async with connect(url=scripted.url) as link:
+        assert (await link.request(*CALL))["content"] == []

@@ -1,5 +1,8 @@
 """Lists of any length: looked at in steps, between which others have their turn."""
 
+import asyncio
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -10,9 +13,10 @@ from hubbubd.core.catalog import Kind, Pages
 from hubbubd.errors import UpstreamError
 from hubbubd.upstream.era import HandshakeRevision, StatelessRevision
 from hubbubd.upstream.results import STEP, absorb_tools, check_result
-from hubbubd.upstream.tool_headers import MAX_MAPPED
+from hubbubd.upstream.tool_headers import MAX_COMING, MAX_MAPPED
 
-from .conftest import Connect, Scripted
+from .conftest import Connect, Recorder, Scripted, event
+from .test_era import modern
 
 LENGTH = 10 * STEP + 1
 
@@ -55,7 +59,7 @@ def test_a_list_is_looked_at_in_steps(length: int) -> None:
     assert steps <= checked <= length
     page |= {"ttlMs": 0, "cacheScope": "private"}
     assert steps <= len(list(check_result(stateless, "tools/list", None, page))) <= length
-    assert len(list(absorb_tools(stateless, page, first=True))) == steps
+    assert len(list(absorb_tools(stateless, page))) == steps
     pages = Pages("one", Kind.TOOL)
     assert len(list(pages.steps(page))) <= steps
     assert len(pages.entries) == len(page["tools"]) == length
@@ -66,21 +70,112 @@ def with_header(at: int) -> dict[str, Any]:
     return {"name": f"tool {at}", "inputSchema": {"type": "object", "properties": {"at": argument}}}
 
 
+def page(revision: StatelessRevision, names: range, cursor: str | None, more: str | None) -> None:
+    for _ in absorb_tools(revision, {"tools": [with_header(at) for at in names], "nextCursor": more}, cursor):
+        pass
+
+
 def test_of_tools_headers_only_those_of_the_last_whole_list_are_kept() -> None:
     revision = StatelessRevision("2026-07-28", {})
-
-    def page(names: range, *, first: bool = False, last: bool = False) -> None:
-        listing = {"tools": [with_header(at) for at in names], **({} if last else {"nextCursor": "more"})}
-        for _ in absorb_tools(revision, listing, first=first):
-            pass
-
-    page(range(10), first=True)
-    page(range(10, 20), last=True)
+    page(revision, range(10), None, "more")
+    page(revision, range(10, 20), "more", None)
     assert len(revision.tool_headers) == 20
-    page(range(15, 25), first=True)
+    page(revision, range(15, 25), None, "more")
     assert revision.tool_headers.of("tool 3"), "the other list is not whole yet"
-    page(range(25, 30), last=True)
+    page(revision, range(25, 30), "more", None)
     assert revision.tool_headers.of("tool 3") is None
     assert len(revision.tool_headers) == 15
-    page(range(MAX_MAPPED + 10), first=True, last=True)
+    page(revision, range(MAX_MAPPED + 10), None, None)
     assert len(revision.tool_headers) == MAX_MAPPED
+
+
+def test_two_who_list_the_tools_at_once_make_no_headers_forgotten() -> None:
+    revision = StatelessRevision("2026-07-28", {})
+    for cursor, more, names in ((None, "2", range(10)), ("2", "3", range(10, 20)), ("3", None, range(20, 30))):
+        page(revision, names, cursor, more)
+        page(revision, names, cursor, more)
+    assert all(revision.tool_headers.of(f"tool {at}") for at in range(30))
+
+
+@pytest.mark.parametrize("cursor", ["3", "of nobody"])
+def test_who_asks_for_a_page_alone_makes_no_headers_forgotten(cursor: str) -> None:
+    revision = StatelessRevision("2026-07-28", {})
+    page(revision, range(10), None, None)
+    page(revision, range(0), cursor, None)
+    page(revision, range(10, 20), cursor, None)
+    assert len(revision.tool_headers) == 20
+
+
+def test_lists_that_are_begun_and_never_ended_do_not_add_up() -> None:
+    revision = StatelessRevision("2026-07-28", {})
+    for at in range(50):
+        page(revision, range(10 * at, 10 * at + 10), None, f"more {at}")
+        page(revision, range(1000 + at, 1001 + at), None, "again")
+    assert len(revision.tool_headers) <= 10 * MAX_COMING
+    for at in range(MAX_MAPPED // 1000 + 5):
+        page(revision, range(1000 * at, 1000 * at + 1000), "unheard of", None)
+    assert len(revision.tool_headers) <= MAX_MAPPED + 10 * MAX_COMING
+
+
+@pytest.mark.parametrize("cursors", [[None, "2"], [None, None, "2", "2"], ["2"], [None, "2", "2"]])
+async def test_a_tool_is_called_with_its_headers_whatever_pages_were_asked_for(
+    scripted: Scripted, connect: Connect, cursors: list[str | None]
+) -> None:
+    async def listed(request: Request) -> Response:
+        message = await request.json()
+        last = message["params"].get("cursor") == "2"
+        found = {"tools": [with_header(int(last))], **({} if last else {"nextCursor": "2"}), "ttlMs": 0}
+        return JSONResponse({"jsonrpc": "2.0", "id": message["id"], "result": {**found, "cacheScope": "private"}})
+
+    modern(scripted)
+    scripted.replaced["tools/list"] = listed
+    async with connect(url=scripted.url) as link:
+        await link.request("tools/call", {"name": "tool 0", "arguments": {}})
+        for cursor in cursors:
+            await link.request("tools/list", {"cursor": cursor} if cursor else None)
+        for at in range(2):
+            await link.request("tools/call", {"name": f"tool {at}", "arguments": {"at": "here"}})
+            assert scripted.headers[-1][f"mcp-param-at-{at}"] == "here"
+
+
+class Turns:
+    """Which turn of the event loop it is."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._next()
+
+    def _next(self) -> None:
+        self.count += 1
+        asyncio.get_running_loop().call_soon(self._next)
+
+
+@pytest.mark.parametrize("check", ["link.check_result", "link.absorb_tools", "inbound.check"])
+async def test_between_the_steps_of_each_check_others_have_their_turn(
+    check: str, scripted: Scripted, connect: Connect, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns, seen = Turns(), list[int]()
+
+    def steps(*_args: object) -> Iterator[None]:
+        for _ in range(5):
+            seen.append(turns.count)
+            yield
+
+    async def asks(request: Request) -> Response:
+        message = await request.json()
+        form = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
+        asked = event({"jsonrpc": "2.0", "id": 7, "method": "elicitation/create", "params": form})
+        return Response(asked, media_type="text/event-stream", headers={"x-id": str(message["id"])})
+
+    if check != "inbound.check":
+        modern(scripted)
+    async with connect(url=scripted.url) as link:
+        monkeypatch.setattr(f"hubbubd.upstream.{check}", steps)
+        if check == "inbound.check":
+            scripted.replaced["tools/call"] = asks
+            with suppress(UpstreamError):
+                await link.request("tools/call", {"name": "any"})
+            await recorder.until(lambda: recorder.requests)
+        else:
+            await link.request("tools/list", None)
+    assert len(set(seen)) == len(seen) == 5

@@ -64,7 +64,7 @@ async def test_a_slow_first_start_of_a_downloader_is_hinted_at(
     command.write_text("#!/bin/sh\necho Downloading >&2\nexec sleep 60\n")
     command.chmod(0o755)
     with pytest.raises(UpstreamError) as caught:
-        async with connect(command=str(command), connect_timeout_s=1.5):
+        async with connect(command=str(command), connect_timeout_s=5):
             pass
     fault = caught.value.fault
     assert fault.code == "CONNECTION_TIMEOUT"

@@ -6,7 +6,7 @@ import anyio
 
 from hubbubd.upstream.stderr import BURST_LINES, TAIL_CHARACTERS, TAIL_LINES, Tail
 
-from .conftest import Connect, Recorder
+from .conftest import LIMIT_S, Connect, Recorder
 
 
 class Listener:
@@ -58,7 +58,7 @@ def test_a_line_is_cut() -> None:
 
 async def test_the_lines_of_a_server_arrive_while_it_runs(connect: Connect, recorder: Recorder) -> None:
     script = "import sys, time; print('starting', file=sys.stderr, flush=True); time.sleep(60)"
-    with anyio.move_on_after(20) as limit:
+    with anyio.move_on_after(LIMIT_S) as limit:
         async with anyio.create_task_group() as tasks:
 
             async def open_link() -> None:

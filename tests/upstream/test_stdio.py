@@ -16,7 +16,7 @@ from hubbubd.config.server import ServerConfig
 from hubbubd.errors import Category, UpstreamError
 from hubbubd.upstream.stdio import BadMessage, ExitStatus, StdioStreams, stdio_transport
 
-BOUND_S = 20
+BOUND_S = 60
 
 ECHO = """
 import sys, json

@@ -59,9 +59,14 @@ def peak(work: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
+def check_now(validate: Callable[[Any], object], document: Any) -> None:
+    for _ in checking.check(validate, document):
+        pass
+
+
 def refused(validate: Callable[[Any], object], document: Any) -> None:
     with pytest.raises(checking.Mismatch):
-        checking.check_now(validate, document)
+        check_now(validate, document)
 
 
 def result(method: str) -> Callable[[Any], object]:
@@ -223,7 +228,7 @@ def test_what_is_in_order_is_checked_in_pieces_in_line_with_its_size(name: str) 
     totals: list[int] = []
     for n in SIZES:
         seen.clear()
-        checking.check_now(look, make(n))
+        check_now(look, make(n))
         assert max(seen) <= 2 * checking.PIECE, "a piece holds nobody up"
         totals.append(sum(seen))
     small, middle, large = totals
@@ -259,7 +264,7 @@ def test_no_result_of_any_method_holds_others_up(method: str, version: str) -> N
     for worst in worsts:
         document = dict.fromkeys(sorted(checking.needed()), worst)
         with suppress(checking.Mismatch):
-            checking.check_now(look, document)
+            check_now(look, document)
     assert max(seen, default=0) <= 8 * checking.PIECE
 
 
@@ -287,7 +292,7 @@ def test_a_document_fits_in_pieces_exactly_if_it_fits_whole(blocks: list[Any], k
     except ValidationError:
         fits = False
     try:
-        checking.check_now(validate, document)
+        check_now(validate, document)
         assert fits
     except checking.Mismatch:
         assert not fits
@@ -311,13 +316,16 @@ def test_a_response_to_another_request_is_found_whatever_its_lines_end_with(end:
 def test_an_event_that_never_ends_is_refused_and_little_of_it_is_kept() -> None:
     reader = Misdirected(1, LIMIT)
     part = b"data:" + b"x" * 10_000 + b"\n"
+    said: list[str | None] = []
 
     def run() -> None:
-        while reader.check(part) is None:
-            pass
+        said.extend(reader.check(part) for _ in range(LIMIT // len(part) + 1))
 
     assert peak(run) < 4 * PARSED_BYTES
-    assert reader.check(b"data: x\r") == f"an event is larger than {LIMIT} bytes"
+    refusal = f"an event is larger than {LIMIT} bytes"
+    assert {*said[:-10]} == {None}, "it is not refused before"
+    assert said[-1] == refusal
+    assert reader.check(b"data: x\r") == refusal
 
 
 def test_events_of_any_number_whose_lines_end_with_a_carriage_return_are_short() -> None:
@@ -359,5 +367,5 @@ async def test_a_reply_of_an_authorization_server_with_too_many_values_is_refuse
 
 def test_the_check_of_a_short_result_is_a_few_calls_more_than_its_validation() -> None:
     validate, document = result("tools/call"), {"content": [{"type": "text", "text": "x" * 900}], "isError": False}
-    checking.check_now(validate, document)  # what is made once is made
-    assert steps(lambda: checking.check_now(validate, document)) <= steps(lambda: validate(document)) + 14
+    check_now(validate, document)  # what is made once is made
+    assert steps(lambda: check_now(validate, document)) <= steps(lambda: validate(document)) + 14

@@ -16,7 +16,7 @@ from hubbub_client.errors import FailedPrecondition, HubbubError, InvalidArgumen
 from hubbub_client.payload import as_object
 from hubbub_client.questions import call_over, cause, headline
 from hubbub_client.records import PendingRequest
-from hubbub_client.text import Page, line, remaining
+from hubbub_client.text import Page, line, remaining, safe
 from hubbub_client.tui.bodies import Body, as_json, body_for
 from hubbub_client.tui.dialogs import Ask
 from hubbub_client.tui.forms import Incomplete
@@ -27,6 +27,7 @@ CLAIM_S = 60.0
 LOOK_S = 0.25
 # How often one who has not got the claim asks for it.
 AGAIN_S = 1.0
+MAX_BANNER_CHARS = 1000
 ELICITATIONS = frozenset(("elicitation_form", "elicitation_url"))
 REFUSED = "refused by a person"
 
@@ -264,6 +265,6 @@ class AnswerScreen(Part, Screen[None]):
             self._own_elsewhere = False
 
     def _tell(self, words: str, mood: str = "") -> None:
-        self._banner.update(words)
+        self._banner.update(safe(words, MAX_BANNER_CHARS))
         self._banner.display = bool(words)
         self._banner.set_classes(mood)

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Awaitable, Callable, Collection, Generator, Iterable
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
@@ -11,6 +11,8 @@ from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.css.query import NoMatches
+from textual.filter import LineFilter
+from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.widgets import Footer, TabbedContent, TabPane
 
@@ -27,6 +29,7 @@ from hubbub_client.tui.events import EventsPane
 from hubbub_client.tui.header import Header
 from hubbub_client.tui.inbox import InboxPane
 from hubbub_client.tui.invoke import CallScreen, InvokeScreen, questions_of, request_of
+from hubbub_client.tui.last import Legible
 from hubbub_client.tui.pane import ListPane
 from hubbub_client.tui.servers import ServersPane
 from hubbub_client.tui.tasks import TasksPane
@@ -66,6 +69,7 @@ class HubbubApp(App[None]):
         self.hub = hub
         self.who = who
         self.boards = Boards(hub, keep)
+        self._legible = Legible()
         # The claims to give back, by request.
         self._claims: dict[str, str] = {}
 
@@ -91,6 +95,22 @@ class HubbubApp(App[None]):
         for name, _ in PANES:
             yield SystemCommand(f"Go to {name}", f"Shows the {name} pane", lambda name=name: self.action_pane(name))
         yield SystemCommand("Light or dark", "Changes the colours", self.action_light_or_dark)
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """What each line passes on its way to the terminal, whatever widget it is of."""
+        return (*super().get_line_filters(), self._legible)
+
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = False,
+    ) -> None:
+        """Says something in a corner, for a while; never more than a line, and as it is."""
+        super().notify(line(message), title=line(title), severity=severity, timeout=timeout, markup=markup)
 
     def action_pane(self, name: str) -> None:
         """Shows a pane."""

@@ -81,7 +81,7 @@ def _questions(page: Page, call: Call, boards: Boards) -> None:
         request, row = boards.request(id_), boards.open.rows.get(id_) or boards.ended.rows.get(id_)
         where = text.state(request.state) if request else Text("-")
         by = f" by {text.line(request.answered_by)}" if request and request.answered_by else ""
-        page.paragraph(Text.assemble("• ", where, by, f"  {row.about if row else id_}"))
+        page.paragraph(Text.assemble("• ", where, by, f"  {row.about if row else text.line(id_)}"))
         if call.state == "waiting_input" and request and request.state == "open":
             page.paragraph("  press a to answer it", "dim")
 

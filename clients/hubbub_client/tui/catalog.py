@@ -95,7 +95,7 @@ class CatalogPane(Part, Vertical):
         entries = sum(each.count for each in lists)
         said = f"{entries} entries of {servers} servers · enter opens" if lists else "No server offers anything yet"
         if words := self._filter.words:
-            said += f" · {sum(map(len, self._shown.values()))} with {' '.join(words)}"
+            said += f" · {sum(map(len, self._shown.values()))} with {text.line(' '.join(words))}"
         self._summary.update(said)
 
     def _draw(self, entries: CatalogList, *, show: bool) -> None:

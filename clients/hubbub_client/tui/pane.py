@@ -147,7 +147,7 @@ class ListPane(Part, Vertical):
             rows = [row for row in rows if self._filter.lets_through(self.words(row))]
         self.table.show(rows, at_top=not self._was_whole)
         self._was_whole |= whole
-        filtered = f" · {len(rows)} with {' '.join(wanted)}" if wanted else ""
+        filtered = f" · {len(rows)} with {line(' '.join(wanted))}" if wanted else ""
         if (said := self.summary() + filtered) != self._said:
             self._said = said
             self._summary.update(said, layout=False)

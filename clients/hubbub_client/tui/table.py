@@ -9,6 +9,7 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.widgets import DataTable
 
+from hubbub_client.text import line
 from hubbub_client.tui.boards import Row
 
 # From this width on there is room for columns that are `wide`.
@@ -18,7 +19,7 @@ LEAST_WIDTH = 12
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`cell` makes a row's text; without a width the column takes what the others leave."""
+    """`cell` makes a row's text, put into one clean line here; without a width the column takes what others leave."""
 
     title: str
     cell: Callable[[Row[Any]], Text | str]
@@ -117,7 +118,7 @@ class RecordTable(DataTable[Text]):
     def _made(self, row: Row[Any]) -> tuple[Text, ...]:
         cells = (each.cell(row) for each in self._now_columns)
         return tuple(
-            Text(cell, no_wrap=True, overflow="ellipsis") if isinstance(cell, str) else _one_line(cell)
+            Text(line(cell), no_wrap=True, overflow="ellipsis") if isinstance(cell, str) else _one_line(cell)
             for cell in cells
         )
 

@@ -10,6 +10,7 @@ speaks. Health checks need no credential.
 import base64
 import hmac
 import inspect
+import math
 import re
 import unicodedata
 from collections import OrderedDict
@@ -27,9 +28,9 @@ from hubbubd.config.network import is_loopback
 from hubbubd.core.access import Grant, Permission, Principal, Role
 from hubbubd.errors import HubError, InvalidArgument, PermissionDenied, Unauthenticated
 from hubbubd.rpc import status
-from hubbubd.rpc.oversight import Oversight, peer, principal, standing
+from hubbubd.rpc.oversight import CROWD, Crowd, Oversight, peer, principal, standing
 from hubbubd.rpc.permissions import RULES, Reach
-from hubbubd.rpc.strangers import Strangers
+from hubbubd.rpc.strangers import Around, Strangers
 from hubbubd.telemetry.trace import CALLER, parsed
 
 LOCAL = "local"
@@ -104,6 +105,7 @@ class Gate:
         self._networked = networked
         self._inside: dict[str, dict[anyio.CancelScope, Principal]] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
+        clock.follow(lambda _: self._set_anew())
 
     async def admit(
         self, path: str, metadata: Metadata, oversight: Oversight, peer: Peer | None = None
@@ -139,6 +141,16 @@ class Gate:
         rule = RULES.get(path)
         if rule is not None and not rule.admits(caller):
             raise denied(rule.any_of[0], everywhere=rule.reach is Reach.HUB)
+        return caller
+
+    async def recognise(self, path: str, metadata: Metadata, oversight: Oversight, peer: Peer) -> Principal | None:
+        """Notes who calls what needs no credential; None for whoever has shown none that is good now."""
+        try:
+            caller = await self.admit(path, metadata, oversight, peer)
+        except HubError:
+            principal.set(NOBODY)
+            caller = None
+        CROWD.set(Crowd.KNOWN if caller is not None else Crowd.LOCAL if peer.local else Crowd.AWAY)
         return caller
 
     async def _of_bearer(self, credentials: list[str], peer: Peer | None) -> Principal | None:
@@ -190,8 +202,7 @@ class Gate:
         if not self.good(caller):
             raise oversight.refused(path, _ended(), caller)
         with anyio.CancelScope() as scope:
-            if caller.expires_at is not None:
-                scope.deadline = anyio.current_time() + caller.expires_at - self._clock.now()
+            scope.deadline = self._deadline(caller)
             inside = self._inside.setdefault(caller.credential, {})
             inside[scope] = caller
             try:
@@ -202,6 +213,18 @@ class Gate:
                     del self._inside[caller.credential]
         if scope.cancelled_caught:
             raise oversight.cut_short(path, _ended(), caller)
+
+    def _deadline(self, caller: Principal) -> float:
+        """When a credential ends by the loop's clock, which is waited for; it is dated by the system's."""
+        if caller.expires_at is None:
+            return math.inf
+        return anyio.current_time() + caller.expires_at - self._clock.now()
+
+    def _set_anew(self) -> None:
+        """The time has jumped: each end is as far away as it is now."""
+        for inside in self._inside.values():
+            for scope, caller in inside.items():
+                scope.deadline = self._deadline(caller)
 
     def end(self, credential: str) -> None:
         """Ends all that was let in with a credential: it was revoked."""
@@ -237,7 +260,7 @@ class Authentication(grpc.aio.ServerInterceptor):
         rule = RULES.get(path)
         if rule is not None and rule.reach is Reach.OPEN:
             found = await continuation(handler_call_details)
-            return found and self._strangers.served(found)
+            return found and self._strangers.served(found, self._of_anybody(path, metadata))
         try:
             caller = await self._gate.admit(path, metadata, self._oversight)
         except HubError as exc:
@@ -247,6 +270,17 @@ class Authentication(grpc.aio.ServerInterceptor):
         if caller is not None and (handler is None or caller.credential == LOCAL):
             return handler
         return _kept(handler or _unknown(), self._steps(path, metadata, caller))
+
+    def _of_anybody(self, path: str, metadata: Metadata) -> Around:
+        async def around(serve: Callable[[], Awaitable[None]], context: status.Context) -> None:
+            try:
+                caller = await self._gate.recognise(path, metadata, self._oversight, _peer(context))
+                with self._gate.inside(caller, path, self._oversight):
+                    await serve()
+            except HubError as exc:
+                await status.abort(context, exc)
+
+        return around
 
     def _steps(self, path: str, metadata: Metadata, known: Principal | None) -> "Guard":
         async def guard(behaviour: Callable[[], Awaitable[Any]], context: status.Context) -> Any:

@@ -250,12 +250,22 @@ class _Access(MetadataInterceptor[None]):
         """Raises ConnectError."""
         path = f"/{ctx.method.service_name}/{ctx.method.name}"
         peer.set(lambda: ctx.client_address or "")
-        if RULES[path].reach is not Reach.OPEN:
-            try:
-                await self._gate.admit(path, ctx.request_headers.allitems(), self._oversight, _peer.get())
-            except HubError as exc:
-                raise _refusal(self._oversight.refused(path, exc, auth.principal.get())) from None
-            _let_in.get()()
+        headers = ctx.request_headers.allitems()
+        if RULES[path].reach is Reach.OPEN:
+            if await self._gate.recognise(path, headers, self._oversight, _peer.get()) is not None:
+                _let_in.get()()
+            return
+        try:
+            await self._gate.admit(path, headers, self._oversight, _peer.get())
+        except HubError as exc:
+            raise _refusal(self._oversight.refused(path, exc, auth.principal.get())) from None
+        _let_in.get()()
+
+
+def _caller() -> auth.Principal | None:
+    """Whose credential the RPC needs that is being served; None where there is none."""
+    caller = auth.principal.get(None)
+    return None if caller is auth.NOBODY else caller
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +356,7 @@ def _unary(rpc: Rpc, gate: auth.Gate, oversight: Oversight, parsing: anyio.Capac
     async def call(asked: bytes | _Text, _context: object) -> _Encoded:
         try:
             raw = await _bytes(asked, parsing)
-            with gate.inside(auth.principal.get(None), rpc.path, oversight):
+            with gate.inside(_caller(), rpc.path, oversight):
                 return _Encoded(rpc.response_type, (await rpc.serve(rpc.parse(raw))).SerializeToString())
         except Exception as exc:  # noqa: BLE001 - every error gets a status; cancellation is not an Exception
             raise _refusal(exc) from None
@@ -360,9 +370,7 @@ def _stream(rpc: Rpc, gate: auth.Gate, oversight: Oversight, parsing: anyio.Capa
             raw = await _bytes(asked, parsing)
             async with aclosing(rpc.serve(rpc.parse(raw))) as responses:
                 while True:
-                    with gate.inside(
-                        auth.principal.get(None), rpc.path, oversight
-                    ):  # not around `yield`: that may be left elsewhere
+                    with gate.inside(_caller(), rpc.path, oversight):  # not around `yield`: that may be left elsewhere
                         response = await anext(responses, None)
                     if response is None:
                         break

@@ -3,6 +3,7 @@
 A hub whose store cannot be written is NOT_SERVING as a whole and in each service, as is one that stops.
 """
 
+from collections import Counter
 from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
 from typing import Any, cast
@@ -12,6 +13,7 @@ from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 
 from hubbubd.errors import NotFound, ResourceExhausted, Unavailable
+from hubbubd.rpc.oversight import CROWD, Crowd
 from hubbubd.runtime.records import Health
 
 # Its published types lack what came to the service later.
@@ -19,7 +21,7 @@ pb = cast("Any", health_pb2)
 SERVICE: ServiceDescriptor = pb.DESCRIPTOR.services_by_name["Health"]
 
 MAX_WATCHES = 100
-"""How many may be open at once. Nobody needs a credential for one, so strangers must not fill the hub with them."""
+"""How many may be open at once of each crowd without a credential: strangers must not fill the hub with them."""
 
 
 class HealthService:
@@ -28,7 +30,7 @@ class HealthService:
     def __init__(self, health: Health, services: Collection[str]) -> None:
         self._health = health
         self._known = {"", *services}
-        self._watches = 0
+        self._watches = Counter[Crowd]()
 
     async def check(self, request: health_pb2.HealthCheckRequest) -> health_pb2.HealthCheckResponse:
         """The health of a service now. Raises NotFound."""
@@ -45,17 +47,19 @@ class HealthService:
 
         Raises Unavailable when the hub stops, ResourceExhausted (TOO_MANY_WATCHERS) for more than MAX_WATCHES.
         """
-        if self._watches == MAX_WATCHES:
+        crowd = CROWD.get()
+        if crowd is not Crowd.KNOWN and self._watches[crowd] >= MAX_WATCHES:
             raise ResourceExhausted(
-                f"{MAX_WATCHES} callers watch the hub's health already; check it instead", reason="TOO_MANY_WATCHERS"
+                f"{MAX_WATCHES} callers without a credential watch the hub's health already; check it instead",
+                reason="TOO_MANY_WATCHERS",
             )
-        self._watches += 1
+        self._watches[crowd] += 1
         try:
             async with aclosing(self._changes(request)) as changes:
                 async for response in changes:
                     yield response
         finally:
-            self._watches -= 1
+            self._watches[crowd] -= 1
 
     async def _changes(self, request: health_pb2.HealthCheckRequest) -> AsyncGenerator[bytes, None]:
         if request.service not in self._known:

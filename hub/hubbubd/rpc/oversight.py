@@ -2,8 +2,9 @@
 
 import ipaddress
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from contextvars import ContextVar
+from enum import Enum
 from typing import Any
 from urllib.parse import unquote
 
@@ -29,6 +30,18 @@ standing: ContextVar[Callable[[], bool]] = ContextVar("standing", default=lambda
 """Whether the credential of the RPC that is being served can still be used; asked before each effect on a stream."""
 
 
+class Crowd(Enum):
+    """Among whom somebody is counted who calls what needs no credential."""
+
+    KNOWN = "has shown a good one"
+    LOCAL = "is on the hub's own machine"
+    AWAY = "is anybody"
+
+
+CROWD: ContextVar[Crowd] = ContextVar("crowd", default=Crowd.AWAY)
+"""Whose RPC is being served."""
+
+
 class Oversight:
     """What stands around RPCs; `over` is a `methods.Around`."""
 
@@ -40,7 +53,7 @@ class Oversight:
         """Serves an RPC as before, overseen."""
         path = f"/{method.containing_service.full_name}/{method.name}"
         if RULES[path].reach is Reach.OPEN:
-            return serve
+            return self._counted(serve) if method.server_streaming else serve
         if method.client_streaming:
             return self._dialogue(path, serve)
         return self._stream(path, serve) if method.server_streaming else self._unary(path, serve)
@@ -81,6 +94,18 @@ class Oversight:
                 raise
 
         return reads if sort is None else changes
+
+    def _counted(self, serve: Callable[..., Any]) -> Callable[..., Any]:
+        """A stream that needs no credential: counted like any other for who has shown one."""
+
+        async def stream(request: Message) -> AsyncGenerator[bytes, None]:
+            known = CROWD.get() is Crowd.KNOWN
+            with self._quotas.streams.hold(principal.get().name) if known else nullcontext():
+                async with aclosing(serve(request)) as responses:
+                    async for response in responses:
+                        yield response
+
+        return stream
 
     def _stream(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
         sort = audited(path)

@@ -49,12 +49,6 @@ def check(validate: Callable[[Any], object], document: Any) -> Iterator[None]:
             raise Mismatch(problems(exc, skipped)) from None
 
 
-def check_now(validate: Callable[[Any], object], document: Any) -> None:
-    """Does the same in one go, for what is known to be short. Raises as `check`."""
-    for _ in check(validate, document):
-        pass
-
-
 def problems(exc: ValidationError, skipped: tuple[int, ...] = ()) -> str:
     """The first few mistakes of a piece, in one line.
 

@@ -10,9 +10,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol, cast
 
 import anyio
+import anyio.lowlevel
 from mcp.shared.inbound import (
     MCP_METHOD_HEADER,
     MCP_NAME_HEADER,
@@ -38,13 +39,13 @@ from mcp_types.version import (
     LATEST_HANDSHAKE_VERSION,
     LATEST_MODERN_VERSION,
 )
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from hubbubd import __version__, payload
 from hubbubd.config import ServerConfig
 from hubbubd.errors import Fault, InvalidArgument, PeerError, UpstreamError
 from hubbubd.upstream import faults
-from hubbubd.upstream.checking import Mismatch, check_now
+from hubbubd.upstream.checking import Mismatch, check
 from hubbubd.upstream.ports import Era, Hello
 from hubbubd.upstream.tool_headers import ToolHeaders
 
@@ -233,16 +234,17 @@ class Negotiation:
                 raise
             raw = await self.ask("server/discover", *question)
         revision.complete(raw)
-        said = _parsed(DiscoverResult, raw)
-        if version not in said.supported_versions:
-            offered = [each[:NAME_CHARACTERS] for each in said.supported_versions[:MAX_VERSIONS]]
+        await _check(DiscoverResult, raw)
+        supported: list[str] = raw["supportedVersions"]
+        if version not in supported:
+            offered = [each[:NAME_CHARACTERS] for each in supported[:MAX_VERSIONS]]
             raise _mismatch(f"it speaks {', '.join(offered)}", offered)
         hello = Hello(
             protocol_version=version,
             era=Era.STATELESS,
             server_info=_info(_object(raw.get("_meta")).get(SERVER_INFO_META_KEY)),
             capabilities=_able(raw.get("capabilities")),
-            instructions=_instructions(said.instructions),
+            instructions=_instructions(raw.get("instructions")),
         )
         return hello, revision
 
@@ -253,8 +255,8 @@ class Negotiation:
             "clientInfo": CLIENT_INFO,
         }
         raw = await self.ask("initialize", params, {})
-        said = _parsed(InitializeResult, raw)
-        chosen = said.protocol_version
+        await _check(InitializeResult, raw)
+        chosen: str = raw["protocolVersion"]
         if chosen not in HANDSHAKE_PROTOCOL_VERSIONS or (self.config.protocol != "auto" and chosen != version):
             raise _mismatch(f"the hub asked for {version}, the server chose {chosen}", [chosen])
         hello = Hello(
@@ -262,20 +264,18 @@ class Negotiation:
             era=Era.HANDSHAKE,
             server_info=_info(raw.get("serverInfo")),
             capabilities=_able(raw.get("capabilities")),
-            instructions=_instructions(said.instructions),
+            instructions=_instructions(raw.get("instructions")),
         )
         return hello, HandshakeRevision(chosen)
 
 
-Model = TypeVar("Model", bound=BaseModel)
-
-
-def _parsed(model: type[Model], raw: dict[str, Any]) -> Model:
+async def _check(model: type[BaseModel], raw: dict[str, Any]) -> None:
+    """Lets others have their turn meanwhile: servers introduce themselves at any length. Raises UpstreamError."""
     try:
-        check_now(partial(model.model_validate, by_name=False), raw)
+        for _ in check(partial(model.model_validate, by_name=False), raw):
+            await anyio.lowlevel.checkpoint()
     except Mismatch as exc:
         raise faults.error("INVALID_RESPONSE", str(exc)) from None
-    return model.model_validate(raw, by_name=False)
 
 
 def _info(said: object) -> dict[str, Any]:
@@ -305,12 +305,16 @@ def _object(value: object) -> dict[str, Any]:
 
 
 def _supported(refusal: PeerError) -> list[str]:
+    """The first revisions that a server names, none where it says it wrongly; the rest is not looked at."""
+    said = _object(refusal.data)
+    named = said.get("supported")
+    first = cast("list[Any]", named)[:MAX_VERSIONS] if isinstance(named, list) else None
+    beginning = {"supported": first, "requested": said.get("requested")}
     try:
-        check_now(UnsupportedProtocolVersionErrorData.model_validate, refusal.data)
-    except Mismatch:
+        offered = UnsupportedProtocolVersionErrorData.model_validate(beginning).supported
+    except ValidationError:
         return []
-    offered = UnsupportedProtocolVersionErrorData.model_validate(refusal.data).supported
-    return [each[:NAME_CHARACTERS] for each in offered[:MAX_VERSIONS]]
+    return [each[:NAME_CHARACTERS] for each in offered]
 
 
 def _mismatch(note: str, supported: list[str]) -> UpstreamError:

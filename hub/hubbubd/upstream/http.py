@@ -27,7 +27,7 @@ from hubbubd.config.hosts import Hosts
 from hubbubd.cookies import NoCookies
 from hubbubd.errors import Fault, UpstreamError
 from hubbubd.upstream import faults
-from hubbubd.upstream.again import IDLE_S, STALE_CONNECTIONS, Pace, Way
+from hubbubd.upstream.again import IDLE_S, STALE_CONNECTIONS, Events, Pace, Way, events_within_origin
 from hubbubd.upstream.body import Body, End, Misdirected, decoded
 from hubbubd.upstream.exchange import EXCHANGE, SIZE, Exchange
 from hubbubd.upstream.framing import BadMessage, read
@@ -69,6 +69,8 @@ class _Decoder:
 
 
 streamable_http.jsonrpc_message_adapter = _Decoder()  # pyright: ignore[reportPrivateImportUsage]
+streamable_http.EventSource = Events  # pyright: ignore[reportPrivateImportUsage]
+streamable_http.sse_within_origin = events_within_origin  # pyright: ignore[reportPrivateImportUsage]
 sse.types = SimpleNamespace(**{**vars(mcp_types), "jsonrpc_message_adapter": _Decoder()})  # pyright: ignore[reportPrivateImportUsage]
 
 

@@ -3,7 +3,6 @@
 import logging
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final, TypeGuard
 
 import anyio
@@ -11,13 +10,12 @@ import anyio.lowlevel
 from anyio.abc import TaskStatus
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH, ErrorData
-from mcp_types import methods as tables
 
 from hubbubd.config import ServerConfig
 from hubbubd.errors import Category, Fault, PeerError, UpstreamError
 from hubbubd.telemetry.trace import Span
 from hubbubd.upstream import faults
-from hubbubd.upstream.checking import Mismatch, check_now
+from hubbubd.upstream.checking import Mismatch
 from hubbubd.upstream.deadlines import Patience
 from hubbubd.upstream.dispatcher import OnAcknowledged, OnProgress, Wire
 from hubbubd.upstream.era import Negotiation, Revision, StatelessRevision
@@ -26,7 +24,7 @@ from hubbubd.upstream.inbound import Reception
 from hubbubd.upstream.instrumentation import Telling
 from hubbubd.upstream.ports import Era, Hello, Inbound
 from hubbubd.upstream.rate_limit import Pace
-from hubbubd.upstream.results import absorb_tools, check_result, is_of_another_revision
+from hubbubd.upstream.results import absorb_tools, check_notification, check_result, is_of_another_revision
 from hubbubd.upstream.streams import Pipe, Transport
 
 MAX_UNUSABLE: Final = 10
@@ -303,15 +301,14 @@ class ServerLink:
         except Mismatch as exc:
             raise faults.error("INVALID_RESPONSE", str(exc), method=method) from None
         if method == "tools/list" and self._mirrors_arguments(revision):
-            for _ in absorb_tools(revision, result, first=not (params and params.get("cursor"))):
+            for _ in absorb_tools(revision, result, (params or {}).get("cursor") or None):
                 await anyio.lowlevel.checkpoint()
 
     def _on_notification(self, method: str, params: dict[str, Any], call_id: str | None) -> None:
         # What matters of progress has been read for its call.
         if self._revision is not None and method != "notifications/progress":
             try:
-                # No schema of a notification has a list that could be long.
-                check_now(partial(tables.parse_server_notification, method, self._revision.version), params)
+                check_notification(self._revision.version, method, params)
             except KeyError:
                 pass  # an extension's, or another revision's: for the one above to judge
             except Mismatch:

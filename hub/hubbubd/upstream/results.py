@@ -1,4 +1,4 @@
-"""Results of servers: checked against the revision, otherwise left as they came."""
+"""Results and notifications of servers: checked against the revision, otherwise left as they came."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -22,6 +22,7 @@ from pydantic_core import InitErrorDetails
 
 from hubbubd.upstream import checking
 from hubbubd.upstream.era import Revision, StatelessRevision
+from hubbubd.upstream.tool_headers import Mapped
 
 _TASK_RESULTS: Final[dict[str, Any]] = {
     "tasks/get": GetTaskResult,
@@ -32,6 +33,9 @@ _TASK_RESULTS: Final[dict[str, Any]] = {
 """Of 2025-11-25, which the SDK's own tables leave out."""
 
 TASKS_REVISION: Final = "2025-11-25"
+
+MAX_META: Final = 1000
+"""Members that `_meta` of a notification may have. The only part of one that a schema goes through whole."""
 
 STEP: Final = 500
 """Tools whose headers are looked at in one go."""
@@ -113,6 +117,20 @@ def check_result(
     yield from checking.check(lambda piece: adapter.validate_python(piece, by_name=False), result)
 
 
+def check_notification(version: str, method: str, params: dict[str, Any]) -> None:
+    """Checks a notification in one go: it comes before what follows it, and no schema of one has a list.
+
+    Raises Mismatch, and KeyError for one that the revision does not define.
+    """
+    meta = params.get("_meta")
+    if isinstance(meta, dict) and len(cast("dict[str, Any]", meta)) > MAX_META:
+        raise checking.Mismatch(f"_meta: it has more than {MAX_META} members")
+    try:
+        tables.parse_server_notification(method, version, params)
+    except ValidationError as exc:
+        raise checking.Mismatch(checking.problems(exc)) from None
+
+
 def _adapter_for(
     revision: Revision, method: str, params: dict[str, Any] | None, result: dict[str, Any]
 ) -> TypeAdapter[Any] | None:
@@ -121,13 +139,12 @@ def _adapter_for(
     return _adapter(revision.version, method, bool(params and "task" in params))
 
 
-def absorb_tools(revision: StatelessRevision, listing: dict[str, Any], *, first: bool) -> Iterator[None]:
+def absorb_tools(revision: StatelessRevision, listing: dict[str, Any], cursor: str | None = None) -> Iterator[None]:
     """Keeps which arguments the tools of a page want as headers, and drops from it the tools whose annotation of
-    it is wrong, as a client must (2026-07-28, tools, x-mcp-header). Stops after each STEP."""
-    headers = revision.tool_headers
-    if first:
-        headers.begin()
+    it is wrong, as a client must (2026-07-28, tools, x-mcp-header). `cursor` is the one that the page was asked for
+    with. Stops after each STEP."""
     kept: list[dict[str, Any]] = []
+    mapped: dict[str, Mapped] = {}
     for at, tool in enumerate(cast("list[dict[str, Any]]", listing["tools"])):
         if at and at % STEP == 0:
             yield
@@ -135,11 +152,10 @@ def absorb_tools(revision: StatelessRevision, listing: dict[str, Any], *, first:
         if problem is not None:
             logger.warning("tool %r is left out: %s", tool["name"], problem)
             continue
-        headers.note(tool["name"], x_mcp_header_map(tool.get("inputSchema")))
+        mapped[tool["name"]] = x_mcp_header_map(tool.get("inputSchema"))
         kept.append(tool)
     listing["tools"] = kept
-    if not listing.get("nextCursor"):
-        headers.end()
+    revision.tool_headers.take(cursor, mapped, listing.get("nextCursor") or None)
 
 
 def _fill_in_ttl(result: dict[str, Any]) -> None:

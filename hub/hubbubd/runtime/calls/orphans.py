@@ -4,7 +4,6 @@ They are looked for with tasks/list (2025-11-25) and cancelled, at servers that 
 tasks there for somebody with the same credential, and one of theirs is worth more than an orphan that its ttl ends.
 """
 
-from collections import Counter
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -13,6 +12,7 @@ import anyio
 import structlog
 
 from hubbubd.core.calls import Call
+from hubbubd.core.tally import Tally
 from hubbubd.core.tasks import ENDED, Task
 from hubbubd.errors import HubError, PeerError
 from hubbubd.runtime.background import Background
@@ -37,7 +37,7 @@ class Orphans:
     def __init__(self, table: Table[Task], background: Background) -> None:
         self._table = table
         self._background = background
-        self._creating: Counter[str] = Counter()
+        self._creating = Tally()
 
     @contextmanager
     def looked_after(self, lane: Lane, link: Link, call: Call, params: Mapping[str, Any]) -> Generator[None]:
@@ -45,7 +45,7 @@ class Orphans:
         if call.method != "tools/call" or "task" not in params or link.hello.era is Era.STATELESS:
             yield
             return
-        self._creating[call.server] += 1
+        self._creating.add(call.server)
         try:
             yield
         except anyio.get_cancelled_exc_class():
@@ -54,7 +54,7 @@ class Orphans:
                 self._background.start_soon(self._look, link, call)
             raise
         finally:
-            self._creating[call.server] -= 1
+            self._creating.take(call.server)
 
     async def _look(self, link: Link, call: Call) -> None:
         with anyio.move_on_after(LOOK_S), suppress(PeerError, HubError):

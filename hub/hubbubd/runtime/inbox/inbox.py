@@ -17,6 +17,7 @@ from hubbubd.core import forms
 from hubbubd.core import inbox as core
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox import Answer, Delivery, Happening, Origin, PendingRequest, RequestState
+from hubbubd.core.tally import Tally
 from hubbubd.errors import ResourceExhausted, Unavailable
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.oversight import Quota
@@ -68,14 +69,14 @@ class Inbox:
         self.max_open_per_server = max_open_per_server
         self._max_open_bytes = max_open_bytes
         self._claims = claims
-        self._claiming: Counter[str] = Counter()
+        self._claiming = Tally()
         self._settlers: dict[Origin, Settler] = {}
         self._keepers: dict[Origin, KeepBack] = {}
         self._waits: dict[str, set[anyio.Event]] = {}
         self._open: dict[str, set[str]] = {}
-        self._open_bytes: Counter[str] = Counter()
-        self._opening: Counter[str] = Counter()
-        self._opening_bytes: Counter[str] = Counter()
+        self._open_bytes = Tally()
+        self._opening = Tally()
+        self._opening_bytes = Tally()
         self._shown: dict[str, dict[str, float]] = {}
         self.as_its_calls_left_it: Callable[[PendingRequest], PendingRequest] = lambda request: request
         table.follow(self._follow)
@@ -157,12 +158,13 @@ class Inbox:
             now = self._clock.now()
             return core.claim(request, chosen, by, ttl_s, now, worker=worker, take_over=take_over)
 
-        making = Counter[str]() if worker else Counter({by: 1})
-        self._claiming.update(making)
+        if worker:
+            return await self._change(request_id, lease)
+        self._claiming.add(by)
         try:
             return await self._change(request_id, lease)
         finally:
-            self._claiming -= making  # also forgets the zeros
+            self._claiming.take(by)
 
     async def renew(self, request_id: str, claim_id: str, ttl_s: float) -> PendingRequest:
         """Prolongs a claim. Raises NotFound and FailedPrecondition."""
@@ -217,13 +219,15 @@ class Inbox:
             sizes[request.server] += len(request.request)
         for server, count in servers.items():
             self.require_room(server, count, sizes[server])
-        self._opening.update(servers)
-        self._opening_bytes.update(sizes)
+        for server, count in servers.items():
+            self._opening.add(server, count)
+            self._opening_bytes.add(server, sizes[server])
         try:
             await self._ledger.commit([*also, *(self._table.change(r.id, r) for r in requests)])
         finally:
-            self._opening -= servers  # also forgets the zeros
-            self._opening_bytes -= sizes
+            for server, count in servers.items():
+                self._opening.take(server, count)
+                self._opening_bytes.take(server, sizes[server])
 
     async def wait(self, request_id: str) -> PendingRequest:
         """Returns the request once it is no longer open."""
@@ -351,10 +355,10 @@ class Inbox:
             known = self._open.setdefault(after.server, set())
             if after.id not in known:
                 known.add(after.id)
-                self._open_bytes[after.server] += len(after.request)
+                self._open_bytes.add(after.server, len(after.request))
         elif before is not None and before.state is RequestState.OPEN:
             self._open[after.server].discard(after.id)
-            self._open_bytes -= Counter({after.server: len(after.request)})
+            self._open_bytes.take(after.server, len(after.request))
             if not self._open[after.server]:
                 del self._open[after.server]
             for waiting in self._waits.pop(after.id, ()):

@@ -1,11 +1,12 @@
 """What one principal may have of what all share, so that nobody uses it up alone (docs/limits.md)."""
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 
 from hubbubd.bucket import Bucket
 from hubbubd.config import HubSettings
+from hubbubd.core.tally import Tally
 from hubbubd.errors import ResourceExhausted
 
 BURST_S = 10.0
@@ -22,7 +23,7 @@ class Quota:
         self.limit = limit
         self._things = things
         self._reason = reason
-        self._taken: Counter[str] = Counter()
+        self._taken = Tally()
 
     def held(self, holder: str) -> int:
         """How many a holder has."""
@@ -39,13 +40,11 @@ class Quota:
 
     def take(self, holder: str) -> None:
         """One more, whether the limit allows it or not: `require` asks."""
-        self._taken[holder] += 1
+        self._taken.add(holder)
 
     def give_back(self, holder: str) -> None:
         """One less."""
-        self._taken[holder] -= 1
-        if not self._taken[holder]:
-            del self._taken[holder]
+        self._taken.take(holder)
 
     async def until_ended(self, holder: str, run: Callable[[], Awaitable[None]]) -> None:
         """Runs what one was taken for, and gives it back, however that ends."""

@@ -2,7 +2,7 @@
 however many records there are. Whoever reads does so in another thread: it finds numbers, never what is being changed.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping
 
 import anyio
@@ -61,7 +61,8 @@ class Measures:
         self._connected: dict[str, int] = {}
         """Of the servers with a name here; never changed, but replaced by another one."""
         self._queued = 0
-        self._open: dict[RequestKind, dict[str, float]] = {kind: {} for kind in RequestKind}
+        # Ordered, since of a plain dict whose oldest one goes again and again the next one takes ever longer to find.
+        self._open = {kind: OrderedDict[str, float]() for kind in RequestKind}
         self._pending = dict.fromkeys(RequestKind, 0)
         self._oldest: dict[RequestKind, float | None] = dict.fromkeys(RequestKind)
         self._late = deque[float](maxlen=PULSES)

@@ -1,0 +1,95 @@
+"""What happens to one server's question costs the same however many servers, people and questions there are.
+
+Costs are counted, never timed: instructions of Python that ran, those of comprehensions among them.
+"""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from hubbubd.core.forms import Accept
+from hubbubd.core.inbox import PendingRequest
+from hubbubd.runtime.hub import Hub
+
+from .conftest import FORM, World, open_requests, server, settle, until
+
+FEW, MANY = 4, 256
+"""Servers that have a question open each."""
+
+LOOP = str(Path(asyncio.__file__).parent)
+
+
+async def instructions(work: Callable[[], Awaitable[object]]) -> int:
+    """How many a piece of work takes, with all that follows at once; not those of the loop and its heap of timers."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _arg: object) -> Any:
+        nonlocal count
+        if frame.f_code.co_filename.startswith(LOOP):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        await work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+async def _of_question(
+    world: World, servers: int, work: Callable[[Hub, PendingRequest], Awaitable[object]], *, claimed: bool = True
+) -> int:
+    names = [f"s{number}" for number in range(servers)]
+    async with world.hub(*map(server, names)) as hub:
+        await until(lambda: all(world.peers[name].links for name in names))
+        for name in names:
+            world.peers[name].link.ask("elicitation/create", FORM)
+        await until(lambda: len(open_requests(hub)) == servers)
+        for request in open_requests(hub)[1:] if claimed else ():
+            await hub.inbox.claim(request.id, f"holder of {request.server}", 3600)
+        await settle()
+        (chosen, *_) = open_requests(hub)
+        return await instructions(lambda: work(hub, chosen))
+
+
+async def _answer(hub: Hub, request: PendingRequest) -> None:
+    await hub.inbox.answer(request.id, Accept({"name": "x"}), "me", answer_id=None, claim_id=None)
+
+
+async def _claim(hub: Hub, request: PendingRequest) -> None:
+    await hub.inbox.claim(request.id, "me", 60)
+
+
+async def _withdraw(hub: Hub, request: PendingRequest) -> None:
+    hub.inbox.abandon(request.id, "nobody needs it")
+    await settle(0.01)
+
+
+@pytest.mark.parametrize("work", [_answer, _claim, _withdraw])
+async def test_a_step_of_one_question_costs_the_same_beside_many_servers(
+    world: World, work: Callable[[Hub, PendingRequest], Awaitable[object]]
+) -> None:
+    few = await _of_question(world, FEW, work)
+    many = await _of_question(world, MANY, work)
+    assert many - few < MANY - FEW  # less than one instruction for each server more
+
+
+async def test_claims_that_are_made_at_once_cost_the_same_each(world: World) -> None:
+    world.store.delay_s = 0.1
+
+    async def all_at_once(hub: Hub, _: PendingRequest) -> None:
+        waiting = open_requests(hub)
+        await asyncio.gather(*(hub.inbox.claim(each.id, each.server, 60) for each in waiting))
+
+    few = await _of_question(world, FEW, all_at_once, claimed=False) / FEW
+    many = await _of_question(world, MANY, all_at_once, claimed=False) / MANY
+    assert many - few < MANY - FEW
