@@ -139,7 +139,7 @@ class StatelessRevision:
                     headers.update(mcp_param_headers(mapped, given.get("arguments") or {}))
         except UnicodeEncodeError:
             problem = "a text that is repeated as a header has half of a surrogate pair, which no header can express"
-            raise InvalidArgument.field("spec.params", problem) from None
+            raise InvalidArgument.field("params", problem) from None
         return {**given, "_meta": meta}, headers
 
     def complete(self, result: dict[str, Any]) -> None:

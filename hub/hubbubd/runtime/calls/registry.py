@@ -254,17 +254,16 @@ class Calls:
         elif self._draining:
             raise Unavailable("the hub is shutting down and takes no new calls", reason="SHUTTING_DOWN")
         else:
-            live = self._enter(lane, call)
+            live = self._enter(lane, call, spec.message)
         if live is not None and (detached or known is not None):
             await live.admitted.wait()
             if live.refusal is not None:
                 raise live.refusal
         return live.call if live else known or call, live
 
-    def _enter(self, lane: Lane, call: Call) -> Live:
+    def _enter(self, lane: Lane, call: Call, params: dict[str, Any]) -> Live:
         if lane.closed:
             raise not_connected(call.server, lane.given_up)
-        params = payload.loads_message(call.params, "spec.params")
         if (denial := denied(lane.config, call.method, params)) is not None:
             raise denial
         refusal = self._support.refusal(lane.link.hello, call, params) if lane.link is not None else None

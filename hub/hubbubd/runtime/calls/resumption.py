@@ -67,7 +67,7 @@ class Resumption:
     async def _next_round(
         self, lane: Lane, live: Live, asked: dict[str, PendingRequest], send_again: SendAgain
     ) -> dict[str, Any]:
-        params = payload.loads_message(live.call.params, "spec.params")
+        params = payload.loads_message(live.call.params, "params")
         refusal = live.call.rounds.refusal if live.call.rounds else None
         if refusal is not None:
             await self._consents.resume(lane, live, refusal, asked)
@@ -76,7 +76,7 @@ class Resumption:
 
 
 async def _first_turn(live: Live, send_again: SendAgain) -> dict[str, Any]:
-    params = payload.loads_message(live.call.params, "spec.params")
+    params = payload.loads_message(live.call.params, "params")
     return await send_again(params, params)
 
 
