@@ -14,8 +14,8 @@ from hubbubd.core.inbox import Origin, PendingRequest, RequestKind, RequestState
 from hubbubd.core.tasks import Task, TaskRole
 from hubbubd.rpc import convert
 from hubbubd.runtime.diagnostics import Verdict, records
-from hubbubd.runtime.hub import Tables
 from hubbubd.runtime.records import Doorkeeper, Stored
+from hubbubd.runtime.tables import Tables
 from hubbubd.store import Snapshot, Write
 
 from .conftest import EPOCH, World, server, settle

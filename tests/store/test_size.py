@@ -6,10 +6,10 @@ from pathlib import Path
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings
 from hubbubd.core.calls import Call, CallState
-from hubbubd.runtime.hub import Tables
 from hubbubd.runtime.oversight import Audit, Retention
 from hubbubd.runtime.records import Change, Doorkeeper, Ledger, Stored
 from hubbubd.runtime.records.table import DELETIONS
+from hubbubd.runtime.tables import Tables
 from hubbubd.store.sqlite import SqliteStore
 
 KEPT = 500

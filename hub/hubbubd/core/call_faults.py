@@ -9,6 +9,10 @@ def cancelled(message: str, code: str = "CALL_CANCELLED") -> Fault:
     return Fault(code=code, category=Category.CANCELLED, message=message)
 
 
+SHUTTING_DOWN = cancelled("the hub is shutting down", "SHUTTING_DOWN")
+"""The fault of a call that the end of the hub has broken off."""
+
+
 def not_connected(server: str, given_up: Fault | None) -> FailedPrecondition:
     """The refusal for a server that is not to be connected, or on which the hub gave up."""
     if given_up is None:

@@ -10,6 +10,10 @@ class Tally:
     def __init__(self) -> None:
         self._amounts: dict[str, int] = {}
 
+    def __len__(self) -> int:
+        """How many have something."""
+        return len(self._amounts)
+
     def __getitem__(self, name: str) -> int:
         return self._amounts.get(name, 0)
 

@@ -12,20 +12,26 @@ import structlog
 
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, ServerConfig, Settings
-from hubbubd.core.audit import AuditEntry
-from hubbubd.core.calls import Call
-from hubbubd.core.catalog import CatalogEntries, CatalogList
-from hubbubd.core.inbox import Origin, PendingRequest, Shown
-from hubbubd.core.server import ServerRecord
-from hubbubd.core.tasks import Task
+from hubbubd.core.inbox import Origin
 from hubbubd.errors import NotFound
 from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.calls import Calls, Causes, ClientTasks, Consents, Orphans, Resumption, Rounds, Story, TaskSupport
+from hubbubd.runtime.calls import (
+    CallExchange,
+    Calls,
+    Causes,
+    ClientTasks,
+    Consents,
+    Orphans,
+    Resumption,
+    Rounds,
+    Story,
+    TaskSupport,
+)
 from hubbubd.runtime.catalog import Catalog
 from hubbubd.runtime.inbox import Authorizations, Inbox, Tasks, Work
-from hubbubd.runtime.oversight import Audit, Quotas, Retention, Token, Tokens, Upkeep
-from hubbubd.runtime.records import Doorkeeper, Ledger, Mending, Stored, Table
+from hubbubd.runtime.oversight import Audit, Quotas, Retention, Tokens
+from hubbubd.runtime.records import Doorkeeper, Ledger, Stored
 from hubbubd.runtime.servers import (
     MAX_NAMES,
     Assembly,
@@ -38,6 +44,7 @@ from hubbubd.runtime.servers import (
     SpecSecrets,
     Subscriptions,
 )
+from hubbubd.runtime.tables import Tables
 from hubbubd.store import Commit, Store
 from hubbubd.telemetry import meter as metering
 from hubbubd.telemetry.meter import Meter
@@ -48,35 +55,6 @@ log = structlog.get_logger(__name__)
 
 SHUTDOWN_S = 15.0
 """How long connections may take to close when the hub stops; a stdio server gets about 5 s of it."""
-
-
-REQUEST_STEAD = {"created_at": 0.0, "deadline": None, "state": "withdrawn", "origin": "plain"}
-"""What a request is taken for of which this cannot be read: nobody acts on it."""
-
-TOKEN_VITAL = frozenset({"id", "name", "digest", "grants", "may_name_others", "expires_at"})
-"""What lets somebody in is never guessed: without one of these a token is no token."""
-
-
-class Tables:
-    """What the hub remembers."""
-
-    def __init__(self, stored: Stored) -> None:
-        self.servers = Table(stored, "server", ServerRecord, Mending(vital=frozenset({"name", "config", "source"})))
-        self.requests = Table(stored, "request", PendingRequest, Mending(REQUEST_STEAD))
-        self.shown = Table(stored, "shown", Shown)
-        self.calls = Table(stored, "call", Call, Mending({"created_at": 0.0, "state": "failed"}))
-        self.tasks = Table(
-            stored, "task", Task, Mending({"created_at": 0.0, "last_updated_at": 0.0, "status": "failed"})
-        )
-        self.lists = Table(stored, "catalog", CatalogList)
-        self.entries = Table(stored, "catalog_entries", CatalogEntries)
-        self.upkeep = Table(stored, "upkeep", Upkeep)
-        self.tokens = Table(stored, "token", Token, Mending(vital=TOKEN_VITAL))
-        self.audit = Table(stored, "audit", AuditEntry)
-
-    def all(self) -> list[Table[Any]]:
-        """All of them."""
-        return list(vars(self).values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +195,9 @@ class Hub:
         inbox = _inbox(ground, quotas, lambda name: servers.get(name).config)
         catalog = Catalog(ledger, tables.lists, tables.entries, clock, ground.background)
         client_tasks = ClientTasks(ledger, tables.tasks, tables.calls, inbox, clock)
-        calls = _calls(ground, quotas, inbox, catalog, client_tasks)
+        rounds = Rounds(inbox, tables.calls, clock)
+        consents = Consents(rounds, clock)
+        calls = _calls(ground, quotas, catalog, inbox, rounds, consents, client_tasks)
         tasks = Tasks(
             ledger=ledger,
             table=tables.tasks,
@@ -236,6 +216,7 @@ class Hub:
             calls=calls,
             tasks=tasks,
             client_tasks=client_tasks,
+            consents=consents,
             authorizations=Authorizations(inbox),
             catalog=catalog,
             events=events,
@@ -417,24 +398,30 @@ def _inbox(ground: _Ground, quotas: Quotas, config: Callable[[str], ServerConfig
     return inbox
 
 
-def _calls(ground: _Ground, quotas: Quotas, inbox: Inbox, catalog: Catalog, client_tasks: ClientTasks) -> Calls:
+def _calls(
+    ground: _Ground,
+    quotas: Quotas,
+    catalog: Catalog,
+    inbox: Inbox,
+    rounds: Rounds,
+    consents: Consents,
+    client_tasks: ClientTasks,
+) -> Calls:
     """The room of calls, with all that a call may turn into."""
     ledger, tables, clock = ground.ledger, ground.tables, ground.clock
-    rounds = Rounds(inbox, tables.calls, clock)
-    consents = Consents(rounds, clock)
-    return Calls(
+    resumption, support = Resumption(rounds, consents, client_tasks), TaskSupport(catalog)
+    story = Story(ground.tracer, ledger, tables.calls, tables.requests, tables.tasks)
+    exchange = CallExchange(
         ledger=ledger,
         table=tables.calls,
         clock=clock,
-        tasks=ground.background,
         rounds=rounds,
         consents=consents,
         client_tasks=client_tasks,
-        resumption=Resumption(rounds, consents, client_tasks),
-        support=TaskSupport(catalog),
+        resumption=resumption,
+        support=support,
         orphans=Orphans(tables.tasks, ground.background),
-        quota=quotas.calls,
-        story=Story(ground.tracer, ledger, tables.calls, tables.requests, tables.tasks),
+        story=story,
         causes=Causes(
             ledger=ledger,
             calls=tables.calls,
@@ -443,4 +430,15 @@ def _calls(ground: _Ground, quotas: Quotas, inbox: Inbox, catalog: Catalog, clie
             clock=clock,
             alarms=ground.alarms,
         ),
+    )
+    return Calls(
+        ledger=ledger,
+        table=tables.calls,
+        clock=clock,
+        background=ground.background,
+        exchange=exchange,
+        resumption=resumption,
+        support=support,
+        quota=quotas.calls,
+        story=story,
     )

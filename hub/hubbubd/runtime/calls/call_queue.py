@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 import anyio
 
@@ -31,12 +32,23 @@ MAX_ASIDE = 1000
 """How many calls of a server may go on as tasks without a slot in its queue."""
 
 
+class End(StrEnum):
+    """Why a call is stopped before its server has replied."""
+
+    CANCELLED = "cancelled"
+    """Somebody asked for it, or nobody waits for it any more."""
+    SERVER_GONE = "server_gone"
+    """Its server was disconnected, removed or given up."""
+    SHUTTING_DOWN = "shutting_down"
+    """The hub stops; the next one may go on with it."""
+
+
 @dataclass(slots=True, eq=False)
 class Live:
     """A call under way, once `admitted` without a `refusal`.
 
-    `verdict` is why its scope was cancelled; without one it ran out of time. `place` is the span of what was sent last.
-    `known_as_sent` says that a later hub would not take it for one that was never sent.
+    `verdict` is why its scope was cancelled, and `end` by what; without them it ran out of time. `place` is the span
+    of what was sent last. `known_as_sent` says that a later hub would not take it for one that was never sent.
     """
 
     call: Call
@@ -47,18 +59,17 @@ class Live:
     ended: anyio.Event = field(default_factory=anyio.Event)
     refusal: HubError | None = None
     verdict: Fault | None = None
+    end: End | None = None
     questions: int = 0
     waiters: int = 0
     resent: bool = False
     known_as_sent: bool = False
     place: Trace | None = None
-    consents: dict[str, anyio.Event] = field(default_factory=dict[str, anyio.Event])
-    """By elicitationId, the pages of error -32042: set once the server has said that it is done with them."""
 
-    def stop(self, fault: Fault) -> None:
-        """Ends the call with a reason; what is on the wire is cancelled at the server."""
+    def stop(self, fault: Fault, end: End = End.CANCELLED) -> None:
+        """Ends the call with a reason; what is on the wire is cancelled at the server. The first reason stands."""
         if self.verdict is None:
-            self.verdict = fault
+            self.verdict, self.end = fault, end
             self.scope.cancel()
 
 
@@ -236,12 +247,6 @@ class Lane:
         found = tuple(live.call.id for live in self.candidates())
         return found if len(found) <= MAX_CANDIDATES else ()
 
-    def elicitation_complete(self, elicitation_id: object) -> None:
-        """Notes that the server is done with a page, if a call waits for that."""
-        for live in self.lives.values():
-            if isinstance(elicitation_id, str) and elicitation_id in live.consents:
-                live.consents[elicitation_id].set()
-
     @contextmanager
     def asked(self, live: Live | None, *pending_ids: str, candidates: Collection[str] = ()) -> Generator[None]:
         """While the block is open, a question on the wire waits for a person: its call is parked.
@@ -312,10 +317,10 @@ class Lane:
 
     # Ends
 
-    def stop_all(self, fault: Fault) -> None:
+    def stop_all(self, fault: Fault, end: End) -> None:
         """Ends all calls with a reason."""
         for live in list(self.lives.values()):
-            live.stop(fault)
+            live.stop(fault, end)
 
     async def wait_idle(self) -> None:
         """Returns when all calls of now have ended."""

@@ -23,7 +23,7 @@ from hubbubd.core.calls import Call
 from hubbubd.core.inbox import Origin, PendingRequest
 from hubbubd.core.tasks import Failure, Task, TaskRole, TaskStatus
 from hubbubd.errors import Category, FailedPrecondition, Fault, HubError, PeerError, UpstreamError
-from hubbubd.runtime.calls.call_queue import Lane, Live
+from hubbubd.runtime.calls.call_queue import End, Lane, Live
 from hubbubd.runtime.calls.followed import TELL_S, Followed
 from hubbubd.runtime.calls.task_questions import TaskQuestions
 from hubbubd.runtime.inbox import Inbox
@@ -143,7 +143,7 @@ class ClientTasks:
 
     def outlives(self, live: Live) -> bool:
         """Whether the task of a call goes on while the hub is away."""
-        stopped = live.verdict is not None and live.verdict.code == "SHUTTING_DOWN"
+        stopped = live.end is End.SHUTTING_DOWN
         task = self._table.record(live.call.task_id or "")
         return stopped and live.call.detached and task is not None and not task.status.ended
 

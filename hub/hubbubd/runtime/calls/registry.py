@@ -1,8 +1,7 @@
 """Calls: what frontends send to servers, from the queue to the result."""
 
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,38 +13,26 @@ from hubbubd import payload
 from hubbubd.clock import Clock
 from hubbubd.config import ServerConfig
 from hubbubd.core import calls as core
-from hubbubd.core.call_faults import cancelled, not_connected, of_hub, of_server, reused
+from hubbubd.core.call_faults import SHUTTING_DOWN, cancelled, not_connected, reused
 from hubbubd.core.calls import Call, CallState
 from hubbubd.core.filters import CallFilter
 from hubbubd.core.server import QueueCounts
-from hubbubd.core.tasks import created
-from hubbubd.core.tool_policy import denied, shown
+from hubbubd.core.tool_policy import denied
 from hubbubd.errors import (
-    Category,
     FailedPrecondition,
     Fault,
-    HubError,
     NotFound,
-    PeerError,
     Unavailable,
-    UpstreamError,
 )
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.calls.call_queue import Lane, Live
+from hubbubd.runtime.calls.call_queue import End, Lane, Live
 from hubbubd.runtime.calls.call_spans import Story
-from hubbubd.runtime.calls.causes import Causes
-from hubbubd.runtime.calls.client_tasks import ClientTasks
-from hubbubd.runtime.calls.multi_round import Rounds
-from hubbubd.runtime.calls.orphans import Orphans
-from hubbubd.runtime.calls.resumption import Resumption, in_order, require_rounds, require_state, restarted
-from hubbubd.runtime.calls.spec import CallSpec, LogEvent, ProgressEvent
-from hubbubd.runtime.calls.task_support import TaskSupport, with_task
-from hubbubd.runtime.calls.url_elicitation import Consents
+from hubbubd.runtime.calls.exchange import CallExchange
+from hubbubd.runtime.calls.resumption import Resumption, in_order, restarted
+from hubbubd.runtime.calls.spec import CallSpec, LogEvent
+from hubbubd.runtime.calls.task_support import TaskSupport
 from hubbubd.runtime.oversight import Quota
 from hubbubd.runtime.records import Change, Ledger, Place, Table, WatchEvent
-from hubbubd.store import Conflict
-from hubbubd.telemetry.trace import CALLER
-from hubbubd.upstream.ports import Era, Link, ProgressUpdate
 
 DRAIN_S = 0.02
 """How often a hub that stops looks whether its calls have ended."""
@@ -54,7 +41,7 @@ log = structlog.get_logger(__name__)
 
 
 class Calls:
-    """The calls of all servers, under way and ended."""
+    """The calls of all servers, under way and ended: their queues, who may make one, and what is known of them."""
 
     def __init__(
         self,
@@ -62,30 +49,22 @@ class Calls:
         ledger: Ledger,
         table: Table[Call],
         clock: Clock,
-        tasks: Background,
-        rounds: Rounds,
-        consents: Consents,
-        client_tasks: ClientTasks,
+        background: Background,
+        exchange: CallExchange,
         resumption: Resumption,
         support: TaskSupport,
-        orphans: Orphans,
         quota: Quota,
         story: Story,
-        causes: Causes,
     ) -> None:
         self._ledger = ledger
         self._table = table
         self._clock = clock
-        self._tasks = tasks
-        self._rounds = rounds
-        self._consents = consents
-        self._client_tasks = client_tasks
+        self._background = background
+        self._exchange = exchange
         self._resumption = resumption
         self._support = support
-        self._orphans = orphans
         self._quota = quota
         self._story = story
-        self._causes = causes
         self._lanes: dict[str, Lane] = {}
         self._draining = False
 
@@ -100,15 +79,15 @@ class Calls:
         for call in in_order(left):
             live = lane.resume(core.taken_up(self._story.left(call)))
             self._record(live.call)
-            exchange = self._resumption.way_on(lane, live, partial(self._exchange, lane, live))
+            go_on = self._exchange.resume(lane, live)
             self._quota.take(call.principal)
-            self._tasks.start_soon(self._quota.until_ended, call.principal, partial(self._run, lane, live, exchange))
+            self._background.start_soon(self._quota.until_ended, call.principal, go_on)
         return lane
 
     async def close_lane(self, server: str, fault: Fault) -> None:
         """Ends the calls of a server that goes away, and returns when they have ended."""
         lane = self._lanes.pop(server)
-        lane.stop_all(fault)
+        lane.stop_all(fault, End.SERVER_GONE)
         await lane.wait_idle()
 
     async def start_up(self) -> None:
@@ -122,10 +101,8 @@ class Calls:
                 lane.ended[ended.state] += 1
         for server, lane in self._lanes.items():
             if lane.closed:  # the hub has ended in the middle of a disconnect
-                lane.stop_all(cancelled(f"{server} was disconnected", "SERVER_DISCONNECTED"))
-        await self._rounds.start_up(live.call for lane in self._lanes.values() for live in lane.lives.values())
-        await self._client_tasks.start_up()
-        await self._causes.start_up()
+                lane.stop_all(cancelled(f"{server} was disconnected", "SERVER_DISCONNECTED"), End.SERVER_GONE)
+        await self._exchange.start_up([live.call for lane in self._lanes.values() for live in lane.lives.values()])
 
     # Reading
 
@@ -216,7 +193,7 @@ class Calls:
         for lane in self._lanes.values():
             for live in lane.queued():  # sent now, they might be cut off in the middle; the next hub has time for them
                 if core.never_sent(live.call) and live.admitted.is_set():
-                    live.stop(cancelled("the hub is shutting down", "SHUTTING_DOWN"))
+                    live.stop(SHUTTING_DOWN, End.SHUTTING_DOWN)
         # There are too many ways for a call to end, or to be left to the next hub, to be told of each.
         while any(self._needs_time(lane, live) for lane in self._lanes.values() for live in lane.lives.values()):  # noqa: ASYNC110
             await anyio.sleep(DRAIN_S)
@@ -227,9 +204,9 @@ class Calls:
     def shut_down(self) -> None:
         """Ends all calls, because the hub stops; who waits for one is told so. The next hub goes on with some."""
         for lane in self._lanes.values():
-            lane.stop_all(cancelled("the hub is shutting down", "SHUTTING_DOWN"))
+            lane.stop_all(SHUTTING_DOWN, End.SHUTTING_DOWN)
 
-    # The way of a call
+    # New calls
 
     async def _begin(self, spec: CallSpec, principal: str, *, detached: bool) -> tuple[Call, Live | None]:
         lane = self._lane(spec.server)
@@ -275,143 +252,9 @@ class Calls:
         if not call.detached:
             self._record(live.call)
         # The hub runs the call, not its caller: one who is cancelled leaves nothing half done.
-        self._tasks.start_soon(self._quota.until_ended, call.principal, partial(self._first_run, lane, live, params))
+        begin = partial(self._exchange.begin, lane, live, params)
+        self._background.start_soon(self._quota.until_ended, call.principal, begin)
         return live
-
-    async def _admit(self, lane: Lane, live: Live) -> bool:
-        """Makes a detached call durable before it is sent; False when the store does not take it."""
-        if live.call.detached:
-            try:
-                await self._ledger.commit([self._table.change(live.call.id, live.call)])
-            except Conflict:
-                live.refusal = reused(live.call)
-            except HubError as exc:
-                live.refusal = exc
-        if live.refusal is not None:
-            lane.leave(live, core.fail(live.call, of_hub(live.refusal), self._clock.now()))
-            live.ended.set()
-        live.admitted.set()
-        return live.refusal is None
-
-    async def _first_run(self, lane: Lane, live: Live, params: dict[str, Any]) -> None:
-        if await self._admit(lane, live):
-            await self._run(lane, live, partial(self._exchange, lane, live, params))
-
-    async def _run(self, lane: Lane, live: Live, exchange: Callable[[], Awaitable[dict[str, Any]]]) -> None:
-        CALLER.set(live.call.trace)  # what is logged from here on belongs to the call
-        started = self._clock.steady()
-        result: dict[str, Any] | None = None
-        fault: Fault | None = None
-        try:
-            with live.scope:
-                result = await exchange()
-        except PeerError as exc:
-            fault = of_server(exc)
-        except HubError as exc:
-            fault = exc.fault if isinstance(exc, UpstreamError) else of_hub(exc)
-        except Exception as exc:
-            log.exception("a call failed in the hub", call=live.call.id)
-            fault = Fault(code="INTERNAL", category=Category.SERVER, message=f"the hub failed: {type(exc).__name__}")
-        if result is None and self._resumption.outlives(lane, live, fault):
-            lane.leave(live, live.call)
-            self._record(live.call)
-            live.ended.set()
-            return
-        now = self._clock.now()
-        if result is not None:
-            await self._end(lane, live, core.complete(live.call, payload.dumps(result), now))
-            return
-        fault = fault or live.verdict or lane.out_of_time(live)
-        details = {
-            "server": live.call.server,
-            "method": live.call.method,
-            "elapsed_s": round(self._clock.steady() - started, 3),
-        }
-        await self._end(lane, live, core.fail(live.call, replace(fault, details={**details, **fault.details}), now))
-
-    async def _exchange(
-        self, lane: Lane, live: Live, params: dict[str, Any], sending: dict[str, Any] | None = None
-    ) -> dict[str, Any]:
-        """Waits for the turn, sends, and asks for what the server needs, until there is a result.
-
-        A call that goes on where the hub before this one left it has something else to send first.
-        """
-        resumed, sending = sending is not None, params if sending is None else sending
-        while True:
-            with self._story.queued(live):
-                link = await lane.turn(live)
-            if not await self._may_go_out(lane, link, live):
-                continue
-            if (denial := denied(lane.config, live.call.method, sending)) is not None:
-                raise denial
-            if resumed:
-                require_rounds(link.hello, live.call)
-            await self._support.check(link.hello, live.call, sending)
-            sending = with_task(link.hello, lane.config, live.call, sending)
-            try:
-                result = await self._send(lane, link, live, sending)
-            except PeerError as exc:
-                await self._rounds.replied(live.call)
-                if resumed:
-                    require_state(live.call, exc)
-                await self._consents.ask(lane, live, link.hello, exc)
-                resumed = False
-                continue
-            except UpstreamError as exc:
-                if exc.reason != "SESSION_LOST" or live.resent:
-                    raise
-                live.resent = True
-                if lane.link is link:
-                    lane.attach(None)  # it is of no use to anybody any more; its successor calls them up
-                lane.enter_again(live)
-                continue
-            await self._rounds.replied(live.call)
-            resumed = False
-            task = created(live.call.method, sending, result, stateless=link.hello.era is Era.STATELESS)
-            if task is not None:
-                return await self._client_tasks.begin(lane, live, link, task)
-            if result.get("resultType") != "input_required":
-                return shown(lane.config, live.call.method, result)
-            sending = await self._rounds.ask(lane, live, params, result)
-
-    async def _may_go_out(self, lane: Lane, link: Link, live: Live) -> bool:
-        """Has the next hub know that a detached call was sent, before it is; False when it must wait for another turn.
-
-        Raises Unavailable: then it is not sent.
-        """
-        if live.call.detached and not live.known_as_sent:
-            await self._ledger.commit([Change(self._table, live.call.id, live.call)])
-            live.known_as_sent = True
-            if lane.link is not link:
-                lane.enter_again(live)
-                return False
-        return True
-
-    async def _send(self, lane: Lane, link: Link, live: Live, params: dict[str, Any]) -> dict[str, Any]:
-        def on_progress(update: ProgressUpdate) -> None:
-            lane.progressed(live)
-            if self._table.feed.watched:
-                event = ProgressEvent(live.call.id, update.progress, update.total, update.message)
-                self._table.feed.publish_live(live.call.id, live.call, live.call.id, event)
-
-        with self._orphans.looked_after(lane, link, live.call, params), self._story.sent(live, params) as span:
-            return await link.request(
-                live.call.method, params or None, call_id=live.call.id, on_progress=on_progress, span=span
-            )
-
-    async def _end(self, lane: Lane, live: Live, call: Call) -> None:
-        lane.ended[call.state] += 1
-        lane.leave(live, call)
-        self._record(call)
-        ended = Change(self._table, call.id, call)
-        log.debug("call ended", call=call.id, server=call.server, method=call.method, state=call.state.value)
-        try:
-            if call.detached or call.rounds or call.task_id or self._causes.named(call.id):
-                # Durable before the answer; if the store fails now, the record follows when it recovers.
-                with suppress(HubError):
-                    await self._ledger.transact(lambda: (None, [ended, *self._causes.changes(call.id)]))
-        finally:
-            live.ended.set()
 
     def _record(self, call: Call) -> None:
         self._ledger.later(Change(self._table, call.id, call))

@@ -12,7 +12,7 @@ from hubbubd.core import calls as core
 from hubbubd.core.calls import Call
 from hubbubd.core.inbox import PendingRequest
 from hubbubd.errors import Category, Fault, PeerError, UpstreamError
-from hubbubd.runtime.calls.call_queue import Lane, Live
+from hubbubd.runtime.calls.call_queue import End, Lane, Live
 from hubbubd.runtime.calls.client_tasks import ClientTasks
 from hubbubd.runtime.calls.multi_round import Rounds
 from hubbubd.runtime.calls.url_elicitation import Consents
@@ -53,7 +53,7 @@ class Resumption:
         """Whether a call that this hub's stop, and not a `fault`, has broken off is left to the next one."""
         if live.call.task_id is not None:
             return self._client_tasks.outlives(live)
-        stopped = fault is None and live.verdict is not None and live.verdict.code == "SHUTTING_DOWN"
+        stopped = fault is None and live.end is End.SHUTTING_DOWN
         return stopped and self.obstacle(live.call, lane.config) is None
 
     def way_on(self, lane: Lane, live: Live, send_again: SendAgain) -> Callable[[], Awaitable[dict[str, Any]]]:

@@ -35,6 +35,8 @@ class Consents:
     def __init__(self, rounds: Rounds, clock: Clock) -> None:
         self._rounds = rounds
         self._clock = clock
+        self._pages: dict[str, dict[Live, dict[str, anyio.Event]]] = {}
+        """By server, call and elicitationId: set once the server has said that it is done with the page."""
 
     async def ask(self, lane: Lane, live: Live, hello: Hello, error: PeerError) -> None:
         """Has people agree to what an error asks for, and puts the call in the queue again.
@@ -48,24 +50,38 @@ class Consents:
 
         refusal = payload.dumps({"code": error.code, "message": error.message, "data": error.data})
         rounds = replace(next_round(lane, live), refusal=refusal)
-        awaited = [page for page in pages if page in live.consents and not live.consents[page].is_set()]
+        done = self._pages.setdefault(lane.config.name, {}).setdefault(live, {})
+        awaited = [page for page in pages if page in done and not done[page].is_set()]
         asked = {
             page: asked_by(lane, live, Origin.ROUNDS, RequestKind.ELICITATION_URL, params, self._clock.now())
             for page, params in pages.items()
             if page not in awaited
         }
-        live.consents.update({page: anyio.Event() for page in asked})
+        done.update({page: anyio.Event() for page in asked})
         async with self._rounds.asking(lane, live, rounds, asked):
             await self._rounds.answers(asked, partial(_agreed, error))
             with anyio.move_on_after(lane.config.answer_timeout_s) as patience:
                 for page in awaited:
-                    await live.consents[page].wait()
+                    await done[page].wait()
             if patience.cancelled_caught:
                 raise error
             with anyio.move_on_after(COMPLETION_S):
                 for page in asked:
-                    await live.consents[page].wait()
+                    await done[page].wait()
         lane.enter_again(live)
+
+    def complete(self, server: str, elicitation_id: object) -> None:
+        """Notes that a server is done with a page, if a call waits for that."""
+        for done in self._pages.get(server, {}).values():
+            if isinstance(elicitation_id, str) and elicitation_id in done:
+                done[elicitation_id].set()
+
+    def forget(self, live: Live) -> None:
+        """Forgets the pages of a call that has ended."""
+        calls = self._pages.get(live.call.server, {})
+        calls.pop(live, None)
+        if not calls:
+            self._pages.pop(live.call.server, None)
 
     async def resume(self, lane: Lane, live: Live, refusal: bytes, asked: Mapping[str, PendingRequest]) -> None:
         """As `ask`, for the pages of a call that the hub before this one left. Raises PeerError.

@@ -16,7 +16,7 @@ from hubbubd.core import connection as core
 from hubbubd.core.call_faults import cancelled
 from hubbubd.core.connection import Connection, Effect, Event, RetryPolicy, State
 from hubbubd.errors import Category, Fault, HubError, PeerError, UpstreamError
-from hubbubd.runtime.calls import Lane
+from hubbubd.runtime.calls import End, Lane
 from hubbubd.runtime.servers.connection_log import tell
 from hubbubd.runtime.servers.measures import Measures
 from hubbubd.upstream.ports import Connector, Era, Hello, Inbound, Link
@@ -72,6 +72,8 @@ class ConnectionShell:
         self._policy = _policy(config)
         self._retimed = anyio.Event()
         self._handing_over = False
+        self._end = End.SERVER_GONE
+        """What its calls end by, when it ends."""
         self._era: Era | None = None
         self._wanted = anyio.Event()
         self._now = anyio.Event()
@@ -87,6 +89,7 @@ class ConnectionShell:
     def connect(self) -> None:
         """Wants the connection; an attempt begins unless one is under way."""
         self._lane.closed = False
+        self._end = End.SERVER_GONE
         self._wanted.set()
         self._now.set()
 
@@ -105,15 +108,16 @@ class ConnectionShell:
         self._handing_over = True
         await self.disconnect(fault)
 
-    async def disconnect(self, fault: Fault) -> None:
+    async def disconnect(self, fault: Fault, end: End = End.SERVER_GONE) -> None:
         """Ends the connection, its attempts and its calls; returns when all is cleaned up."""
+        self._end = end
         if self._wanted.is_set():  # one that is not set may be waited for
             self._wanted = anyio.Event()
         if not self._handing_over:
             self._lane.closed = True
         if self.state is State.DISCONNECTED:
             if not self._handing_over:
-                self._lane.stop_all(fault)
+                self._lane.stop_all(fault, end)
             return
         if self.state is not State.DISCONNECTING:
             self._feed(Event.DISCONNECT, fault=fault)
@@ -247,7 +251,7 @@ class ConnectionShell:
                 case Effect.FAIL_ALL_CALLS if not self._handing_over:
                     self._lane.closed = True
                     self._lane.given_up = self.connection.fault if event is Event.GIVE_UP else None
-                    self._lane.stop_all(_ended(self.config.name, fault or self.connection.fault))
+                    self._lane.stop_all(_ended(self.config.name, fault or self.connection.fault), self._end)
                 case _:
                     pass  # opening, pinging, waiting and closing follow from the state in `_keep_connected`
         tell(self.config.name, event, self.connection, now, fault)

@@ -16,7 +16,7 @@ from hubbubd.core.questions import problem
 from hubbubd.core.tasks import RELATED_TASK
 from hubbubd.errors import HubError, NotFound
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.calls import ClientTasks, Lane, Live, kind_of, served
+from hubbubd.runtime.calls import ClientTasks, Consents, Lane, Live, kind_of, served
 from hubbubd.runtime.catalog import ServerCatalog
 from hubbubd.runtime.inbox import INTERNAL_ERROR, Authorizations, Inbox, ReceiverTasks, Tasks, question
 from hubbubd.runtime.oversight import Audit
@@ -53,6 +53,7 @@ class ServerInbound:
         inbox: Inbox,
         tasks: Tasks,
         client_tasks: ClientTasks,
+        consents: Consents,
         receiver: ReceiverTasks,
         clock: Clock,
         background: Background,
@@ -68,6 +69,7 @@ class ServerInbound:
         self._inbox = inbox
         self._tasks = tasks
         self._client_tasks = client_tasks
+        self._consents = consents
         self._receiver = receiver
         self._clock = clock
         self._background = background
@@ -135,7 +137,7 @@ class ServerInbound:
         elif method == "notifications/resources/updated":
             self._subscriptions.notice(self._name, params)
         elif method == "notifications/elicitation/complete":
-            self._lane.elicitation_complete(params.get("elicitationId"))
+            self._consents.complete(self._name, params.get("elicitationId"))
         self._events.tell(self._name, method, params, call_id)
 
     def on_stderr(self, line: str) -> None:

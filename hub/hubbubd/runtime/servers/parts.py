@@ -13,7 +13,7 @@ from hubbubd.core.connection import State
 from hubbubd.core.server import ServerRecord
 from hubbubd.errors import Fault
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.calls import Calls, ClientTasks, Lane
+from hubbubd.runtime.calls import Calls, ClientTasks, Consents, Lane
 from hubbubd.runtime.catalog import Catalog, ServerCatalog
 from hubbubd.runtime.inbox import Authorizations, Inbox, ReceiverTasks, Tasks
 from hubbubd.runtime.oversight import Audit
@@ -69,6 +69,7 @@ class Assembly:
         calls: Calls,
         tasks: Tasks,
         client_tasks: ClientTasks,
+        consents: Consents,
         authorizations: Authorizations,
         catalog: Catalog,
         events: EventFeed,
@@ -84,6 +85,7 @@ class Assembly:
         self._calls = calls
         self._tasks = tasks
         self._client_tasks = client_tasks
+        self._consents = consents
         self._authorizations = authorizations
         self._catalog = catalog
         self._events = events
@@ -116,6 +118,7 @@ class Assembly:
             inbox=self._inbox,
             tasks=self._tasks,
             client_tasks=self._client_tasks,
+            consents=self._consents,
             receiver=ReceiverTasks(lane, self._tasks, self._inbox, self._clock),
             clock=self._clock,
             background=self._background,

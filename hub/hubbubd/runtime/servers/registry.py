@@ -14,7 +14,7 @@ from hubbubd.config import Confinement, HubSettings, ServerConfig
 from hubbubd.config.hub import CONFINING
 from hubbubd.config.options import needs_connection
 from hubbubd.config.server import Roots
-from hubbubd.core.call_faults import cancelled
+from hubbubd.core.call_faults import SHUTTING_DOWN, cancelled
 from hubbubd.core.calls import Call
 from hubbubd.core.connection import Connection
 from hubbubd.core.filters import ServerFilter
@@ -22,7 +22,7 @@ from hubbubd.core.server import ServerRecord, Source
 from hubbubd.errors import AlreadyExists, FailedPrecondition, HubError, NotFound, ResourceExhausted
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.calls import Lane
+from hubbubd.runtime.calls import End, Lane
 from hubbubd.runtime.oversight import Audit
 from hubbubd.runtime.records import Change, Ledger, Table, WatchEvent
 from hubbubd.runtime.servers.parts import Assembly, ServerParts
@@ -305,10 +305,9 @@ class Servers:
 
     async def close(self) -> None:
         """Ends all connections and calls; what the servers are wanted for stays."""
-        fault = cancelled("the hub is shutting down", "SHUTTING_DOWN")
         async with anyio.create_task_group() as together:
             for kept in list(self._kept.values()):
-                together.start_soon(kept.shell.disconnect, fault)
+                together.start_soon(kept.shell.disconnect, SHUTTING_DOWN, End.SHUTTING_DOWN)
                 together.start_soon(kept.lane.wait_idle)
 
     def notify(self, server: str, method: str, params: dict[str, Any]) -> None:

@@ -1,0 +1,40 @@
+"""What the hub remembers: a table per noun, and what is done with a record that does not fit."""
+
+from typing import Any
+
+from hubbubd.core.audit import AuditEntry
+from hubbubd.core.calls import Call
+from hubbubd.core.catalog import CatalogEntries, CatalogList
+from hubbubd.core.inbox import PendingRequest, Shown
+from hubbubd.core.server import ServerRecord
+from hubbubd.core.tasks import Task
+from hubbubd.runtime.oversight import Token, Upkeep
+from hubbubd.runtime.records import Mending, Stored, Table
+
+REQUEST_STEAD = {"created_at": 0.0, "deadline": None, "state": "withdrawn", "origin": "plain"}
+"""What a request is taken for of which this cannot be read: nobody acts on it."""
+
+TOKEN_VITAL = frozenset({"id", "name", "digest", "grants", "may_name_others", "expires_at"})
+"""What lets somebody in is never guessed: without one of these a token is no token."""
+
+
+class Tables:
+    """What the hub remembers."""
+
+    def __init__(self, stored: Stored) -> None:
+        self.servers = Table(stored, "server", ServerRecord, Mending(vital=frozenset({"name", "config", "source"})))
+        self.requests = Table(stored, "request", PendingRequest, Mending(REQUEST_STEAD))
+        self.shown = Table(stored, "shown", Shown)
+        self.calls = Table(stored, "call", Call, Mending({"created_at": 0.0, "state": "failed"}))
+        self.tasks = Table(
+            stored, "task", Task, Mending({"created_at": 0.0, "last_updated_at": 0.0, "status": "failed"})
+        )
+        self.lists = Table(stored, "catalog", CatalogList)
+        self.entries = Table(stored, "catalog_entries", CatalogEntries)
+        self.upkeep = Table(stored, "upkeep", Upkeep)
+        self.tokens = Table(stored, "token", Token, Mending(vital=TOKEN_VITAL))
+        self.audit = Table(stored, "audit", AuditEntry)
+
+    def all(self) -> list[Table[Any]]:
+        """All of them."""
+        return list(vars(self).values())
