@@ -1,9 +1,7 @@
-"""Client tasks: calls that a server carries out as tasks, followed to their end.
+"""Client tasks: calls that a server carries out as tasks, from their record to their end or cancellation.
 
 The record is durable before anything follows from it, so a task is found again over the next connection and by the
-next hub. 2025-11-25: asked for its status, and for its result as soon as that is there or the server needs input,
-which it then asks for on the wire. 2026-07-28 (tasks extension, SEP-2663): status, questions and result all come from
-tasks/get, the answers go back by tasks/update. Notifications only hasten the next poll.
+next hub.
 """
 
 import secrets
@@ -13,18 +11,16 @@ from dataclasses import replace
 from typing import Any
 
 import anyio
-import structlog
 
-from hubbubd import payload
 from hubbubd.clock import Clock
-from hubbubd.core import backoff
 from hubbubd.core import tasks as core
 from hubbubd.core.calls import Call
 from hubbubd.core.inbox import Origin, PendingRequest
-from hubbubd.core.tasks import Failure, Task, TaskRole, TaskStatus
-from hubbubd.errors import Category, FailedPrecondition, Fault, HubError, PeerError, UpstreamError
+from hubbubd.core.tasks import Task, TaskRole, TaskStatus
+from hubbubd.errors import FailedPrecondition, HubError, PeerError
 from hubbubd.runtime.calls.call_queue import End, Lane, Live
 from hubbubd.runtime.calls.followed import TELL_S, Followed
+from hubbubd.runtime.calls.task_poller import TaskPoller, outcome
 from hubbubd.runtime.calls.task_questions import TaskQuestions
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.records import Change, Ledger, Table
@@ -32,9 +28,6 @@ from hubbubd.store import Conflict
 from hubbubd.upstream.ports import Era, Link
 
 INVALID_PARAMS = -32602
-METHOD_NOT_FOUND = -32601
-
-log = structlog.get_logger(__name__)
 
 
 class ClientTasks:
@@ -47,6 +40,7 @@ class ClientTasks:
         self._inbox = inbox
         self._clock = clock
         self._questions = TaskQuestions(table, inbox, clock)
+        self._poller = TaskPoller(ledger, table, self._questions, clock)
         self._followed: dict[tuple[str, str], Followed] = {}
         inbox.register(Origin.TASK_INPUT, self)
         calls.follow(self._follow_call)
@@ -64,7 +58,7 @@ class ClientTasks:
         own = [task for task in self._table if task.role is TaskRole.CLIENT]
         for task in own:
             if task.id not in waiting and not task.status.ended:
-                self._put(core.move(task, TaskStatus.CANCELLED, self._clock.now(), "its call has ended"))
+                self._poller.put(core.move(task, TaskStatus.CANCELLED, self._clock.now(), "its call has ended"))
         wanted = {request_id for task in own if task.id in waiting for request_id in task.pending_ids}
         await self._inbox.abandon_all({Origin.TASK_INPUT}, "the hub was restarted, and its task has ended", but=wanted)
 
@@ -80,7 +74,7 @@ class ClientTasks:
             task, call = await self._ledger.transact(lambda: self._new(followed, wire))
             followed.task_id, live.call = task.id, call
             lane.set_aside(live)
-            return await self._follow(followed)
+            return await self._poller.follow(followed)
 
     def fingerprint(self, call: Call) -> str | None:
         """Which server holds a call as a task; None when no task is known."""
@@ -91,11 +85,11 @@ class ClientTasks:
         """Follows the task of a call that an earlier hub made. As `begin`."""
         task = self._table.get(live.call.task_id or "")
         if task.status.ended:
-            return _outcome(task)
+            return outcome(task)
         followed = Followed(task.id, task.remote_id or "", lane, live)
         async with self._held(followed):
             followed.stateless = (await lane.connected()).hello.era is Era.STATELESS
-            return await self._follow(followed)
+            return await self._poller.follow(followed)
 
     def _new(self, followed: Followed, wire: Mapping[str, Any]) -> tuple[tuple[Task, Call], list[Change[Any]]]:
         config, now = followed.lane.config, self._clock.now()
@@ -159,119 +153,7 @@ class ClientTasks:
         if task is not None and not task.status.ended:
             verdict = followed.live.verdict or (followed.failure.fault if followed.failure else None)
             why = verdict.message if verdict else "its call ran out of time"
-            self._put(core.move(task, TaskStatus.CANCELLED, self._clock.now(), why))
-
-    async def _follow(self, followed: Followed) -> dict[str, Any]:
-        followed.live.place = self._table.get(followed.task_id).trace
-        async with followed.group as group:
-            self._questions.take_up(followed)
-            await self._poll(followed)
-            group.cancel_scope.cancel()
-        if followed.failure is not None:
-            raise followed.failure
-        return _outcome(self._table.get(followed.task_id))
-
-    async def _poll(self, followed: Followed) -> None:
-        """Returns when the task has ended, or is given up."""
-        while not (task := self._table.get(followed.task_id)).status.ended and followed.failure is None:
-            link = await followed.lane.connected()
-            longer_s = 0.0
-            try:
-                await self._ask(followed, link)
-            except UpstreamError as exc:
-                longer_s = backoff.asked_s(exc.fault.retry_after_s)
-                if not exc.fault.retryable:
-                    followed.failure = exc
-            except PeerError as exc:
-                # A server may forget a task together with handing out its result, which is then on its way.
-                if exc.code in (INVALID_PARAMS, METHOD_NOT_FOUND) and not followed.fetching:
-                    if not self._table.get(task.id).status.ended:
-                        followed.failure = _lost(task, exc)
-                    await self._end(followed, exc)
-            except HubError as exc:
-                log.warning("a task's state was not kept", task=task.id, error=str(exc))
-            if followed.failure is None and not (task := self._table.get(task.id)).status.ended:
-                await followed.pause(max(core.poll_s(task), longer_s))
-
-    async def _ask(self, followed: Followed, link: Link) -> None:
-        wire = await followed.request(link, "tasks/get")
-        await self._see(followed.task_id, wire)
-        status = TaskStatus(wire["status"])
-        if followed.stateless:
-            match status:
-                case TaskStatus.COMPLETED:
-                    await self._end(followed, wire["result"])
-                case TaskStatus.FAILED:
-                    error = wire["error"]
-                    await self._end(followed, PeerError(error["code"], error["message"], error.get("data")))
-                case TaskStatus.INPUT_REQUIRED:
-                    await self._questions.put(followed, wire["inputRequests"])
-                case _:
-                    pass
-        elif status is TaskStatus.INPUT_REQUIRED:
-            if not followed.fetching:
-                followed.fetching = True
-                followed.group.start_soon(self._fetch_while_asked, followed, link)
-        elif status in (TaskStatus.COMPLETED, TaskStatus.FAILED) and not followed.fetching:
-            await self._fetch(followed, link, wire)
-
-    async def _fetch(self, followed: Followed, link: Link, wire: Mapping[str, Any]) -> None:
-        try:
-            result = await followed.request(link, "tasks/result")
-            await self._end(followed, core.failure(wire, result) or result)
-        except PeerError as exc:
-            await self._end(followed, exc)
-
-    async def _fetch_while_asked(self, followed: Followed, link: Link) -> None:
-        """Waits for the result, which gives the server a way to ask; polling goes on meanwhile."""
-        outcome: dict[str, Any] | PeerError | None = None
-        try:
-            outcome = await followed.request(link, "tasks/result")
-        except PeerError as exc:
-            outcome = exc
-        except HubError as exc:
-            log.info("the result of a task is asked for again", task=followed.task_id, error=str(exc))
-        if outcome is not None:
-            wire: Mapping[str, Any] = {}
-            # A cancelled task may have an answer, too: what has become of it is what its status says.
-            with suppress(PeerError, HubError):
-                wire = await followed.request(link, "tasks/get")
-                await self._see(followed.task_id, wire)
-            await self._end(followed, (core.failure(wire, outcome) if isinstance(outcome, dict) else None) or outcome)
-        followed.fetching = False
-        followed.wake.set()
-
-    async def _see(self, task_id: str, wire: Mapping[str, Any]) -> Task:
-        """Keeps what the server said of a task; durable, so that each of its states is seen."""
-
-        def plan() -> tuple[Task, list[Change[Any]]]:
-            before = self._table.get(task_id)
-            after = core.observed(before, wire, self._clock.now())
-            return after, [] if after is before else [self._table.change(task_id, after)]
-
-        return await self._ledger.transact(plan)
-
-    async def _end(self, followed: Followed, outcome: dict[str, Any] | PeerError | Failure) -> None:
-        task, now = self._table.get(followed.task_id), self._clock.now()
-        if task.status.ended:
-            return
-        if isinstance(outcome, PeerError):
-            error = {"code": outcome.code, "message": outcome.message}
-            if outcome.data is not None:
-                error["data"] = outcome.data
-            task = core.fail(task, payload.dumps(error), outcome.message, now)
-        elif isinstance(outcome, Failure):
-            task = core.move(task, TaskStatus.FAILED, now, outcome.message)
-            task = task if outcome.result is None else replace(task, result=payload.dumps(outcome.result))
-        else:
-            task = core.complete(task, payload.dumps(outcome), now)
-        try:
-            await self._ledger.commit([Change(self._table, task.id, task)])
-        except HubError:
-            self._put(task)  # the record follows when the store recovers
-
-    def _put(self, task: Task) -> None:
-        self._ledger.later(Change(self._table, task.id, task))
+            self._poller.put(core.move(task, TaskStatus.CANCELLED, self._clock.now(), why))
 
     def _follow_call(self, before: Call | None, after: Call | None) -> None:
         """A client task is remembered for as long as its call."""
@@ -324,7 +206,7 @@ class ClientTasks:
                 followed.wake.set()  # it has ended in this very moment; its status tells how
             else:
                 if not followed.stateless:
-                    await self._see(task_id, wire)
+                    await self._poller.see(task_id, wire)
                 followed.wake.set()
             with anyio.move_on_after(TELL_S):
                 await followed.done.wait()
@@ -332,22 +214,3 @@ class ClientTasks:
             if task.status in (TaskStatus.WORKING, TaskStatus.INPUT_REQUIRED, TaskStatus.CANCELLED):
                 return task
         raise FailedPrecondition(f"this task has ended: {task.status}", reason="TASK_FINISHED")
-
-
-def _outcome(task: Task) -> dict[str, Any]:
-    """What the call of an ended task ends with. Raises PeerError and UpstreamError."""
-    if task.result is not None:
-        return payload.loads(task.result)
-    if task.error is not None:
-        error = payload.loads(task.error)
-        raise PeerError(error["code"], error["message"], error.get("data"))
-    if task.status is TaskStatus.FAILED:
-        message = task.status_message or f"{task.server} says that the task failed, and not why"
-        raise UpstreamError(Fault(code="TASK_FAILED", category=Category.SERVER, message=message))
-    words = task.status_message or f"{task.server} cancelled the task"
-    raise UpstreamError(Fault(code="TASK_CANCELLED", category=Category.CANCELLED, message=words))
-
-
-def _lost(task: Task, exc: PeerError) -> UpstreamError:
-    message = f"{task.server} does not know the task any more: {exc.message}"
-    return UpstreamError(Fault(code="TASK_LOST", category=Category.SERVER, message=message))
