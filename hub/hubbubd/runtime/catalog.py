@@ -20,15 +20,13 @@ from hubbubd.config import ServerConfig
 from hubbubd.core import catalog as core
 from hubbubd.core.catalog import CatalogEntries, CatalogList, Kind, ListRefused, Pages
 from hubbubd.core.filters import CatalogFilter
+from hubbubd.core.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND
 from hubbubd.core.tool_policy import name_of, shown
 from hubbubd.errors import Category, FailedPrecondition, Fault, NotFound, PeerError, UpstreamError
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.records import Change, Ledger, Table, WatchEvent
 from hubbubd.upstream.deadlines import Patience
 from hubbubd.upstream.ports import Era, Link
-
-METHOD_NOT_FOUND = -32601
-INTERNAL_ERROR = -32603
 
 QUIET_S = 0.25
 """After a fetch, a server that tells of a change waits this long for the next one; or as long as the fetch took."""

@@ -16,6 +16,7 @@ from hubbubd.clock import Clock
 from hubbubd.core import tasks as core
 from hubbubd.core.calls import Call
 from hubbubd.core.inbox import Origin, PendingRequest
+from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.core.tasks import Task, TaskRole, TaskStatus
 from hubbubd.errors import FailedPrecondition, HubError, PeerError
 from hubbubd.runtime.calls.call_queue import End, Lane, Live
@@ -26,8 +27,6 @@ from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.records import Change, Ledger, Table
 from hubbubd.store import Conflict
 from hubbubd.upstream.ports import Era, Link
-
-INVALID_PARAMS = -32602
 
 
 class ClientTasks:

@@ -11,6 +11,7 @@ from hubbubd.config import ServerConfig
 from hubbubd.core import calls as core
 from hubbubd.core.calls import Call
 from hubbubd.core.inbox import PendingRequest
+from hubbubd.core.jsonrpc import INVALID_PARAMS, INVALID_REQUEST
 from hubbubd.errors import Category, Fault, PeerError, UpstreamError
 from hubbubd.runtime.calls.call_queue import End, Lane, Live
 from hubbubd.runtime.calls.client_tasks import ClientTasks
@@ -20,8 +21,6 @@ from hubbubd.upstream.ports import Era, Hello
 
 log = structlog.get_logger(__name__)
 
-INVALID_REQUEST = -32600
-INVALID_PARAMS = -32602
 
 SendAgain = Callable[[dict[str, Any], dict[str, Any]], Awaitable[dict[str, Any]]]
 """Goes on with a call: its own params, and those to send now; returns its result."""

@@ -16,15 +16,13 @@ from hubbubd import payload
 from hubbubd.clock import Clock
 from hubbubd.core import backoff
 from hubbubd.core import tasks as core
+from hubbubd.core.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
 from hubbubd.core.tasks import Failure, Task, TaskStatus
 from hubbubd.errors import Category, Fault, HubError, PeerError, UpstreamError
 from hubbubd.runtime.calls.followed import Followed
 from hubbubd.runtime.calls.task_questions import TaskQuestions
 from hubbubd.runtime.records import Change, Ledger, Table
 from hubbubd.upstream.ports import Link
-
-INVALID_PARAMS = -32602
-METHOD_NOT_FOUND = -32601
 
 log = structlog.get_logger(__name__)
 

@@ -14,13 +14,13 @@ import anyio
 from hubbubd import payload
 from hubbubd.clock import Clock
 from hubbubd.core.inbox import Origin, PendingRequest, RequestKind
+from hubbubd.core.jsonrpc import URL_ELICITATION_REQUIRED
 from hubbubd.core.questions import problem
 from hubbubd.errors import PeerError
 from hubbubd.runtime.calls.call_queue import Lane, Live
 from hubbubd.runtime.calls.multi_round import Rounds, asked_by, next_round
 from hubbubd.upstream.ports import Hello
 
-URL_ELICITATION_REQUIRED = -32042
 REVISION = "2025-11-25"
 """The only one with this error."""
 

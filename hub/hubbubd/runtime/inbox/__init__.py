@@ -2,11 +2,10 @@
 
 from hubbubd.runtime.inbox.authorization import Authorizations, question
 from hubbubd.runtime.inbox.inbox import Inbox
-from hubbubd.runtime.inbox.tasks import INTERNAL_ERROR, ReceiverTasks, Tasks
+from hubbubd.runtime.inbox.tasks import ReceiverTasks, Tasks
 from hubbubd.runtime.inbox.work import MAX_CAPACITY, Assigned, Over, Step, Work, Worker
 
 __all__ = [
-    "INTERNAL_ERROR",
     "MAX_CAPACITY",
     "Assigned",
     "Authorizations",

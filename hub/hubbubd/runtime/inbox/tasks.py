@@ -17,17 +17,13 @@ from hubbubd.config import ServerConfig
 from hubbubd.core import tasks as core
 from hubbubd.core.filters import TaskFilter
 from hubbubd.core.inbox import CauseSource, Origin, PendingRequest, RequestState
+from hubbubd.core.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, REQUEST_CANCELLED
 from hubbubd.core.tasks import RELATED_TASK, Task, TaskRole, TaskStatus
 from hubbubd.errors import FailedPrecondition, HubError, NotFound
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.inbox.inbox import Inbox
 from hubbubd.runtime.records import Change, Ledger, Place, Table, WatchEvent
 from hubbubd.upstream.ports import Reply, ReplyError
-
-INVALID_PARAMS = -32602
-INTERNAL_ERROR = -32603
-REQUEST_CANCELLED = -32800
-"""What `tasks/result` of a cancelled task answers; the specification leaves the code open."""
 
 PAGE = 50
 

@@ -12,13 +12,14 @@ from hubbubd import payload
 from hubbubd.clock import Clock
 from hubbubd.core import tasks as core_tasks
 from hubbubd.core.inbox import CauseSource, Origin, PendingRequest, RequestKind
+from hubbubd.core.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from hubbubd.core.questions import problem
 from hubbubd.core.tasks import RELATED_TASK
 from hubbubd.errors import HubError, NotFound
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import ClientTasks, Consents, Lane, Live, kind_of, served
 from hubbubd.runtime.catalog import ServerCatalog
-from hubbubd.runtime.inbox import INTERNAL_ERROR, Authorizations, Inbox, ReceiverTasks, Tasks, question
+from hubbubd.runtime.inbox import Authorizations, Inbox, ReceiverTasks, Tasks, question
 from hubbubd.runtime.oversight import Audit
 from hubbubd.runtime.records import Change
 from hubbubd.runtime.servers.events import EventFeed
@@ -26,9 +27,6 @@ from hubbubd.runtime.servers.subscriptions import Subscriptions
 from hubbubd.upstream.ports import InboundRequest, Reply, ReplyError
 
 log = structlog.get_logger(__name__)
-
-METHOD_NOT_FOUND = -32601
-INVALID_PARAMS = -32602
 
 
 class PlainRequests:
