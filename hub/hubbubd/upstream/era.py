@@ -46,7 +46,7 @@ from hubbubd.config import ServerConfig
 from hubbubd.errors import Fault, InvalidArgument, PeerError, UpstreamError
 from hubbubd.upstream import faults
 from hubbubd.upstream.checking import Mismatch, check
-from hubbubd.upstream.ports import Era, Hello
+from hubbubd.upstream.ports import Era, Hello, LostDuringProbe
 from hubbubd.upstream.tool_headers import ToolHeaders
 
 PROBE_LIMIT_S: Final = 5.0
@@ -341,4 +341,4 @@ def _means_stateless(refusal: PeerError) -> bool:
 def _during_probe(fault: Fault) -> UpstreamError:
     if fault.code != "CONNECTION_LOST":
         return UpstreamError(fault)
-    return UpstreamError(replace(fault, details={**fault.details, "during": "probe"}))
+    return LostDuringProbe(replace(fault, details={**fault.details, "during": "probe"}))

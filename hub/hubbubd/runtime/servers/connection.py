@@ -19,7 +19,7 @@ from hubbubd.errors import Category, Fault, HubError, PeerError, UpstreamError
 from hubbubd.runtime.calls import End, Lane
 from hubbubd.runtime.servers.connection_log import tell
 from hubbubd.runtime.servers.measures import Measures
-from hubbubd.upstream.ports import Connector, Era, Hello, Inbound, Link
+from hubbubd.upstream.ports import Connector, Era, Hello, Inbound, Link, LostDuringProbe
 
 RECONNECTS_PER_S, RECONNECTS_AT_ONCE = 20.0, 20
 """How many servers are connected anew, once more than a few have been lost together."""
@@ -163,6 +163,9 @@ class ConnectionShell:
                 return await self._use(link)
         except UpstreamError as exc:
             fault = exc.fault
+            if isinstance(exc, LostDuringProbe):
+                # A server that has answered the probe before was cut off by chance, the first time.
+                self._era = None if self._era is Era.STATELESS else Era.HANDSHAKE
         except Exception as exc:
             log.exception("opening a connection failed in the hub", server=self.config.name)
             fault = Fault(
@@ -171,9 +174,6 @@ class ConnectionShell:
                 message=f"the hub failed: {type(exc).__name__}",
                 retryable=True,
             )
-        if fault.details.get("during") == "probe":
-            # A server that has answered the probe before was cut off by chance, the first time.
-            self._era = None if self._era is Era.STATELESS else Era.HANDSHAKE
         if self.state is State.CONNECTED:
             return Event.CONNECTION_LOST, fault
         return (Event.TIMEOUT if fault.category is Category.TIMEOUT else Event.TRANSPORT_ERROR), fault
@@ -242,20 +242,23 @@ class ConnectionShell:
         now = self._clock.now()
         jitter = random.random()  # noqa: S311 - spreads retries, guards nothing
         before = self.connection
-        self.connection, effects = core.plan(before, event, now, self._policy, fault=fault, jitter=jitter)
+        self.connection, effect = core.plan(before, event, now, self._policy, fault=fault, jitter=jitter)
         self._measures.happened(self.config, self.hello, before, event, fault)
-        for effect in effects:
-            match effect:
-                case Effect.RELEASE_CALLS:
-                    self._lane.attach(self.link)
-                case Effect.FAIL_ALL_CALLS if not self._handing_over:
-                    self._lane.closed = True
-                    self._lane.given_up = self.connection.fault if event is Event.GIVE_UP else None
-                    self._lane.stop_all(_ended(self.config.name, fault or self.connection.fault), self._end)
-                case _:
-                    pass  # opening, pinging, waiting and closing follow from the state in `_keep_connected`
+        if effect is not None:
+            self._execute(effect, event, fault)
         tell(self.config.name, event, self.connection, now, fault)
         self._changed()
+
+    def _execute(self, effect: Effect, event: Event, fault: Fault | None) -> None:
+        match effect:
+            case Effect.RELEASE_CALLS:
+                self._lane.attach(self.link)
+            case Effect.FAIL_ALL_CALLS:
+                if self._handing_over:
+                    return
+                self._lane.closed = True
+                self._lane.given_up = self.connection.fault if event is Event.GIVE_UP else None
+                self._lane.stop_all(_ended(self.config.name, fault or self.connection.fault), self._end)
 
 
 def _policy(config: ServerConfig) -> RetryPolicy:
