@@ -121,10 +121,6 @@ class Catalog:
         """Forgets what a server offered."""
         self._remove([record for record in self._lists if record.server == server])
 
-    def forget_all_but(self, servers: Collection[str]) -> None:
-        """Forgets what other servers than these offered."""
-        self._remove([record for record in self._lists if record.server not in servers])
-
     # What a server's part reads and writes
 
     def record(self, server: str, kind: Kind) -> CatalogList | None:
