@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +12,18 @@ import structlog
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, ServerConfig, Settings
 from hubbubd.core.inbox import Origin
-from hubbubd.errors import NotFound
 from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import (
-    CallExchange,
     Calls,
-    Causes,
     ClientTasks,
     Consents,
-    Orphans,
-    Resumption,
     Rounds,
-    Story,
-    TaskSupport,
 )
 from hubbubd.runtime.catalog import Catalog
 from hubbubd.runtime.inbox import Authorizations, Inbox, Tasks, Work
 from hubbubd.runtime.oversight import Audit, Quotas, Retention, Tokens
-from hubbubd.runtime.records import Doorkeeper, Ledger, Stored
+from hubbubd.runtime.records import Ledger
 from hubbubd.runtime.servers import (
     MAX_NAMES,
     Assembly,
@@ -39,12 +31,11 @@ from hubbubd.runtime.servers import (
     EventFeed,
     LogLevels,
     Measures,
-    PlainRequests,
     Servers,
     SpecSecrets,
     Subscriptions,
 )
-from hubbubd.runtime.tables import Tables
+from hubbubd.runtime.wiring import Ground, calls_of, inbox_of, remember, retention_of, servers_of, work_of
 from hubbubd.store import Commit, Store
 from hubbubd.telemetry import meter as metering
 from hubbubd.telemetry.meter import Meter
@@ -55,20 +46,6 @@ log = structlog.get_logger(__name__)
 
 SHUTDOWN_S = 15.0
 """How long connections may take to close when the hub stops; a stdio server gets about 5 s of it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ground:
-    """What all rooms stand on."""
-
-    ledger: Ledger
-    tables: Tables
-    clock: Clock
-    alarms: Alarms
-    background: Background
-    settings: HubSettings
-    tracer: Tracer
-    measures: Measures
 
 
 class Hub:
@@ -142,7 +119,7 @@ class Hub:
         `clock` is the system's time by default. The configuration came from `files`, and `load` reads
         it again; without it a reload changes nothing. Telemetry goes to the endpoint, which the hub only tells of.
         """
-        ledger, tables = await _remember(store, settings, meter)
+        ledger, tables = await remember(store, settings, meter)
         async with aclosing(ledger), Background.open() as background:
             clock = clock or Clock(asyncio.get_running_loop().time)
             measures = Measures(
@@ -154,7 +131,7 @@ class Hub:
                 requests=tables.requests,
                 max_names=MAX_NAMES if settings.metrics_server_names else 0,
             )
-            ground = _Ground(
+            ground = Ground(
                 ledger=ledger,
                 tables=tables,
                 clock=clock,
@@ -178,7 +155,7 @@ class Hub:
     @classmethod
     def _wire(
         cls,
-        ground: _Ground,
+        ground: Ground,
         connector: Connector,
         given: Settings,
         load: Callable[[], Settings],
@@ -192,12 +169,12 @@ class Hub:
         ledger, tables, clock = ground.ledger, ground.tables, ground.clock
         quotas = Quotas(ground.settings, clock.steady)
         audit = Audit(ledger, tables.audit, clock, ground.settings)
-        inbox = _inbox(ground, quotas, lambda name: servers.get(name).config)
+        inbox = inbox_of(ground, quotas, lambda name: servers.get(name).config)
         catalog = Catalog(ledger, tables.lists, tables.entries, clock, ground.background)
         client_tasks = ClientTasks(ledger, tables.tasks, tables.calls, inbox, clock)
         rounds = Rounds(inbox, tables.calls, clock)
         consents = Consents(rounds, clock)
-        calls = _calls(ground, quotas, catalog, inbox, rounds, consents, client_tasks)
+        calls = calls_of(ground, quotas, catalog, inbox, rounds, consents, client_tasks)
         tasks = Tasks(
             ledger=ledger,
             table=tables.tasks,
@@ -227,20 +204,20 @@ class Hub:
             clock=clock,
             background=ground.background,
         )
-        servers = _servers(ground, assembly, SpecSecrets(connector), audit)
+        servers = servers_of(ground, assembly, SpecSecrets(connector), audit)
         return cls(
             ledger=ledger,
             clock=clock,
             alarms=ground.alarms,
             servers=servers,
             inbox=inbox,
-            work=_work(ground, inbox),
+            work=work_of(ground, inbox),
             calls=calls,
             tasks=tasks,
             events=events,
             subscriptions=subscriptions,
             catalog=catalog,
-            retention=_retention(ground, audit),
+            retention=retention_of(ground, audit),
             tokens=Tokens(ledger, tables.tokens, clock, max_tokens=ground.settings.max_tokens),
             audit=audit,
             quotas=quotas,
@@ -276,6 +253,22 @@ class Hub:
         self.events.close()
         self.subscriptions.close()
         self.work.close()
+
+    async def drain(self, grace_s: float | None = None, hurry: anyio.Event | None = None) -> None:
+        """Ends what the API does, in order: the watches, each with its token; then the calls.
+
+        New calls are refused. Those under way have `grace_s` seconds to finish (by default as many as the settings say
+        now), or until somebody is in a `hurry`; whatever they still need, an answer for example, can be given. A call
+        that takes longer is ended, and its caller told.
+        """
+        self.end_watches()
+        async with anyio.create_task_group() as draining:
+            if hurry is not None:
+                draining.start_soon(_cut_short, hurry, draining.cancel_scope)
+            with anyio.move_on_after(self.configuration.settings.shutdown_grace_s if grace_s is None else grace_s):
+                await self.calls.drain()
+            draining.cancel_scope.cancel()
+        self.calls.shut_down()
 
     async def _start(self, configured: Mapping[str, ServerConfig], background: Background) -> None:
         """Goes on from what the store remembers."""
@@ -320,125 +313,6 @@ class Hub:
         self.committed_at = self.clock.now()
 
 
-async def _remember(store: Store, settings: HubSettings, meter: Meter) -> tuple[Ledger, Tables]:
-    door = Doorkeeper(settings.max_watchers)
-    tables = Tables(await Stored.read(store, door))
-    return Ledger(store, tables.all(), door, meter), tables
-
-
-def _retention(ground: _Ground, audit: Audit) -> Retention:
-    """What keeps the tables that grow within their limits."""
-    tables = ground.tables
-    return Retention(
-        ground.ledger,
-        ground.clock,
-        ground.settings,
-        servers=tables.servers,
-        calls=tables.calls,
-        requests=tables.requests,
-        tasks=tables.tasks,
-        upkeep=tables.upkeep,
-        audit=audit,
-    )
-
-
-def _work(ground: _Ground, inbox: Inbox) -> Work:
-    return Work(
-        inbox=inbox,
-        table=ground.tables.requests,
-        clock=ground.clock,
-        alarms=ground.alarms,
-        background=ground.background,
-        door=ground.ledger.door,
-    )
-
-
-def _servers(ground: _Ground, assembly: Assembly, secrets: SpecSecrets, audit: Audit) -> Servers:
-    return Servers(
-        ledger=ground.ledger,
-        table=ground.tables.servers,
-        calls=ground.tables.calls,
-        assembly=assembly,
-        secrets=secrets,
-        audit=audit,
-        clock=ground.clock,
-        alarms=ground.alarms,
-        background=ground.background,
-        settings=ground.settings,
-    )
-
-
-def _inbox(ground: _Ground, quotas: Quotas, config: Callable[[str], ServerConfig]) -> Inbox:
-    """The room of questions. A server that asks may be gone already: then `config` raises NotFound."""
-
-    def timeout_message(server: str) -> str:
-        try:
-            return config(server).timeout_message
-        except NotFound:
-            return "Nobody answered in time"
-
-    def max_open_bytes(server: str) -> int:
-        try:
-            return config(server).max_open_request_bytes
-        except NotFound:
-            return 0
-
-    inbox = Inbox(
-        ledger=ground.ledger,
-        table=ground.tables.requests,
-        shown=ground.tables.shown,
-        clock=ground.clock,
-        alarms=ground.alarms,
-        timeout_message=timeout_message,
-        max_open_per_server=ground.settings.open_requests_per_server,
-        max_open_bytes=max_open_bytes,
-        claims=quotas.claims,
-    )
-    inbox.register(Origin.PLAIN, PlainRequests())
-    return inbox
-
-
-def _calls(
-    ground: _Ground,
-    quotas: Quotas,
-    catalog: Catalog,
-    inbox: Inbox,
-    rounds: Rounds,
-    consents: Consents,
-    client_tasks: ClientTasks,
-) -> Calls:
-    """The room of calls, with all that a call may turn into."""
-    ledger, tables, clock = ground.ledger, ground.tables, ground.clock
-    resumption, support = Resumption(rounds, consents, client_tasks), TaskSupport(catalog)
-    story = Story(ground.tracer, ledger, tables.calls, tables.requests, tables.tasks)
-    exchange = CallExchange(
-        ledger=ledger,
-        table=tables.calls,
-        clock=clock,
-        rounds=rounds,
-        consents=consents,
-        client_tasks=client_tasks,
-        resumption=resumption,
-        support=support,
-        orphans=Orphans(tables.tasks, ground.background),
-        story=story,
-        causes=Causes(
-            ledger=ledger,
-            calls=tables.calls,
-            requests=tables.requests,
-            inbox=inbox,
-            clock=clock,
-            alarms=ground.alarms,
-        ),
-    )
-    return Calls(
-        ledger=ledger,
-        table=tables.calls,
-        clock=clock,
-        background=ground.background,
-        exchange=exchange,
-        resumption=resumption,
-        support=support,
-        quota=quotas.calls,
-        story=story,
-    )
+async def _cut_short(hurry: anyio.Event, waiting: anyio.CancelScope) -> None:
+    await hurry.wait()
+    waiting.cancel()
