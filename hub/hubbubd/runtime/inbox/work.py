@@ -16,11 +16,11 @@ import anyio
 from hubbubd.clock import Clock
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox import MAX_CLAIM_S, Claim, PendingRequest, RequestState
-from hubbubd.errors import FailedPrecondition, HubError, NotFound, Unavailable
+from hubbubd.errors import FailedPrecondition, HubError, NotFound
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.inbox.inbox import Inbox
-from hubbubd.runtime.records import BOOKMARK_S, Doorkeeper, Table
+from hubbubd.runtime.records import BOOKMARK_S, Doorkeeper, Pulse, Table
 
 MAX_CAPACITY = 100
 """How many requests one worker may have at once."""
@@ -65,7 +65,7 @@ class Worker:
     candidates: OrderedDict[str, None] = field(default_factory=OrderedDict[str, None])
     skipped: set[str] = field(default_factory=set[str])
     unheard: deque[Assigned | Over] = field(default_factory=deque[Assigned | Over])
-    news: anyio.Event = field(default_factory=anyio.Event)
+    pulse: Pulse = field(default_factory=Pulse)
 
     @property
     def room(self) -> bool:
@@ -79,7 +79,7 @@ class Worker:
     def tell(self, step: Assigned | Over) -> None:
         """Puts a step where the stream finds it."""
         self.unheard.append(step)
-        self.news.set()
+        self.pulse.beat()
 
 
 class Work:
@@ -110,7 +110,7 @@ class Work:
         """Ends all streams."""
         self._closed = True
         for worker in self._workers:
-            worker.news.set()
+            worker.pulse.close()
 
     @contextmanager
     def join(
@@ -122,6 +122,8 @@ class Work:
         """
         self._door.enter()
         worker = Worker(principal, chosen, capacity, standing)
+        if self._closed:
+            worker.pulse.close()
         self._workers[worker] = None
         free = [r for r in self._table if _is_free(r) and r.id not in self._holders and worker.may_have(r)]
         worker.candidates.update((r.id, None) for r in sorted(free, key=lambda r: r.created_at))
@@ -141,12 +143,8 @@ class Work:
                 yield step
                 worker.unheard.popleft()
                 self._hand_out(worker)
-            if self._closed:
-                raise Unavailable("the hub is shutting down", reason="SHUTTING_DOWN")
-            worker.news = anyio.Event()
-            with anyio.move_on_after(BOOKMARK_S):
-                await worker.news.wait()
-            if not worker.news.is_set():
+            worker.pulse.require_open()
+            if not await worker.pulse.wait(worker.pulse.beats, BOOKMARK_S):
                 yield None
 
     def skip(self, worker: Worker, request_id: str) -> None:

@@ -1,10 +1,11 @@
 """The records: tables in memory over the store, what watches them, and whether the store can be written."""
 
-from hubbubd.runtime.records.broadcast import BOOKMARK_S, Doorkeeper, EventKind, WatchEvent
+from hubbubd.runtime.records.broadcast import Doorkeeper, EventKind, WatchEvent
 from hubbubd.runtime.records.health import Health
 from hubbubd.runtime.records.ledger import RIDER, Ledger
 from hubbubd.runtime.records.mending import Mending
 from hubbubd.runtime.records.order import Place
+from hubbubd.runtime.records.pulse import BOOKMARK_S, Pulse
 from hubbubd.runtime.records.table import Change, Stored, Table
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Ledger",
     "Mending",
     "Place",
+    "Pulse",
     "Stored",
     "Table",
     "WatchEvent",

@@ -25,7 +25,8 @@ import anyio.lowlevel
 from hubbubd import bounds
 from hubbubd.core.access import EVERYTHING
 from hubbubd.core.filters import Filter
-from hubbubd.errors import ResourceExhausted, Unavailable
+from hubbubd.errors import ResourceExhausted
+from hubbubd.runtime.records.pulse import BOOKMARK_S, Pulse
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -41,9 +42,6 @@ LIVE_EVENTS = 256
 
 NOTHING = -1
 """The position before all revisions; whoever is there has been shown nothing."""
-
-BOOKMARK_S = 5.0
-"""A quiet watch says this often that the hub is alive."""
 
 
 class EventKind(StrEnum):
@@ -162,7 +160,7 @@ class _Watcher(Generic[T]):
     def __init__(self) -> None:
         self.changes: OrderedDict[object, tuple[int, WatchEvent[T]]] = OrderedDict()
         self.live: OrderedDict[object, tuple[int, WatchEvent[T]]] = OrderedDict()
-        self.wake = anyio.Event()
+        self.pulse = Pulse()
         self.overrun = False
         self._places = count()
 
@@ -180,7 +178,7 @@ class _Watcher(Generic[T]):
     def _put(self, buffer: OrderedDict[object, tuple[int, WatchEvent[T]]], key: object, event: WatchEvent[T]) -> None:
         buffer.pop(key, None)
         buffer[key] = (next(self._places), event)
-        self.wake.set()
+        self.pulse.beat()
 
     def pop(self) -> WatchEvent[T] | None:
         """The oldest one, so that a call's progress comes before its end."""
@@ -263,7 +261,7 @@ class Feed(Generic[T]):
         self._closed = True
         for group in self._groups.values():
             for watcher in group.watchers:
-                watcher.wake.set()
+                watcher.pulse.close()
 
     async def watch(self, chosen: Filter[T], token: str = "") -> AsyncGenerator[WatchEvent[T]]:
         """Snapshot, synced and changes; with a valid token only the changes since.
@@ -276,6 +274,8 @@ class Feed(Generic[T]):
         if group is None:
             group = self._groups[chosen] = _Group(self._store_id, chosen)
         watcher = _Watcher[T]()
+        if self._closed:
+            watcher.pulse.close()
         group.watchers.add(watcher)
         try:
             async with aclosing(self._steps(group, watcher, token)) as steps:
@@ -318,9 +318,8 @@ class Feed(Generic[T]):
                     reason="WATCHER_TOO_SLOW",
                     metadata={"resume_token": last},
                 )
-            if event is None and self._closed:
-                raise Unavailable("the hub is shutting down", reason="SHUTTING_DOWN", metadata={"resume_token": last})
             if event is None:
+                watcher.pulse.require_open(resume_token=last)
                 event = await self._next(group, watcher)
             if event is not None:
                 last = event.token if event.kind is not EventKind.LIVE else last
@@ -328,10 +327,7 @@ class Feed(Generic[T]):
 
     async def _next(self, group: _Group[T], watcher: _Watcher[T]) -> WatchEvent[T] | None:
         """Waits for something to say; a bookmark when there is nothing for a while."""
-        watcher.wake = anyio.Event()
-        with anyio.move_on_after(BOOKMARK_S):
-            await watcher.wake.wait()
-        if watcher.wake.is_set():
+        if await watcher.pulse.wait(watcher.pulse.beats, BOOKMARK_S):
             return watcher.pop()
         return WatchEvent(EventKind.BOOKMARK, group.token(self._revision))
 

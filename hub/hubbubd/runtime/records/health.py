@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 import anyio
 import structlog
 
+from hubbubd.runtime.records.pulse import Pulse
 from hubbubd.store import Store, StoreUnavailable
 
 RETRY_S = 1.0
@@ -23,13 +24,12 @@ class Health:
         self._store = store
         self._well = True
         self.problem = ""
-        self._closed = False
-        self._change = anyio.Event()
+        self._pulse = Pulse()
 
     @property
     def well(self) -> bool:
         """Whether the hub takes new work."""
-        return self._well and not self._closed
+        return self._well and not self._pulse.closed
 
     @property
     def writable(self) -> bool:
@@ -42,13 +42,13 @@ class Health:
         if self._well:
             log.error("the store cannot be written; the hub goes on reading", error=str(exc))
             self._well = False
-            self._tell()
+            self._pulse.beat()
 
     async def run(self) -> None:
         """Tries a store that has failed, for as long as the hub runs."""
         while True:
             while self._well:
-                await self._change.wait()
+                await self._pulse.wait(self._pulse.beats)
             await anyio.sleep(RETRY_S)
             try:
                 await self._store.probe()
@@ -56,22 +56,17 @@ class Health:
                 continue
             log.warning("the store can be written again")
             self._well, self.problem = True, ""
-            self._tell()
+            self._pulse.beat()
 
     async def watch(self) -> AsyncGenerator[bool]:
         """Whether the hub is well now, and at each change; the last one is False, when the hub stops."""
         while True:
-            change = self._change
+            seen = self._pulse.beats
             yield self.well
-            if self._closed:
+            if self._pulse.closed:
                 return
-            await change.wait()
+            await self._pulse.wait(seen)
 
     def close(self) -> None:
         """Ends all watches."""
-        self._closed = True
-        self._tell()
-
-    def _tell(self) -> None:
-        self._change.set()
-        self._change = anyio.Event()
+        self._pulse.close()

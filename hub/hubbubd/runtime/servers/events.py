@@ -12,13 +12,11 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
-import anyio
-
 from hubbubd import payload
 from hubbubd.clock import Clock
 from hubbubd.core.access import EVERYTHING, Scope
-from hubbubd.errors import NotFound, Unavailable
-from hubbubd.runtime.records import BOOKMARK_S, Doorkeeper
+from hubbubd.errors import NotFound
+from hubbubd.runtime.records import BOOKMARK_S, Doorkeeper, Pulse
 
 
 class ServerEventKind(StrEnum):
@@ -135,7 +133,7 @@ class _Watcher:
     def __init__(self, chosen: EventFilter) -> None:
         self.filter = chosen
         self.buffer = _Buffer(WATCHER_EVENTS, WATCHER_BYTES)
-        self.wake = anyio.Event()
+        self.pulse = Pulse()
 
 
 class EventFeed:
@@ -184,7 +182,7 @@ class EventFeed:
             log.push(event)
         for watcher in watchers:
             watcher.buffer.push(event)
-            watcher.wake.set()
+            watcher.pulse.beat()
 
     # Servers that come and go
 
@@ -217,7 +215,7 @@ class EventFeed:
         """Ends all watches."""
         self._closed = True
         for watcher in self._watchers:
-            watcher.wake.set()
+            watcher.pulse.close()
 
     def _log(self, server: str) -> _Buffer:
         if server not in self._logs:
@@ -227,6 +225,8 @@ class EventFeed:
     async def _follow(self, chosen: EventFilter, first: Iterable[ServerEvent]) -> AsyncGenerator[Heard]:
         self._door.enter()
         watcher = _Watcher(chosen)
+        if self._closed:
+            watcher.pulse.close()
         self._watchers.add(watcher)
         try:
             for event in first:
@@ -236,12 +236,8 @@ class EventFeed:
                 buffer = watcher.buffer
                 while buffer.events:
                     yield Heard(buffer.pop(), buffer.dropped)
-                if self._closed:
-                    raise Unavailable("the hub is shutting down", reason="SHUTTING_DOWN")
-                watcher.wake = anyio.Event()
-                with anyio.move_on_after(BOOKMARK_S):
-                    await watcher.wake.wait()
-                if not watcher.wake.is_set():
+                watcher.pulse.require_open()
+                if not await watcher.pulse.wait(watcher.pulse.beats, BOOKMARK_S):
                     yield Heard(None, buffer.dropped)
         finally:
             self._watchers.discard(watcher)

@@ -17,12 +17,11 @@ from hubbubd.errors import (
     HubError,
     NotFound,
     PeerError,
-    Unavailable,
     UpstreamError,
 )
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import Calls, CallSpec
-from hubbubd.runtime.records import BOOKMARK_S, Doorkeeper
+from hubbubd.runtime.records import BOOKMARK_S, Doorkeeper, Pulse
 from hubbubd.upstream.ports import Era, Link
 
 PRINCIPAL = "hub"
@@ -96,16 +95,13 @@ class Subscriptions:
             while True:
                 if subscription.failure is not None:
                     raise subscription.failure
-                if self.closed:
-                    raise Unavailable("the hub is shutting down", reason="SHUTTING_DOWN")
-                changed = subscription.changed
+                subscription.pulse.require_open()
+                beats = subscription.pulse.beats
                 if subscription.latest is not seen:
                     seen = subscription.latest
                     yield seen
                     continue
-                with anyio.move_on_after(BOOKMARK_S):
-                    await changed.wait()
-                if not changed.is_set():
+                if not await subscription.pulse.wait(beats, BOOKMARK_S):
                     yield None
         finally:
             subscription.leave()
@@ -115,7 +111,7 @@ class Subscriptions:
         """Ends all watches."""
         self.closed = True
         for subscription in self._open.values():
-            subscription.tell()
+            subscription.pulse.close()
 
     def link(self, server: str) -> Link | None:
         """How a server is connected now."""
@@ -128,6 +124,8 @@ class Subscriptions:
         subscription = self._open.get((server, uri))
         if subscription is None or subscription.failure is not None:
             subscription = self._open[server, uri] = _Subscription(self, server, uri)
+            if self.closed:
+                subscription.pulse.close()
             self._background.start_soon(self._run, subscription)
         subscription.watchers += 1
         return subscription
@@ -149,7 +147,7 @@ class _Subscription:
         self.watchers = 0
         self.latest: ResourceUpdate | None = None
         self.failure: HubError | PeerError | None = None
-        self.changed = anyio.Event()
+        self.pulse = Pulse()
         self._room = room
         self._stirred = anyio.Event()
         self._stale = False
@@ -181,8 +179,7 @@ class _Subscription:
 
     def tell(self) -> None:
         """Wakes the watchers."""
-        self.changed.set()
-        self.changed = anyio.Event()
+        self.pulse.beat()
 
     # What it does
 
