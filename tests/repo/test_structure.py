@@ -69,3 +69,8 @@ def test_a_constructor_names_its_collaborators() -> None:
                 if count > PARAMETERS:
                     found[f"{path.relative_to(REPOSITORY)}:{node.lineno}"] = count
     assert found == {}
+
+
+def test_the_daemon_logs_through_structlog_alone() -> None:
+    """What goes through the standard library does not follow `log_level`: only warnings pass its bridge."""
+    assert [name for name, path in MODULES.items() if "getLogger(__name__)" in path.read_text(encoding="utf-8")] == []

@@ -1,12 +1,12 @@
 """An open connection: requests out, what the server asks and tells in, and why it ended."""
 
-import logging
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, TypeGuard
 
 import anyio
 import anyio.lowlevel
+import structlog
 from anyio.abc import TaskStatus
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH, ErrorData
@@ -38,7 +38,7 @@ REASON_LIMIT_S: Final = 5.0
 
 _UNREACHABLE: Final = (Category.CONNECTION, Category.TIMEOUT)
 
-logger = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class ServerLink:
@@ -312,12 +312,13 @@ class ServerLink:
             except KeyError:
                 pass  # an extension's, or another revision's: for the one above to judge
             except Mismatch:
-                logger.debug("%s sent a malformed %s", self._config.name, method)
+                log.debug("a server sent a malformed notification", server=self._config.name, method=method)
                 return
         self._inbound.on_notification(method, params, call_id)
 
     def _on_unusable(self, problem: Exception, in_a_row: int) -> None:
-        logger.debug("%s sent what is no message: %s", self._config.name, problem)
+        first = str(problem).partition("\n")[0]  # the lines after it repeat what was sent
+        log.debug("a server sent what is no message", server=self._config.name, problem=first)
         if in_a_row >= MAX_UNUSABLE:
             last = str(problem).partition(":")[0]
             self._lose(
