@@ -68,6 +68,22 @@ class Upkeep:
         return at
 
 
+HistoryLimits = Callable[[HubSettings | ServerConfig], tuple[int, float | None]]
+"""How many ended records of one noun the hub or a server keeps, and how long; None is the hub's own age."""
+
+
+def _of_calls(given: HubSettings | ServerConfig) -> tuple[int, float | None]:
+    return given.call_history_count, given.call_history_age_s
+
+
+def _of_requests(given: HubSettings | ServerConfig) -> tuple[int, float | None]:
+    return given.request_history_count, given.request_history_age_s
+
+
+def _of_tasks(given: HubSettings | ServerConfig) -> tuple[int, float | None]:
+    return given.task_history_count, given.task_history_age_s
+
+
 class Retention:
     """Deletes what has ended and is too old or too much, and keeps the store small."""
 
@@ -92,9 +108,9 @@ class Retention:
         self._audit = audit
         self._too_full = anyio.Event()
         self._at_work = anyio.Lock()
-        self._calls = self._shelf(calls, "call", lambda call: call.completed_at, _call_size)
-        self._requests = self._shelf(requests, "request", _settled_at, _request_size)
-        self._tasks = self._shelf(tasks, "task", self._task_ended_at, _task_size)
+        self._calls = self._shelf(calls, _of_calls, lambda call: call.completed_at, _call_size)
+        self._requests = self._shelf(requests, _of_requests, _settled_at, _request_size)
+        self._tasks = self._shelf(tasks, _of_tasks, self._task_ended_at, _task_size)
         self._shelves: tuple[Shelf[Any], ...] = (self._calls, self._requests, self._tasks)
         self._since = clock.now()
         self._last_known = 0.0
@@ -193,21 +209,20 @@ class Retention:
         return before, await self._ledger.store.stats(), count
 
     def _shelf(
-        self, table: Table[T], noun: str, ended_at: Callable[[T], float | None], size_of: Callable[[T], int]
+        self, table: Table[T], limits: HistoryLimits, ended_at: Callable[[T], float | None], size_of: Callable[[T], int]
     ) -> Shelf[T]:
-        """Limits are the settings NOUN_history_count and NOUN_history_age_s of the hub and of each server."""
-        count, age_s = f"{noun}_history_count", f"{noun}_history_age_s"
+        """The records of a table that have ended, within the limits of the hub and of each server."""
 
         def total() -> Limits:
-            return Limits(getattr(self._settings, count), getattr(self._settings, age_s), TOTAL_HISTORY_BYTES)
+            count, age_s = limits(self._settings)
+            return Limits(count, math.inf if age_s is None else age_s, TOTAL_HISTORY_BYTES)
 
         def own(server: str) -> Limits:
             record = self._servers.record(server)
             if record is None:
                 return replace(total(), size=HISTORY_BYTES)
-            own_age_s: float | None = getattr(record.config, age_s)
-            age = total().age_s if own_age_s is None else own_age_s
-            return Limits(getattr(record.config, count), age, HISTORY_BYTES)
+            count, age_s = limits(record.config)
+            return Limits(count, total().age_s if age_s is None else age_s, HISTORY_BYTES)
 
         def truly_ended_at(record: T) -> float | None:
             at = ended_at(record)
