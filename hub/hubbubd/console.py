@@ -5,6 +5,7 @@ terminal. JSON is printed as it is, since nothing in it steers a terminal but wh
 """
 
 import logging
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any, cast
@@ -21,9 +22,16 @@ EventDict = structlog.typing.EventDict
 INDENT = "    "
 
 
+LONGEST = 1500
+"""Characters of a line; of what is longer the beginning is printed."""
+
+_LONG_WORD = re.compile(r"(\S{200})\S{200,}(\S{50})")
+"""What nobody reads: of a value of thousands of characters both ends tell which one it was."""
+
+
 def say(line: str) -> None:
     """A line for a person, on stdout."""
-    sys.stdout.write(f"{clean(line)}\n")
+    sys.stdout.write(f"{_readable(line)}\n")
 
 
 def ready(line: Mapping[str, Any]) -> None:
@@ -34,7 +42,12 @@ def ready(line: Mapping[str, Any]) -> None:
 
 def complain(problem: str) -> None:
     """One line on stderr."""
-    sys.stderr.write(f"hubbubd: {clean(' '.join(problem.split()))}\n")
+    sys.stderr.write(f"hubbubd: {_readable(' '.join(problem.split()))}\n")
+
+
+def _readable(line: str) -> str:
+    short = _LONG_WORD.sub(r"\1…\2", line)
+    return clean(short if len(short) <= LONGEST else f"{short[:LONGEST]}…")
 
 
 class Level:

@@ -197,6 +197,23 @@ async def test_waiting_for_connected_exits_1_at_its_timeout_and_names_who_is_lat
     assert (ran.error["code"], ran.error["metadata"]) == ("DEADLINE_EXCEEDED", {"servers": "slow"})
 
 
+async def test_who_gives_no_time_to_wait_is_told_how_the_servers_are(hub: Any, hubbub: Any) -> None:
+    states = {"here": CONNECTED, "slow": CONNECTING}
+
+    async def script(_: Any) -> AsyncIterator[Any]:
+        for name, state in states.items():
+            yield server_pb2.WatchServersResponse(upsert=_server(name, state))
+        yield server_pb2.WatchServersResponse(synced=common_pb2.Synced())
+        await anyio.sleep_forever()
+
+    hub.streams["WatchServers"] = script
+    hub.replies["ListServers"] = lambda _: server_pb2.ListServersResponse()
+    ran = await hubbub("servers", "list", "--wait", "connected", "--timeout", "0")
+    assert (ran.status, ran.error["metadata"]) == (1, {"servers": "slow"})
+    states["slow"] = CONNECTED
+    assert (await hubbub("servers", "list", "--wait", "connected", "--timeout", "0")).status == 0
+
+
 def _calls(hub: Any, *, pending: str = "") -> anyio.Event:
     step, told = call_pb2.WatchCallsResponse, anyio.Event()
 

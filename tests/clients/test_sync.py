@@ -21,6 +21,7 @@ from hubbub_client.errors import FailedPrecondition, HubbubError
 from hubbub_client.events import Upsert
 
 LIMIT_S = 60
+POLL_S = 0.02
 # What serves until it is cancelled has no form that waits.
 ENDLESS = {"Hub": {"serve", "on_elicitation", "on_sampling", "on_roots"}, "Inbox": {"work"}}
 OPEN = inbox_pb2.PendingRequest(
@@ -121,9 +122,8 @@ async def calls_of(hub: Any, *, ends: bool = True) -> list[Any]:
     """Has the hub take a call that asks one request, and end it or not."""
 
     async def call(request: Any) -> Any:
-        if not ends:
-            await anyio.sleep_forever()
-        await anyio.sleep(0.2)
+        while not (ends and hub.requests("AnswerRequest")):  # it ends with the answer
+            await anyio.sleep(POLL_S)
         return call_pb2.CallMethodResponse(call=call_pb2.Call(id=request.spec.call_id, state=4))
 
     async def watch(request: Any) -> AsyncIterator[Any]:

@@ -12,6 +12,7 @@ from cryptography import x509
 from typer.testing import CliRunner
 
 import hubbub_client
+from hubbub_client import handshake
 from hubbub_client.certs import Authority, Pair
 from hubbub_client.cli.app import app
 from hubbub_client.discovery import Tls, Where, discover
@@ -27,6 +28,7 @@ from hubbubd.store.sqlite import SqliteStore
 from hubbubd.store.vault import TokenFile
 from hubbubd.upstream.connector import McpConnector
 
+LIMIT_S = 60
 TOKEN = "right-token"
 GRANTS = (GrantSettings(who="cert:ada", roles=("admin",)),)
 
@@ -35,6 +37,13 @@ GRANTS = (GrantSettings(who="cert:ada", roles=("admin",)),)
 def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("HUBBUB_")]:
         monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def _time_to_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a hub says to a handshake is waited for, however soon the connection is given up."""
+    problem = handshake.problem
+    monkeypatch.setattr(handshake, "problem", lambda endpoint, _: problem(endpoint, LIMIT_S))
 
 
 @pytest.fixture

@@ -148,11 +148,11 @@ class RunningHub:
         await watch.aclose()
         return list(found.values())
 
-    async def terminate(self) -> None:
+    async def terminate(self, limit_s: float = LIMIT_S) -> None:
         """Ends the hub as an operator would; it must exit 0 and leave no process behind."""
         family = descendants(self.process.pid)
         self.process.terminate()
-        with anyio.fail_after(LIMIT_S):
+        with anyio.fail_after(limit_s):
             status = await self.process.wait()
         assert status == 0
         assert not [pid for pid in family if alive(pid)]

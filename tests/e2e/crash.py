@@ -6,6 +6,7 @@ The seed decides when the hub is killed. Exits with 1 when something acknowledge
 """
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -60,8 +61,8 @@ class Storm:
         """Where the hub keeps what it must not forget."""
         return self.directory / "data"
 
-    async def run(self, kills: int, say: Callable[[str], None]) -> None:
-        """Kills so often, lets the last hub finish what was begun, and judges."""
+    async def run(self, kills: int, say: Callable[[str], None], enough: Callable[[], bool] = lambda: True) -> None:
+        """Kills so often, and on until there was `enough` to judge; lets the last hub finish what was begun."""
         self.chance = random.Random(self.seed)
         async with AsyncExitStack() as stack:
             peers = await self._peers(stack)
@@ -70,7 +71,9 @@ class Storm:
             watches = {"inbox": Seen(), "calls": Seen(), "tasks": Seen()}
             tasks = await stack.enter_async_context(anyio.create_task_group())
             begun = anyio.CancelScope()
-            for number in range(kills):
+            for number in itertools.count():
+                if number >= kills and enough():
+                    break
                 async with self._hub(config) as process:
                     ready = await self._ready(process, self.chance.uniform(0.2, 1.5))
                     if number == 0:

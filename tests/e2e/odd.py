@@ -41,6 +41,9 @@ OVER_HTTP = ("later", "stream", "retry", "forgets", "headers")
 GOOD = tuple(f"good-{number}" for number in range(20))
 OF_THEM_HTTP = 6
 
+CROWD_LIMIT_S = 4 * LIMIT_S
+"""Bound of what all of them do, on a machine that does other things too."""
+
 PACE_S = 0.25
 """Between two calls of one good server."""
 
@@ -48,7 +51,10 @@ SLOWER = 1.5
 """So much longer the slowest hundredth of the good calls may take beside the odd servers."""
 
 GROWTH_KB = 700 * 1024
-"""What the hub may take for all the odd servers together; each has budgets of its own."""
+"""What the hub may take for all the odd servers together; each has budgets of its own.
+
+Measured once, over 20 s on two cores that were busy otherwise: 609 MB. How much of it each server has is not measured.
+"""
 
 KEPT = {"shutdown_grace_s": 1, "watch_config": False}
 
@@ -173,16 +179,26 @@ async def _phase(hub: RunningHub, report: Report, phase: str, seconds: float) ->
             for name in (*OVER_STDIO, *OVER_HTTP):
                 others.start_soon(_call_odd, hub, report, name)
             others.start_soon(_weigh, hub, report, before)
-        with anyio.move_on_after(seconds + LIMIT_S) as bound:
+        with anyio.move_on_after(seconds + CROWD_LIMIT_S) as bound:
             async with anyio.create_task_group() as callers:
                 for number, name in enumerate(GOOD):
                     callers.start_soon(_caller, hub, report, phase, name, seconds, number * PACE_S / len(GOOD))
         if bound.cancelled_caught:
             missing = len(GOOD) * int(seconds / PACE_S) - len(report.latencies[phase])
-            report.wrong.append(f"{phase}: {missing} good calls were not answered within {seconds + LIMIT_S:.0f} s")
+            report.wrong.append(
+                f"{phase}: {missing} good calls were not answered within {seconds + CROWD_LIMIT_S:.0f} s"
+            )
         if phase == "odd":
+            await _all_called(report)
             await _look(hub, report, "beside the odd servers")
         others.cancel_scope.cancel()
+
+
+async def _all_called(report: Report) -> None:
+    """Waits until a call of each odd server has ended: those who take long to start have ended none before."""
+    with anyio.move_on_after(LIMIT_S):
+        while {outcome.partition(" ")[0] for outcome in report.outcomes} != {*OVER_STDIO, *OVER_HTTP}:
+            await anyio.sleep(POLL_S)
 
 
 async def _caller(hub: RunningHub, report: Report, phase: str, name: str, seconds: float, offset: float) -> None:

@@ -301,7 +301,8 @@ async def test_an_agent_that_is_told_to_end_finishes_what_it_is_at(
     (request,) = await ask(hub)
     begun, go = tmp_path / "begun", tmp_path / "go"
     wait = f"touch {begun}; until [ -e {go} ]; do sleep 0.02; done; echo '{{\"decline\": true}}'"
-    await agent.start(f"[[rule]]\ncommand = {json.dumps(['sh', '-c', wait])}\n")
+    # With room for one, it is given no other one before it has heard that it is to end.
+    await agent.start(f"capacity = 1\n[[rule]]\ncommand = {json.dumps(['sh', '-c', wait])}\n")
     with anyio.fail_after(LIMIT_S):
         while not begun.exists():
             await anyio.sleep(POLL_S)

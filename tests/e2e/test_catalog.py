@@ -46,13 +46,15 @@ async def test_all_that_the_reference_server_offers_is_listed(
     hub = await start_hub({"everything": server})
     for kind in ("tool", "resource", "template", "prompt"):
         await listed(hub, "everything", "fresh", kind=kind)
+    # It adds tools once the hub has said what it can do, and tells of that.
+    asked = await hub.client.call("everything", "tools/list")
+    await listed(hub, "everything", "fresh", count=len(asked["tools"]))
     ran = await hub.hubbub("catalog", "tools", "--server", "everything")
     assert (ran.status, ran.err) == (0, "")
     assert {row["server"] for row in ran.lines} == {"everything"}
     tools = {row["tool"]["name"]: row["tool"] for row in ran.lines}
     assert tools["get-sum"]["inputSchema"]["required"] == ["a", "b"]
     assert "trigger-elicitation-request" in tools  # added only once the hub had said what it can do
-    asked = await hub.client.call("everything", "tools/list")
     assert set(tools) == {tool["name"] for tool in asked["tools"]}
     templates = (await hub.hubbub("catalog", "templates")).lines
     assert [row["template"]["uriTemplate"].split("{")[0] for row in templates] == [
@@ -150,7 +152,7 @@ BAD = {
 
 async def test_wrong_lists_are_classified_and_disturb_nothing(start_hub: Any, script: Script) -> None:
     servers = {mode.split()[0]: script("bad_lists.py", *mode.split(), protocol="2025-11-25") for mode in BAD}
-    servers["hang"]["call_timeout_s"] = 5
+    servers["hang"]["call_timeout_s"] = 10
     nothing = {name: script("bad_lists.py", name, protocol="2025-11-25") for name in ("nothing", "noisy")}
     hub = await start_hub({**servers, **nothing, "good": script("changing_server.py", "stdio")})
     await listed(hub, "good", "fresh")

@@ -133,17 +133,19 @@ async def test_the_check_says_of_each_server_what_to_do(tmp_path: Path) -> None:
             f'[servers.idle]\ncommand = "{sys.executable}"\nheaders = {{ A = "b" }}\n'
             f'[servers.home]\ncommand = "~/bin/x"\n[servers.refused]\nurl = "http://127.0.0.1:1/mcp"\n'
             f'[servers.words]\nurl = "http://127.0.0.1:{port}/mcp"\nargs = ["x"]\n'
+            f'[servers.routed]\nurl = "http://127.0.0.1:{port}/mcp"\nheaders = {{ hOst = "other", X-A = "b" }}\n'
         )
         words = ["--check-config", "--config", str(config), "--data-dir", str(tmp_path / "new")]
         status, out, _ = await shell("hubbubd", *words, "--listen", f"unix:{tmp_path}/new/hub.sock")
     assert status == 0, out
     for line in (
-        "ok    configuration: 4 servers in",
+        "ok    configuration: 5 servers in",
         "hub.sock: its directory is there, or will be made",
         "warn  server idle: it is started by a command, so nothing heeds headers",
         "warn  server home: ~/bin/x is not on PATH, or cannot be executed\n      write ${HOME}",
         "warn  server refused: 127.0.0.1:1: Connection refused",
         "warn  server words: it is reached by its url, so nothing heeds args",
+        "warn  server routed: its headers say where a request goes or how it is sent: hOst\n      take them out",
     ):
         assert line in out
 

@@ -12,10 +12,12 @@ import pytest
 
 import hubbub_client
 
-from .conftest import LIMIT_S, RunningHub
+from .conftest import LIMIT_S, POLL_S, RunningHub
 from .crowd import bad, cpu_s, rss_kb
 
 COUNT = 100
+CROWD_LIMIT_S = 4 * LIMIT_S
+"""Bound of what a hundred do, on a machine that does other things too."""
 ROUNDS = 6
 NEVER_CONNECT = ("hang", "deaf", "flood", "endless_line", "exit", "garbage", "malformed")
 BEHAVE_BADLY = ("die_mid_call", "deafened", "silent", "muddled", "huge", "log_flood", "progress_flood", "ping_flood")
@@ -73,13 +75,15 @@ async def test_a_hundred_servers_of_which_some_misbehave_do_not_disturb_each_oth
             except hubbub_client.HubbubError as error:
                 refused.append(error.reason)
 
-    with anyio.fail_after(LIMIT_S):
+    with anyio.fail_after(CROWD_LIMIT_S):
         async with anyio.create_task_group() as provoking:
             for server in BEHAVE_BADLY:
                 provoking.start_soon(provoke, server)
             async with anyio.create_task_group() as calling:
                 for server in good:
                     calling.start_soon(call_until_done, hub, server, took_s)
+            while not refused:
+                await anyio.sleep(POLL_S)
             provoking.cancel_scope.cancel()
     assert len(took_s) == ROUNDS * len(good)
     assert refused
@@ -100,9 +104,13 @@ async def test_a_hub_with_a_hundred_idle_servers_sleeps(start_hub: Callable[...,
     hub = await start_hub({name: bad("good") for name in names}, {"log_level": "error"})
     await hub.connected(*names)
     idle_s = 3.0
+    lists = hub.client.catalog.watch(kinds=["tool"])
+    await hub.watched(lists, lambda each: each.freshness == "fresh", COUNT)
     await hub.client.admin.status()
-    before = cpu_s(hub.process.pid)
-    await anyio.sleep(idle_s)  # what is measured is that nothing happens
-    spent = cpu_s(hub.process.pid) - before
-    print(f"\nidle: {100 * spent / idle_s:.1f} % of a core, {rss_kb(hub.process.pid) // 1024} MB")
-    assert spent < idle_s / 4
+    spent = idle_s
+    with anyio.fail_after(LIMIT_S):
+        while spent >= idle_s / 4:  # what is left to do at the start takes longer where others are at work, too
+            before = cpu_s(hub.process.pid)
+            await anyio.sleep(idle_s)  # what is measured is that nothing happens
+            spent = cpu_s(hub.process.pid) - before
+            print(f"\nidle: {100 * spent / idle_s:.1f} % of a core, {rss_kb(hub.process.pid) // 1024} MB")

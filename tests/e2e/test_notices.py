@@ -147,7 +147,7 @@ async def test_a_command_that_reads_nothing_of_a_long_question_is_run_as_well(hu
 
 async def test_commands_that_never_end_are_ended_and_others_have_their_turn(hub: Any, tmp_path: Path) -> None:
     command = f"echo $$ >> {tmp_path}/begun; sleep 1000 & wait"
-    words = ("inbox", "watch", "--state", "open", "--exec", command, "--exec-timeout", "0.5")
+    words = ("inbox", "watch", "--state", "open", "--exec", command, "--exec-timeout", "4")
     watching = await hub.start_hubbub(*words)
     await watching.until(lambda line: line["type"] == "synced")
     # One more than run at once.
@@ -209,21 +209,31 @@ async def completed(hub: Any, *words: str, data_dir: Path | None = None) -> list
     return done.stdout.decode().split()
 
 
+async def offered(hub: Any, *words: str) -> list[str]:
+    """As `completed`, for what only the hub knows: Tab is pressed again until it has answered in time."""
+    with anyio.fail_after(LIMIT_S):
+        while not (found := await completed(hub, *words)):
+            pass
+    return found
+
+
 async def test_the_shell_completes_commands_servers_tools_and_ids(hub: Any) -> None:
     asked = await ask(hub, "to be completed")
     assert "--state" in await completed(hub, "inbox", "list", "--st")
-    assert await completed(hub, "servers", "get", "") == ["other", "relay"]
-    assert await completed(hub, "servers", "get", "r") == ["relay"]
-    assert asked.id in await completed(hub, "inbox", "answer", "")
-    assert asked.call_id in await completed(hub, "calls", "watch", str(asked.call_id)[:4])
+    assert await offered(hub, "servers", "get", "") == ["other", "relay"]
+    assert await offered(hub, "servers", "get", "r") == ["relay"]
+    assert asked.id in await offered(hub, "inbox", "answer", "")
+    assert asked.call_id in await offered(hub, "calls", "watch", str(asked.call_id)[:4])
     assert await completed(hub, "inbox", "list", "--state", "exp") == ["expired"]
     assert "call_history_count=" in await completed(hub, "servers", "add", "x", "--set", "call_h")
     await asked.decline()
 
 
 async def test_a_name_that_a_shell_would_evaluate_is_not_offered(hub: Any) -> None:
+    lists = hub.client.catalog.watch(server="relay", kinds=["tool"])
+    await hub.watched(lists, lambda each: each.freshness == "fresh")
     assert {entry.name for entry in await hub.client.catalog.tools("relay")} == {"ask", "$(echo hostile)"}
-    assert await completed(hub, "call", "relay", "") == ["ask"]
+    assert await offered(hub, "call", "relay", "") == ["ask"]
 
 
 async def test_without_a_hub_nothing_is_offered_and_nothing_said(hub: Any, tmp_path: Path) -> None:

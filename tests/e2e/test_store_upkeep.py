@@ -53,10 +53,13 @@ async def first_of_watch(hub: RunningHub, token: str) -> Any:
 async def test_a_prompt_whose_time_is_over_is_gone_from_the_api_and_from_every_file(
     start_hub: Any, asking: dict[str, Any]
 ) -> None:
-    hub = await start_hub({"asking": {**asking, "call_history_age_s": AGE_S, "request_history_age_s": AGE_S}})
+    hub = await start_hub({"asking": asking})
     await hub.connected("asking")
     await confide(hub)
     assert traces(hub.data_dir)
+    await hub.terminate()
+    # The next hub keeps so little: what has been looked at in peace until now is too old.
+    hub = await start_hub({"asking": {**asking, "call_history_age_s": AGE_S, "request_history_age_s": AGE_S}})
     with anyio.fail_after(LIMIT_S):
         while await remembered(hub) or traces(hub.data_dir):
             await anyio.sleep(POLL_S)
@@ -114,11 +117,13 @@ async def test_a_backup_put_in_place_is_a_hub_s_store_that_no_older_token_fits(
 async def test_a_token_from_before_what_is_forgotten_gives_a_reset_in_the_library_and_on_the_command_line(
     start_hub: Any, asking: dict[str, Any]
 ) -> None:
-    limits = {"call_history_age_s": AGE_S, "request_history_age_s": AGE_S, "deletion_history_age_s": AGE_S}
-    hub = await start_hub({"asking": asking}, hub=limits)
+    hub = await start_hub({"asking": asking})
     await hub.connected("asking")
     token, then = (await first_of_watch(hub, "")).resume_token, (await hub.client.store.stats()).revision
     await confide(hub)
+    limits = {"call_history_age_s": AGE_S, "request_history_age_s": AGE_S, "deletion_history_age_s": AGE_S}
+    await hub.terminate()
+    hub = await start_hub({"asking": asking}, hub=limits)
     with anyio.fail_after(LIMIT_S):
         while (await hub.client.store.stats()).compacted_revision <= then:
             await anyio.sleep(POLL_S)

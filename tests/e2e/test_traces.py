@@ -98,14 +98,17 @@ def line(found: TraceOf, tool: str) -> list[str]:
     return ["agent turn", CALL_METHOD, CALL_METHOD, f"call tools/call {tool}"]
 
 
-def require_asked(collector: Collector, span: Any) -> None:
+async def require_asked(collector: Collector, span: Any) -> None:
     """The question's own story; what answered it is another one's, and both know of each other."""
     assert span.happened == ["shown", "claimed", "answered", "delivered"]
     assert not span.failed
     assert span.attributes["hubbub.request.state"] == "answered"
     assert span.attributes["hubbub.request.delivery"] == "delivered"
     assert dict(span.events[2][1]) == {"hubbub.by": "local", "hubbub.agent": False}
-    answer = next(s for s in collector.spans if s.name.endswith("/AnswerRequest") and s.service == "hubbub")
+    # Of another trace, which may be sent later than the question's.
+    answer = await collector.has(
+        lambda got: next((s for s in got.spans if s.name.endswith("/AnswerRequest") and s.service == "hubbub"), None)
+    )
     assert answer.trace_id != span.trace_id
     assert answer.id in span.links
     assert span.id in answer.links
@@ -123,7 +126,7 @@ async def test_a_plain_question_is_told_from_the_caller_to_the_server_and_back(
     asked = found.one("ask elicitation_form")
     assert found.above(asked) == [*above, "tools/call plain", "tools/call plain", "MCP send elicitation/create"]
     assert asked.kind == "SERVER"
-    require_asked(collector, asked)
+    await require_asked(collector, asked)
     tcp = "url" in server
     assert wire.attributes["mcp.method.name"] == "tools/call"
     assert wire.attributes["gen_ai.tool.name"] == "plain"
@@ -152,7 +155,7 @@ async def test_a_question_that_is_a_task_is_told_with_its_task(
     assert found.above(found.one("task elicitation/create")) == above
     asked = found.one("ask elicitation_form")
     assert found.above(asked) == [*above, "task elicitation/create"]
-    require_asked(collector, asked)
+    await require_asked(collector, asked)
     assert found.one("task elicitation/create").attributes["hubbub.task.status"] == "completed"
     assert found.one("tasks/result").kind == "SERVER"
     assert not [span for span in collector.spans if CANARY in span.raw]
@@ -162,7 +165,8 @@ async def test_rounds_are_told_with_one_exchange_for_each(
     start_hub: Any, server: dict[str, Any], collector: Collector, tracer: Any
 ) -> None:
     hub = await start_hub({"traced": server})
-    found = await told(hub, collector, tracer, "rounds", "queue", "queue", "ask elicitation_form")
+    exchanges = ("tools/call rounds",) * 4  # the server tells of its two by itself
+    found = await told(hub, collector, tracer, "rounds", "queue", "queue", "ask elicitation_form", *exchanges)
     above = line(found, "rounds")
     first, second = (s for s in found.all("tools/call rounds") if s.service == "hubbub")
     assert found.above(first) == found.above(second) == above
@@ -170,7 +174,7 @@ async def test_rounds_are_told_with_one_exchange_for_each(
     assert len([s for s in found.all("tools/call rounds") if s.service == "traced-server"]) == 2
     asked = found.one("ask elicitation_form")
     assert asked.parent_id == first.id
-    require_asked(collector, asked)
+    await require_asked(collector, asked)
     assert [found.above(queue) for queue in found.all("queue")] == [above, above]
     # Delivered is what the server has replied to.
     assert first.end <= asked.start <= second.start <= second.end <= asked.end
@@ -204,7 +208,8 @@ async def test_a_call_tells_how_it_ended_and_nothing_of_what_was_said(
     ended = {"fail": (failed, "tool_error"), "echo": (queued, "tool_error")}
     for tool, (call, error) in ended.items():
         await hub.call(call.id)
-        found = await collector.trace(call.trace_id, "agent turn", "queue", "queue", "queue", "queue")
+        names = (f"call tools/call {tool}", f"tools/call {tool}", f"tools/call {tool}", *["queue"] * 4)
+        found = await collector.trace(call.trace_id, "agent turn", *names)
         span = found.one(f"call tools/call {tool}")
         assert (span.attributes["error.type"], span.failed) == (error, True)
         (wire,) = [s for s in found.all(f"tools/call {tool}") if s.service == "hubbub"]

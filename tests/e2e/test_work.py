@@ -110,6 +110,11 @@ def is_stuck(request: hubbub_client.PendingRequest) -> bool:
     return bool(request.claim and request.claim.by == "doomed" and LATER.search(json.dumps(request.request)))
 
 
+async def answered_by(hub: RunningHub, name: str) -> set[str]:
+    """The ids of the requests that somebody has answered, as the hub says."""
+    return {request.id for request in await hub.client.inbox.list() if request.answered_by == name}
+
+
 def author(response: dict[str, Any]) -> str:
     """Who has written what a server received."""
     content = response["result"]["content"]
@@ -145,6 +150,10 @@ async def test_three_agents_and_two_people_answer_each_question_once_though_an_a
             agents["doomed"].send_signal(signal.SIGKILL)
             for call in calls:
                 await hub.call(call.id, "completed")
+            # Whose answer was the last one hears of it after the server has.
+            for person in people:
+                while person.answered != await answered_by(hub, person.name):
+                    await anyio.sleep(POLL_S)
             tasks.cancel_scope.cancel()
 
     received = lines(journal)

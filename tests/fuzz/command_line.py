@@ -68,8 +68,8 @@ FILES = (
 )  # fmt: skip
 # How the odd hub is reached.
 FILES_OF_HUB: list[bytes] = []
-# These serve until they are told to end, or take the screen; tests/web and tests/tui try them.
-APART = {"web", "tui"}
+# These serve until they are told to end, or take the screen: tried until they would. tests/web and tests/tui go on.
+LASTING = ("web", "tui", "agent")
 # Their exit status is what they found, which stands on stdout.
 VERDICTS = {"doctor", "health"}
 GROUP = "commands"
@@ -101,10 +101,24 @@ async def command_line(tally: Tally, seed: int, directory: Path) -> None:
     with (
         patch("hubbub_client.cli.agent._until_signal", _never),
         patch("webbrowser.open", lambda *_: False),
+        patch("hubbub_client.web.serve.serve", _started),
+        patch("hubbub_client.tui.app.run", _started),
         patch("hubbub_client.cli.session.CONNECT_TIMEOUT_S", PATIENCE_S),
     ):
         await drive(tally, apart, width=1, halfway=None)
     await hub.stop()
+
+
+async def _started(hub: Any, *_: object, **_named: object) -> None:
+    """In place of what lasts: it has come as far as to serve, or to take the screen, and asks the hub for something."""
+    await hub.admin.status()
+
+
+class _Screen(io.StringIO):
+    """What takes itself for a terminal."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 @contextlib.contextmanager
@@ -119,12 +133,12 @@ def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, 
         yield path, command
         return
     for name, inner in found.items():
-        if name not in APART:
-            yield from _commands(inner, (*path, name))
+        yield from _commands(inner, (*path, name))
 
 
 def _client(chance: Chance, root: Any, commands: list[tuple[tuple[str, ...], Any]], directory: Path) -> str:
-    path, command = chance.of(commands)
+    lasting = [each for each in commands if each[0][0] in LASTING]
+    path, command = chance.of(lasting if chance.one_in(6) else commands)
     data = directory / f"data{chance.upto(3)}"
     environ = _surroundings(chance, data)
     words = [*_globals(chance, data), *path]
@@ -133,16 +147,21 @@ def _client(chance: Chance, root: Any, commands: list[tuple[tuple[str, ...], Any
     if chance.one_in(30):
         words.append(chance.of(TEXTS))
     words, environ = [possible(word) for word in words], {name: possible(value) for name, value in environ.items()}
-    status, err = run_client(root, words, environ)
+    status, err = run_client(root, words, environ, terminal=path[0] == "tui" and not chance.one_in(4))
     shown = f"{[word[:80] for word in words]} {environ}"
     as_json = "--json" in words[: [*words, "--"].index("--")]
     return judged(status, err, as_json and path[0] not in VERDICTS, shown)
 
 
-def run_client(root: Any, words: list[str], environ: dict[str, str]) -> tuple[int, str]:
+def run_client(root: Any, words: list[str], environ: dict[str, str], *, terminal: bool = False) -> tuple[int, str]:
     """What `main` does, but for what only a process has: the exit status and stderr."""
-    out, err = io.StringIO(), io.StringIO()
-    with patch.dict(os.environ, environ, clear=True), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    out, err = _Screen() if terminal else io.StringIO(), io.StringIO()
+    with (
+        patch.dict(os.environ, environ, clear=True),
+        patch("sys.stdin", _Screen() if terminal else io.StringIO()),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
         try:
             ends.check_words(words)
             status = root.main(args=words, standalone_mode=False, prog_name="hubbub")
@@ -214,7 +233,9 @@ def _given(chance: Chance, parameter: Any, directory: Path) -> list[str]:
     kind = str(getattr(parameter, "type", "")).lower()
     if getattr(parameter, "is_flag", False):
         return [parameter.opts[0]]
-    if "int" in kind or "float" in kind:
+    if getattr(parameter, "name", "") == "listen":
+        value = chance.of(ADDRESSES)
+    elif "int" in kind or "float" in kind:
         value = chance.of(NUMBERS)
     elif any(word in str(getattr(parameter, "name", "")) for word in ("file", "directory", "audit", "rules", "backup")):
         value = chance.of((str(directory / "made" / chance.of(("a", "b"))), "/dev/null", "/proc/x", "\udcff"))

@@ -11,7 +11,7 @@ from hubbub.v1 import call_pb2, inbox_pb2, server_pb2
 from .chance import Chance
 from .subject import Finding, Subject, Tally, drive, outcome, peer, subject
 
-PATIENCE_S = 10.0
+PATIENCE_S = 45.0
 FORM = {
     "type": "object",
     "properties": {

@@ -121,6 +121,15 @@ class Caller:
             await self.raw(method, raw)
         return explain(caught.value)
 
+    async def until_refused(self, method: MethodDescriptor, request: Message) -> Refusal:
+        """As `refused`, of the first of these that is: a rate lets one more in now and then, where they take long."""
+        with anyio.fail_after(LIMIT_S):
+            while True:
+                try:
+                    await self(method, request)
+                except grpc.aio.AioRpcError as error:
+                    return explain(error)
+
     async def __call__(self, method: MethodDescriptor, request: Message) -> Any:
         """The response."""
         return await self.raw(method, request.SerializeToString())

@@ -1,5 +1,6 @@
 """One table from errors to statuses: what a caller is told when something goes wrong."""
 
+import asyncio
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Iterator
@@ -188,3 +189,15 @@ async def test_a_bug_of_the_hub_is_logged_under_the_number_that_the_caller_gets_
     assert refusal.reason == "INTERNAL"
     assert refusal.message == f"internal error, incident {incident}"
     assert [(entry["incident"], entry["exc_info"]) for entry in logged] == [(incident, error)]
+
+
+async def test_an_error_for_a_caller_who_has_gone_is_given_up_and_no_fault_of_the_hub() -> None:
+    """gRPC logs what it cannot send as an error with a traceback, and takes a cancelled RPC as it is."""
+
+    class Left:
+        async def abort(self, *_: Any) -> None:
+            raise grpc.aio.InternalError('Failed "execute_batch"')
+
+    context: Any = Left()
+    with pytest.raises(asyncio.CancelledError):
+        await status.abort(context, InvalidArgument("wrong"))

@@ -19,7 +19,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from hubbub.v1 import admin_pb2
 from hubbubd.rpc.connect import JSON_AT_ONCE, JSON_VALUES, serve_connect
 from hubbubd.rpc.metrics import serve_metrics
-from hubbubd.rpc.server import serve
+from hubbubd.rpc.server import MAX_RPCS, MAX_STREAMS, serve
 from hubbubd.rpc.strangers import REQUEST_BYTES
 from hubbubd.runtime.hub import Hub
 
@@ -42,10 +42,10 @@ def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
     return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
 
 
-def begun(stream: int, path: str) -> bytes:
+def begun(stream: int, path: str, **more: str) -> bytes:
     """An RPC whose request does not come: HEADERS without END_STREAM."""
     about = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "x", "te": "trailers"}
-    fields = about | {"content-type": "application/grpc"}
+    fields = about | {"content-type": "application/grpc"} | more
     packed = b"".join(b"\x00" + _text(name) + _text(value) for name, value in fields.items())
     return frame(HEADERS, END_HEADERS, stream, packed)
 
@@ -61,10 +61,10 @@ async def raw(address: str) -> AsyncIterator[SocketStream]:
         yield stream
 
 
-async def begin(stream: SocketStream, count: int, path: str) -> None:
+async def begin(stream: SocketStream, count: int, path: str, **more: str) -> None:
     await stream.send(PREFACE + frame(SETTINGS, 0, 0, b""))
     for number in range(count):
-        await stream.send(begun(2 * number + 1, path))
+        await stream.send(begun(2 * number + 1, path, **more))
         await anyio.sleep(0.001)
 
 
@@ -125,6 +125,24 @@ async def test_health_checks_that_never_end_take_no_place_of_those_with_a_creden
                 assert (await Caller(channel)(GET_STATUS, admin_pb2.GetStatusRequest())).pid
 
 
+async def test_one_connection_has_a_share_of_the_places_whoever_it_is(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert MAX_STREAMS <= MAX_RPCS / 5
+    monkeypatch.setattr("hubbubd.rpc.server.MAX_RPCS", 60)
+    monkeypatch.setattr("hubbubd.rpc.server.MAX_STREAMS", 20)
+    async with AsyncExitStack() as opened:
+        address = await opened.enter_async_context(serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=0))
+        tasks = await opened.enter_async_context(anyio.create_task_group())
+        opened.callback(tasks.cancel_scope.cancel)
+        stream = await opened.enter_async_context(raw(address))
+        tasks.start_soon(_drain, stream)
+        await begin(stream, 400, GET_SELF, **RIGHT)
+        async with grpc.aio.insecure_channel(address) as channel:
+            for _ in range(10):
+                assert (await Caller(channel)(GET_STATUS, admin_pb2.GetStatusRequest())).pid
+
+
 async def test_a_health_check_that_sends_no_request_gives_its_place_back(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,12 +152,16 @@ async def test_a_health_check_that_sends_no_request_gives_its_place_back(
         address = await opened.enter_async_context(serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=0))
         stub = health_pb2_grpc.HealthStub(await opened.enter_async_context(grpc.aio.insecure_channel(address)))
         assert (await stub.Check(health_pb2.HealthCheckRequest())).status
-        stream = await opened.enter_async_context(raw(address))
-        await begin(stream, 3, CHECK)
         refused = set[str]()
         with anyio.fail_after(LIMIT_S):
-            while (reason := await _reason(stub)) or not refused:
-                refused |= {reason} - {""}
+            while not refused:  # they may have given their places back before anybody has asked
+                stream = await opened.enter_async_context(raw(address))
+                await begin(stream, 3, CHECK)
+                for _ in range(50):
+                    refused |= {await _reason(stub)} - {""}
+                    await anyio.sleep(0.01)
+            while reason := await _reason(stub):
+                refused.add(reason)
                 await anyio.sleep(0.01)
         assert refused == {"TOO_MANY_CHECKS"}
 

@@ -17,6 +17,7 @@ from hubbubd.runtime.records import EventKind, WatchEvent
 from hubbubd.store.sqlite import SqliteStore
 
 from .conftest import FailingStore, World, server
+from .news import News
 from .noted import Noted
 from .virtual_time import VirtualTimeLoop
 
@@ -45,7 +46,9 @@ def bounded(share: float, steps: int) -> settings:
 class View(Generic[T]):
     """What a watcher knows: the records as the events so far tell of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, seen: Callable[[T], T] = lambda record: record) -> None:
+        """`seen` makes of a record what a watcher is told of it."""
+        self._seen = seen
         self.records: dict[str, T] = {}
         self.token = ""
         self.resets = 0
@@ -57,17 +60,20 @@ class View(Generic[T]):
             self.resets += 1
         elif event.kind is EventKind.UPSERT:
             assert event.record is not None
-            self.records[event.id] = event.record
+            self.records[event.id] = self._seen(event.record)
         elif event.kind is EventKind.REMOVED:
             self.records.pop(event.id, None)
         self.token = event.token
 
     async def follow(self, events: AsyncGenerator[WatchEvent[T]]) -> None:
         """Takes in what comes, until the hub stops."""
+        news = News()
         try:
             async with aclosing(events) as steps:
                 async for event in steps:
                     self.see(event)
+                    news.hear(event)
+                    assert not news.repeated
         except Unavailable as exc:
             self.token = exc.metadata["resume_token"]
 

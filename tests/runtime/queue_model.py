@@ -1,7 +1,7 @@
 """What the model of a request queue knows of each call and each question."""
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hubbubd.core.calls import Call
 from hubbubd.errors import HubError
@@ -60,3 +60,8 @@ def length(intervals: list[tuple[float, float]]) -> float:
         total += max(end - max(begin, reached), 0.0)
         reached = max(reached, end)
     return total
+
+
+def without_spans(call: Call) -> Call:
+    """What a watcher is told of a call: the spans that have begun are kept with it for the next hub."""
+    return replace(call, under_way=())

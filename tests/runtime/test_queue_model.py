@@ -18,7 +18,7 @@ from hubbubd.upstream.ports import Era
 from .conftest import FORM, server, spec
 from .model import HubModel, View, bounded
 from .peer import LOST, REFUSED, SESSION_LOST, Outcome, Sent, fault
-from .queue_model import Asked, Made, Sending, length
+from .queue_model import Asked, Made, Sending, length, without_spans
 from .true_states import check_causes
 
 TIMEOUT_S = 30.0
@@ -56,7 +56,7 @@ class QueueModel(HubModel):
         self.calls: list[Made] = []
         self.questions: list[Asked] = []
         self.up = self.wanted = True
-        self.seen = View[Call]()
+        self.seen = View[Call](without_spans)
         self.world.peer.behaviour = self.serve
         self.world.peer.era = Era.STATELESS
         self.start()
@@ -92,7 +92,7 @@ class QueueModel(HubModel):
         return [made for made in self.live if made.wire]
 
     def records(self) -> dict[str, Call]:
-        return {call.id: call for call in self.hub.calls.select(EVERYTHING)}
+        return {call.id: without_spans(call) for call in self.hub.calls.select(EVERYTHING)}
 
     def state(self, made: Made) -> CallState:
         return self.hub.calls.get(made.id).state

@@ -14,7 +14,7 @@ from hubbubd.core.inbox import Delivery, RequestState
 from hubbubd.errors import AlreadyExists, FailedPrecondition, NotFound, PermissionDenied, Unavailable, UpstreamError
 
 from .conftest import FORM, World, open_requests, question, server, settle, spec, until
-from .peer import REFUSED, at_once, never
+from .peer import REFUSED, Outcome, Sent, at_once, never
 
 YES = Accept({"name": "x"})
 
@@ -403,3 +403,29 @@ async def test_a_call_whose_connection_goes_before_it_is_sent_goes_out_once_over
         assert hub.calls.get("a").state is CallState.COMPLETED
         (sent,) = world.peer.sent
         assert sent.link is not before
+
+
+async def test_a_call_that_somebody_waited_for_is_never_sent_twice_however_early_the_hub_was_killed(
+    world: World,
+) -> None:
+    """That such a call was sent is written a moment later, so its record may say that it still waits for its turn."""
+
+    async def killed_when_sent(sent: Sent) -> Outcome:
+        if sent.params["name"] == "a":
+            world.store.failures = 10**9  # what is written now is what a hub that is killed leaves behind
+        return await never(sent)
+
+    world.peer.behaviour = killed_when_sent
+    async with anyio.create_task_group() as tasks, world.hub(server()) as hub:
+        await hub.calls.start(spec("first", call_id="first"), "me")
+        tasks.start_soon(hub.calls.call, spec("a", call_id="a"), "me")
+        await settle()
+        await hub.calls.cancel("first", abort=True)  # its slot is free
+        await until(lambda: world.store.failures)
+        tasks.cancel_scope.cancel()
+    world.store.failures = 0
+    world.peer.behaviour = at_once
+    async with world.hub(server()) as hub:
+        await settle(5)
+        assert hub.calls.get("a").fault.code == "HUB_RESTARTED"
+    assert [sent.params["name"] for sent in world.peer.sent] == ["first", "a"]

@@ -48,6 +48,23 @@ async def test_a_token_brings_only_what_has_changed_since(notes: Notes, watching
     assert list(zip(again.kinds(), seen(again), strict=True)) == [(U, "b"), (R, "c"), (U, "d")]
 
 
+async def test_a_change_that_changes_nothing_is_told_to_nobody_now_or_later(notes: Notes, watching: Start) -> None:
+    await notes.put(Note("a"))
+    await notes.put(Note("b"))
+    watch = watching(notes.watch())
+    await settle()
+    before = watch.token
+    await notes.put(Note("a"))
+    await settle()
+    assert watch.kinds() == [U, U, S]
+    assert (await after(notes, watching, before)).kinds() == []
+    await notes.put(Note("a", text="new"), Note("b"))
+    await settle()
+    assert (watch.kinds()[3:], seen(watch)[2:]) == ([U], ["a"])
+    again = await after(notes, watching, before)
+    assert (again.kinds(), seen(again)) == ([U], ["a"])
+
+
 async def test_whoever_stops_at_any_event_and_resumes_misses_nothing(notes: Notes, watching: Start) -> None:
     watch = watching(notes.watch())
     await settle()

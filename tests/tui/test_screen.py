@@ -50,9 +50,19 @@ async def is_as_before(name: str, person: Person) -> None:
 
 @pytest.fixture(scope="module")
 async def hub(start_shared_hub: StartHub) -> RunningHub:
-    """A hub with one ended call, and one of each kind of question."""
+    """A hub to look at: with one ended call, and one of each kind of question."""
+    return await furnished(start_shared_hub)
+
+
+@pytest.fixture(scope="module")
+async def changed(start_shared_hub: StartHub) -> RunningHub:
+    """As `hub`, for the tests that do something there; none of them minds what the others have done before."""
+    return await furnished(start_shared_hub)
+
+
+async def furnished(start_hub: StartHub) -> RunningHub:
     gone = {"command": "no-such-command", "retries": 0}
-    hub = await start_shared_hub({"cafe": demo(), "demo": demo(), "gone": gone})
+    hub = await start_hub({"cafe": demo(), "demo": demo(), "gone": gone})
     await hub.connected("demo", "cafe")
     await hub.client.call_tool("demo", "long_walk", {"steps": 1, "step_s": 0})
     for count, tool in enumerate(("order_lunch", "write_haiku", "sign_up", "plan_trip"), 1):
@@ -144,47 +154,58 @@ async def test_a_tool_is_called_from_the_catalog_with_a_question_in_between(star
         await ann.sees("Walked 3 steps")
 
 
-async def test_a_running_call_is_aborted_once_that_is_confirmed(hub: RunningHub) -> None:
-    call = await hub.client.start("demo", "tools/call", {"name": "long_walk", "arguments": {"steps": 1000}})
-    async with at_terminal(hub) as ann:
+async def test_a_running_call_is_aborted_once_that_is_confirmed(changed: RunningHub) -> None:
+    call = await changed.client.start("demo", "tools/call", {"name": "long_walk", "arguments": {"steps": 1000}})
+    async with at_terminal(changed) as ann:
         await ann.press("3")
         await ann.sees("long_walk", "in progress", "/1000 step")
         await ann.press("x")
         await ann.sees("Abort tools/call long_walk on demo?")
         await ann.press("n")
         await ann.no_longer_sees("Abort")
-        assert (await hub.client.calls.get(call.id)).state == "in_progress"
+        assert (await changed.client.calls.get(call.id)).state == "in_progress"
         await ann.press("x", "y")
         await ann.sees("CALL_CANCELLED")
-    assert (await hub.call(call.id)).state == "cancelled"
+    assert (await changed.call(call.id)).state == "cancelled"
 
 
-async def test_a_task_is_cancelled_and_its_question_leaves_the_inbox(hub: RunningHub) -> None:
-    await hub.client.start("demo", "tools/call", {"name": "plan_trip"})
-    async with at_terminal(hub) as ann:
+async def test_a_task_is_cancelled_and_its_question_leaves_the_inbox(changed: RunningHub) -> None:
+    before = await forms(changed)
+    await changed.client.start("demo", "tools/call", {"name": "plan_trip"})
+    async with at_terminal(changed) as ann:
         await ann.press("4")
         await ann.sees("2 tasks · 2 not ended")
         await ann.press("x")
         await ann.sees("Cancel the task")
         await ann.press("y")
         await ann.sees("2 tasks · 1 not ended", "cancelled")
-    assert [task.status for task in await hub.client.tasks.list()] == ["cancelled", "working"]
-    assert len(await hub.client.inbox.list(states=["open"], kinds=["elicitation_form"])) == 2
+    assert [task.status for task in await changed.client.tasks.list()] == ["cancelled", "working"]
+    assert await forms(changed) == before
 
 
-async def test_events_are_live_filtered_and_paused(hub: RunningHub) -> None:
+async def forms(hub: RunningHub) -> set[str]:
+    """The ids of the open questions with a form."""
+    return {request.id for request in await hub.client.inbox.list(states=["open"], kinds=["elicitation_form"])}
+
+
+async def test_events_are_live_filtered_and_paused(changed: RunningHub) -> None:
     walk = {"name": "long_walk", "arguments": {"steps": 2, "step_s": 0.01}}
-    async with at_terminal(hub) as ann:
+    async with at_terminal(changed) as ann:
         await ann.press("6")
         await ann.sees("No events yet")
         with anyio.fail_after(LIMIT_S):
             while not ann.app.boards.events:
-                await hub.client.call("demo", "tools/call", walk)
+                await changed.client.call("demo", "tools/call", walk)
                 await anyio.sleep(POLL_S)
         await ann.sees("step 2 of 2", "progress", "notifications/progress")
+        # Nothing of what was told until now is still to come when the last of it is there.
+        await changed.client.call(
+            "demo", "tools/call", {"name": "long_walk", "arguments": {"steps": 3, "step_s": 0.01}}
+        )
+        await ann.sees("step 3 of 3")
         await ann.press("p")
         await ann.sees("PAUSED, 0 more since")
-        await hub.client.call("demo", "tools/call", walk)
+        await changed.client.call("demo", "tools/call", walk)
         await ann.sees("PAUSED, 2 more since")
         await ann.press("p", "slash")
         await ann.types("stderr")
@@ -219,13 +240,13 @@ async def test_the_screen_survives_a_hub_that_is_killed(start_hub: StartHub, fre
     assert (answered.answered_by, answered.answer["content"]) == ("ann", {"city": "Graz", "nights": 3})
 
 
-async def test_where_it_is_not_known_which_call_asks_all_that_may_be_it_is_offered(hub: RunningHub) -> None:
-    call = await hub.client.start("demo", "tools/call", {"name": "order_lunch"})
-    async with at_terminal(hub, size=(130, 32)) as ann:
+async def test_where_it_is_not_known_which_call_asks_all_that_may_be_it_is_offered(changed: RunningHub) -> None:
+    call = await changed.client.start("demo", "tools/call", {"name": "order_lunch"})
+    async with at_terminal(changed, size=(130, 32)) as ann:
         await ann.press("3")
         await ann.sees("perhaps for this call")
         await ann.press("a")
         await ann.sees("demo asks", "Leave open")
         await ann.press("escape")
         await ann.sees("3 Calls")
-    await hub.client.calls.cancel(call.id, abort=True)
+    await changed.client.calls.cancel(call.id, abort=True)

@@ -4,13 +4,14 @@ import sys
 from pathlib import Path
 
 import anyio
+import pytest
 
 from hubbubd.config import ServerConfig
 from hubbubd.upstream.connector import McpConnector
 from hubbubd.upstream.rate_limit import BURST_S, Pace
 
 from ..runtime.virtual_time import VirtualTimeLoop
-from .conftest import LIMIT_S, Pocket, Recorder
+from .conftest import LIMIT_S, Connect, Pocket, Recorder, Scripted, event, says
 
 PEER = str(Path(__file__).parents[1] / "peers" / "bad.py")
 
@@ -79,3 +80,22 @@ async def test_a_server_that_floods_still_gets_its_calls_answered() -> None:
             # What one rest allows may be read at once; over the time it took, the rate is a promise.
             assert len(recorder.notifications) - heard <= 200 * (took_s + 1)
     assert recorder.throttled == [(200, "messages")]
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_what_a_server_sends_unasked_is_charged_with_its_bytes(
+    transport: str, scripted: Scripted, connect: Connect, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    charged: list[int] = []
+
+    async def charge(_: Pace, size: int = 0) -> None:
+        charged.append(size)
+
+    monkeypatch.setattr(Pace, "charge", charge)
+    message = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x" * 100_000}}
+    scripted.replaced = {"GET": says(200, event(message), "text/event-stream")}
+    stdio = {"command": sys.executable, "args": ("-I", "-S", PEER, "log_flood")}
+    async with connect(**stdio if transport == "stdio" else {"url": scripted.url}):
+        await recorder.until(lambda: recorder.notifications)
+    assert charged
+    assert min(charged) >= (100_000 if transport == "http" else 50)

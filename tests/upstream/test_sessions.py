@@ -1,6 +1,7 @@
 """Servers that have forgotten a session, and connections that were closed while they were idle."""
 
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -12,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from hubbubd.errors import PeerError, UpstreamError
+from hubbubd.upstream import again
 
 from .conftest import CALL, Connect, Scripted, says
 
@@ -77,6 +79,8 @@ async def test_an_error_with_400_for_the_request_itself_asks_for_no_ping(scripte
     assert "ping" not in [method for _, method in scripted.seen]
 
 
+SIZE = re.compile(rb"(?i)content-length: (\d+)")
+
 Serve = Callable[[SocketStream, int], Awaitable[None]]
 
 
@@ -106,10 +110,15 @@ class Talk:
         self._stream = stream
         self._buffer = b""
 
-    async def read(self) -> dict[str, Any]:
-        """The next request's message."""
+    async def head(self) -> bytes:
+        """How the next request begins."""
         while b"\r\n\r\n" not in self._buffer:
             self._buffer += await self._stream.receive()
+        return self._buffer.partition(b"\r\n\r\n")[0]
+
+    async def read(self) -> dict[str, Any]:
+        """The next request's message."""
+        await self.head()
         head, _, rest = self._buffer.partition(b"\r\n\r\n")
         fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
         size = int(fields.get(b"content-length", b"0"))
@@ -194,3 +203,47 @@ async def test_a_repeatable_request_on_a_new_connection_that_breaks_does_not_go_
         with pytest.raises(UpstreamError):
             await link.request("ping", None)
     assert asked.count("ping") == 1
+
+
+async def test_a_call_that_did_not_leave_whole_goes_again_over_another_connection(connect: Connect) -> None:
+    broken: list[int] = []
+    answered: list[int] = []
+
+    async def serve(stream: SocketStream, number: int) -> None:
+        talk = Talk(stream)
+        while True:
+            size = SIZE.search(await talk.head())
+            if size and int(size[1]) > 10_000_000:
+                if not broken:  # closed while most of the request has yet to come
+                    broken.append(number)
+                    return
+                answered.append(number)
+            await talk.answer(await talk.read())
+
+    arguments = {"name": "any", "arguments": {"long": "x" * 20_000_000}}
+    async with raw(serve) as url, connect(url=url) as link:
+        await link.request("ping", None)
+        assert await link.request("tools/call", arguments)
+    assert len(broken) == len(answered) == 1
+    assert broken != answered
+
+
+async def test_a_connection_is_not_used_again_after_it_was_idle_for_long(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert again.IDLE_S <= 2.5, "many servers close theirs after 5 s"
+    monkeypatch.setattr("hubbubd.upstream.http.IDLE_S", 0.0)  # longer than that is at once
+    used: list[int] = []
+
+    async def serve(stream: SocketStream, number: int) -> None:
+        talk = Talk(stream)
+        while True:
+            message = await talk.read()
+            if message.get("method") == "ping":
+                used.append(number)
+            await talk.answer(message)
+
+    async with raw(serve) as url, connect(url=url) as link:
+        for _ in range(3):
+            await link.request("ping", None)
+    assert len(set(used)) == 3

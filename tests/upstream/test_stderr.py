@@ -3,8 +3,10 @@
 import sys
 
 import anyio
+import pytest
 
 from hubbubd.upstream.stderr import BURST_LINES, TAIL_CHARACTERS, TAIL_LINES, Tail
+from hubbubd.upstream.stdio import BREATH_S
 
 from .conftest import LIMIT_S, Connect, Recorder
 
@@ -69,3 +71,31 @@ async def test_the_lines_of_a_server_arrive_while_it_runs(connect: Connect, reco
             await recorder.until(lambda: recorder.stderr == ["starting"])
             tasks.cancel_scope.cancel()
     assert not limit.cancelled_caught
+
+
+async def test_a_flood_of_short_lines_is_read_at_a_rate_however_fast_it_comes(
+    connect: Connect, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, feed = 0, Tail.feed
+
+    def counting(tail: Tail, chunk: bytes) -> None:
+        nonlocal reads
+        reads += 1
+        feed(tail, chunk)
+
+    monkeypatch.setattr(Tail, "feed", counting)
+    script = "import os\nwhile True: os.write(2, b'x\\n')"
+    begun = anyio.current_time()
+    with anyio.move_on_after(20) as limit:
+        async with anyio.create_task_group() as tasks:
+
+            async def open_link() -> None:
+                async with connect(command=sys.executable, args=("-I", "-S", "-c", script)):
+                    pass
+
+            tasks.start_soon(open_link)
+            await recorder.until(lambda: any("left out" in line for line in recorder.stderr))
+            tasks.cancel_scope.cancel()
+    assert not limit.cancelled_caught
+    # What is told of each second may come line by line; beyond that the hub takes a breath after each read.
+    assert reads <= (anyio.current_time() - begun + 1) * (BURST_LINES + 1 / BREATH_S)

@@ -5,7 +5,7 @@ import re
 import shutil
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import PIPE
@@ -16,6 +16,8 @@ import httpx2
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 from playwright.async_api import Browser, BrowserContext, Locator, Page, async_playwright, expect
+
+from hubbub_client import FailedPrecondition
 
 from ..e2e.conftest import BIN, LIMIT_S, RunningHub, child, start_hub, start_shared_hub
 
@@ -174,7 +176,8 @@ async def settled(hub: RunningHub) -> AsyncIterator[None]:
     """Nothing of a test is left for the next one in a hub that they share: no call, no question, no claim."""
     yield
     for call in await hub.client.calls.list(states=["queued", "in_progress", "waiting_input"]):
-        await hub.client.calls.cancel(call.id, abort=True)
+        with suppress(FailedPrecondition):  # it has ended meanwhile
+            await hub.client.calls.cancel(call.id, abort=True)
         await hub.call(call.id)
     left = await hub.client.inbox.list(states=["open"])
     for server in {request.server for request in left}:

@@ -105,8 +105,8 @@ async def routes(hub: RunningHub) -> list[str]:
 
 async def show(person: Person, route: str) -> None:
     await person.go(route)
-    await expect(person.page.locator(".page h1")).to_be_visible()
-    await person.page.wait_for_function("document.querySelector('.page').isConnected")
+    # The page before it stays until this one is made.
+    await expect(person.page.locator(f".page[data-route='#/{route}'] h1")).to_be_visible()
 
 
 async def unnamed(page: Page) -> list[str]:

@@ -273,5 +273,6 @@ async def until_token(lines: Any) -> list[dict[str, Any]]:
     batch: list[dict[str, Any]] = []
     with anyio.fail_after(LIMIT_S):
         while not batch or "token" not in batch[-1]:
-            batch.append(json.loads(await anext(lines)))
+            if line := json.loads(await anext(lines)):  # an empty one is a sign of life
+                batch.append(line)
     return batch

@@ -77,6 +77,9 @@ async def test_a_paused_page_stands_still_and_counts(
     main = ada.page.locator("main")
     await expect(main.get_by_label("All servers")).to_have_value("one")
     await heard(hub, ada, "one", "before")
+    # It may have been said more than once: what is said after that is shown when all of it is.
+    await say(hub, "one", "the last of these")
+    await expect(main.locator("summary", has_text="the last of these")).to_be_visible()
     await main.get_by_role("button", name="Pause").click()
     await say(hub, "one", "meanwhile")
     await expect(main.get_by_role("status")).to_contain_text("paused, 1 more since")

@@ -37,10 +37,9 @@ FIELDS: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 async def hub(start_shared_hub: Any) -> RunningHub:
-    """A hub with many servers that ask whatever they like."""
-    names = [f"hostile{n}" for n in range(SERVERS)]
-    hub = await start_shared_hub({name: dictated(TOOL) for name in names})
-    await hub.connected(*names)
+    """A hub with a server that asks whatever it likes."""
+    hub = await start_shared_hub({"hostile0": dictated(TOOL)})
+    await hub.connected("hostile0")
     return hub
 
 
@@ -138,9 +137,10 @@ async def test_script_that_gets_into_the_page_in_spite_of_all_is_not_executed(
         }"""
     )
     with anyio.fail_after(LIMIT_S):
-        while len(blocked := await ada.page.evaluate("window.blocked")) < 6:
+        wanted = {"require-trusted-types-for", "style-src-elem", "frame-src", "img-src"}
+        while len(blocked := await ada.page.evaluate("window.blocked")) < 6 or not wanted <= set(blocked):
             await anyio.sleep(POLL_S)
-    assert set(blocked) == {"require-trusted-types-for", "style-src-elem", "frame-src", "img-src"}
+    assert set(blocked) == wanted
     assert await ada.page.evaluate("window.executed") == 0
     await expect(ada.page.get_by_role("heading", name="Inbox")).to_be_visible()
     # What the browser said of each is not what the page must never do.
@@ -193,12 +193,16 @@ async def test_a_text_without_end_is_shown_in_parts(hub: RunningHub, bridge: Bri
 
 
 async def test_ten_thousand_questions_do_not_stop_the_page(
-    hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
+    start_hub: Any, start_bridge: Callable[..., Any], visit: Callable[..., Any]
 ) -> None:
+    names = [f"hostile{n}" for n in range(SERVERS)]
+    hub: RunningHub = await start_hub({name: dictated(TOOL) for name in names})
+    await hub.connected(*names)
+    bridge: Bridge = await start_bridge(hub)
     ada: Person = await visit(await bridge.new_link(), "Ada")
     async with anyio.create_task_group() as group:
-        for number in range(SERVERS):
-            group.start_soon(flood, hub, f"hostile{number}")
+        for name in names:
+            group.start_soon(flood, hub, name)
         await expect(ada.page).to_have_title(re.compile(r"^\([1-9]"), timeout=LIMIT_S * 1000)
         await answers(ada)
         await ada.go("inbox")
@@ -206,9 +210,10 @@ async def test_ten_thousand_questions_do_not_stop_the_page(
         # The hub refuses a few that come too many at once.
         while (waiting := await count_open(hub)) < 0.9 * SERVERS * EACH or await ada.waiting() != waiting:
             await anyio.sleep(POLL_S)
-    assert await ada.page.locator("a.card").count() == 200
+    await expect(ada.page.locator("a.card")).to_have_count(200)
     await ada.page.get_by_role("button", name="Show more").click()
-    assert await ada.page.locator("a.card").count() == 400
+    await expect(ada.page.locator("a.card")).to_have_count(400)
     await ada.page.get_by_role("searchbox").fill("hostile9")
     await expect(ada.page.locator("a.card").first).to_contain_text("hostile9")
     await answers(ada)
+    await hub.terminate(4 * LIMIT_S)  # it takes back each question

@@ -69,6 +69,8 @@ async def test_who_was_shown_a_question_who_claimed_and_who_answered_it_is_drawn
     await ada.go(f"call/{call_id}")
     time = ada.page.get_by_role("region", name="Time")
     await expect(time.locator(".story")).to_have_count(2)
+    for question in ("First?", "Second?"):  # what was known before is drawn first
+        await expect(time.get_by_role("list", name=f"What happened to: {question}")).to_contain_text("delivered")
     first, second = await steps(time, "First?"), await steps(time, "Second?")
     assert [what for what, _ in first if what != "shown"] == ["claimed", "answered", "delivered"]
     assert {by for what, by in first if what in ("claimed", "answered")} == {"Ada"}

@@ -17,6 +17,9 @@ from hubbub_client.events import Removed, Reset, Synced, Upsert
 from hubbub_client.hub import Hub
 from hubbub_client.records import Server, Transport
 
+FIRST_LOOK_S = 30.0
+"""How long the hub may take to say how the servers are, before anybody waits for them."""
+
 app = typer.Typer(help="The configured MCP servers and their connections.")
 
 NewName = Annotated[str, typer.Argument(metavar="NAME", help="What it is to be called.")]
@@ -70,9 +73,12 @@ def list_(
 
 
 async def _missing(hub: Hub, timeout_s: float) -> list[str]:
-    """Waits for the wanted servers; the names of those that are not connected in time."""
+    """Waits for the wanted servers; the names of those that are not connected in time.
+
+    The time begins when the hub has said how they are, so that without any it is still known.
+    """
     missing: set[str] = set()
-    with anyio.move_on_after(timeout_s):
+    with anyio.move_on_after(timeout_s + FIRST_LOOK_S) as wait:
         async with contextlib.aclosing(hub.servers.watch()) as events:
             synced = False
             async for event in events:
@@ -88,6 +94,7 @@ async def _missing(hub: Hub, timeout_s: float) -> list[str]:
                         synced = False
                     case Synced():
                         synced = True
+                        wait.deadline = min(wait.deadline, anyio.current_time() + timeout_s)
                     case _:
                         pass
                 if synced and not missing:

@@ -33,6 +33,8 @@ MAX_SECONDS = 10_000_000.0
 MAX_REJECTION = 4096
 MAX_GRANTS = 20
 MAX_PATTERNS = 100
+MAX_ENTRIES = 1000
+"""Entries of a list, or names of a mapping, in the spec of a server: each that is wrong costs several mistakes."""
 _CLAIM_ID = re.compile(r"[A-Za-z0-9_-]{16,64}")
 MAX_TOKEN_S = 10 * 365 * 86_400.0
 
@@ -87,12 +89,16 @@ def server_config(spec: server_pb2.ServerSpec) -> ServerConfig:
                 given[name] = value
             case name:
                 given[name] = dict(cast("Mapping[str, str]", value)) if isinstance(value, Mapping) else list(value)
+        if isinstance(given[field.name], dict | list) and len(given[field.name]) > MAX_ENTRIES:
+            raise InvalidArgument.field(f"spec.{field.name}", f"may have at most {MAX_ENTRIES} entries")
     try:
         return ServerConfig.model_validate(given)
     except ValidationError as exc:
         found = exc.errors(include_url=False, include_context=False, include_input=False)
         raise InvalidArgument.fields(
-            tuple((".".join(["spec", *map(str, error["loc"])]), error["msg"]) for error in found)
+            tuple(
+                (".".join(["spec", *map(str, error["loc"])]), error["msg"]) for error in found[: forms.MAX_VIOLATIONS]
+            )
         ) from None
 
 

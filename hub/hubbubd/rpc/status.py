@@ -4,6 +4,7 @@ Every status carries ErrorInfo (domain "hubbub", the stable reason) and, where i
 Help. All of it travels in trailing metadata, so all of it is bounded.
 """
 
+import asyncio
 import secrets
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -113,9 +114,13 @@ def status_of(exc: Exception) -> Status:
 
 
 async def abort(context: Context, exc: Exception) -> NoReturn:
-    """Ends the RPC with the error's status."""
+    """Ends the RPC with the error's status. Raises CancelledError when its caller has gone before."""
     status = rpc_status.to_status(status_of(exc))  # pyright: ignore[reportUnknownMemberType] - it has no types
-    await context.abort(status.code, status.details, status.trailing_metadata)
+    try:
+        await context.abort(status.code, status.details, status.trailing_metadata)
+    except grpc.aio.InternalError:
+        # The status cannot be sent. gRPC would log that as a fault of the hub, once for each who leaves early.
+        raise asyncio.CancelledError from None
 
 
 def _packed(detail: Message) -> AnyMessage:

@@ -1,5 +1,6 @@
 """What the hub remembers: a table per noun, and what is done with a record that does not fit."""
 
+from collections.abc import Callable
 from typing import Any
 
 from hubbubd.core.audit import AuditEntry
@@ -18,14 +19,29 @@ TOKEN_VITAL = frozenset({"id", "name", "digest", "grants", "may_name_others", "e
 """What lets somebody in is never guessed: without one of these a token is no token."""
 
 
+def _nothing(_: object) -> None:
+    """What watchers see of a field that no response has."""
+
+
+SERVER_PARTS: dict[str, Callable[[Any], object]] = {
+    "config": lambda config: config.transport,
+    **dict.fromkeys(("roots", "source", "fingerprint"), _nothing),
+}
+
+CALL_PARTS: dict[str, Callable[[Any], object]] = {"under_way": _nothing}
+"""What watchers see of the fields of a server and of a call, where that is not all."""
+
+
 class Tables:
     """What the hub remembers."""
 
     def __init__(self, stored: Stored) -> None:
-        self.servers = Table(stored, "server", ServerRecord, Mending(vital=frozenset({"name", "config", "source"})))
+        self.servers = Table(
+            stored, "server", ServerRecord, Mending(vital=frozenset({"name", "config", "source"})), SERVER_PARTS
+        )
         self.requests = Table(stored, "request", PendingRequest, Mending(REQUEST_STEAD))
         self.shown = Table(stored, "shown", Shown)
-        self.calls = Table(stored, "call", Call, Mending({"created_at": 0.0, "state": "failed"}))
+        self.calls = Table(stored, "call", Call, Mending({"created_at": 0.0, "state": "failed"}), CALL_PARTS)
         self.tasks = Table(
             stored, "task", Task, Mending({"created_at": 0.0, "last_updated_at": 0.0, "status": "failed"})
         )

@@ -1,15 +1,8 @@
 """What goes out again over HTTP: which requests may, and how often streams are opened."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any, Final
 
 import anyio
-import httpx2
-from mcp.client import streamable_http
-
-from hubbubd import bounds
 
 IDLE_S: Final = 2.5
 """How long an idle connection is kept. Servers close theirs after 5 s, mostly: a request must not meet that."""
@@ -19,10 +12,6 @@ STALE_CONNECTIONS: Final = 3
 
 FIRST_PAUSE_S: Final = 0.5
 LAST_PAUSE_S: Final = 8.0
-
-LONGEST_RETRY_MS: Final = 3_600_000
-"""The longest pause that a server may name as `retry`, before a stream of its own is opened again: as a `Retry-After`
-may, it slows the hub down and does not send it away."""
 
 REPEATABLE: Final = frozenset(
     {
@@ -43,28 +32,6 @@ REPEATABLE: Final = frozenset(
     }
 )
 """Methods that do no more harm twice than once: they read, or set what is then set."""
-
-
-class Events(httpx2.EventSource):
-    """The events of a stream, each `retry` in them read within bounds."""
-
-    async def __aiter__(self) -> AsyncIterator[httpx2.ServerSentEvent]:
-        async for event in super().__aiter__():
-            yield event if event.retry is None else replace(event, retry=_retry_ms(event.retry))
-
-
-def _retry_ms(named: int) -> int | None:
-    return bounds.whole(named, high=LONGEST_RETRY_MS)
-
-
-_opened = streamable_http.sse_within_origin  # pyright: ignore[reportPrivateImportUsage]
-
-
-@asynccontextmanager
-async def events_within_origin(*args: Any, max_event_size: int | None, **options: Any) -> AsyncGenerator[Events]:
-    """Stands in for the SDK's own way to open a stream, so that what it sleeps for is within bounds."""
-    async with _opened(*args, max_event_size=max_event_size, **options) as source:
-        yield Events(source.response, max_event_size)
 
 
 class Pace:

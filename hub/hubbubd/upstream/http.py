@@ -8,31 +8,27 @@ import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import cache, partial
-from types import SimpleNamespace
 from typing import Any, Final
 
 import anyio
 import httpx2
-import mcp_types
 from anyio import to_thread
-from mcp.client import sse, streamable_http
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
-from mcp_types import JSONRPCError, JSONRPCMessage
-from pydantic import ValidationError
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from mcp_types import JSONRPCError
 
 from hubbubd.config import ServerConfig
 from hubbubd.config.hosts import Hosts
 from hubbubd.cookies import NoCookies
 from hubbubd.errors import Fault, UpstreamError
 from hubbubd.upstream import faults
-from hubbubd.upstream.again import IDLE_S, STALE_CONNECTIONS, Events, Pace, Way, events_within_origin
+from hubbubd.upstream.again import IDLE_S, STALE_CONNECTIONS, Pace, Way
 from hubbubd.upstream.body import Body, End, Misdirected, decoded
-from hubbubd.upstream.exchange import EXCHANGE, SIZE, Exchange
+from hubbubd.upstream.exchange import EXCHANGE, Exchange
 from hubbubd.upstream.framing import BadMessage, read
 from hubbubd.upstream.oauth import authorization_lost
 from hubbubd.upstream.pinned_transport import CheckedTransport
+from hubbubd.upstream.sdk import replace_parts
 from hubbubd.upstream.streams import Lose, Pipe
 
 CLOSE_LIMIT_S: Final = 2.0
@@ -54,24 +50,7 @@ GET_ATTEMPTS: Final = 2
 """Failures of the GET stream after which the SDK gives it up without a word (its MAX_RECONNECTION_ATTEMPTS)."""
 
 
-class _Decoder:
-    """Stands in for the SDK's own, so that one and the same decides for every transport what a message is."""
-
-    def validate_json(self, data: bytes | str, *, by_name: bool) -> JSONRPCMessage:
-        """As of a TypeAdapter. Raises ValidationError."""
-        SIZE.set(len(data))
-        try:
-            return read(data)
-        except BadMessage as bad:
-            problem = PydanticCustomError("message", "{problem}", {"problem": str(bad)})
-            details = InitErrorDetails(type=problem, input=None)
-            raise ValidationError.from_exception_data("the message", [details]) from None
-
-
-streamable_http.jsonrpc_message_adapter = _Decoder()  # pyright: ignore[reportPrivateImportUsage]
-streamable_http.EventSource = Events  # pyright: ignore[reportPrivateImportUsage]
-streamable_http.sse_within_origin = events_within_origin  # pyright: ignore[reportPrivateImportUsage]
-sse.types = SimpleNamespace(**{**vars(mcp_types), "jsonrpc_message_adapter": _Decoder()})  # pyright: ignore[reportPrivateImportUsage]
+replace_parts()
 
 
 @asynccontextmanager

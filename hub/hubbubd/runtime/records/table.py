@@ -4,10 +4,10 @@ A table changes nothing by itself: the ledger hands it what has become durable, 
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cache, partial
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import structlog
 from pydantic import TypeAdapter
@@ -31,6 +31,14 @@ log = structlog.get_logger(__name__)
 def _adapter(record_type: type[T]) -> TypeAdapter[T]:
     """Reads and writes records of a type. Made once, since making it takes milliseconds."""
     return TypeAdapter(record_type)
+
+
+class _Row(NamedTuple, Generic[T]):
+    """A record, the revision of its last change, and that of the last one which was news to watchers."""
+
+    revision: int
+    news: int
+    record: T
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +73,7 @@ class Stored:
 
 
 class Table(Generic[T]):
-    """The records of one noun, in the order of their last change."""
+    """The records of one noun, in the order of their last change that was news."""
 
     def __init__(
         self,
@@ -73,8 +81,13 @@ class Table(Generic[T]):
         noun: str,
         record_type: type[T],
         mending: Mending = Mending(),  # noqa: B008 - frozen
+        parts: Mapping[str, Callable[[Any], object]] | None = None,
     ) -> None:
+        """`parts` has the fields of which watchers do not see all, each with what they see of it: a change that they
+        do not see is no news."""
         self.noun = noun
+        self._parts = dict(parts or {})
+        self._whole = [each.name for each in fields(cast("Any", record_type)) if each.name not in self._parts]
         self.defects: dict[str, str] = {}
         """What of which record in the store did not fit, by id."""
         self._mending = mending
@@ -83,7 +96,7 @@ class Table(Generic[T]):
         self.feed: Feed[T] = Feed(stored.store_id, self, stored.door, stored.snapshot.revision, stored.oldest)
         self.adapter: TypeAdapter[T] = cast("TypeAdapter[T]", _adapter(record_type))
         self._followers: list[Callable[[T | None, T | None], None]] = []
-        self._rows: OrderedDict[str, tuple[int, T]] = OrderedDict()
+        self._rows: OrderedDict[str, _Row[T]] = OrderedDict()
         self._by_age = ByAge()
         self._deleted: OrderedDict[str, int] = OrderedDict()
         self._later: OrderedDict[str, Change[T]] = OrderedDict()
@@ -103,13 +116,13 @@ class Table(Generic[T]):
         if (waiting := self._later.get(record_id)) is not None:
             return waiting.record
         row = self._rows.get(record_id)
-        return None if row is None else row[1]
+        return None if row is None else row.record
 
     def __iter__(self) -> Iterator[T]:
         """All records, in no order that means anything."""
-        for record_id, (_, record) in self._rows.items():
+        for record_id, row in self._rows.items():
             waiting = self._later.get(record_id)
-            current = record if waiting is None else waiting.record
+            current = row.record if waiting is None else waiting.record
             if current is not None:
                 yield current
         for record_id, change in self._later.items():
@@ -127,15 +140,15 @@ class Table(Generic[T]):
     def change(self, record_id: str, record: T | None) -> Change[T]:
         """A change that holds only if nobody else changes the record before."""
         row = self._rows.get(record_id)
-        return Change(self, record_id, record, self._unreadable.get(record_id, 0) if row is None else row[0])
+        return Change(self, record_id, record, self._unreadable.get(record_id, 0) if row is None else row.revision)
 
     def since(self, revision: int) -> Iterable[tuple[int, str, T | None]]:
-        """Rows and deletions after a revision, oldest first."""
+        """Rows with news and deletions after a revision, oldest first."""
         changed: list[tuple[int, str, T | None]] = []
-        for record_id, (at, record) in reversed(self._rows.items()):
-            if at <= revision:
+        for record_id, row in reversed(self._rows.items()):
+            if row.news <= revision:
                 break
-            changed.append((at, record_id, record))
+            changed.append((row.news, record_id, row.record))
         if revision != NOTHING:
             for record_id, at in reversed(self._deleted.items()):
                 if at <= revision:
@@ -170,7 +183,7 @@ class Table(Generic[T]):
             self._unreadable[record_id], self.defects[record_id] = revision, str(exc)
             log.error("a record in the store cannot be read and is left out", key=self.prefix + record_id, why=str(exc))
             return
-        self._rows[record_id] = revision, record
+        self._rows[record_id] = _Row(revision, revision, record)
         self._by_age.put(record_id, record)
         if defect:
             self.defects[record_id] = defect
@@ -187,22 +200,42 @@ class Table(Generic[T]):
     def apply(self, revision: int, changes: Sequence[Change[T]]) -> list[Callable[[], None]]:
         """Follows a durable commit and tells the watchers; returns what is left to do when all tables have it."""
         moves: list[tuple[str, T | None, T | None]] = []
+        news: list[tuple[str, T | None, T | None]] = []
         for change in changes:
-            row = self._rows.pop(change.id, None)
+            row = self._rows.get(change.id)
+            move = change.id, None if row is None else row.record, change.record
             self._unreadable.pop(change.id, None)
             self._deleted.pop(change.id, None)
             self.written(change)
             self._leaving.discard(change.id)
-            if change.record is not None:
-                self._rows[change.id] = (revision, change.record)
-                self._by_age.put(change.id, change.record)
-            else:
-                self._by_age.drop(change.id)
-                self._deleted[change.id] = revision
-            moves.append((change.id, None if row is None else row[1], change.record))
+            told = row.news if row is not None and self._looks_the_same(row.record, change.record) else None
+            self._put(revision, change, told)
+            moves.append(move)
+            if told is None:
+                news.append(move)
         self._forget_deletions()
-        self.feed.publish(revision, moves)
+        self.feed.publish(revision, news)
         return [partial(self._follow_up, *move) for move in moves]
+
+    def _put(self, revision: int, change: Change[T], told: int | None) -> None:
+        """Takes in a change; one that is no news stays where the row was `told`."""
+        if change.record is None:
+            self._rows.pop(change.id, None)
+            self._by_age.drop(change.id)
+            self._deleted[change.id] = revision
+            return
+        self._by_age.put(change.id, change.record)
+        if told is None:
+            self._rows.pop(change.id, None)
+        self._rows[change.id] = _Row(revision, revision if told is None else told, change.record)
+
+    def _looks_the_same(self, before: T, after: T | None) -> bool:
+        """Whether a change is none, or one that no watcher sees."""
+        return (
+            after is not None
+            and all(getattr(before, name) == getattr(after, name) for name in self._whole)
+            and all(seen(getattr(before, name)) == seen(getattr(after, name)) for name, seen in self._parts.items())
+        )
 
     def _forget_deletions(self) -> None:
         while len(self._deleted) > DELETIONS:

@@ -1,0 +1,71 @@
+"""What a program sees of the records that a watch tells of, and whether each telling is news to it."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from google.protobuf.message import Message
+
+from hubbub.v1 import inbox_pb2
+from hubbubd.core.access import EVERYTHING
+from hubbubd.core.calls import Call
+from hubbubd.core.catalog import CatalogList
+from hubbubd.core.filters import CallFilter, CatalogFilter, RequestFilter, ServerFilter, TaskFilter
+from hubbubd.core.inbox import PendingRequest
+from hubbubd.core.server import ServerRecord
+from hubbubd.core.tasks import Task
+from hubbubd.rpc import convert
+from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.records import EventKind, WatchEvent
+
+Watch = Callable[[Hub], AsyncIterator[WatchEvent[Any]]]
+
+WATCHES: dict[str, Watch] = {
+    "WatchServers": lambda hub: hub.servers.watch(ServerFilter()),
+    "WatchCalls": lambda hub: hub.calls.watch(CallFilter()),
+    "WatchInbox": lambda hub: hub.inbox.watch(RequestFilter()),
+    "WatchTasks": lambda hub: hub.tasks.watch(TaskFilter()),
+    "WatchCatalog": lambda hub: hub.catalog.watch(CatalogFilter()),
+}
+
+SHOWN: dict[type[Any], Callable[[Any], Message]] = {
+    ServerRecord: lambda record: convert.server(record, EVERYTHING),
+    Call: lambda record: convert.call(record, EVERYTHING),
+    PendingRequest: convert.request,
+    Task: convert.task,
+    CatalogList: lambda record: convert.catalog_list(record, EVERYTHING),
+}
+
+
+def visible(record: Any) -> Message:
+    """What there is of a record to act on: all that the API shows, but for who was shown it."""
+    message = SHOWN[type(record)](record)
+    if isinstance(message, inbox_pb2.PendingRequest):
+        told = [moment for moment in message.moments if moment.what != inbox_pb2.HAPPENING_SHOWN]
+        del message.moments[:]
+        message.moments.extend(told)
+    return message
+
+
+class News:
+    """What one watch has told of each record last; `repeated` has what it told twice."""
+
+    def __init__(self) -> None:
+        self.repeated: list[Message] = []
+        self.told = 0
+        self._last: dict[str, Message] = {}
+
+    def hear(self, event: WatchEvent[Any]) -> None:
+        """Takes an event in."""
+        match event.kind:
+            case EventKind.UPSERT:
+                message = visible(event.record)
+                self.told += 1
+                if self._last.get(event.id) == message:
+                    self.repeated.append(message)
+                self._last[event.id] = message
+            case EventKind.REMOVED:
+                self._last.pop(event.id, None)
+            case EventKind.RESET:
+                self._last.clear()
+            case _:
+                pass
