@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import anyio
 import structlog
@@ -35,7 +34,17 @@ from hubbubd.runtime.servers import (
     SpecSecrets,
     Subscriptions,
 )
-from hubbubd.runtime.wiring import Ground, calls_of, inbox_of, remember, retention_of, servers_of, work_of
+from hubbubd.runtime.wiring import (
+    Ground,
+    calls_of,
+    configuration_of,
+    inbox_of,
+    remember,
+    retention_of,
+    servers_of,
+    tasks_of,
+    work_of,
+)
 from hubbubd.store import Commit, Store
 from hubbubd.telemetry import meter as metering
 from hubbubd.telemetry.meter import Meter
@@ -162,10 +171,6 @@ class Hub:
         telemetry_endpoint: str,
     ) -> "Hub":
         """Makes the rooms; each knows those before it, and what it needs of a later one comes as a function."""
-
-        def notify(server: str, method: str, params: dict[str, Any]) -> None:
-            servers.notify(server, method, params)
-
         ledger, tables, clock = ground.ledger, ground.tables, ground.clock
         quotas = Quotas(ground.settings, clock.steady)
         audit = Audit(ledger, tables.audit, clock, ground.settings)
@@ -175,16 +180,7 @@ class Hub:
         rounds = Rounds(inbox, tables.calls, clock)
         consents = Consents(rounds, clock)
         calls = calls_of(ground, quotas, catalog, inbox, rounds, consents, client_tasks)
-        tasks = Tasks(
-            ledger=ledger,
-            table=tables.tasks,
-            inbox=inbox,
-            clock=clock,
-            alarms=ground.alarms,
-            notify=notify,
-            cancel_client=client_tasks.cancel,
-            max_per_server=ground.settings.receiver_tasks_per_server,
-        )
+        tasks = tasks_of(ground, inbox, client_tasks, lambda name, method, told: servers.notify(name, method, told))
         events = EventFeed(clock, ledger.door)
         subscriptions = Subscriptions(calls, clock, ground.background, ledger.door)
         assembly = Assembly(
@@ -221,15 +217,7 @@ class Hub:
             tokens=Tokens(ledger, tables.tokens, clock, max_tokens=ground.settings.max_tokens),
             audit=audit,
             quotas=quotas,
-            configuration=Configuration(
-                settings=given,
-                load=load,
-                servers=servers,
-                clock=clock,
-                audit=audit,
-                events=events,
-                background=ground.background,
-            ),
+            configuration=configuration_of(ground, given, load, servers, audit, events),
             tracer=ground.tracer,
             telemetry_endpoint=telemetry_endpoint,
         )

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hubbubd.clock import Clock
-from hubbubd.config import HubSettings, ServerConfig
+from hubbubd.config import HubSettings, ServerConfig, Settings
 from hubbubd.core.inbox import Origin
 from hubbubd.errors import NotFound
 from hubbubd.runtime.alarms import Alarms
@@ -22,11 +22,13 @@ from hubbubd.runtime.calls import (
     TaskSupport,
 )
 from hubbubd.runtime.catalog import Catalog
-from hubbubd.runtime.inbox import Inbox, Work
+from hubbubd.runtime.inbox import Inbox, Notify, Tasks, Work
 from hubbubd.runtime.oversight import Audit, Quotas, Retention
 from hubbubd.runtime.records import Doorkeeper, Ledger, Stored
 from hubbubd.runtime.servers import (
     Assembly,
+    Configuration,
+    EventFeed,
     Measures,
     PlainRequests,
     Servers,
@@ -176,4 +178,38 @@ def calls_of(
         support=support,
         quota=quotas.calls,
         story=story,
+    )
+
+
+def tasks_of(ground: Ground, inbox: Inbox, client_tasks: ClientTasks, notify: Notify) -> Tasks:
+    """The tasks of both roles."""
+    return Tasks(
+        ledger=ground.ledger,
+        table=ground.tables.tasks,
+        inbox=inbox,
+        clock=ground.clock,
+        alarms=ground.alarms,
+        notify=notify,
+        cancel_client=client_tasks.cancel,
+        max_per_server=ground.settings.receiver_tasks_per_server,
+    )
+
+
+def configuration_of(
+    ground: Ground,
+    given: Settings,
+    load: Callable[[], Settings],
+    servers: Servers,
+    audit: Audit,
+    events: EventFeed,
+) -> Configuration:
+    """What the files say, and how it is taken over again."""
+    return Configuration(
+        settings=given,
+        load=load,
+        servers=servers,
+        clock=ground.clock,
+        audit=audit,
+        events=events,
+        background=ground.background,
     )

@@ -2,7 +2,7 @@
 
 from hubbubd.runtime.inbox.authorization import Authorizations, question
 from hubbubd.runtime.inbox.inbox import Inbox
-from hubbubd.runtime.inbox.tasks import ReceiverTasks, Tasks
+from hubbubd.runtime.inbox.tasks import Notify, ReceiverTasks, Tasks
 from hubbubd.runtime.inbox.work import MAX_CAPACITY, Assigned, Over, Step, Work, Worker
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "Assigned",
     "Authorizations",
     "Inbox",
+    "Notify",
     "Over",
     "ReceiverTasks",
     "Step",
