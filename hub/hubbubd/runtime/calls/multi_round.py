@@ -25,8 +25,10 @@ Questions = Mapping[str, tuple[RequestKind, dict[str, Any]]]
 """The inputRequests of a result: by key, what kind and with which params."""
 
 MAX_ROUNDS = 10
-STATE_ONLY_FIRST_S = 0.05
-STATE_ONLY_MOST_S = 0.25
+"""As in the SDK (`DEFAULT_INPUT_REQUIRED_MAX_ROUNDS`)."""
+
+STATE_ONLY_FIRST_S, STATE_ONLY_MOST_S = 0.05, 0.25
+"""The SDK's waits before a call is sent again whose server asked for nothing: the first, doubled up to the last."""
 
 
 def kind_of(method: object, params: Mapping[str, Any]) -> RequestKind | None:
