@@ -17,8 +17,7 @@ from measure import Series, percentile
 from processes import HERE, hub, stdio_server
 
 from hubbubd.core.calls import Call, complete, move
-from hubbubd.runtime.ledger import Ledger
-from hubbubd.runtime.table import Change, Table
+from hubbubd.runtime.records import Change, Doorkeeper, Ledger, Stored, Table
 from hubbubd.store.sqlite import SqliteStore
 
 BATCH = 50
@@ -74,9 +73,9 @@ async def store(directory: Path, *, commits: int, calls: int) -> list[Figure]:
     """What it takes to write a record at once, and the records of calls a moment later."""
     path = directory / "store.db"
     opened = await SqliteStore.open(path)
-    table = Table("call", Call)
-    ledger = Ledger(opened, max_watchers=1)
-    await ledger.load(table)
+    stored = await Stored.read(opened, Doorkeeper(1))
+    table = Table(stored, "call", Call)
+    ledger = Ledger(opened, [table], stored.door)
     durable_s: list[float] = []
     for number in range(commits):
         began = perf_counter()

@@ -26,12 +26,12 @@ from hubbubd.rpc.auth import Gate
 from hubbubd.rpc.grants import Grants
 from hubbubd.rpc.jwt import Jwt
 from hubbubd.rpc.server import serve
-from hubbubd.runtime import checkup
-from hubbubd.runtime.configuration import Configuration
+from hubbubd.runtime import diagnostics
 from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.servers import Configuration
 from hubbubd.store import StoreError
 from hubbubd.store.sqlite import SqliteStore
-from hubbubd.store.tokens import TokenFile
+from hubbubd.store.vault import TokenFile
 from hubbubd.telemetry import setup
 from hubbubd.telemetry.meter import Meter
 from hubbubd.upstream.connector import McpConnector
@@ -93,12 +93,12 @@ def _run(argv: Sequence[str]) -> int:
 
 async def _check(settings: Settings) -> int:
     """Prints what there is to say of the configuration, and what it needs; FAILED when a hub would not start."""
-    found = await checkup.before_start(settings, settings.hub.data_dir / STORE_FILE, os.environ)
+    found = await diagnostics.before_start(settings, settings.hub.data_dir / STORE_FILE, os.environ)
     for each in found:
         console.say(f"{each.verdict:4}  {each.about}: {each.message}")
         if each.advice:
             console.say(f"      {each.advice}")
-    return FAILED if any(each.verdict is checkup.Verdict.FAIL for each in found) else DONE
+    return FAILED if any(each.verdict is diagnostics.Verdict.FAIL for each in found) else DONE
 
 
 async def _serve(settings: Settings, load: Callable[[], Settings]) -> None:
@@ -111,7 +111,6 @@ async def _serve(settings: Settings, load: Callable[[], Settings]) -> None:
         meter = setup.meter(os.environ, scraped=hub_settings.metrics_listen is not None)
         connector = McpConnector(TokenFile.open(hub_settings.data_dir), tracer, meter)
         store = await SqliteStore.open(hub_settings.data_dir / STORE_FILE)
-        hurry = anyio.Event()
         try:
             configured = {server.name: server for server in settings.servers}
             async with (
@@ -125,43 +124,53 @@ async def _serve(settings: Settings, load: Callable[[], Settings]) -> None:
                     meter,
                     files=settings.files,
                     load=load,
+                    telemetry_endpoint=setup.destination(os.environ),
                 ) as hub,
                 _metrics(hub_settings, meter) as metrics,
                 anyio.create_task_group() as listening,
             ):
-                hub.telemetry_endpoint = setup.destination(os.environ)
                 hub.configuration.on_adopted(_adopt)
                 listening.start_soon(_reload_on_hangup, hub.configuration)
-                token = client_file.token(hub_settings.data_dir)
-                REDACTION.learn("the local token", [token])
-                gate = _gate(hub, hub_settings, token)
-                async with (
-                    _connect(hub, hub_settings, gate) as connect,  # serves to the end of what `serve` waits for
-                    serve(
-                        hub,
-                        listen=hub_settings.listen,
-                        gate=gate,
-                        tls=hub_settings.tls,
-                        local=local,
-                        max_message_bytes=hub_settings.max_message_bytes,
-                        hurry=hurry,
-                    ) as address,
-                ):
-                    path = client_file.write(
-                        hub_settings.data_dir,
-                        address=f"{UNIX}{local}" if local else address,
-                        token=token,
-                        connect=connect,
-                    )
-                    _say_ready(address, connect, metrics, hub_settings, path)
-                    await anext(signals)
-                    listening.start_soon(_hear, signals, hurry)
+                await _serve_api(hub, hub_settings, local, metrics, signals)
                 listening.cancel_scope.cancel()
         finally:
             await store.close()
             async with anyio.create_task_group() as closing:
                 for close in (tracer.close, meter.close):
                     closing.start_soon(to_thread.run_sync, close)
+
+
+async def _serve_api(
+    hub: Hub, settings: HubSettings, local: Path | None, metrics: str | None, signals: AsyncIterator[signal.Signals]
+) -> None:
+    """Serves the API until a signal, and drains the hub then; a second signal cuts that short."""
+    token = client_file.token(settings.data_dir)
+    REDACTION.learn("the local token", [token])
+    gate = _gate(hub, settings, token)
+    hurry = anyio.Event()
+    async with anyio.create_task_group() as ending:
+        async with (
+            _connect(hub, settings, gate) as connect,  # serves to the end of what `serve` waits for
+            serve(
+                hub,
+                listen=settings.listen,
+                gate=gate,
+                tls=settings.tls,
+                local=local,
+                max_message_bytes=settings.max_message_bytes,
+                hurry=hurry,
+            ) as address,
+        ):
+            path = client_file.write(
+                settings.data_dir,
+                address=f"{UNIX}{local}" if local else address,
+                token=token,
+                connect=connect,
+            )
+            _say_ready(address, connect, metrics, settings, path)
+            await anext(signals)
+            ending.start_soon(_hear, signals, hurry)
+        ending.cancel_scope.cancel()
 
 
 def _make_private(data_dir: Path) -> None:

@@ -25,7 +25,7 @@ from hubbubd.rpc.grants import Grants
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite import SqliteStore
-from hubbubd.store.tokens import TokenFile
+from hubbubd.store.vault import TokenFile
 from hubbubd.upstream.connector import McpConnector
 
 LIMIT_S = 60

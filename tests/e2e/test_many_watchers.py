@@ -11,7 +11,7 @@ import anyio
 from grpc import aio
 
 from hubbub.v1 import call_pb2, call_pb2_grpc
-from hubbubd.runtime.broadcast import BUFFER_EVENTS
+from hubbubd.runtime.records.broadcast import BUFFER_EVENTS
 
 from .conftest import LIMIT_S, Lines, RunningHub, child
 from .crowd import bad, rss_kb

@@ -118,11 +118,9 @@ async def everything(hub: RunningHub, servers: list[str]) -> str:
     return "".join(said)
 
 
-async def test_no_canary_is_in_the_store_the_log_the_telemetry_or_any_answer(
-    tmp_path: Path, free_port: int, collector: Collector
-) -> None:
+def configuration(path: Path, far: str) -> Path:
+    """A file with servers that have canaries wherever a secret may stand."""
     python = {"command": sys.executable, "retries": 0}
-    far = f"http://127.0.0.1:{free_port}/mcp?key=canary-query"
     servers = {
         "dying": python | {"args": ["-c", TELLS_ALL], "env": {"APP_KEY": "canary-env", "REF": "${CANARY}"}},
         "talking": python | {"args": ["-c", TALKS], "env": {"APP_KEY": "canary-spoken"}},
@@ -131,7 +129,6 @@ async def test_no_canary_is_in_the_store_the_log_the_telemetry_or_any_answer(
             "url": far, "retries": 0, "oauth": {"client_id": "hub", "client_secret": "canary-oauth", "issuer": "https://a.example"},
         },
     }  # fmt: skip
-    config = tmp_path / "hub.toml"
     allowed = {"command": sys.executable, "args": ["**"], "env": ["APP_*"]}
     hub_settings = {
         "log_level": "debug",
@@ -140,7 +137,15 @@ async def test_no_canary_is_in_the_store_the_log_the_telemetry_or_any_answer(
         "allow_hosts": ["127.0.0.1"],
         "shutdown_grace_s": 1,
     }
-    config.write_text(toml({"hub": hub_settings, "servers": servers}))
+    path.write_text(toml({"hub": hub_settings, "servers": servers}))
+    return path
+
+
+async def test_no_canary_is_in_the_store_the_log_the_telemetry_or_any_answer(
+    tmp_path: Path, free_port: int, collector: Collector
+) -> None:
+    far = f"http://127.0.0.1:{free_port}/mcp?key=canary-query"
+    config = configuration(tmp_path / "hub.toml", far)
     log = tmp_path / "hub.log"
     data = tmp_path / "data"
     arguments = ["--config", str(config), "--data-dir", str(data), "--listen", "127.0.0.1:0"]

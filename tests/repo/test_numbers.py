@@ -19,9 +19,9 @@ CALENDAR = {
 EXCEPTIONS = {
     "hub/hubbubd/upstream/reaper.py": {"int": "arguments that the hub itself gives this program"},
     "hub/hubbubd/upstream/process.py": {"int": "reports of the hub's own reaper, and names in /proc"},
-    "hub/hubbubd/runtime/measures.py": {"int": "of a boolean"},
-    "hub/hubbubd/runtime/checkup.py": {"timedelta": "a constant"},
-    "hub/hubbubd/runtime/task_support.py": {"int": "of settings, which have bounds"},
+    "hub/hubbubd/runtime/servers/measures.py": {"int": "of a boolean"},
+    "hub/hubbubd/runtime/diagnostics.py": {"timedelta": "a constant"},
+    "hub/hubbubd/runtime/calls/task_support.py": {"int": "of settings, which have bounds"},
     "hub/hubbubd/telemetry/trace.py": {"int": "of a boolean, and of hexadecimal digits that a pattern has counted"},
     "hub/hubbubd/telemetry/process.py": {"int": "what the kernel says of this process"},
     "hub/hubbubd/telemetry/sdk.py": {"int": "ids that the hub has made, or that a pattern has counted"},

@@ -20,10 +20,10 @@ from hubbubd.core.access import Grant, Role
 from hubbubd.core.inbox import CauseSource, Origin, PendingRequest, RequestKind
 from hubbubd.core.tasks import Task, TaskRole
 from hubbubd.rpc.server import serve
-from hubbubd.runtime.call_parts import CallSpec
+from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite import SqliteStore
-from hubbubd.store.tokens import TokenFile
+from hubbubd.store.vault import TokenFile
 from hubbubd.upstream.connector import McpConnector
 
 from .conftest import LIMIT_S, TOKEN, Caller, explain, gate, settled

@@ -23,7 +23,7 @@ from hubbubd.rpc.health import MAX_WATCHES
 from hubbubd.rpc.oversight import Oversight
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
-from hubbubd.runtime.tokens import Token
+from hubbubd.runtime.oversight import Token
 
 from .conftest import LIMIT_S, TOKEN, Caller, explain, gate
 from .test_auth import GET_STATUS

@@ -18,9 +18,9 @@ from google.rpc.status_pb2 import Status
 from hubbub.v1 import server_pb2
 from hubbubd.core.access import Grant, Role
 from hubbubd.core.calls import CallState
+from hubbubd.core.filters import CallFilter
 from hubbubd.rpc import connect
 from hubbubd.rpc.server import SERVICES
-from hubbubd.runtime.filters import CallFilter
 from hubbubd.runtime.hub import Hub
 
 from .conftest import LIMIT_S, TOKEN, Caller, Until, gate

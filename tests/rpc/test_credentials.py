@@ -9,7 +9,7 @@ from hubbub.v1 import admin_pb2, call_pb2, inbox_pb2
 from hubbub.v1.common_pb2 import Page
 from hubbubd.core.access import Grant, Role
 from hubbubd.core.calls import CallState
-from hubbubd.runtime.filters import CallFilter
+from hubbubd.core.filters import CallFilter
 
 from .conftest import LIMIT_S, TOKEN, Caller, Until, explain
 from .test_access import World, world

@@ -10,7 +10,7 @@ import pytest
 
 from hubbub.v1 import admin_pb2, call_pb2, inbox_pb2, server_pb2
 from hubbubd.core.calls import CallState
-from hubbubd.runtime.filters import CallFilter, RequestFilter
+from hubbubd.core.filters import CallFilter, RequestFilter
 from hubbubd.runtime.hub import Hub
 
 from .conftest import LIMIT_S, Caller, Until

@@ -22,7 +22,7 @@ from hubbubd.core.tasks import TaskStatus
 from hubbubd.runtime.hub import Hub
 from hubbubd.store import Write
 from hubbubd.store.sqlite import SqliteStore
-from hubbubd.store.tokens import TokenFile
+from hubbubd.store.vault import TokenFile
 from hubbubd.upstream.connector import McpConnector
 
 from .conftest import Caller, gate, serve, settled

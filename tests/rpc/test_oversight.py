@@ -17,14 +17,14 @@ from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.config.commands import REST, AllowedCommand
 from hubbubd.core.access import Grant, Role
 from hubbubd.core.audit import AuditEntry, AuditFilter, Sort
+from hubbubd.core.filters import CallFilter
 from hubbubd.core.inbox import Origin, PendingRequest, RequestKind
 from hubbubd.rpc.oversight import MAX_TARGET
 from hubbubd.rpc.permissions import RULES, audited
 from hubbubd.rpc.server import serve
-from hubbubd.runtime.filters import CallFilter
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite import SqliteStore
-from hubbubd.store.tokens import TokenFile
+from hubbubd.store.vault import TokenFile
 from hubbubd.upstream.connector import McpConnector
 
 from .conftest import LIMIT_S, TOKEN, Caller, Until, explain, gate, settled

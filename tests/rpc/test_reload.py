@@ -25,11 +25,11 @@ from hubbubd.rpc.connect import serve_connect
 from hubbubd.rpc.grants import Grants
 from hubbubd.rpc.oversight import Oversight
 from hubbubd.rpc.server import serve
-from hubbubd.runtime.audit import Attempt
-from hubbubd.runtime.events import EventFilter
 from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.oversight import Attempt
+from hubbubd.runtime.servers import EventFilter
 from hubbubd.store.sqlite import SqliteStore
-from hubbubd.store.tokens import TokenFile
+from hubbubd.store.vault import TokenFile
 from hubbubd.telemetry.tracer import OFF, Tracer
 from hubbubd.upstream.connector import McpConnector
 

@@ -25,10 +25,9 @@ from hubbubd.core.tasks import Task, TaskRole
 from hubbubd.errors import Category, Fault
 from hubbubd.rpc import convert, pages, watch
 from hubbubd.rpc.showing import shown
-from hubbubd.runtime.broadcast import EventKind, WatchEvent
-from hubbubd.runtime.events import ServerEvent, ServerEventKind
-from hubbubd.runtime.subscriptions import ResourceUpdate
-from hubbubd.runtime.tokens import Token
+from hubbubd.runtime.oversight import Token
+from hubbubd.runtime.records import EventKind, WatchEvent
+from hubbubd.runtime.servers import ResourceUpdate, ServerEvent, ServerEventKind
 
 NUMBERS: tuple[Any, ...] = (
     *(0, -1, 2**31, 2**53, 2**63, 2**64 - 1, 10**400, -(10**400)),

@@ -10,10 +10,10 @@ import pytest
 
 from hubbub.v1 import server_pb2
 from hubbubd.core.access import EVERYTHING
+from hubbubd.core.filters import ServerFilter
 from hubbubd.rpc import convert, methods, watch
-from hubbubd.runtime.filters import ServerFilter
 from hubbubd.runtime.hub import Hub
-from hubbubd.runtime.servers import ServerRecord
+from hubbubd.runtime.servers.registry import ServerRecord
 
 from .conftest import LIMIT_S, Caller, Until, explain, settled
 

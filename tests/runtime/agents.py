@@ -4,12 +4,12 @@ from dataclasses import dataclass, field
 
 import anyio
 
+from hubbubd.core.filters import RequestFilter
 from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import PendingRequest, RequestState
 from hubbubd.errors import Unavailable
-from hubbubd.runtime.filters import RequestFilter
 from hubbubd.runtime.hub import Hub
-from hubbubd.runtime.work import Assigned, Over, Worker
+from hubbubd.runtime.inbox import Assigned, Over, Worker
 
 YES = Accept({"name": "x"})
 

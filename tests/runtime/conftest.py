@@ -13,11 +13,11 @@ import pytest
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.config.commands import REST, AllowedCommand
+from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox import PendingRequest, RequestState
-from hubbubd.runtime.broadcast import EventKind, WatchEvent
-from hubbubd.runtime.call_parts import CallSpec
-from hubbubd.runtime.filters import RequestFilter
+from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.records import EventKind, WatchEvent
 from hubbubd.store import Commit, Guard, Snapshot, StoreStats, StoreUnavailable, Write
 from hubbubd.store.sqlite import SqliteStore
 from hubbubd.telemetry.meter import OFF, Meter

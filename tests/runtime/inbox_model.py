@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis.stateful import initialize, invariant
 
 from hubbubd.config import ServerConfig
+from hubbubd.core.filters import RequestFilter
 from hubbubd.core.forms import Accept, Decline, Given, Reject, Text
 from hubbubd.core.inbox import Delivery, PendingRequest, RequestState
 from hubbubd.errors import NotFound
-from hubbubd.runtime.filters import RequestFilter
 from hubbubd.upstream.ports import Era, ReplyError
 
 from .conftest import FORM, SAMPLING, server

@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 from hubbubd.config import ServerConfig
 from hubbubd.errors import Unavailable
-from hubbubd.runtime.broadcast import EventKind, WatchEvent
 from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.records import EventKind, WatchEvent
 from hubbubd.store.sqlite import SqliteStore
 
 from .conftest import FailingStore, World, server

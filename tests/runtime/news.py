@@ -9,13 +9,13 @@ from hubbub.v1 import inbox_pb2
 from hubbubd.core.access import EVERYTHING
 from hubbubd.core.calls import Call
 from hubbubd.core.catalog import CatalogList
+from hubbubd.core.filters import CallFilter, CatalogFilter, RequestFilter, ServerFilter, TaskFilter
 from hubbubd.core.inbox import PendingRequest
+from hubbubd.core.server import ServerRecord
 from hubbubd.core.tasks import Task
 from hubbubd.rpc import convert
-from hubbubd.runtime.broadcast import EventKind, WatchEvent
-from hubbubd.runtime.filters import CallFilter, CatalogFilter, RequestFilter, ServerFilter, TaskFilter
 from hubbubd.runtime.hub import Hub
-from hubbubd.runtime.servers import ServerRecord
+from hubbubd.runtime.records import EventKind, WatchEvent
 
 Watch = Callable[[Hub], AsyncIterator[WatchEvent[Any]]]
 

@@ -8,9 +8,7 @@ from typing import Any, ClassVar
 import anyio
 
 from hubbubd.core.access import EVERYTHING, Scope
-from hubbubd.runtime.broadcast import EventKind
-from hubbubd.runtime.ledger import Ledger
-from hubbubd.runtime.table import Change, Table
+from hubbubd.runtime.records import Change, Doorkeeper, EventKind, Ledger, Stored, Table
 
 from .conftest import FailingStore, Watching, settle
 
@@ -43,9 +41,9 @@ class Colour:
 class Notes:
     """A ledger with one table."""
 
-    def __init__(self, store: FailingStore, *, max_watchers: int = 2000) -> None:
-        self.ledger = Ledger(store, max_watchers=max_watchers)
-        self.table = Table("note", Note)
+    def __init__(self, store: FailingStore, stored: Stored) -> None:
+        self.table = Table(stored, "note", Note)
+        self.ledger = Ledger(store, [self.table], stored.door)
 
     async def put(self, *notes: Note) -> None:
         await self.ledger.commit([Change(self.table, note.id, note) for note in notes])
@@ -61,9 +59,8 @@ class Notes:
 
 
 @asynccontextmanager
-async def opened(store: FailingStore, **options: Any) -> AsyncGenerator[Notes]:
-    notes = Notes(store, **options)
-    await notes.ledger.load(notes.table)
+async def opened(store: FailingStore, *, max_watchers: int = 2000) -> AsyncGenerator[Notes]:
+    notes = Notes(store, await Stored.read(store, Doorkeeper(max_watchers)))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(notes.ledger.run)
         tasks.start_soon(notes.ledger.health.run)

@@ -7,11 +7,11 @@ import anyio
 import pytest
 
 from hubbubd.core.calls import Call
+from hubbubd.core.filters import TaskFilter
 from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import PendingRequest
 from hubbubd.core.tasks import RELATED_TASK, Task, TaskRole
 from hubbubd.errors import PeerError
-from hubbubd.runtime.filters import TaskFilter
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
 

@@ -7,8 +7,9 @@ import pytest
 
 from hubbubd.core.audit import AuditEntry, AuditFilter, Sort
 from hubbubd.errors import HubError, Unavailable
-from hubbubd.runtime.audit import REFUSALS_PER_MINUTE, Attempt
 from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.oversight import Attempt
+from hubbubd.runtime.oversight.audit import REFUSALS_PER_MINUTE
 
 from .conftest import World, server, settle
 

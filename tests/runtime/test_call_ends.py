@@ -9,11 +9,11 @@ import pytest
 
 from hubbubd import payload
 from hubbubd.core.calls import CallState
+from hubbubd.core.filters import CallFilter
 from hubbubd.core.forms import Accept
 from hubbubd.errors import AlreadyExists, FailedPrecondition, NotFound, PeerError, ResourceExhausted, Unavailable
-from hubbubd.runtime.broadcast import EventKind
-from hubbubd.runtime.call_parts import LogEvent, ProgressEvent
-from hubbubd.runtime.filters import CallFilter
+from hubbubd.runtime.calls import LogEvent, ProgressEvent
+from hubbubd.runtime.records import EventKind
 
 from .conftest import FORM, Watching, World, open_requests, question, server, settle, spec, until
 from .peer import Outcome, Sent, at_once, never

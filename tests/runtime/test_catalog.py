@@ -6,8 +6,8 @@ import anyio
 import pytest
 
 from hubbubd.core.catalog import CatalogList, Freshness, Kind
+from hubbubd.core.filters import CatalogFilter
 from hubbubd.errors import FailedPrecondition, NotFound, PeerError
-from hubbubd.runtime.filters import CatalogFilter
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
 

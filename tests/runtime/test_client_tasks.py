@@ -7,11 +7,11 @@ import anyio
 import pytest
 
 from hubbubd.core.calls import CallState
+from hubbubd.core.filters import TaskFilter
 from hubbubd.core.inbox import CauseSource, Delivery
 from hubbubd.core.tasks import TaskStatus
 from hubbubd.errors import FailedPrecondition, PeerError, UpstreamError
-from hubbubd.runtime.broadcast import EventKind
-from hubbubd.runtime.filters import TaskFilter
+from hubbubd.runtime.records import EventKind
 from hubbubd.upstream.ports import Era
 
 from .conftest import FORM, World, open_requests, question, server, settle, spec, until

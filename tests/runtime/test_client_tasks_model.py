@@ -13,11 +13,11 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from hubbubd.config import ServerConfig
 from hubbubd.core.calls import Call, CallState
+from hubbubd.core.filters import RequestFilter, TaskFilter
 from hubbubd.core.forms import Accept, Decline
 from hubbubd.core.inbox import Delivery, RequestState
 from hubbubd.core.tasks import RELATED_TASK, Task, TaskRole
 from hubbubd.errors import HubError, PeerError, UpstreamError
-from hubbubd.runtime.filters import RequestFilter, TaskFilter
 from hubbubd.upstream.ports import Era
 
 from .conftest import FORM, server, spec
@@ -332,7 +332,7 @@ class ClientTasksModel(HubModel):
             assert remote.ended in (None, (call, self.hub.tasks.get(call.task_id or "")))
         assert self.seen.records == self.records()
         calls = self.hub.calls
-        assert len(calls._client_tasks._followed) <= len(self.going_on()), "a task is followed after its end"
+        assert len(calls._exchange._client_tasks._followed) <= len(self.going_on()), "a task is followed after its end"
         assert calls._lanes["one"].lives.keys() == {remote.call_id for remote in self.going_on()}
 
     @invariant()

@@ -9,7 +9,7 @@ import structlog.testing
 
 from hubbubd.core.connection import Event, State
 from hubbubd.errors import UpstreamError
-from hubbubd.runtime.connection_log import WORDS
+from hubbubd.runtime.servers.connection_log import WORDS
 
 from .conftest import World, server, until
 from .peer import REFUSED, fault

@@ -7,11 +7,11 @@ import pytest
 
 from hubbubd.core.calls import CallState
 from hubbubd.core.connection import State
+from hubbubd.core.filters import ServerFilter
 from hubbubd.core.inbox import RequestState
 from hubbubd.errors import FailedPrecondition, UpstreamError
-from hubbubd.runtime.broadcast import EventKind
-from hubbubd.runtime.filters import ServerFilter
-from hubbubd.upstream.ports import Era
+from hubbubd.runtime.records import EventKind
+from hubbubd.upstream.ports import Era, LostDuringProbe
 
 from .conftest import FORM, World, open_requests, question, server, settle, spec, until
 from .peer import LOST, REFUSED, SESSION_LOST, Outcome, Sent, at_once, fault, never
@@ -24,7 +24,7 @@ def steps(times: list[float]) -> list[float]:
 
 @pytest.fixture(autouse=True)
 def no_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hubbubd.runtime.connection.random.random", lambda: 0.0)
+    monkeypatch.setattr("hubbubd.runtime.servers.connection.random.random", lambda: 0.0)
 
 
 async def test_three_retries_after_one_two_and_four_seconds_then_every_call_fails_with_the_reason(world: World) -> None:
@@ -270,7 +270,7 @@ async def test_a_connection_that_was_stable_starts_counting_anew(world: World) -
 
 
 async def test_after_a_server_died_of_the_probe_the_next_attempt_is_a_handshake(world: World) -> None:
-    world.peer.plan.append(UpstreamError(fault("CONNECTION_LOST", during="probe")))
+    world.peer.plan.append(LostDuringProbe(fault("CONNECTION_LOST", during="probe")))
     async with world.hub(server()) as hub:
         await until(lambda: hub.servers.get("one").connection.state is State.CONNECTED)
         assert world.peer.hints == [None, Era.HANDSHAKE]
@@ -280,7 +280,7 @@ async def test_a_server_of_the_newer_family_that_is_cut_off_while_it_is_probed_i
     world: World,
 ) -> None:
     world.peer.era = Era.STATELESS
-    died = UpstreamError(fault("CONNECTION_LOST", during="probe"))
+    died = LostDuringProbe(fault("CONNECTION_LOST", during="probe"))
     async with world.hub(server(stable_after_s=0)) as hub:
         await until(lambda: hub.servers.get("one").connection.state is State.CONNECTED)
         world.peer.plan.append(died)

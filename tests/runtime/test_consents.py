@@ -7,10 +7,10 @@ import pytest
 
 from hubbubd import payload
 from hubbubd.core.calls import CallState
+from hubbubd.core.filters import RequestFilter
 from hubbubd.core.forms import Accept, Decline, Dismiss, Given
 from hubbubd.core.inbox import CauseSource, Delivery, PendingRequest, RequestKind, RequestState
 from hubbubd.errors import PeerError
-from hubbubd.runtime.filters import RequestFilter
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era, ReplyError
 
@@ -70,6 +70,16 @@ async def test_a_call_is_sent_again_once_all_pages_are_agreed_to(world: World) -
         await until(lambda: hub.calls.get(call.id).state is CallState.COMPLETED)
         assert [each.params for each in world.peer.sent] == [{"name": "t"}] * 2
         await until(lambda: {hub.inbox.get(r.id).delivery for r in (first, second)} == {Delivery.DELIVERED})
+
+
+async def test_nothing_is_kept_of_the_pages_of_a_call_that_has_ended(world: World) -> None:
+    script(world, required(page("e1")), {"content": []})
+    async with world.hub(server()) as hub:
+        call = await hub.calls.start(spec(), "alice")
+        await answer(hub, await question(hub))
+        assert hub.calls._exchange._consents._pages
+        await until(lambda: hub.calls.get(call.id).state.ended)
+        assert not hub.calls._exchange._consents._pages
 
 
 async def test_the_call_waits_a_moment_for_the_server_to_be_done_with_the_page(world: World) -> None:

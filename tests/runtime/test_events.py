@@ -8,10 +8,8 @@ import pytest
 
 from hubbubd import payload
 from hubbubd.errors import FailedPrecondition, NotFound, PeerError, Unavailable
-from hubbubd.runtime import events
-from hubbubd.runtime.events import EventFilter, Heard, ServerEvent, ServerEventKind
 from hubbubd.runtime.hub import Hub
-from hubbubd.runtime.subscriptions import ResourceUpdate
+from hubbubd.runtime.servers import EventFilter, Heard, ResourceUpdate, ServerEvent, ServerEventKind, events
 from hubbubd.upstream.ports import Era
 
 from .conftest import PATIENCE_S, World, server, settle, until

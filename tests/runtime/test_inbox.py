@@ -7,12 +7,12 @@ from typing import Any
 import anyio
 import pytest
 
+from hubbubd.core.filters import RequestFilter
 from hubbubd.core.forms import Accept, Decline, Reject, Text
 from hubbubd.core.inbox import Delivery, PendingRequest, RequestState
 from hubbubd.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
-from hubbubd.runtime.broadcast import EventKind
-from hubbubd.runtime.filters import RequestFilter
 from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.records import EventKind
 from hubbubd.upstream.ports import ReplyError
 
 from .conftest import FORM, SAMPLING, Watching, World, open_requests, question, server, settle, until

@@ -15,11 +15,11 @@ import anyio
 import pytest
 
 from hubbubd import payload
+from hubbubd.core.filters import RequestFilter
 from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import Delivery, PendingRequest, RequestState
 from hubbubd.core.tasks import GRACE_S
 from hubbubd.errors import FailedPrecondition, NotFound, Unavailable
-from hubbubd.runtime.filters import RequestFilter
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite import SqliteStore
 

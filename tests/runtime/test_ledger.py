@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from hubbubd.errors import Aborted, Unavailable
-from hubbubd.runtime.table import Change
+from hubbubd.runtime.records import Change
 from hubbubd.store import Conflict
 
 from .conftest import World, settle, until

@@ -1,7 +1,7 @@
 """The level of a server's log messages, set once, holds over every connection of this hub."""
 
 from hubbubd.errors import PeerError
-from hubbubd.runtime.call_parts import CallSpec
+from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
 

@@ -7,11 +7,11 @@ import pytest
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry
 
+from hubbubd.core.filters import CallFilter, RequestFilter
 from hubbubd.core.forms import Accept, Decline, Reject
 from hubbubd.errors import ResourceExhausted, UpstreamError
-from hubbubd.runtime.filters import CallFilter, RequestFilter
 from hubbubd.runtime.hub import Hub
-from hubbubd.runtime.measures import MAX_NAMES
+from hubbubd.runtime.servers import MAX_NAMES
 from hubbubd.telemetry import metrics
 from hubbubd.telemetry.metrics import Metric
 from hubbubd.telemetry.sdk_metrics import SdkMeter
@@ -154,7 +154,7 @@ async def test_calls_that_wait_for_their_turn_are_counted_and_timed(world: World
 async def test_watchers_are_always_counted_and_one_that_is_too_slow_is_dropped(
     world: World, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hubbubd.runtime.broadcast.BUFFER_EVENTS", 1)
+    monkeypatch.setattr("hubbubd.runtime.records.broadcast.BUFFER_EVENTS", 1)
     async with world.hub(server()) as hub:
         assert seen.value(metrics.WATCHERS) == seen.value(metrics.WATCHERS_DROPPED) == 0
         await until(lambda: world.peer.links)

@@ -9,10 +9,10 @@ from google.protobuf.descriptor import ServiceDescriptor
 
 from hubbubd.core.calls import CallState
 from hubbubd.core.connection import State
+from hubbubd.core.filters import RequestFilter
 from hubbubd.core.forms import Accept
 from hubbubd.errors import PeerError, UpstreamError
 from hubbubd.rpc.server import SERVICES
-from hubbubd.runtime.filters import RequestFilter
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
 

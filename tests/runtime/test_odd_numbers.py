@@ -10,10 +10,10 @@ import pytest
 from hubbubd.core.access import EVERYTHING
 from hubbubd.core.calls import CallState
 from hubbubd.core.connection import State
+from hubbubd.core.filters import TaskFilter
 from hubbubd.core.tasks import TaskRole
 from hubbubd.errors import Category, Fault, UpstreamError
 from hubbubd.rpc import convert
-from hubbubd.runtime.filters import TaskFilter
 from hubbubd.upstream.ports import Era
 
 from .conftest import EPOCH, World, server, until

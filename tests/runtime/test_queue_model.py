@@ -9,10 +9,10 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from hubbubd.config import ServerConfig
 from hubbubd.core.calls import Call, CallState
+from hubbubd.core.filters import CallFilter, RequestFilter
 from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import RequestState
 from hubbubd.errors import Fault, HubError, PeerError, Unavailable, UpstreamError
-from hubbubd.runtime.filters import CallFilter, RequestFilter
 from hubbubd.upstream.ports import Era
 
 from .conftest import FORM, server, spec

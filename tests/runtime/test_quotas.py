@@ -7,7 +7,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from hubbubd.bucket import Bucket
 from hubbubd.errors import ResourceExhausted
-from hubbubd.runtime.quotas import MAX_BUCKETS, Quota, Rate
+from hubbubd.runtime.oversight import Quota
+from hubbubd.runtime.oversight.quotas import MAX_BUCKETS, Rate
 
 LIMIT = 3
 holders = st.sampled_from(["ada", "bob"])

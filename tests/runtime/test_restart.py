@@ -8,10 +8,10 @@ import pytest
 from hubbubd.config import ServerConfig
 from hubbubd.core.calls import CallState
 from hubbubd.core.connection import State
+from hubbubd.core.filters import CallFilter, RequestFilter, TaskFilter
 from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import Delivery, RequestState
 from hubbubd.errors import AlreadyExists, FailedPrecondition, NotFound, PermissionDenied, Unavailable, UpstreamError
-from hubbubd.runtime.filters import CallFilter, RequestFilter, TaskFilter
 
 from .conftest import FORM, World, open_requests, question, server, settle, spec, until
 from .peer import REFUSED, Outcome, Sent, at_once, never

@@ -10,10 +10,10 @@ import pytest
 
 from hubbubd import payload
 from hubbubd.core.calls import Call, CallState
+from hubbubd.core.filters import RequestFilter
 from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import Delivery, RequestState
 from hubbubd.errors import Unavailable
-from hubbubd.runtime.filters import RequestFilter
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite import SqliteStore
 from hubbubd.upstream.ports import Era

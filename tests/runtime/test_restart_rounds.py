@@ -8,10 +8,10 @@ import pytest
 
 from hubbubd import payload
 from hubbubd.core.calls import CallState
+from hubbubd.core.filters import RequestFilter
 from hubbubd.core.forms import Accept, Text
 from hubbubd.core.inbox import Delivery, RequestState
 from hubbubd.errors import ResourceExhausted, Unavailable
-from hubbubd.runtime.filters import RequestFilter
 from hubbubd.runtime.hub import Hub
 from hubbubd.store import Guard, Write
 from hubbubd.store.sqlite import SqliteStore

@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 import anyio
 import pytest
 
+from hubbubd.core.filters import CallFilter, RequestFilter, TaskFilter
 from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import RequestState
 from hubbubd.errors import PeerError
-from hubbubd.runtime import retention
-from hubbubd.runtime.broadcast import EventKind
-from hubbubd.runtime.filters import CallFilter, RequestFilter, TaskFilter
 from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.oversight import retention
+from hubbubd.runtime.records import EventKind
 
 from .conftest import FORM, Watching, World, open_requests, question, server, settle, spec, until
 from .peer import Outcome, Sent

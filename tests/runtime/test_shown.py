@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
+from hubbubd.core.filters import RequestFilter
 from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import Happening
-from hubbubd.runtime.broadcast import EventKind
-from hubbubd.runtime.filters import RequestFilter
+from hubbubd.runtime.records import EventKind
 
 from .conftest import FORM, Watching, World, question, server, settle, until
 

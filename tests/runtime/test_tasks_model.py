@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from hubbubd.config import ServerConfig
+from hubbubd.core.filters import RequestFilter, TaskFilter
 from hubbubd.core.forms import Accept, Decline, Given, Reject, Text
 from hubbubd.core.inbox import PendingRequest, RequestState
 from hubbubd.core.tasks import Task
 from hubbubd.errors import HubError, NotFound
-from hubbubd.runtime.filters import RequestFilter, TaskFilter
 
 from .conftest import FORM, SAMPLING, server
 from .model import SETTLE_S, HubModel, View, bounded

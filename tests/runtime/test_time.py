@@ -11,9 +11,9 @@ import pytest
 import hubbubd
 from hubbubd.clock import STEP_S, TICK_S, Clock
 from hubbubd.core.connection import State
+from hubbubd.core.filters import CallFilter
 from hubbubd.core.inbox import RequestState
 from hubbubd.errors import UpstreamError
-from hubbubd.runtime.filters import CallFilter
 from hubbubd.runtime.hub import Hub
 
 from .conftest import EPOCH, FORM, World, question, server, spec, until
@@ -213,15 +213,15 @@ ALLOWED = {
     "config/tls.py": {"datetime.now"},  # certificates are good by the system's clock
     "rpc/jwt.py": {"time.time"},  # and so are tokens of others
     "rpc/tls.py": {"datetime.now"},
-    "runtime/checkup.py": {"datetime.now"},
-    "runtime/ledger.py": {"time.perf_counter"},  # how long something took
+    "runtime/diagnostics.py": {"datetime.now"},
+    "runtime/records/ledger.py": {"time.perf_counter"},  # how long something took
     "telemetry/sdk.py": {"time.monotonic"},
     "telemetry/sdk_logs.py": {"time.time_ns"},  # when a line was written
     "telemetry/tracer.py": {"time.time"},  # before there is a clock
     "upstream/faults.py": {"time"},  # a date of `Retry-After`
     "upstream/oauth.py": {"time"},  # the SDK compares the end of a token with it
     "upstream/reaper.py": {"time.monotonic"},  # a process of its own
-    "upstream/telling.py": {"time.perf_counter"},
+    "upstream/instrumentation.py": {"time.perf_counter"},
 }
 """Who looks at a clock of the system's, and why. Everybody else asks `Clock`, or waits on the event loop."""
 

@@ -7,8 +7,8 @@ import anyio
 import pytest
 
 from hubbubd.core.calls import CallState
-from hubbubd.runtime.filters import TaskFilter
-from hubbubd.runtime.story import served
+from hubbubd.core.filters import TaskFilter
+from hubbubd.runtime.calls import served
 from hubbubd.telemetry.trace import CALLER, SERVING, Kind, Serving, Span
 from hubbubd.upstream.ports import Era, InboundRequest, ReplyError
 

@@ -8,8 +8,7 @@ import pytest
 
 from hubbubd.core.access import Scope
 from hubbubd.errors import ResourceExhausted, Unavailable
-from hubbubd.runtime import broadcast, table
-from hubbubd.runtime.broadcast import EventKind
+from hubbubd.runtime.records import EventKind, broadcast, table
 
 from .conftest import World, settle
 from .notes import Colour, Note, Notes, R, Start, U, after, opened, seen

@@ -6,9 +6,9 @@ import anyio
 import pytest
 from anyio.abc import TaskGroup
 
+from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox import RequestKind, RequestState
 from hubbubd.errors import FailedPrecondition, ResourceExhausted
-from hubbubd.runtime.filters import RequestFilter
 from hubbubd.runtime.hub import Hub
 
 from .agents import YES, Agent

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from hubbubd.config import ServerConfig
+from hubbubd.core.filters import RequestFilter
 from hubbubd.core.forms import Accept, Text
 from hubbubd.core.inbox import PendingRequest, RequestKind, RequestState
 from hubbubd.errors import HubError
-from hubbubd.runtime.filters import RequestFilter
-from hubbubd.runtime.work import RETRY_S
+from hubbubd.runtime.inbox.work import RETRY_S
 
 from .agents import Agent
 from .conftest import FORM, SAMPLING, open_requests, server

@@ -1,8 +1,8 @@
 """What must hold between calls and the requests that they caused, whatever has happened."""
 
+from hubbubd.core.filters import CallFilter, RequestFilter
 from hubbubd.core.inbox import Delivery, Happening, Origin, PendingRequest, RequestState
 from hubbubd.errors import NotFound
-from hubbubd.runtime.filters import CallFilter, RequestFilter
 from hubbubd.runtime.hub import Hub
 
 

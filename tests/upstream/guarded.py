@@ -17,10 +17,10 @@ from starlette.routing import Route
 from hubbubd import payload
 from hubbubd.core import forms
 from hubbubd.core.connection import State
+from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox import PendingRequest, RequestState
-from hubbubd.runtime.filters import RequestFilter
 from hubbubd.runtime.hub import Hub
-from hubbubd.store.tokens import NAME
+from hubbubd.store.vault import NAME
 
 from .conftest import LIMIT_S, Scripted
 

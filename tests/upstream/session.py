@@ -14,10 +14,10 @@ from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.core import forms
 from hubbubd.core.calls import Call
 from hubbubd.core.connection import State
+from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox import Delivery, PendingRequest, RequestState
 from hubbubd.errors import FailedPrecondition
-from hubbubd.runtime.call_parts import CallSpec
-from hubbubd.runtime.filters import RequestFilter
+from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite import SqliteStore
 from hubbubd.upstream.connector import McpConnector

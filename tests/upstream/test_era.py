@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from hubbubd.errors import Category, InvalidArgument, PeerError, UpstreamError
-from hubbubd.upstream.ports import Era
+from hubbubd.upstream.ports import Era, LostDuringProbe
 
 from .conftest import Connect, Recorder, Scripted
 
@@ -81,7 +81,7 @@ async def test_a_server_that_dies_of_the_probe_is_known_by_it_and_connects_with_
     stdio: Stdio, connect: Connect
 ) -> None:
     options = stdio("old_server.py", "dies")
-    with pytest.raises(UpstreamError) as caught:
+    with pytest.raises(LostDuringProbe) as caught:
         async with connect(**options):
             pass
     fault = caught.value.fault

@@ -17,14 +17,14 @@ from hubbubd import payload
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.core import forms
 from hubbubd.core.connection import State
+from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox import Delivery, RequestKind, RequestState
 from hubbubd.errors import InvalidArgument
-from hubbubd.runtime.call_parts import CallSpec
-from hubbubd.runtime.filters import RequestFilter
+from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
 from hubbubd.store import StoreError
 from hubbubd.store.sqlite import SqliteStore
-from hubbubd.store.tokens import NAME, TokenFile
+from hubbubd.store.vault import NAME, TokenFile
 from hubbubd.upstream.connector import McpConnector
 from hubbubd.upstream.oauth import REPLY_BYTES
 

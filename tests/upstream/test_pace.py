@@ -8,7 +8,7 @@ import pytest
 
 from hubbubd.config import ServerConfig
 from hubbubd.upstream.connector import McpConnector
-from hubbubd.upstream.pace import BURST_S, Pace
+from hubbubd.upstream.rate_limit import BURST_S, Pace
 
 from ..runtime.virtual_time import VirtualTimeLoop
 from .conftest import LIMIT_S, Connect, Pocket, Recorder, Scripted, event, says

@@ -21,7 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 from hubbubd.core import forms, questions
 from hubbubd.core.inbox import RequestKind
 from hubbubd.errors import InvalidArgument
-from hubbubd.runtime.order import ByAge
+from hubbubd.runtime.records.order import ByAge
 from hubbubd.upstream import checking
 from hubbubd.upstream.body import PARSED_BYTES, Misdirected
 from hubbubd.upstream.framing import BadMessage, Lines, read

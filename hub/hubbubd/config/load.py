@@ -12,7 +12,7 @@ from pydantic_settings import EnvSettingsSource
 from pydantic_settings.exceptions import SettingsError
 
 from hubbubd import __version__
-from hubbubd.config.consistent import check
+from hubbubd.config.cross_checks import check
 from hubbubd.config.files import FileContent, read_file
 from hubbubd.config.hub import ENV_PREFIX, HubSettings, default_data_dir
 from hubbubd.config.references import resolve

@@ -9,8 +9,9 @@
 
     disconnect leads from CONNECTING, CONNECTED and ERROR to DISCONNECTING, and cleanup_complete on to DISCONNECTED.
 
-`plan` is the only way from one record to the next. It counts attempts, keeps the fault and says what the shell
-must do, in order. An event that the table does not know in a state is a bug of the shell and raises.
+`plan` is the only way from one record to the next. It counts attempts, keeps the fault and says what is to be done
+with the calls; that a connection is opened, pinged, closed or waited for follows from the state. An event that the
+table does not know in a state is a bug of the shell and raises.
 """
 
 from collections.abc import Mapping
@@ -49,17 +50,10 @@ class Event(StrEnum):
 
 
 class Effect(StrEnum):
-    """What the shell does after a transition."""
+    """What the shell does with a server's calls after a transition."""
 
-    OPEN = "open"
-    START_PING = "start_ping"
-    STOP_PING = "stop_ping"
     RELEASE_CALLS = "release_calls"
-    FAIL_IN_FLIGHT = "fail_in_flight"
     FAIL_ALL_CALLS = "fail_all_calls"
-    CLOSE = "close"
-    WAIT_FOR_RETRY = "wait_for_retry"
-    GIVE_UP = "give_up"
 
 
 TRANSITIONS: Mapping[tuple[State, Event], State] = MappingProxyType(
@@ -79,18 +73,14 @@ TRANSITIONS: Mapping[tuple[State, Event], State] = MappingProxyType(
     }
 )
 
-EFFECTS: Mapping[Event, tuple[Effect, ...]] = MappingProxyType(
+EFFECTS: Mapping[Event, Effect] = MappingProxyType(
     {
-        Event.CONNECT: (Effect.OPEN,),
-        Event.HANDSHAKE_COMPLETE: (Effect.START_PING, Effect.RELEASE_CALLS),
-        Event.CONNECTION_LOST: (Effect.STOP_PING, Effect.FAIL_IN_FLIGHT, Effect.CLOSE),
-        Event.SESSION_LOST: (Effect.STOP_PING, Effect.CLOSE, Effect.OPEN),
-        Event.RECONNECT: (Effect.OPEN,),
-        Event.GIVE_UP: (Effect.FAIL_ALL_CALLS,),
-        Event.DISCONNECT: (Effect.STOP_PING, Effect.FAIL_ALL_CALLS, Effect.CLOSE),
+        Event.HANDSHAKE_COMPLETE: Effect.RELEASE_CALLS,
+        Event.GIVE_UP: Effect.FAIL_ALL_CALLS,
+        Event.DISCONNECT: Effect.FAIL_ALL_CALLS,
     }
 )
-"""What an event asks of the shell; the three that lead to ERROR add WAIT_FOR_RETRY or GIVE_UP."""
+"""What an event means for the calls. Those on the wire when a connection is lost fail with it, each by itself."""
 
 
 class IllegalTransition(Exception):
@@ -154,7 +144,7 @@ def plan(
     *,
     fault: Fault | None = None,
     jitter: float = 0.0,
-) -> tuple[Connection, tuple[Effect, ...]]:
+) -> tuple[Connection, Effect | None]:
     """The record after an event, and what the shell must do. Raises IllegalTransition and changes nothing.
 
     A connection that was up for `stable_after_s` starts counting anew; one that flaps keeps its count, so that
@@ -163,9 +153,8 @@ def plan(
     state = TRANSITIONS.get((connection.state, event))
     if state is None:
         raise IllegalTransition(connection.state, event)
-    effects = EFFECTS.get(event, ())
     if state is State.ERROR:
-        return _failed(connection, now, policy, fault or UNKNOWN_FAULT, jitter, effects)
+        return _failed(connection, now, policy, fault or UNKNOWN_FAULT, jitter), None
     match event:
         case Event.CONNECT:
             after = Connection(state=state)
@@ -178,7 +167,7 @@ def plan(
         case _:
             attempt = 0 if _was_stable(connection, now, policy) else connection.attempt
             after = replace(connection, state=state, attempt=attempt, next_retry_at=None, connected_at=None)
-    return after, effects
+    return after, EFFECTS.get(event)
 
 
 def _was_stable(connection: Connection, now: float, policy: RetryPolicy) -> bool:
@@ -192,12 +181,11 @@ def _failed(
     policy: RetryPolicy,
     fault: Fault,
     jitter: float,
-    effects: tuple[Effect, ...],
-) -> tuple[Connection, tuple[Effect, ...]]:
+) -> Connection:
+    """The record after a failure: with a time for the next attempt, or without one, which means to give up."""
     attempt = (0 if _was_stable(connection, now, policy) else connection.attempt) + 1
     if not policy.allows(fault, attempt):
-        return Connection(state=State.ERROR, attempt=attempt, fault=fault), (*effects, Effect.GIVE_UP)
+        return Connection(state=State.ERROR, attempt=attempt, fault=fault)
     wait_s = backoff.delay_s(attempt, policy.backoff_s, policy.backoff_max_s, jitter)
     wait_s = max(wait_s, backoff.asked_s(fault.retry_after_s))  # an hour at most, whatever the server says
-    after = Connection(state=State.ERROR, attempt=attempt, fault=fault, next_retry_at=now + wait_s)
-    return after, (*effects, Effect.WAIT_FOR_RETRY)
+    return Connection(state=State.ERROR, attempt=attempt, fault=fault, next_retry_at=now + wait_s)

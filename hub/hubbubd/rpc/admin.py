@@ -18,13 +18,13 @@ from hubbub.v1 import common_pb2
 from hubbubd import __version__
 from hubbubd.config.server import REVISIONS
 from hubbubd.core.access import EVERYTHING
+from hubbubd.core.filters import CallFilter, RequestFilter, TaskFilter
 from hubbubd.core.inbox import RequestState
 from hubbubd.errors import PermissionDenied, ResourceExhausted
 from hubbubd.rpc import auth, convert, pages, requests
-from hubbubd.runtime import checkup
-from hubbubd.runtime.configuration import Configuration
-from hubbubd.runtime.filters import CallFilter, RequestFilter, TaskFilter
+from hubbubd.runtime import diagnostics
 from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.servers import Configuration
 from hubbubd.store import NoRoom
 
 CHUNK_BYTES = 256 * 1024
@@ -67,7 +67,7 @@ class AdminService:
 
     async def check_hub(self, _request: pb.CheckHubRequest) -> pb.CheckHubResponse:
         """What somebody should look at."""
-        found = await checkup.while_running(self._hub, os.environ)
+        found = await diagnostics.while_running(self._hub, os.environ)
         return pb.CheckHubResponse(findings=map(convert.finding, found))
 
     async def get_store_stats(self, _request: pb.GetStoreStatsRequest) -> pb.GetStoreStatsResponse:

@@ -12,8 +12,7 @@ from hubbubd.errors import UpstreamError
 from hubbubd.rpc import access, convert, pages, requests, watch
 from hubbubd.rpc.auth import principal
 from hubbubd.rpc.permissions import permission_to_send
-from hubbubd.runtime.call_parts import CallSpec, LogEvent, ProgressEvent
-from hubbubd.runtime.calls import Calls
+from hubbubd.runtime.calls import Calls, CallSpec, LogEvent, ProgressEvent
 
 
 class CallService:

@@ -20,11 +20,10 @@ from hubbubd.core.server import QueueCounts, ServerRecord
 from hubbubd.core.tasks import Task, TaskRole, TaskStatus
 from hubbubd.errors import Fault
 from hubbubd.rpc.showing import shown
-from hubbubd.runtime.call_parts import LogEvent, ProgressEvent
-from hubbubd.runtime.checkup import Finding, Verdict
-from hubbubd.runtime.events import ServerEvent, ServerEventKind
-from hubbubd.runtime.subscriptions import ResourceUpdate
-from hubbubd.runtime.tokens import Token
+from hubbubd.runtime.calls import LogEvent, ProgressEvent
+from hubbubd.runtime.diagnostics import Finding, Verdict
+from hubbubd.runtime.oversight import Token
+from hubbubd.runtime.servers import ResourceUpdate, ServerEvent, ServerEventKind
 from hubbubd.store import StoreStats
 
 E = TypeVar("E", bound=StrEnum)

@@ -7,8 +7,7 @@ from typing import cast
 from hubbub.v1 import event_pb2 as pb
 from hubbubd.core.access import Permission
 from hubbubd.rpc import access, convert, requests
-from hubbubd.runtime.events import EventFeed, Heard
-from hubbubd.runtime.subscriptions import Subscriptions
+from hubbubd.runtime.servers import EventFeed, Heard, Subscriptions
 
 LOG_LINES = 100
 """How many lines are shown to a caller who does not say."""

@@ -14,7 +14,7 @@ from grpc_health.v1 import health_pb2
 
 from hubbubd.errors import NotFound, ResourceExhausted, Unavailable
 from hubbubd.rpc.oversight import CROWD, Crowd
-from hubbubd.runtime.health import Health
+from hubbubd.runtime.records import Health
 
 # Its published types lack what came to the service later.
 pb = cast("Any", health_pb2)

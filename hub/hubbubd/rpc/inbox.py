@@ -16,9 +16,8 @@ from hubbubd.rpc import access, convert, pages, requests, watch
 from hubbubd.rpc.auth import principal
 from hubbubd.rpc.methods import Write
 from hubbubd.rpc.oversight import standing
-from hubbubd.runtime.broadcast import WatchEvent
-from hubbubd.runtime.inbox import Inbox
-from hubbubd.runtime.work import Assigned, Over, Step, Work, Worker
+from hubbubd.runtime.inbox import Assigned, Inbox, Over, Step, Work, Worker
+from hubbubd.runtime.records import WatchEvent
 
 
 class InboxService:

@@ -15,8 +15,7 @@ from hubbubd.core.access import Principal
 from hubbubd.core.audit import Sort
 from hubbubd.errors import HubError, InvalidArgument, PermissionDenied, Unauthenticated
 from hubbubd.rpc.permissions import RULES, Reach, audited
-from hubbubd.runtime.audit import Attempt, Audit
-from hubbubd.runtime.quotas import Quotas
+from hubbubd.runtime.oversight import Attempt, Audit, Quotas
 from hubbubd.telemetry.trace import CALLER
 
 MAX_TARGET = 128

@@ -11,7 +11,7 @@ from hubbub.v1.common_pb2 import Page
 from hubbubd import bounds, payload
 from hubbubd.core.access import Scope
 from hubbubd.errors import InvalidArgument
-from hubbubd.runtime.order import Place
+from hubbubd.runtime.records import Place
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)

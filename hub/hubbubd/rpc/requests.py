@@ -16,12 +16,12 @@ from hubbubd.config.server import Roots
 from hubbubd.core import forms
 from hubbubd.core.access import ANY, Grant, Scope
 from hubbubd.core.audit import AuditFilter
+from hubbubd.core.filters import CallFilter, CatalogFilter, RequestFilter, ServerFilter, TaskFilter
 from hubbubd.errors import InvalidArgument
 from hubbubd.rpc import auth, convert
-from hubbubd.runtime.call_parts import CallSpec
-from hubbubd.runtime.events import LOG_LINES, EventFilter
-from hubbubd.runtime.filters import CallFilter, CatalogFilter, RequestFilter, ServerFilter, TaskFilter
-from hubbubd.runtime.work import MAX_CAPACITY
+from hubbubd.runtime.calls import CallSpec
+from hubbubd.runtime.inbox import MAX_CAPACITY
+from hubbubd.runtime.servers import LOG_LINES, EventFilter
 
 R = TypeVar("R")
 
@@ -120,16 +120,24 @@ def _is_root(value: object) -> bool:
 
 
 def call_spec(spec: call_pb2.CallSpec) -> CallSpec:
-    """A request to send. Its params are checked where they are parsed."""
-    return CallSpec(
-        server=identifier(spec.server, "spec.server"),
-        method=identifier(spec.method, "spec.method", longest=MAX_METHOD),
-        params=spec.params,
-        call_id=optional(spec.call_id, "spec.call_id"),
-        timeout_s=_seconds(spec.timeout_s, "spec.timeout_s") if spec.HasField("timeout_s") else None,
-        max_s=_seconds(spec.max_s, "spec.max_s") if spec.HasField("max_s") else None,
-        as_task=spec.as_task,
-    )
+    """A request to send, with its params read."""
+    server = identifier(spec.server, "spec.server")
+    method = identifier(spec.method, "spec.method", longest=MAX_METHOD)
+    call_id = optional(spec.call_id, "spec.call_id")
+    timeout_s = _seconds(spec.timeout_s, "spec.timeout_s") if spec.HasField("timeout_s") else None
+    max_s = _seconds(spec.max_s, "spec.max_s") if spec.HasField("max_s") else None
+    try:
+        return CallSpec(
+            server=server,
+            method=method,
+            params=spec.params,
+            call_id=call_id,
+            timeout_s=timeout_s,
+            max_s=max_s,
+            as_task=spec.as_task,
+        )
+    except InvalidArgument as exc:  # the hub knows the params by their own name
+        raise InvalidArgument.fields(tuple((f"spec.{path}", wrong) for path, wrong in exc.violations)) from None
 
 
 def given_answer(request: inbox_pb2.AnswerRequestRequest) -> forms.Given:

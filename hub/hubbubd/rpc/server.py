@@ -72,11 +72,9 @@ async def serve(
 
     That is HOST:PORT, with TLS where it is given, or unix:PATH. A unix socket at `local` serves the same without TLS.
 
-    On leaving, watches end with their tokens, new calls are refused, and those under way have `grace_s` seconds to
-    finish (by default as many as the settings say then), or until somebody is in a `hurry`; whatever they still need,
-    an answer for example, can be given. A call that takes longer is ended, and its caller told. Raises ConfigError for
-    an address off loopback without TLS and for files of TLS that cannot be used, OSError for an address that cannot be
-    had.
+    On leaving, the hub is drained (`Hub.drain`, with `grace_s` and `hurry`) before the last connection closes. Raises
+    ConfigError for an address off loopback without TLS and for files of TLS that cannot be used, OSError for an address
+    that cannot be had.
     """
     oversight = Oversight(hub.audit, hub.quotas)
     around = (tracing(hub.tracer, "grpc"), oversight.over)
@@ -99,14 +97,7 @@ async def serve(
         yield address
     finally:
         with anyio.CancelScope(shield=True):
-            hub.end_watches()
-            async with anyio.create_task_group() as draining:
-                if hurry is not None:
-                    draining.start_soon(_cut_short, hurry, draining.cancel_scope)
-                with anyio.move_on_after(hub.configuration.settings.shutdown_grace_s if grace_s is None else grace_s):
-                    await hub.calls.drain()
-                draining.cancel_scope.cancel()
-            hub.calls.shut_down()
+            await hub.drain(grace_s, hurry)
             await server.stop(LAST_WORDS_S)
 
 
@@ -126,11 +117,6 @@ def servicers(hub: Hub) -> list[tuple[ServiceDescriptor, object]]:
         *((SERVICES[name], servicer) for name, servicer in served.items()),
         (health.SERVICE, HealthService(hub.health, names)),
     ]
-
-
-async def _cut_short(hurry: anyio.Event, waiting: anyio.CancelScope) -> None:
-    await hurry.wait()
-    waiting.cancel()
 
 
 def _options(max_message_bytes: int) -> list[tuple[str, int]]:

@@ -6,7 +6,7 @@ from hubbub.v1 import task_pb2 as pb
 from hubbubd.core.access import Permission
 from hubbubd.core.tasks import Task
 from hubbubd.rpc import access, convert, pages, requests, watch
-from hubbubd.runtime.tasks import Tasks
+from hubbubd.runtime.inbox import Tasks
 
 
 class TaskService:

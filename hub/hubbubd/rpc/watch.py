@@ -7,7 +7,7 @@ from typing import TypeVar, cast
 from google.protobuf.message import Message
 
 from hubbub.v1 import common_pb2
-from hubbubd.runtime.broadcast import EventKind, WatchEvent
+from hubbubd.runtime.records import EventKind, WatchEvent
 
 T = TypeVar("T")
 Step = dict[str, Message]

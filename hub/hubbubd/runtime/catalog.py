@@ -19,18 +19,14 @@ from hubbubd.clock import Clock
 from hubbubd.config import ServerConfig
 from hubbubd.core import catalog as core
 from hubbubd.core.catalog import CatalogEntries, CatalogList, Kind, ListRefused, Pages
+from hubbubd.core.filters import CatalogFilter
+from hubbubd.core.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND
+from hubbubd.core.tool_policy import name_of, shown
 from hubbubd.errors import Category, FailedPrecondition, Fault, NotFound, PeerError, UpstreamError
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.broadcast import WatchEvent
-from hubbubd.runtime.filters import CatalogFilter
-from hubbubd.runtime.ledger import Ledger
-from hubbubd.runtime.table import Change, Table
-from hubbubd.runtime.tool_rules import name_of, shown
-from hubbubd.upstream.patience import Patience
+from hubbubd.runtime.records import Change, Ledger, Table, WatchEvent
+from hubbubd.upstream.deadlines import Patience
 from hubbubd.upstream.ports import Era, Link
-
-METHOD_NOT_FOUND = -32601
-INTERNAL_ERROR = -32603
 
 QUIET_S = 0.25
 """After a fetch, a server that tells of a change waits this long for the next one; or as long as the fetch took."""
@@ -124,10 +120,6 @@ class Catalog:
     def forget(self, server: str) -> None:
         """Forgets what a server offered."""
         self._remove([record for record in self._lists if record.server == server])
-
-    def forget_all_but(self, servers: Collection[str]) -> None:
-        """Forgets what other servers than these offered."""
-        self._remove([record for record in self._lists if record.server not in servers])
 
     # What a server's part reads and writes
 

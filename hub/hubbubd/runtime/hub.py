@@ -4,52 +4,47 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import anyio
 import structlog
 
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, ServerConfig, Settings
-from hubbubd.core.audit import AuditEntry
-from hubbubd.core.calls import Call
-from hubbubd.core.catalog import CatalogEntries, CatalogList
-from hubbubd.core.inbox import Origin, PendingRequest, Shown
-from hubbubd.core.server import ServerRecord
-from hubbubd.core.tasks import Task
-from hubbubd.errors import NotFound
+from hubbubd.core.inbox import Origin
 from hubbubd.runtime.alarms import Alarms
-from hubbubd.runtime.audit import Audit
-from hubbubd.runtime.authorization import Authorizations
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.calls import Calls
+from hubbubd.runtime.calls import (
+    Calls,
+    ClientTasks,
+    Consents,
+    Rounds,
+)
 from hubbubd.runtime.catalog import Catalog
-from hubbubd.runtime.causes import Causes
-from hubbubd.runtime.client_tasks import ClientTasks
-from hubbubd.runtime.configuration import Configuration
-from hubbubd.runtime.connection import Turns
-from hubbubd.runtime.consents import Consents
-from hubbubd.runtime.events import EventFeed
-from hubbubd.runtime.inbound import PlainRequests
-from hubbubd.runtime.inbox import Inbox
-from hubbubd.runtime.ledger import Ledger
-from hubbubd.runtime.log_levels import LogLevels
-from hubbubd.runtime.measures import MAX_NAMES, Measures
-from hubbubd.runtime.mending import Mending
-from hubbubd.runtime.orphans import Orphans
-from hubbubd.runtime.quotas import Quotas
-from hubbubd.runtime.resumption import Resumption
-from hubbubd.runtime.retention import Retention, Upkeep
-from hubbubd.runtime.rooms import Rooms
-from hubbubd.runtime.rounds import Rounds
-from hubbubd.runtime.servers import Servers
-from hubbubd.runtime.story import Story
-from hubbubd.runtime.subscriptions import Subscriptions
-from hubbubd.runtime.table import Table
-from hubbubd.runtime.task_support import TaskSupport
-from hubbubd.runtime.tasks import Tasks
-from hubbubd.runtime.tokens import Token, Tokens
-from hubbubd.runtime.work import Work
+from hubbubd.runtime.inbox import Authorizations, Inbox, Tasks, Work
+from hubbubd.runtime.oversight import Audit, Quotas, Retention, Tokens
+from hubbubd.runtime.records import Ledger
+from hubbubd.runtime.servers import (
+    MAX_NAMES,
+    Assembly,
+    Configuration,
+    EventFeed,
+    LogLevels,
+    Measures,
+    Servers,
+    SpecSecrets,
+    Subscriptions,
+)
+from hubbubd.runtime.wiring import (
+    Ground,
+    calls_of,
+    configuration_of,
+    inbox_of,
+    remember,
+    retention_of,
+    servers_of,
+    tasks_of,
+    work_of,
+)
 from hubbubd.store import Commit, Store
 from hubbubd.telemetry import meter as metering
 from hubbubd.telemetry.meter import Meter
@@ -62,87 +57,56 @@ SHUTDOWN_S = 15.0
 """How long connections may take to close when the hub stops; a stdio server gets about 5 s of it."""
 
 
-REQUEST_STEAD = {"created_at": 0.0, "deadline": None, "state": "withdrawn", "origin": "plain"}
-"""What a request is taken for of which this cannot be read: nobody acts on it."""
-
-TOKEN_VITAL = frozenset({"id", "name", "digest", "grants", "may_name_others", "expires_at"})
-"""What lets somebody in is never guessed: without one of these a token is no token."""
-
-
-def _nothing(_: object) -> None:
-    """What watchers see of a field that no response has."""
-
-
-SERVER_PARTS: dict[str, Callable[[Any], object]] = {
-    "config": lambda config: config.transport,
-    **dict.fromkeys(("roots", "source", "fingerprint"), _nothing),
-}
-
-CALL_PARTS: dict[str, Callable[[Any], object]] = dict.fromkeys(
-    ("detached", "timeout_s", "max_s", "as_task", "fingerprint", "rounds", "under_way"), _nothing
-)
-"""What watchers see of the fields of a server and of a call, where that is not all."""
-
-
-class Tables:
-    """What the hub remembers."""
-
-    def __init__(self) -> None:
-        self.servers = Table(
-            "server", ServerRecord, Mending(vital=frozenset({"name", "config", "source"})), SERVER_PARTS
-        )
-        self.requests = Table("request", PendingRequest, Mending(REQUEST_STEAD))
-        self.shown = Table("shown", Shown)
-        self.calls = Table("call", Call, Mending({"created_at": 0.0, "state": "failed"}), CALL_PARTS)
-        self.tasks = Table("task", Task, Mending({"created_at": 0.0, "last_updated_at": 0.0, "status": "failed"}))
-        self.lists = Table("catalog", CatalogList)
-        self.entries = Table("catalog_entries", CatalogEntries)
-        self.upkeep = Table("upkeep", Upkeep)
-        self.tokens = Table("token", Token, Mending(vital=TOKEN_VITAL))
-        self.audit = Table("audit", AuditEntry)
-
-    def all(self) -> list[Table[Any]]:
-        """All of them."""
-        return list(vars(self).values())
-
-
 class Hub:
     """What the API is about: servers, inbox, calls, tasks, catalog; and who may use it."""
 
     def __init__(
         self,
+        *,
         ledger: Ledger,
         clock: Clock,
-        rooms: Rooms,
+        alarms: Alarms,
         servers: Servers,
+        inbox: Inbox,
         work: Work,
+        calls: Calls,
+        tasks: Tasks,
+        events: EventFeed,
+        subscriptions: Subscriptions,
+        catalog: Catalog,
         retention: Retention,
         tokens: Tokens,
+        audit: Audit,
         quotas: Quotas,
+        configuration: Configuration,
         tracer: Tracer,
+        telemetry_endpoint: str,
     ) -> None:
         self.tracer = tracer
         self.servers = servers
-        self.inbox = rooms.inbox
+        self.inbox = inbox
         self.work = work
-        self.calls = rooms.calls
-        self.tasks = rooms.tasks
-        self.events = rooms.events
-        self.subscriptions = rooms.subscriptions
-        self.catalog = rooms.catalog
+        self.calls = calls
+        self.tasks = tasks
+        self.events = events
+        self.subscriptions = subscriptions
+        self.catalog = catalog
         self.retention = retention
         self.tokens = tokens
-        self.audit = rooms.audit
+        self.audit = audit
         self.quotas = quotas
+        self.configuration = configuration
         self.clock = clock
         self.started_at = clock.now()
         self.store = ledger.store
         self.health = ledger.health
-        self.configuration: Configuration
         self.committed_at: float | None = None
-        self.telemetry_endpoint = ""
+        self.telemetry_endpoint = telemetry_endpoint
+        """Where traces, metrics or logs are sent; empty when nowhere."""
+        self._alarms = alarms
         self._stop_listening = ledger.store.listen(self._committed)
         self._ledger = ledger
+        configuration.on_adopted(self._adopt)
 
     @classmethod
     @asynccontextmanager
@@ -157,32 +121,37 @@ class Hub:
         meter: Meter = metering.OFF,
         files: tuple[Path, ...] = (),
         load: Callable[[], Settings] | None = None,
+        telemetry_endpoint: str = "",
     ) -> AsyncGenerator["Hub"]:
         """A running hub. It reconnects to what was wanted; leaving the block closes all connections, not the store.
 
         `clock` is the system's time by default. The configuration came from `files`, and `load` reads
-        it again; without it a reload changes nothing.
+        it again; without it a reload changes nothing. Telemetry goes to the endpoint, which the hub only tells of.
         """
-        ledger = Ledger(store, max_watchers=settings.max_watchers, meter=meter)
-        tables = Tables()
-        await ledger.load(*tables.all())
+        ledger, tables = await remember(store, settings, meter)
         async with aclosing(ledger), Background.open() as background:
             clock = clock or Clock(asyncio.get_running_loop().time)
-            alarms = Alarms(clock, background)
             measures = Measures(
-                meter,
-                ledger,
-                clock,
-                tables.servers,
-                tables.calls,
-                tables.requests,
+                meter=meter,
+                ledger=ledger,
+                clock=clock,
+                servers=tables.servers,
+                calls=tables.calls,
+                requests=tables.requests,
                 max_names=MAX_NAMES if settings.metrics_server_names else 0,
             )
-            hub = cls._wire(ledger, tables, clock, alarms, background, connector, settings, measures, tracer)
-            given = Settings(hub=settings, servers=tuple(configured.values()), files=files)
-            hub.configuration = Configuration(
-                given, load or (lambda: given), hub.servers, hub._adopt, clock, hub.audit, hub.events, background
+            ground = Ground(
+                ledger=ledger,
+                tables=tables,
+                clock=clock,
+                alarms=Alarms(clock, background),
+                background=background,
+                settings=settings,
+                tracer=tracer,
+                measures=measures,
             )
+            given = Settings(hub=settings, servers=tuple(configured.values()), files=files)
+            hub = cls._wire(ground, connector, given, load or (lambda: given), telemetry_endpoint)
             try:
                 await hub._start(configured, background)
                 if meter.on:
@@ -190,68 +159,68 @@ class Hub:
                 yield hub
             finally:
                 with anyio.CancelScope(shield=True):
-                    await hub._wind_down(alarms)
+                    await hub._wind_down()
 
     @classmethod
     def _wire(
         cls,
-        ledger: Ledger,
-        tables: "Tables",
-        clock: Clock,
-        alarms: Alarms,
-        background: Background,
+        ground: Ground,
         connector: Connector,
-        settings: HubSettings,
-        measures: Measures,
-        tracer: Tracer,
+        given: Settings,
+        load: Callable[[], Settings],
+        telemetry_endpoint: str,
     ) -> "Hub":
         """Makes the rooms; each knows those before it, and what it needs of a later one comes as a function."""
-
-        def notify(server: str, method: str, params: dict[str, Any]) -> None:
-            servers.notify(server, method, params)
-
-        quotas = Quotas(settings, clock.steady)
-        audit = Audit(ledger, tables.audit, clock, settings)
-        inbox = _inbox(ledger, tables, clock, alarms, lambda name: servers.get(name).config, settings, quotas)
-        catalog = Catalog(ledger, tables.lists, tables.entries, clock, background)
+        ledger, tables, clock = ground.ledger, ground.tables, ground.clock
+        quotas = Quotas(ground.settings, clock.steady)
+        audit = Audit(ledger, tables.audit, clock, ground.settings)
+        inbox = inbox_of(ground, quotas, lambda name: servers.get(name).config)
+        catalog = Catalog(ledger, tables.lists, tables.entries, clock, ground.background)
         client_tasks = ClientTasks(ledger, tables.tasks, tables.calls, inbox, clock)
-        causes = Causes(ledger, tables.calls, tables.requests, inbox, clock, alarms)
-        calls = _calls(ledger, tables, clock, background, inbox, catalog, client_tasks, quotas, tracer, causes)
-        tasks = Tasks(
-            ledger,
-            tables.tasks,
-            inbox,
-            clock,
-            alarms,
-            notify,
-            client_tasks.cancel,
-            max_per_server=settings.receiver_tasks_per_server,
-        )
-        rooms = Rooms(
-            ledger=ledger,
-            clock=clock,
-            alarms=alarms,
-            background=background,
+        rounds = Rounds(inbox, tables.calls, clock)
+        consents = Consents(rounds, clock)
+        calls = calls_of(ground, quotas, catalog, inbox, rounds, consents, client_tasks)
+        tasks = tasks_of(ground, inbox, client_tasks, lambda name, method, told: servers.notify(name, method, told))
+        events = EventFeed(clock, ledger.door)
+        subscriptions = Subscriptions(calls, clock, ground.background, ledger.door)
+        assembly = Assembly(
             connector=connector,
             inbox=inbox,
             calls=calls,
-            calls_table=tables.calls,
             tasks=tasks,
             client_tasks=client_tasks,
-            events=EventFeed(clock, ledger.door),
-            subscriptions=Subscriptions(calls, clock, background, ledger.door),
-            log_levels=LogLevels(tables.calls, background),
-            catalog=catalog,
+            consents=consents,
             authorizations=Authorizations(inbox),
+            catalog=catalog,
+            events=events,
+            subscriptions=subscriptions,
+            log_levels=LogLevels(tables.calls, ground.background),
+            measures=ground.measures,
             audit=audit,
-            measures=measures,
-            turns=Turns(),
+            clock=clock,
+            background=ground.background,
         )
-        servers = Servers(rooms, tables.servers, settings)
-        work = Work(inbox, tables.requests, clock, alarms, background, ledger.door)
-        retention = _retention(ledger, tables, clock, settings, audit)
-        tokens = Tokens(ledger, tables.tokens, clock, max_tokens=settings.max_tokens)
-        return cls(ledger, clock, rooms, servers, work, retention, tokens, quotas, tracer)
+        servers = servers_of(ground, assembly, SpecSecrets(connector), audit)
+        return cls(
+            ledger=ledger,
+            clock=clock,
+            alarms=ground.alarms,
+            servers=servers,
+            inbox=inbox,
+            work=work_of(ground, inbox),
+            calls=calls,
+            tasks=tasks,
+            events=events,
+            subscriptions=subscriptions,
+            catalog=catalog,
+            retention=retention_of(ground, audit),
+            tokens=Tokens(ledger, tables.tokens, clock, max_tokens=ground.settings.max_tokens),
+            audit=audit,
+            quotas=quotas,
+            configuration=configuration_of(ground, given, load, servers, audit, events),
+            tracer=ground.tracer,
+            telemetry_endpoint=telemetry_endpoint,
+        )
 
     def defects(self) -> dict[str, str]:
         """What of which record in the store did not fit when the hub began, by key."""
@@ -273,6 +242,22 @@ class Hub:
         self.subscriptions.close()
         self.work.close()
 
+    async def drain(self, grace_s: float | None = None, hurry: anyio.Event | None = None) -> None:
+        """Ends what the API does, in order: the watches, each with its token; then the calls.
+
+        New calls are refused. Those under way have `grace_s` seconds to finish (by default as many as the settings say
+        now), or until somebody is in a `hurry`; whatever they still need, an answer for example, can be given. A call
+        that takes longer is ended, and its caller told.
+        """
+        self.end_watches()
+        async with anyio.create_task_group() as draining:
+            if hurry is not None:
+                draining.start_soon(_cut_short, hurry, draining.cancel_scope)
+            with anyio.move_on_after(self.configuration.settings.shutdown_grace_s if grace_s is None else grace_s):
+                await self.calls.drain()
+            draining.cancel_scope.cancel()
+        self.calls.shut_down()
+
     async def _start(self, configured: Mapping[str, ServerConfig], background: Background) -> None:
         """Goes on from what the store remembers."""
         self.tokens.start()
@@ -292,11 +277,11 @@ class Hub:
         if self.configuration.state.files:
             background.start_soon(self.configuration.follow)
 
-    async def _wind_down(self, alarms: Alarms) -> None:
+    async def _wind_down(self) -> None:
         self.end_watches()
         with anyio.move_on_after(SHUTDOWN_S):
             await self.servers.close()
-        alarms.close()
+        self._alarms.close()
         self.inbox.keep_shown()
         await self._ledger.flush()
         self._stop_listening()
@@ -316,86 +301,6 @@ class Hub:
         self.committed_at = self.clock.now()
 
 
-def _retention(ledger: Ledger, tables: Tables, clock: Clock, settings: HubSettings, audit: Audit) -> Retention:
-    """What keeps the tables that grow within their limits."""
-    return Retention(
-        ledger,
-        clock,
-        settings,
-        servers=tables.servers,
-        calls=tables.calls,
-        requests=tables.requests,
-        tasks=tables.tasks,
-        upkeep=tables.upkeep,
-        audit=audit,
-    )
-
-
-def _inbox(
-    ledger: Ledger,
-    tables: Tables,
-    clock: Clock,
-    alarms: Alarms,
-    config: Callable[[str], ServerConfig],
-    settings: HubSettings,
-    quotas: Quotas,
-) -> Inbox:
-    """The room of questions. A server that asks may be gone already: then `config` raises NotFound."""
-
-    def timeout_message(server: str) -> str:
-        try:
-            return config(server).timeout_message
-        except NotFound:
-            return "Nobody answered in time"
-
-    def max_open_bytes(server: str) -> int:
-        try:
-            return config(server).max_open_request_bytes
-        except NotFound:
-            return 0
-
-    inbox = Inbox(
-        ledger,
-        tables.requests,
-        tables.shown,
-        clock,
-        alarms,
-        timeout_message,
-        max_open_per_server=settings.open_requests_per_server,
-        max_open_bytes=max_open_bytes,
-        claims=quotas.claims,
-    )
-    inbox.register(Origin.PLAIN, PlainRequests())
-    return inbox
-
-
-def _calls(
-    ledger: Ledger,
-    tables: Tables,
-    clock: Clock,
-    background: Background,
-    inbox: Inbox,
-    catalog: Catalog,
-    client_tasks: ClientTasks,
-    quotas: Quotas,
-    tracer: Tracer,
-    causes: Causes,
-) -> Calls:
-    """The room of calls, with all that a call may turn into."""
-    rounds = Rounds(inbox, tables.calls, clock)
-    consents = Consents(rounds, clock)
-    return Calls(
-        ledger,
-        tables.calls,
-        clock,
-        background,
-        rounds,
-        consents,
-        client_tasks,
-        Resumption(rounds, consents, client_tasks),
-        TaskSupport(catalog),
-        Orphans(tables.tasks, background),
-        quotas.calls,
-        Story(tracer, ledger, tables.calls, tables.requests, tables.tasks),
-        causes,
-    )
+async def _cut_short(hurry: anyio.Event, waiting: anyio.CancelScope) -> None:
+    await hurry.wait()
+    waiting.cancel()

@@ -24,8 +24,8 @@ from hubbubd.store import (
     opening,
 )
 from hubbubd.store import copy as copying
+from hubbubd.store.errors import PRIMARY, explained
 from hubbubd.store.schema import MIGRATIONS, Migration, migrate, number, rename
-from hubbubd.store.troubles import PRIMARY, explained
 
 RECLAIMED_PAGES = 256
 """Free pages that are cut off the file at a time (1 MiB); a commit waits for that long."""

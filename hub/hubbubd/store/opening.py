@@ -10,8 +10,8 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from hubbubd.store import StoreLocked, StoreUnavailable
+from hubbubd.store.errors import damaged, explained
 from hubbubd.store.schema import MIGRATIONS, Migration, migrate, recognise
-from hubbubd.store.troubles import damaged, explained
 
 
 def claim(path: Path) -> int:

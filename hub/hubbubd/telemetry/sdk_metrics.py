@@ -1,10 +1,10 @@
 """Metrics by OpenTelemetry's SDK. A thread of the SDK's own sends them; Prometheus is given them when it asks."""
 
-import logging
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
+import structlog
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.metrics import CallbackOptions, Counter, Histogram, Observation
@@ -19,7 +19,7 @@ from hubbubd.telemetry.metrics import METRICS, Metric, Shape
 from hubbubd.telemetry.sdk import CLOSE_MS, SERVICE, quieten, resource
 from hubbubd.telemetry.trace import Attributes, Value
 
-logger = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 OTHER: Final = "_OTHER"
 """What all values of an attribute are called once there are too many (the conventions' word)."""
@@ -94,7 +94,7 @@ class SdkMeter(Meter):
         try:
             self._provider.shutdown(CLOSE_MS)
         except Exception as exc:  # noqa: BLE001 - it raises nothing else, and the hub ends all the same
-            logger.warning("metrics could not be handed over: %s", exc)
+            log.warning("metrics could not be handed over", error=str(exc))
 
     def _bounded(self, attributes: Attributes) -> Attributes:
         return {name: self._value(name, value) for name, value in attributes.items()}

@@ -19,15 +19,15 @@ from hubbubd.telemetry import meter as metering
 from hubbubd.telemetry.meter import Meter
 from hubbubd.telemetry.tracer import OFF, Tracer
 from hubbubd.upstream import faults
+from hubbubd.upstream.deadlines import Patience
 from hubbubd.upstream.http import http_transport, sse_transport
+from hubbubd.upstream.instrumentation import Telling
 from hubbubd.upstream.link import ServerLink
 from hubbubd.upstream.oauth import Access, oauth_of
-from hubbubd.upstream.patience import Patience
 from hubbubd.upstream.ports import Era, Inbound, Link, Vault
 from hubbubd.upstream.stderr import OnLine
 from hubbubd.upstream.stdio import StdioStreams, stdio_transport
 from hubbubd.upstream.streams import Pipe, Transport
-from hubbubd.upstream.telling import Telling
 
 EXIT_LIMIT_S: Final = 2.0
 """Longest wait for the exit status of a process whose stdout has ended."""

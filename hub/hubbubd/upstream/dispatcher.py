@@ -33,8 +33,8 @@ from mcp_types import (
 
 from hubbubd import bounds
 from hubbubd.upstream.exchange import CALL, EXCHANGE, SIZE
-from hubbubd.upstream.pace import Pace
 from hubbubd.upstream.ports import ProgressUpdate
+from hubbubd.upstream.rate_limit import Pace
 from hubbubd.upstream.stdio import BadMessage
 from hubbubd.upstream.streams import Reading, Writing
 
@@ -84,7 +84,14 @@ class Wire:
         pace: Pace,
     ) -> None:
         self._outlet = _Outlet(write, receipts)
-        self._inlet = _Inlet(read, self._outlet.has_room, self._settle, self._repeats, self._end, pace)
+        self._inlet = _Inlet(
+            inner=read,
+            has_room=self._outlet.has_room,
+            settle=self._settle,
+            repeats=self._repeats,
+            end=self._end,
+            pace=pace,
+        )
         self._serve = serve
         self._notice = notice
         self._unusable = unusable
@@ -271,6 +278,7 @@ class _Inlet:
 
     def __init__(
         self,
+        *,
         inner: Reading,
         has_room: Callable[[], Awaitable[None]],
         settle: Callable[[JSONRPCResponse | JSONRPCError], bool],

@@ -46,7 +46,7 @@ from hubbubd.config import ServerConfig
 from hubbubd.errors import Fault, InvalidArgument, PeerError, UpstreamError
 from hubbubd.upstream import faults
 from hubbubd.upstream.checking import Mismatch, check
-from hubbubd.upstream.ports import Era, Hello
+from hubbubd.upstream.ports import Era, Hello, LostDuringProbe
 from hubbubd.upstream.tool_headers import ToolHeaders
 
 PROBE_LIMIT_S: Final = 5.0
@@ -139,7 +139,7 @@ class StatelessRevision:
                     headers.update(mcp_param_headers(mapped, given.get("arguments") or {}))
         except UnicodeEncodeError:
             problem = "a text that is repeated as a header has half of a surrogate pair, which no header can express"
-            raise InvalidArgument.field("spec.params", problem) from None
+            raise InvalidArgument.field("params", problem) from None
         return {**given, "_meta": meta}, headers
 
     def complete(self, result: dict[str, Any]) -> None:
@@ -341,4 +341,4 @@ def _means_stateless(refusal: PeerError) -> bool:
 def _during_probe(fault: Fault) -> UpstreamError:
     if fault.code != "CONNECTION_LOST":
         return UpstreamError(fault)
-    return UpstreamError(replace(fault, details={**fault.details, "during": "probe"}))
+    return LostDuringProbe(replace(fault, details={**fault.details, "during": "probe"}))

@@ -27,7 +27,7 @@ from hubbubd.upstream.body import Body, End, Misdirected, decoded
 from hubbubd.upstream.exchange import EXCHANGE, Exchange
 from hubbubd.upstream.framing import BadMessage, read
 from hubbubd.upstream.oauth import authorization_lost
-from hubbubd.upstream.reach import CheckedTransport
+from hubbubd.upstream.pinned_transport import CheckedTransport
 from hubbubd.upstream.sdk import replace_parts
 from hubbubd.upstream.streams import Lose, Pipe
 

@@ -1,12 +1,12 @@
 """What a server asks: checked against the revision, handed up, answered."""
 
-import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
 import anyio
 import anyio.lowlevel
+import structlog
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     INTERNAL_ERROR,
@@ -40,7 +40,7 @@ _TASK_PARAMS: Final[Mapping[str, type[BaseModel]]] = {
     "tasks/list": PaginatedRequestParams,
 }
 
-logger = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class Reception:
@@ -63,7 +63,7 @@ class Reception:
         except MCPError:
             raise
         except Exception as exc:
-            logger.exception("serving %s of %s failed", method, self._config.name)
+            log.exception("serving a request of a server failed", server=self._config.name, method=method)
             raise MCPError(INTERNAL_ERROR, "Internal error") from exc
         finally:
             self._open -= 1

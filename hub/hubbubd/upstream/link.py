@@ -1,12 +1,12 @@
 """An open connection: requests out, what the server asks and tells in, and why it ended."""
 
-import logging
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, TypeGuard
 
 import anyio
 import anyio.lowlevel
+import structlog
 from anyio.abc import TaskStatus
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH, ErrorData
@@ -16,16 +16,16 @@ from hubbubd.errors import Category, Fault, PeerError, UpstreamError
 from hubbubd.telemetry.trace import Span
 from hubbubd.upstream import faults
 from hubbubd.upstream.checking import Mismatch
+from hubbubd.upstream.deadlines import Patience
 from hubbubd.upstream.dispatcher import OnAcknowledged, OnProgress, Wire
 from hubbubd.upstream.era import Negotiation, Revision, StatelessRevision
 from hubbubd.upstream.exchange import CALL, EXCHANGE, PLACE, Exchange
 from hubbubd.upstream.inbound import Reception
-from hubbubd.upstream.pace import Pace
-from hubbubd.upstream.patience import Patience
+from hubbubd.upstream.instrumentation import Telling
 from hubbubd.upstream.ports import Era, Hello, Inbound
+from hubbubd.upstream.rate_limit import Pace
 from hubbubd.upstream.results import absorb_tools, check_notification, check_result, is_of_another_revision
 from hubbubd.upstream.streams import Pipe, Transport
-from hubbubd.upstream.telling import Telling
 
 MAX_UNUSABLE: Final = 10
 """Items in a row that are no message, after which the connection is given up."""
@@ -38,7 +38,7 @@ REASON_LIMIT_S: Final = 5.0
 
 _UNREACHABLE: Final = (Category.CONNECTION, Category.TIMEOUT)
 
-logger = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class ServerLink:
@@ -312,12 +312,13 @@ class ServerLink:
             except KeyError:
                 pass  # an extension's, or another revision's: for the one above to judge
             except Mismatch:
-                logger.debug("%s sent a malformed %s", self._config.name, method)
+                log.debug("a server sent a malformed notification", server=self._config.name, method=method)
                 return
         self._inbound.on_notification(method, params, call_id)
 
     def _on_unusable(self, problem: Exception, in_a_row: int) -> None:
-        logger.debug("%s sent what is no message: %s", self._config.name, problem)
+        first = str(problem).partition("\n")[0]  # the lines after it repeat what was sent
+        log.debug("a server sent what is no message", server=self._config.name, problem=first)
         if in_a_row >= MAX_UNUSABLE:
             last = str(problem).partition(":")[0]
             self._lose(

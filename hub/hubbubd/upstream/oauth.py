@@ -45,8 +45,8 @@ from hubbubd.redaction import REDACTION
 from hubbubd.upstream import faults
 from hubbubd.upstream.body import Body, decoded
 from hubbubd.upstream.checking import problems, weight
+from hubbubd.upstream.deadlines import Patience
 from hubbubd.upstream.exchange import CALL, EXCHANGE
-from hubbubd.upstream.patience import Patience
 from hubbubd.upstream.ports import Inbound, Vault
 
 REPLY_LIMIT_S: Final = 30.0

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from hubbubd.config import Confinement, ServerConfig
-from hubbubd.errors import Fault
+from hubbubd.errors import Fault, UpstreamError
 from hubbubd.telemetry.trace import Span, Trace
 
 
@@ -185,6 +185,10 @@ class Link(Protocol):
         ...
 
 
+class LostDuringProbe(UpstreamError):
+    """The connection died (CONNECTION_LOST) while it was being found out which era the server speaks."""
+
+
 class Connector(Protocol):
     """Opens links."""
 
@@ -196,7 +200,7 @@ class Connector(Protocol):
         `era` is what was found last time, None to find out. `confinement` is for servers that were added over
         the API: what is started and reached is checked against it, each time. Entering takes at most
         `config.connect_timeout_s` and raises UpstreamError: CONNECTION_TIMEOUT, CONNECTION_REFUSED,
-        CONNECTION_LOST (details `during: "probe"` when it died while the era was being found),
+        CONNECTION_LOST (as LostDuringProbe when it died while the era was being found),
         COMMAND_NOT_FOUND, AUTHENTICATION_FAILED, RATE_LIMITED, HTTP_ERROR, INVALID_RESPONSE,
         PROTOCOL_VERSION_MISMATCH, VARIABLE_NOT_SET; COMMAND_NOT_ALLOWED, HOST_NOT_ALLOWED, VARIABLE_NOT_ALLOWED.
         """

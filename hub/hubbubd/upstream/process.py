@@ -31,7 +31,6 @@ MARK = "HUBBUB_CONNECTION"
 
 EXIT_GRACE_S = 2.0  # for the server to end by itself once its stdin is closed
 SWEEP_LIMIT_S = 7.0  # the reaper's own 2 s between SIGTERM and SIGKILL, and time for a busy machine
-WAIT_LIMIT_S = 2.0
 
 # Starting a process holds the interpreter for a moment; many at once would hold the loop.
 _starting = anyio.CapacityLimiter(2)

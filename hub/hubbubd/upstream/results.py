@@ -1,10 +1,10 @@
 """Results and notifications of servers: checked against the revision, otherwise left as they came."""
 
-import logging
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, Final, Literal, cast, get_args
 
+import structlog
 from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
 from mcp_types import (
     CancelTaskResult,
@@ -88,7 +88,7 @@ _EXTENSION_RESULTS: Final[dict[str, TypeAdapter[Any]]] = {
 }
 """Of the tasks extension of 2026-07-28, which the SDK does not have."""
 
-logger = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 def is_of_another_revision(version: str, method: str) -> bool:
@@ -150,7 +150,7 @@ def absorb_tools(revision: StatelessRevision, listing: dict[str, Any], cursor: s
             yield
         problem = find_invalid_x_mcp_header(tool.get("inputSchema"))
         if problem is not None:
-            logger.warning("tool %r is left out: %s", tool["name"], problem)
+            log.warning("a tool is left out: its headers are not as they must be", tool=tool["name"], problem=problem)
             continue
         mapped[tool["name"]] = x_mcp_header_map(tool.get("inputSchema"))
         kept.append(tool)

@@ -1,0 +1,35 @@
+"""Calls: their queue, their way to a server and back, and what a server makes of them."""
+
+from hubbubd.runtime.calls.call_queue import End, Lane, Live
+from hubbubd.runtime.calls.call_spans import Story, served
+from hubbubd.runtime.calls.causes import Causes
+from hubbubd.runtime.calls.client_tasks import ClientTasks
+from hubbubd.runtime.calls.exchange import CallExchange
+from hubbubd.runtime.calls.multi_round import Rounds, kind_of
+from hubbubd.runtime.calls.orphans import Orphans
+from hubbubd.runtime.calls.registry import Calls
+from hubbubd.runtime.calls.resumption import Resumption
+from hubbubd.runtime.calls.spec import CallSpec, LogEvent, ProgressEvent
+from hubbubd.runtime.calls.task_support import TaskSupport
+from hubbubd.runtime.calls.url_elicitation import Consents
+
+__all__ = [
+    "CallExchange",
+    "CallSpec",
+    "Calls",
+    "Causes",
+    "ClientTasks",
+    "Consents",
+    "End",
+    "Lane",
+    "Live",
+    "LogEvent",
+    "Orphans",
+    "ProgressEvent",
+    "Resumption",
+    "Rounds",
+    "Story",
+    "TaskSupport",
+    "kind_of",
+    "served",
+]

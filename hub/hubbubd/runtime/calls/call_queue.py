@@ -1,0 +1,347 @@
+"""One server's request queue at work: turns, clocks, parking, and what the server's questions mean for them."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+import anyio
+
+from hubbubd.clock import Clock
+from hubbubd.config import ServerConfig
+from hubbubd.core import calls as core
+from hubbubd.core.calls import Call, CallClock, CallState
+from hubbubd.core.inbox import CauseSource
+from hubbubd.core.queue import CallQueue
+from hubbubd.core.server import QueueCounts
+from hubbubd.errors import Category, Fault, HubError
+from hubbubd.telemetry.trace import Trace
+from hubbubd.telemetry.tracer import OFF, Tracer
+from hubbubd.upstream.ports import Link
+
+PENDING_IDS = 1000
+"""How many of the requests that a call has caused its record names: the last ones."""
+
+
+MAX_CANDIDATES = 50
+"""How many calls a request names of which one may have caused it."""
+
+MAX_ASIDE = 1000
+"""How many calls of a server may go on as tasks without a slot in its queue."""
+
+
+class End(StrEnum):
+    """Why a call is stopped before its server has replied."""
+
+    CANCELLED = "cancelled"
+    """Somebody asked for it, or nobody waits for it any more."""
+    SERVER_GONE = "server_gone"
+    """Its server was disconnected, removed or given up."""
+    SHUTTING_DOWN = "shutting_down"
+    """The hub stops; the next one may go on with it."""
+
+
+@dataclass(slots=True, eq=False)
+class Live:
+    """A call under way, once `admitted` without a `refusal`.
+
+    `verdict` is why its scope was cancelled, and `end` by what; without them it ran out of time. `place` is the span
+    of what was sent last. `known_as_sent` says that a later hub would not take it for one that was never sent.
+    """
+
+    call: Call
+    clock: CallClock
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    turn: anyio.Event = field(default_factory=anyio.Event)
+    admitted: anyio.Event = field(default_factory=anyio.Event)
+    ended: anyio.Event = field(default_factory=anyio.Event)
+    refusal: HubError | None = None
+    verdict: Fault | None = None
+    end: End | None = None
+    questions: int = 0
+    waiters: int = 0
+    resent: bool = False
+    known_as_sent: bool = False
+    place: Trace | None = None
+
+    def stop(self, fault: Fault, end: End = End.CANCELLED) -> None:
+        """Ends the call with a reason; what is on the wire is cancelled at the server. The first reason stands."""
+        if self.verdict is None:
+            self.verdict, self.end = fault, end
+            self.scope.cancel()
+
+
+class Lane:
+    """The calls of one server that have not ended. `record` is told of every new state of a call."""
+
+    def __init__(
+        self, config: ServerConfig, clock: Clock, record: Callable[[Call], None], tracer: Tracer = OFF
+    ) -> None:
+        self._take(config)
+        self.tracer = tracer
+        self.lives: dict[str, Live] = {}
+        self.ended: Counter[CallState] = Counter()
+        self.link: Link | None = None
+        self.closed = True
+        """Whether the server is meant to be, and stays, without a connection."""
+        self.given_up: Fault | None = None
+        """Why the hub does not try to connect any more, when `closed` is its own decision."""
+        self._clock = clock
+        self._record = record
+        self._queue = CallQueue(
+            config.max_in_flight, config.max_queued, one_question_at_a_time=config.one_question_at_a_time
+        )
+        self._attached = anyio.Event()
+
+    def adopt(self, config: ServerConfig) -> None:
+        """Takes other options over; calls that are in keep the clocks that they have."""
+        self._take(config)
+        self._queue.adopt(config.max_in_flight, config.max_queued, one_question_at_a_time=config.one_question_at_a_time)
+        self._next_turns()
+
+    def _take(self, config: ServerConfig) -> None:
+        self.config = config
+        self.fingerprint = config.fingerprint  # a digest, which each call would compute anew
+
+    def counts(self) -> QueueCounts:
+        """How many calls are in each state."""
+        now = Counter(live.call.state for live in self.lives.values())
+        return QueueCounts(
+            queued=now[CallState.QUEUED],
+            in_progress=now[CallState.IN_PROGRESS],
+            waiting_input=now[CallState.WAITING_INPUT],
+            completed=self.ended[CallState.COMPLETED],
+            failed=self.ended[CallState.FAILED],
+            cancelled=self.ended[CallState.CANCELLED],
+        )
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call is on the wire; a synchronous server cannot answer a ping then."""
+        return bool(self._queue.sent)
+
+    # Turns
+
+    def enter(self, call: Call) -> Live:
+        """Queues a new call. Raises ResourceExhausted (QUEUE_FULL)."""
+        self._queue.add(call.id, len(call.params))
+        live = Live(call, CallClock(call.timeout_s, call.max_s, self._clock.steady()), place=call.trace)
+        self.lives[call.id] = live
+        self.time(live)
+        self._next_turns()
+        return live
+
+    def resume(self, call: Call) -> Live:
+        """Takes up a call that the hub before this one has left: a task goes on without a slot, one that was never sent
+        waits for its turn, others are parked.
+
+        It was admitted once, so it fits however many there are.
+        """
+        live = Live(call, CallClock(call.timeout_s, call.max_s, self._clock.steady()), place=call.trace)
+        live.admitted.set()
+        live.known_as_sent = not core.never_sent(call)
+        self.lives[call.id] = live
+        if core.never_sent(call):
+            self._queue.add_again(call.id, len(call.params))
+            self.time(live)
+        if call.task_id is not None:
+            if call.state is CallState.WAITING_INPUT:
+                self.to(live, core.move(call, CallState.IN_PROGRESS, self._clock.now()))
+            self.set_aside(live)
+        return live
+
+    def set_aside(self, live: Live) -> None:
+        """The call has become a task at the server: it keeps no slot, and only its time in all counts.
+
+        Beyond MAX_ASIDE the calls keep their slots, so that they do not become more and more.
+        """
+        if len(self._queue.aside) < MAX_ASIDE:
+            self._queue.set_aside(live.call.id)
+        live.clock.without_timeout(self._clock.steady())
+        self.time(live)
+        self._next_turns()
+
+    def enter_again(self, live: Live) -> None:
+        """Queues a call that must be sent once more, at the head."""
+        self._put_first(live)
+        self.to(live, core.move(live.call, CallState.QUEUED, self._clock.now()))
+        self._next_turns()
+
+    def _put_first(self, live: Live) -> None:
+        live.turn = anyio.Event()
+        self._queue.add_first(live.call.id)
+
+    def leave(self, live: Live, ended: Call) -> None:
+        """Forgets a call that has ended."""
+        live.call = ended
+        self._queue.remove(ended.id)
+        del self.lives[ended.id]
+        self._next_turns()
+
+    async def turn(self, live: Live) -> Link:
+        """Waits until it is the call's turn; it goes out now, over the link returned."""
+        while not live.turn.is_set():  # a turn that could not be used any more was taken back, with another event
+            await live.turn.wait()
+        assert self.link is not None, "turns end with the link"
+        live.clock.restart(self._clock.steady())
+        self.time(live)
+        self.to(live, core.move(live.call, CallState.IN_PROGRESS, self._clock.now()))
+        return self.link
+
+    def attach(self, link: Link | None) -> None:
+        """The connection is up with this link, or down with None; calls get their turns while it is up."""
+        self.link = link
+        if link is not None:
+            self._attached.set()
+            self._attached = anyio.Event()
+        if link is None:
+            for live in reversed(self.lives.values()):
+                if live.turn.is_set() and live.call.state is CallState.QUEUED:  # it has a turn and is not sent yet
+                    self._put_first(live)
+        self._next_turns()
+
+    async def connected(self) -> Link:
+        """The link, as soon as there is one."""
+        while self.link is None:
+            await self._attached.wait()
+        return self.link
+
+    def _next_turns(self) -> None:
+        while self.link is not None and (call_id := self._queue.next()) is not None:
+            self.lives[call_id].turn.set()
+
+    # Clocks
+
+    def time(self, live: Live) -> None:
+        """Lets the call's scope end when its clock says so."""
+        deadline = live.clock.deadline()
+        left_s = math.inf if deadline is None else max(deadline - self._clock.steady(), 0.0)
+        live.scope.deadline = anyio.current_time() + left_s
+
+    def progressed(self, live: Live) -> None:
+        """Notes a sign of progress from the server."""
+        if self.config.progress_resets_timeout:
+            live.clock.restart(self._clock.steady())
+            self.time(live)
+
+    # Questions
+
+    def cause(self, wire_call_id: str | None) -> tuple[Live | None, CauseSource | None]:
+        """The call that caused a question: the one on whose stream it came, else the only one it can be."""
+        if wire_call_id is not None:
+            live = self.lives.get(wire_call_id)
+            return live, CauseSource.WIRE if live else None
+        candidates = self.candidates()
+        return (candidates[0], CauseSource.INFERRED) if len(candidates) == 1 else (None, None)
+
+    def candidates(self) -> list[Live]:
+        """The calls that a question may be about which does not say so itself, oldest first."""
+        # What belongs to a task says so, therefore the calls on the wire come first.
+        sent = self._queue.sent or self._queue.aside
+        return [live for call_id, live in self.lives.items() if call_id in sent]
+
+    def candidate_ids(self) -> tuple[str, ...]:
+        """The ids of the candidates for a record to name; none where they are too many to be of use."""
+        found = tuple(live.call.id for live in self.candidates())
+        return found if len(found) <= MAX_CANDIDATES else ()
+
+    @contextmanager
+    def asked(self, live: Live | None, *pending_ids: str, candidates: Collection[str] = ()) -> Generator[None]:
+        """While the block is open, a question on the wire waits for a person: its call is parked.
+
+        When the cause is unknown it may be any call that the server knows of: none of them keeps a slot or loses time.
+        Those of the `candidates` say that they are perhaps what waits.
+        """
+        known = self._queue.sent | self._queue.aside
+        lives = [live] if live is not None else [self.lives[call_id] for call_id in known]
+        perhaps = [self.lives[call_id] for call_id in candidates if call_id in self.lives] if live is None else []
+        try:
+            held = self._paused(lives) if live is None else self.parked(live, *pending_ids)
+            with held, self._perhaps(perhaps, pending_ids):
+                yield
+        finally:
+            for each in lives:
+                if each.questions == 0 and each.call.id in self._queue.parked | self._queue.aside:
+                    if each.call.id in self._queue.parked:
+                        self._queue.unpark(each.call.id)
+                    if each.call.state is CallState.WAITING_INPUT:
+                        self.to(each, core.move(each.call, CallState.IN_PROGRESS, self._clock.now()))
+
+    @contextmanager
+    def _perhaps(self, lives: list[Live], pending_ids: tuple[str, ...]) -> Generator[None]:
+        """While the block is open, each of the calls may be the one that waits for a person."""
+        for live in lives:
+            ids = (*live.call.perhaps_pending_ids, *pending_ids)[-PENDING_IDS:]
+            self.to(live, replace(live.call, perhaps_pending_ids=ids))
+        try:
+            yield
+        finally:
+            for live in lives:
+                if live.call.id in self.lives:
+                    ids = tuple(each for each in live.call.perhaps_pending_ids if each not in pending_ids)
+                    self.to(live, replace(live.call, perhaps_pending_ids=ids))
+
+    @contextmanager
+    def parked(self, live: Live, *pending_ids: str) -> Generator[None]:
+        """While the block is open, a call has no slot and its clock stands; afterwards it has no slot yet."""
+        call = replace(live.call, pending_ids=(*live.call.pending_ids, *pending_ids)[-PENDING_IDS:])
+        if call.state is CallState.IN_PROGRESS:
+            call = core.move(call, CallState.WAITING_INPUT, self._clock.now())
+        self.to(live, call)
+        with self._paused([live]):
+            yield
+
+    @contextmanager
+    def _paused(self, lives: list[Live]) -> Generator[None]:
+        for live in lives:
+            live.questions += 1
+            if live.call.id in self._queue.in_flight:
+                self._queue.park(live.call.id)
+            live.clock.hold(self._clock.steady())
+            self.time(live)
+        self._next_turns()
+        try:
+            yield
+        finally:
+            for live in lives:
+                live.questions -= 1
+                live.clock.release(self._clock.steady())
+                self.time(live)
+
+    def to(self, live: Live, call: Call) -> None:
+        """Puts a call into its next state."""
+        live.call = call
+        self._record(call)
+
+    # Ends
+
+    def stop_all(self, fault: Fault, end: End) -> None:
+        """Ends all calls with a reason."""
+        for live in list(self.lives.values()):
+            live.stop(fault, end)
+
+    async def wait_idle(self) -> None:
+        """Returns when all calls of now have ended."""
+        for live in list(self.lives.values()):
+            await live.ended.wait()
+
+    def queued(self) -> list[Live]:
+        """Those that wait for their first turn or for another one, next one first."""
+        return [self.lives[call_id] for call_id in self._queue.queued]
+
+    def out_of_time(self, live: Live) -> Fault:
+        """Why a call whose scope ended by itself has failed."""
+        total = live.clock.out_of_total(self._clock.steady())
+        waited = live.call.state is CallState.QUEUED
+        limit_s = live.call.max_s if total else live.call.timeout_s
+        where = "waiting for its turn" if waited else "waiting for the server"
+        option = "call_max_s" if total else "call_timeout_s"
+        return Fault(
+            code="CALL_MAX_EXCEEDED" if total else "CALL_TIMEOUT",
+            category=Category.TIMEOUT,
+            message=f"{live.call.server} did not finish {live.call.method} within {limit_s:g} s ({option}), {where}",
+            retryable=True,
+            details={"server": live.call.server, "method": live.call.method, "limit_s": limit_s, "queued": waited},
+        )

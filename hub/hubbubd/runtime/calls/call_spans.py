@@ -1,0 +1,288 @@
+"""The story of calls, questions and tasks as spans, told by their records when these end.
+
+A span whose record outlives the hub is told by the next one, under the same ids. What is shorter than its record (an
+RPC, an exchange on the wire) is told by whoever carries it out; a call's record notes it meanwhile, so that the next
+hub can do it when this one is killed. Nothing here costs more than a comparison while tracing is off.
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from hubbubd import payload
+from hubbubd.core import inbox as core_inbox
+from hubbubd.core.calls import Call, CallState
+from hubbubd.core.inbox import Delivery, Moment, Origin, PendingRequest, RequestKind, RequestState
+from hubbubd.core.tasks import Task, TaskStatus
+from hubbubd.runtime.calls.call_queue import Live
+from hubbubd.runtime.records import Change, Ledger, Table
+from hubbubd.telemetry import mcp
+from hubbubd.telemetry.trace import CALLER, SERVING, Attributes, Event, Kind, Span, Trace, of_params
+from hubbubd.telemetry.tracer import Tracer
+from hubbubd.upstream.ports import InboundRequest, ReplyError
+
+RESTARTED = "HUB_RESTARTED"
+"""`error.type` of what the hub before this one had begun and did not live to tell."""
+
+METHODS = {
+    RequestKind.ELICITATION_FORM: "elicitation/create",
+    RequestKind.ELICITATION_URL: "elicitation/create",
+    RequestKind.SAMPLING: "sampling/createMessage",
+    RequestKind.ROOTS: "roots/list",
+}
+
+
+class Story:
+    """Tells of calls, pending requests and tasks."""
+
+    def __init__(
+        self,
+        tracer: Tracer,
+        ledger: Ledger,
+        calls: Table[Call],
+        requests: Table[PendingRequest],
+        tasks: Table[Task],
+    ) -> None:
+        self.tracer = tracer
+        self._ledger = ledger
+        self._calls = calls
+        if tracer.on:
+            calls.follow(self._follow_call)
+            requests.follow(self._follow_request)
+            tasks.follow(self._follow_task)
+
+    # Calls
+
+    def begun(self, call: Call, params: dict[str, object]) -> Call:
+        """A new call with its place: below what its params name, else below the RPC that makes it."""
+        named = of_params(params)
+        around = named or CALLER.get()
+        if around is None and not self.tracer.on:
+            return call
+        trace = self.tracer.begin(around, f"call {mcp.about(call.method, params)[0]}")
+        serving = SERVING.get()
+        if serving is None or trace is None:
+            return replace(call, trace=trace)
+        if named is not None:
+            serving.links.append(trace)
+        waits = serving.span.trace.own and not call.detached
+        return replace(call, trace=trace, under_way=(serving.span,) if waits else ())
+
+    @contextmanager
+    def queued(self, live: Live) -> Generator[None]:
+        """Tells how long a call waits for its turn: the block."""
+        start = live.call.created_at if live.call.started_at is None else self.tracer.now()
+        try:
+            yield
+        finally:
+            if self.tracer.on:
+                self._tell_queue(live.call, start, self.tracer.now())
+
+    @contextmanager
+    def sent(self, live: Live, params: dict[str, object]) -> Generator[Span | None]:
+        """The span of an exchange on the wire, for the link to tell; noted in the record while the block is open."""
+        name, attributes = mcp.about(live.call.method, params)
+        trace = self.tracer.begin(live.call.trace, name, Kind.CLIENT) if live.call.trace else None
+        if trace is None:
+            yield None
+            return
+        live.place = trace
+        span = Span(name=name, kind=Kind.CLIENT, trace=trace, start=self.tracer.now(), attributes=attributes)
+        if not trace.own:
+            yield span
+            return
+        self._note(live, (*live.call.under_way, span))
+        try:
+            yield span
+        finally:
+            self._note(live, tuple(other for other in live.call.under_way if other is not span))
+
+    def hung_up(self, live: Live) -> None:
+        """Nobody waits for a call any more that goes on: the RPC that did tells of itself."""
+        if live.call.under_way:
+            self._note(live, tuple(span for span in live.call.under_way if span.kind is not Kind.SERVER))
+
+    def left(self, call: Call) -> Call:
+        """An unfinished call of the hub before this one, after telling what that one could not."""
+        if not call.under_way and call.started_at is not None:
+            return call
+        now = self.tracer.now()
+        for span in call.under_way:
+            self.tracer.tell(span, now, attributes={"hubbub.server": call.server}, error=RESTARTED)
+        if call.started_at is None:
+            self._tell_queue(call, call.created_at, now)
+        return replace(call, under_way=())
+
+    def _note(self, live: Live, under_way: tuple[Span, ...]) -> None:
+        live.call = replace(live.call, under_way=under_way)
+        self._ledger.later(Change(self._calls, live.call.id, live.call))
+
+    def _tell_queue(self, call: Call, start: float, end: float) -> None:
+        trace = self.tracer.begin(call.trace, "queue") if call.trace and call.trace.own else None
+        if trace is not None:
+            about: Attributes = {"hubbub.server": call.server, "hubbub.call.id": call.id}
+            self.tracer.tell(Span(name="queue", kind=Kind.INTERNAL, trace=trace, start=start, attributes=about), end)
+
+    def _follow_call(self, before: Call | None, call: Call | None) -> None:
+        if call is None or not call.state.ended or (before is not None and before.state.ended) or not _own(call.trace):
+            return
+        params = payload.loads_object(call.params, "params")
+        name, about = mcp.about(call.method, params)
+        about |= {
+            "hubbub.server": call.server,
+            "hubbub.call.id": call.id,
+            "hubbub.call.state": call.state.value,
+            "hubbub.call.detached": call.detached,
+            "hubbub.principal": mcp.text(call.principal),
+        }
+        if call.task_id is not None:
+            about["hubbub.task.id"] = mcp.text(call.task_id)
+        if self.tracer.content:
+            about["gen_ai.tool.call.arguments"] = mcp.content(call.params)
+            about["gen_ai.tool.call.result"] = mcp.content(call.result)
+        self._tell(f"call {name}", call.trace, call.created_at, call.completed_at, about, error=_failure(call))
+
+    # Questions
+
+    def _follow_request(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
+        request = after or before
+        if request is None or (before is not None and core_inbox.over(before)) or not _own(request.trace):
+            return
+        if after is not None and not core_inbox.over(after):
+            return
+        last = request.moments[-1].at if request.moments else request.created_at
+        kind = Kind.SERVER if request.origin is Origin.PLAIN else Kind.INTERNAL
+        self._tell(
+            f"ask {request.kind}",
+            request.trace,
+            request.created_at,
+            last,
+            self._about_request(request),
+            kind=kind,
+            error=_unanswered(request),
+            events=[_event(moment) for moment in request.moments],
+            links=[moment.trace for moment in request.moments if moment.trace],
+        )
+
+    def _about_request(self, request: PendingRequest) -> Attributes:
+        about: Attributes = {
+            "mcp.method.name": METHODS[request.kind],
+            "hubbub.server": request.server,
+            "hubbub.request.id": request.id,
+            "hubbub.request.kind": request.kind.value,
+            "hubbub.request.state": request.state.value,
+            "hubbub.request.delivery": request.delivery.value,
+        }
+        if request.call_id:
+            about["hubbub.call.id"] = request.call_id
+        if request.cause_source:
+            about["hubbub.request.cause_source"] = request.cause_source.value
+        if request.task_id:
+            about["hubbub.task.id"] = mcp.text(request.task_id)
+        if self.tracer.content:
+            sampling = request.kind is RequestKind.SAMPLING
+            asked, said = (
+                ("gen_ai.input.messages", "gen_ai.output.messages") if sampling else ("hubbub.request", "hubbub.answer")
+            )
+            about[asked] = mcp.content(request.request)
+            about[said] = mcp.content(request.answer.payload if request.answer else None)
+        return about
+
+    # Tasks
+
+    def _follow_task(self, before: Task | None, after: Task | None) -> None:
+        task = after or before
+        if task is None or (before is not None and before.status.ended) or not _own(task.trace):
+            return
+        if after is not None and not after.status.ended:
+            return
+        about: Attributes = {
+            "mcp.method.name": mcp.text(task.method),
+            "hubbub.server": task.server,
+            "hubbub.task.id": mcp.text(task.id),
+            "hubbub.task.role": task.role.value,
+            "hubbub.task.status": task.status.value,
+        }
+        if task.call_id:
+            about["hubbub.call.id"] = task.call_id
+        error = None if task.status is TaskStatus.COMPLETED else f"TASK_{task.status.name}"
+        self._tell(
+            f"task {mcp.text(task.method)}", task.trace, task.created_at, task.last_updated_at, about, error=error
+        )
+
+    def _tell(
+        self,
+        name: str,
+        trace: Trace | None,
+        start: float,
+        end: float | None,
+        about: Attributes,
+        *,
+        kind: Kind = Kind.INTERNAL,
+        error: str | None = None,
+        events: list[Event] | None = None,
+        links: list[Trace] | None = None,
+    ) -> None:
+        if trace is not None:
+            span = Span(name=name, kind=kind, trace=trace, start=start, attributes=about)
+            self.tracer.tell(span, start if end is None else end, error=error, events=events or (), links=links or ())
+
+
+@contextmanager
+def served(tracer: Tracer, server: str, request: InboundRequest) -> Generator[None]:
+    """Tells of a request of a server that nobody has to be asked for, if it is part of a trace: the block."""
+    name, about = mcp.about(request.method, request.params)
+    trace = tracer.begin(request.trace, name, Kind.SERVER) if tracer.on and request.trace else None
+    if trace is None:
+        yield
+        return
+    span = Span(
+        name=name,
+        kind=Kind.SERVER,
+        trace=trace,
+        start=tracer.now(),
+        attributes={**about, "hubbub.server": server},
+    )
+    error: str | None = "cancelled"
+    answered: Attributes = {}
+    try:
+        yield
+        error = None
+    except ReplyError as refusal:
+        error = answered["rpc.response.status_code"] = str(refusal.code)
+        raise
+    except Exception as exc:
+        error = type(exc).__name__
+        raise
+    finally:
+        tracer.tell(span, tracer.now(), attributes=answered, error=error)
+
+
+def _own(trace: Trace | None) -> bool:
+    return trace is not None and trace.own
+
+
+def _failure(call: Call) -> str | None:
+    """`error.type` of an ended call."""
+    if call.fault is not None:
+        return call.fault.code
+    # Most results are large and well; only those that may say otherwise are read.
+    if call.state is CallState.COMPLETED and b'"isError":true' in (call.result or b""):
+        return mcp.TOOL_ERROR if payload.loads(call.result or b"{}").get("isError") is True else None
+    return None
+
+
+def _unanswered(request: PendingRequest) -> str | None:
+    """`error.type` of a pending request that is over."""
+    if request.state is RequestState.EXPIRED:
+        return "REQUEST_EXPIRED"
+    if request.delivery is Delivery.FAILED:
+        return "NOT_DELIVERED"
+    return None if request.state is RequestState.ANSWERED else "REQUEST_WITHDRAWN"
+
+
+def _event(moment: Moment) -> Event:
+    about: Attributes = {}
+    if moment.by is not None:
+        about = {"hubbub.by": mcp.text(moment.by), "hubbub.agent": moment.agent}
+    return Event(moment.what.value, moment.at, about)

@@ -1,0 +1,103 @@
+"""What the end of a call means for the requests that it caused, or may have caused.
+
+It hangs on the records, whatever ended the call: each call that is recorded as ended takes its requests along, and each
+request that comes too late finds that its call is over. `Calls` asks for the changes beforehand, so that they go into
+the same commit as the end itself; what was not thought of there follows here.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from hubbubd.clock import Clock
+from hubbubd.core import calls as core_calls
+from hubbubd.core import inbox as core
+from hubbubd.core.calls import Call
+from hubbubd.core.inbox import PendingRequest
+from hubbubd.runtime.alarms import Alarms, Due
+from hubbubd.runtime.inbox import Inbox
+from hubbubd.runtime.records import Change, Ledger, Table
+
+
+class Causes:
+    """Which requests name which calls."""
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        calls: Table[Call],
+        requests: Table[PendingRequest],
+        inbox: Inbox,
+        clock: Clock,
+        alarms: Alarms,
+    ) -> None:
+        self._ledger = ledger
+        self._calls = calls
+        self._requests = requests
+        self._inbox = inbox
+        self._clock = clock
+        self._alarms = alarms
+        self._named: dict[str, set[str]] = {}
+        inbox.as_its_calls_left_it = self._settled
+        requests.follow(self._follow_request)
+        calls.follow(self._follow_call)
+
+    async def start_up(self) -> None:
+        """Takes up the requests that the store remembers; those whose calls are over are dealt with on return."""
+        for request in self._requests:
+            self._name(request)
+        named = {request_id for request_ids in self._named.values() for request_id in request_ids}
+        await self._ledger.transact(lambda: (None, self._changes(named)))
+
+    def named(self, call_id: str) -> bool:
+        """Whether a request that is not over names the call."""
+        return call_id in self._named
+
+    def changes(self, call_id: str) -> list[Change[Any]]:
+        """What the end of a call, which is in its record, changes in its requests."""
+        return self._changes(self._named.get(call_id, ()))
+
+    def _changes(self, request_ids: Iterable[str]) -> list[Change[Any]]:
+        return self._inbox.changes(list(request_ids), self._settled)
+
+    def _settled(self, request: PendingRequest) -> PendingRequest:
+        """The request as the calls that it names have left it."""
+        for call_id in _names(request):
+            call = self._calls.record(call_id)  # a call that is under way has a record
+            why = "its call is over" if call is None else core_calls.ending(call)
+            if why is not None:
+                request = core.call_over(request, call_id, why, self._clock.now())
+        return request
+
+    def _name(self, request: PendingRequest) -> None:
+        if not core.over(request):
+            for call_id in _names(request):
+                self._named.setdefault(call_id, set()).add(request.id)
+
+    def _follow_request(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
+        request = after or before
+        assert request is not None
+        for call_id in _names(before) if before is not None else ():
+            if (there := self._named.get(call_id)) is not None:
+                there.discard(request.id)
+                if not there:
+                    del self._named[call_id]
+        if after is None:
+            return
+        self._name(after)
+        if before is None and self._settled(after) is not after:
+            self._soon(after.id, {after.id})
+
+    def _follow_call(self, _before: Call | None, after: Call | None) -> None:
+        if after is not None and after.state.ended and (request_ids := self._named.get(after.id)):
+            self._soon(after.id, set(request_ids))
+
+    def _soon(self, name: str, request_ids: set[str]) -> None:
+        async def settle() -> None:
+            await self._ledger.transact(lambda: (None, self._changes(request_ids)))
+
+        self._alarms.after(Due.CAUSE, name, 0, settle)
+
+
+def _names(request: PendingRequest) -> tuple[str, ...]:
+    return (request.call_id,) if request.call_id is not None else request.candidate_call_ids

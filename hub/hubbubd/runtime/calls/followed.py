@@ -1,0 +1,48 @@
+"""A task of a server whose call is under way: what is asked of its server, and when."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+
+from hubbubd.core import tasks as core
+from hubbubd.errors import Category, Fault, UpstreamError
+from hubbubd.runtime.calls.call_queue import Lane, Live
+from hubbubd.telemetry.trace import passed_on
+from hubbubd.upstream.ports import Link
+
+TELL_S = 5.0
+"""How long the end of a call waits for its server to take a cancellation or an answer on its way."""
+
+
+@dataclass(slots=True, eq=False)
+class Followed:
+    """A task whose call is under way. `failure` is why the hub gives it up before its server has ended it."""
+
+    task_id: str
+    remote_id: str
+    lane: Lane
+    live: Live
+    stateless: bool = False
+    group: TaskGroup = field(default_factory=anyio.create_task_group)
+    wake: anyio.Event = field(default_factory=anyio.Event)
+    done: anyio.Event = field(default_factory=anyio.Event)
+    fetching: bool = False
+    failure: UpstreamError | None = None
+
+    async def request(self, link: Link, method: str, **params: Any) -> dict[str, Any]:
+        """Sends a request about the task; what the server asks meanwhile belongs to its call. Raises as Link."""
+        # A span for each poll would be too many: the server is told of the task's own.
+        call_id, span = self.live.call.id, passed_on(self.live.place)
+        with anyio.move_on_after(self.lane.config.call_timeout_s if method != "tasks/result" else None):
+            return await link.request(method, {"taskId": self.remote_id, **params}, call_id=call_id, span=span)
+        message = f"{self.lane.config.name} did not answer {method} in time"
+        raise UpstreamError(Fault(code="CALL_TIMEOUT", category=Category.TIMEOUT, message=message, retryable=True))
+
+    async def pause(self, seconds: float) -> None:
+        """Waits for the next poll, or until something makes it worth while earlier."""
+        await anyio.sleep(min(seconds, core.SHORTEST_POLL_S))
+        with anyio.move_on_after(seconds - core.SHORTEST_POLL_S):
+            await self.wake.wait()
+        self.wake = anyio.Event()

@@ -1,0 +1,232 @@
+"""Multi-round requests (2026-07-28, MRTR): the server answers a call with questions, the call is sent again with
+the answers. The hub's own loop, because the state must outlive more than one function, and the hub itself."""
+
+import secrets
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, cast
+
+import anyio
+
+from hubbubd import payload
+from hubbubd.clock import Clock
+from hubbubd.core import calls as core
+from hubbubd.core.calls import Call
+from hubbubd.core.inbox import CauseSource, Origin, PendingRequest, RequestKind, RequestState
+from hubbubd.core.questions import problem
+from hubbubd.errors import Category, Fault, NotFound, UpstreamError
+from hubbubd.runtime.calls.call_queue import Lane, Live
+from hubbubd.runtime.inbox import Inbox
+from hubbubd.runtime.records import Change, Table
+from hubbubd.telemetry.trace import of_params
+
+Questions = Mapping[str, tuple[RequestKind, dict[str, Any]]]
+"""The inputRequests of a result: by key, what kind and with which params."""
+
+MAX_ROUNDS = 10
+"""As in the SDK (`DEFAULT_INPUT_REQUIRED_MAX_ROUNDS`)."""
+
+STATE_ONLY_FIRST_S, STATE_ONLY_MOST_S = 0.05, 0.25
+"""The SDK's waits before a call is sent again whose server asked for nothing: the first, doubled up to the last."""
+
+
+def kind_of(method: object, params: Mapping[str, Any]) -> RequestKind | None:
+    """What kind of request a method is; None when it is none that people answer."""
+    match method:
+        case "elicitation/create":
+            return RequestKind.ELICITATION_URL if params.get("mode") == "url" else RequestKind.ELICITATION_FORM
+        case "sampling/createMessage":
+            return RequestKind.SAMPLING
+        case "roots/list":
+            return RequestKind.ROOTS
+        case _:
+            return None
+
+
+class Rounds:
+    """The rounds of all calls. Settles the requests of origin `rounds`."""
+
+    def __init__(self, inbox: Inbox, table: Table[Call], clock: Clock) -> None:
+        self._inbox = inbox
+        self._table = table
+        self._clock = clock
+        inbox.register(Origin.ROUNDS, self)
+
+    def plan(self, request: PendingRequest) -> Sequence[Change[Any]]:
+        """An answer changes nothing else: the call goes on when all are there."""
+        return ()
+
+    def settled(self, request: PendingRequest) -> None:
+        """Whoever waits for it in `ask` has been woken by the inbox."""
+
+    async def ask(self, lane: Lane, live: Live, params: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
+        """Has the questions of a result answered; returns the params to send again, and puts the call in the queue.
+
+        Raises UpstreamError: TOO_MANY_ROUNDS, INVALID_RESPONSE, INPUT_REFUSED.
+        """
+        state = result.get("requestState")
+        rounds = replace(next_round(lane, live), state=state if isinstance(state, str) else None)
+        asked = result.get("inputRequests")
+        answers: dict[str, Any] = {}
+        if asked:
+            answers = await self._ask_all(lane, live, rounds, questions_of(asked))
+        else:
+            await self._keep(live, rounds)
+            await anyio.sleep(min(STATE_ONLY_FIRST_S * 2 ** (rounds.count - 1), STATE_ONLY_MOST_S))
+        lane.enter_again(live)
+        return _again(params, rounds, answers)
+
+    async def resume(
+        self, lane: Lane, live: Live, params: dict[str, Any], asked: Mapping[str, PendingRequest]
+    ) -> dict[str, Any]:
+        """As `ask`, for the round in which the hub before this one left the call. Raises UpstreamError."""
+        rounds = live.call.rounds or core.Rounds()
+        with lane.parked(live):
+            answers = {**payload.loads(rounds.configured), **await self.answers(asked, _accepted)}
+        lane.enter_again(live)
+        return _again(params, rounds, answers)
+
+    async def replied(self, call: Call) -> None:
+        """The answers of the last round arrived: the server replied to the call that carried them.
+
+        That is durable before anything that follows from the reply is.
+        """
+        await self._inbox.all_delivered(_asked(call))
+
+    def kept(self, call: Call) -> dict[str, PendingRequest] | None:
+        """The questions of a call's last round, by key; None when one of them has been deleted."""
+        try:
+            return {key: self._inbox.get(request_id) for key, request_id in (call.rounds or core.Rounds()).questions}
+        except NotFound:
+            return None
+
+    async def start_up(self, under_way: Iterable[Call]) -> None:
+        """Closes the questions of an earlier hub's calls, but for those that have been taken up."""
+        wanted = {request_id for call in under_way for request_id in _asked(call)}
+        await self._inbox.abandon_all({Origin.ROUNDS}, "the hub was restarted, and its call has ended", but=wanted)
+
+    async def _ask_all(self, lane: Lane, live: Live, rounds: core.Rounds, questions: Questions) -> dict[str, Any]:
+        """The answers by key; roots that the operator configured need no person."""
+        known = {
+            key: {"roots": list(lane.config.roots)} for key, (kind, _) in questions.items() if configured(lane, kind)
+        }
+        asked = {key: self._request(lane, live, *question) for key, question in questions.items() if key not in known}
+        async with self.asking(lane, live, replace(rounds, configured=payload.dumps(known)), asked):
+            return {**known, **await self.answers(asked, _accepted)}
+
+    @asynccontextmanager
+    async def asking(
+        self, lane: Lane, live: Live, rounds: core.Rounds, asked: Mapping[str, PendingRequest]
+    ) -> AsyncGenerator[None]:
+        """Puts the questions of a round into the inbox; while the block is open, the call is parked."""
+        rounds = replace(rounds, questions=tuple((key, request.id) for key, request in asked.items()))
+        with lane.parked(live, *(request.id for request in asked.values())):
+            await self._keep(live, rounds, *asked.values())
+            yield
+
+    async def _keep(self, live: Live, rounds: core.Rounds, *asked: PendingRequest) -> None:
+        """Makes a round durable with its questions: both are remembered, or neither is."""
+        call = replace(live.call, rounds=rounds)
+        try:
+            await self._inbox.open(asked, [Change(self._table, call.id, call)])
+        finally:
+            live.call = self._table.get(call.id)  # whoever is cancelled meanwhile does not know otherwise if it held
+
+    async def answers(
+        self, asked: Mapping[str, PendingRequest], take: Callable[[PendingRequest], Any]
+    ) -> dict[str, Any]:
+        """What `take` makes of the settled requests, by key, once all are; what it raises ends the wait."""
+        # What has been settled before this hub may be deleted as soon as it is delivered.
+        answers = {key: take(request) for key, request in asked.items() if request.state is not RequestState.OPEN}
+        while remaining := {request.id: key for key, request in asked.items() if key not in answers}:
+            await self._inbox.wait_any(list(remaining))
+            for request in map(self._inbox.get, remaining):
+                if request.state is not RequestState.OPEN:
+                    answers[remaining[request.id]] = take(request)
+        return {key: answers[key] for key in asked}
+
+    def _request(self, lane: Lane, live: Live, kind: RequestKind, params: dict[str, Any]) -> PendingRequest:
+        return asked_by(lane, live, Origin.ROUNDS, kind, params, self._clock.now())
+
+
+def next_round(lane: Lane, live: Live) -> core.Rounds:
+    """One round more, without questions yet. Raises UpstreamError (TOO_MANY_ROUNDS)."""
+    count = live.call.rounds.count if live.call.rounds else 0
+    if count >= MAX_ROUNDS:
+        raise input_fault("TOO_MANY_ROUNDS", f"{lane.config.name} asked for input more than {MAX_ROUNDS} times")
+    return core.Rounds(count=count + 1, fingerprint=lane.config.fingerprint)
+
+
+def _again(params: dict[str, Any], rounds: core.Rounds, answers: dict[str, Any]) -> dict[str, Any]:
+    """The params of a call that is sent once more."""
+    again = {**params}
+    if answers:
+        again["inputResponses"] = answers
+    if rounds.state is not None:
+        again["requestState"] = rounds.state
+    return again
+
+
+def _accepted(request: PendingRequest) -> Any:
+    """The answer. Raises UpstreamError when the request is refused."""
+    if request.answer is None or request.answer.refused:
+        raise input_fault("INPUT_REFUSED", f"{request.kind} was refused, so the call was not sent again")
+    return payload.loads(request.answer.payload)
+
+
+def asked_by(
+    lane: Lane, live: Live, origin: Origin, kind: RequestKind, params: dict[str, Any], now: float
+) -> PendingRequest:
+    """A pending request for a question that came in a result of the call itself."""
+    config, call = lane.config, live.call
+    return PendingRequest(
+        id=f"req_{secrets.token_hex(8)}",
+        server=config.name,
+        kind=kind,
+        origin=origin,
+        request=payload.dumps(params),
+        created_at=now,
+        deadline=now + config.answer_timeout_s if config.auto_reject_on_timeout else None,
+        call_id=call.id,
+        cause_source=CauseSource.WIRE,
+        principal=call.principal,
+        task_id=call.task_id,
+        trace=lane.tracer.begin(of_params(params) or live.place, f"ask {kind}"),
+    )
+
+
+def configured(lane: Lane, kind: RequestKind) -> bool:
+    """Whether the operator has answered this once for all."""
+    return kind is RequestKind.ROOTS and lane.config.roots != "ask"
+
+
+def _asked(call: Call) -> tuple[str, ...]:
+    return tuple(request_id for _, request_id in call.rounds.questions) if call.rounds else ()
+
+
+def questions_of(asked: object) -> Questions:
+    """The questions in an inputRequests object. Raises UpstreamError (INVALID_RESPONSE)."""
+    if not isinstance(asked, Mapping):
+        raise input_fault("INVALID_RESPONSE", "inputRequests is not an object")
+    questions: dict[str, tuple[RequestKind, dict[str, Any]]] = {}
+    for key, request in cast("Mapping[str, Any]", asked).items():
+        fields = _object(request)
+        inner = _object(fields.get("params"))
+        kind = kind_of(fields.get("method"), inner)
+        if kind is None:
+            raise input_fault("INVALID_RESPONSE", f"inputRequests.{key} is not a request that a client answers")
+        if (wrong := problem(kind, inner)) is not None:
+            raise input_fault("INVALID_RESPONSE", f"inputRequests.{key}: {wrong}")
+        questions[key] = (kind, inner)
+    return questions
+
+
+def _object(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def input_fault(code: str, message: str) -> UpstreamError:
+    """Why a call cannot go on although, or because, its server asks."""
+    category = Category.SERVER if code == "INPUT_REFUSED" else Category.PROTOCOL
+    return UpstreamError(Fault(code=code, category=category, message=message))

@@ -1,0 +1,273 @@
+"""Calls: what frontends send to servers, from the queue to the result."""
+
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import anyio
+import structlog
+
+from hubbubd import payload
+from hubbubd.clock import Clock
+from hubbubd.config import ServerConfig
+from hubbubd.core import calls as core
+from hubbubd.core.call_faults import SHUTTING_DOWN, cancelled, not_connected, reused
+from hubbubd.core.calls import Call, CallState
+from hubbubd.core.filters import CallFilter
+from hubbubd.core.server import QueueCounts
+from hubbubd.core.tool_policy import denied
+from hubbubd.errors import (
+    FailedPrecondition,
+    Fault,
+    NotFound,
+    Unavailable,
+)
+from hubbubd.runtime.background import Background
+from hubbubd.runtime.calls.call_queue import End, Lane, Live
+from hubbubd.runtime.calls.call_spans import Story
+from hubbubd.runtime.calls.exchange import CallExchange
+from hubbubd.runtime.calls.resumption import Resumption, in_order, restarted
+from hubbubd.runtime.calls.spec import CallSpec, LogEvent
+from hubbubd.runtime.calls.task_support import TaskSupport
+from hubbubd.runtime.oversight import Quota
+from hubbubd.runtime.records import Change, Ledger, Place, Table, WatchEvent
+
+DRAIN_S = 0.02
+"""How often a hub that stops looks whether its calls have ended."""
+
+log = structlog.get_logger(__name__)
+
+
+class Calls:
+    """The calls of all servers, under way and ended: their queues, who may make one, and what is known of them."""
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        table: Table[Call],
+        clock: Clock,
+        background: Background,
+        exchange: CallExchange,
+        resumption: Resumption,
+        support: TaskSupport,
+        quota: Quota,
+        story: Story,
+    ) -> None:
+        self._ledger = ledger
+        self._table = table
+        self._clock = clock
+        self._background = background
+        self._exchange = exchange
+        self._resumption = resumption
+        self._support = support
+        self._quota = quota
+        self._story = story
+        self._lanes: dict[str, Lane] = {}
+        self._draining = False
+
+    # Lanes
+
+    def open_lane(self, config: ServerConfig) -> Lane:
+        """Makes the request queue of a server, and goes on with the calls that the hub before this one has left."""
+        lane = self._lanes[config.name] = Lane(config, self._clock, self._record, self._story.tracer)
+        own = [call for call in self._table if call.server == config.name]
+        lane.ended.update(call.state for call in own if call.state.ended)
+        left = [call for call in own if not call.state.ended and self._resumption.obstacle(call, config) is None]
+        for call in in_order(left):
+            live = lane.resume(core.taken_up(self._story.left(call)))
+            self._record(live.call)
+            go_on = self._exchange.resume(lane, live)
+            self._quota.take(call.principal)
+            self._background.start_soon(self._quota.until_ended, call.principal, go_on)
+        return lane
+
+    async def close_lane(self, server: str, fault: Fault) -> None:
+        """Ends the calls of a server that goes away, and returns when they have ended."""
+        lane = self._lanes.pop(server)
+        lane.stop_all(fault, End.SERVER_GONE)
+        await lane.wait_idle()
+
+    async def start_up(self) -> None:
+        """Ends the calls that the hub before this one has left and that have not been taken up with their lanes."""
+        for call in [call for call in self._table if not call.state.ended and self._live(call) is None]:
+            lane = self._lanes.get(call.server)
+            why = self._resumption.obstacle(call, lane.config if lane else None)
+            ended = core.fail(self._story.left(call), restarted(why), self._clock.now())
+            self._record(ended)
+            if lane is not None:
+                lane.ended[ended.state] += 1
+        for server, lane in self._lanes.items():
+            if lane.closed:  # the hub has ended in the middle of a disconnect
+                lane.stop_all(cancelled(f"{server} was disconnected", "SERVER_DISCONNECTED"), End.SERVER_GONE)
+        await self._exchange.start_up([live.call for lane in self._lanes.values() for live in lane.lives.values()])
+
+    # Reading
+
+    def get(self, call_id: str) -> Call:
+        """One call. Raises NotFound."""
+        return self._table.get(call_id)
+
+    def select(self, chosen: CallFilter) -> list[Call]:
+        """The calls that match, newest first."""
+        return list(self._table.newest(chosen.matches))
+
+    def newest(self, chosen: CallFilter, after: Place | None = None) -> Iterator[Call]:
+        """Those that match and were made before `after`, newest first, one by one."""
+        return self._table.newest(chosen.matches, after)
+
+    def watch(self, chosen: CallFilter, token: str = "") -> AsyncIterator[WatchEvent[Call]]:
+        """Snapshot and changes, with progress and log lines in between."""
+        return self._table.feed.watch(chosen, token)
+
+    def counts(self, server: str) -> QueueCounts:
+        """How many calls of a server are in each state. Raises NotFound."""
+        return self._lane(server).counts()
+
+    # What callers do
+
+    async def call(self, spec: CallSpec, principal: str, *, detached: bool = False) -> Call:
+        """Sends a request and returns the ended call, whatever became of it.
+
+        Cancelling this ends the call, unless it is detached or another caller waits for it too.
+        Raises NotFound, InvalidArgument, AlreadyExists, FailedPrecondition, ResourceExhausted, Unavailable.
+        """
+        call, live = await self._begin(spec, principal, detached=detached)
+        if live is None:
+            return call
+        live.waiters += 1
+        try:
+            await live.ended.wait()
+        finally:
+            live.waiters -= 1
+            if not live.waiters and not live.call.detached and not live.ended.is_set():
+                live.stop(cancelled("its caller hung up"))
+            if not live.call.state.ended:
+                self._story.hung_up(live)
+        if not live.call.state.ended:
+            raise Unavailable("the hub is shutting down; the call goes on with the next one", reason="SHUTTING_DOWN")
+        return live.call
+
+    async def start(self, spec: CallSpec, principal: str) -> Call:
+        """Queues a detached call; once this returns, the hub remembers it. Raises as `call` does."""
+        call, live = await self._begin(spec, principal, detached=True)
+        if live is None:
+            return call
+        if not live.call.detached:  # it began with a caller who waits for it
+            live.call = replace(live.call, detached=True)
+            await self._ledger.commit([Change(self._table, call.id, live.call)])
+        return live.call
+
+    async def cancel(self, call_id: str, *, abort: bool) -> Call:
+        """Ends a call; one on the wire only with `abort`. Raises NotFound and FailedPrecondition."""
+        call = self.get(call_id)
+        live = self._live(call)
+        if live is None or live.call.state.ended:
+            raise FailedPrecondition(f"this call has ended: {call.state}", reason="CALL_FINISHED")
+        if live.call.state is CallState.IN_PROGRESS and not abort:
+            raise FailedPrecondition("this call is on the wire; abort it to tell the server", reason="CALL_IN_PROGRESS")
+        live.stop(cancelled("cancelled on request"))
+        await live.ended.wait()
+        return live.call
+
+    async def clear(self, server: str) -> int:
+        """Cancels the queued calls of a server; returns how many. Raises NotFound."""
+        lane = self._lane(server)
+        waiting = lane.queued()
+        for live in waiting:
+            live.stop(cancelled("the queue was cleared"))
+        for live in waiting:
+            await live.ended.wait()
+        return len(waiting)
+
+    def logged(self, call_id: str, params: dict[str, Any]) -> None:
+        """Shows a log line to those who watch the call."""
+        if self._table.feed.watched and (call := self._table.record(call_id)) is not None:
+            self._table.feed.publish_live(call_id, call, object(), LogEvent(call_id, payload.dumps(params)))
+
+    async def drain(self) -> None:
+        """Refuses new calls from now on; returns when none is left that somebody waits for, or that would be lost."""
+        self._draining = True
+        for lane in self._lanes.values():
+            for live in lane.queued():  # sent now, they might be cut off in the middle; the next hub has time for them
+                if core.never_sent(live.call) and live.admitted.is_set():
+                    live.stop(SHUTTING_DOWN, End.SHUTTING_DOWN)
+        # There are too many ways for a call to end, or to be left to the next hub, to be told of each.
+        while any(self._needs_time(lane, live) for lane in self._lanes.values() for live in lane.lives.values()):  # noqa: ASYNC110
+            await anyio.sleep(DRAIN_S)
+
+    def _needs_time(self, lane: Lane, live: Live) -> bool:
+        return live.waiters > 0 or self._resumption.obstacle(live.call, lane.config) is not None
+
+    def shut_down(self) -> None:
+        """Ends all calls, because the hub stops; who waits for one is told so. The next hub goes on with some."""
+        for lane in self._lanes.values():
+            lane.stop_all(SHUTTING_DOWN, End.SHUTTING_DOWN)
+
+    # New calls
+
+    async def _begin(self, spec: CallSpec, principal: str, *, detached: bool) -> tuple[Call, Live | None]:
+        lane = self._lane(spec.server)
+        call = Call(
+            id=spec.call_id or f"call_{secrets.token_hex(8)}",
+            server=spec.server,
+            method=spec.method,
+            params=spec.params,
+            principal=principal,
+            detached=detached,
+            timeout_s=spec.timeout_s or lane.config.call_timeout_s,
+            max_s=spec.max_s or max(lane.config.call_max_s, spec.timeout_s or 0.0),
+            as_task=spec.as_task,
+            fingerprint=lane.fingerprint,
+            created_at=self._clock.now(),
+        )
+        known = self._known(call.id) if spec.call_id else None
+        if known is not None:
+            if known.principal != principal or not known.same_request(call):
+                raise reused(call)
+            live = self._live(known)
+        elif self._draining:
+            raise Unavailable("the hub is shutting down and takes no new calls", reason="SHUTTING_DOWN")
+        else:
+            live = self._enter(lane, call, spec.message)
+        if live is not None and (detached or known is not None):
+            await live.admitted.wait()
+            if live.refusal is not None:
+                raise live.refusal
+        return live.call if live else known or call, live
+
+    def _enter(self, lane: Lane, call: Call, params: dict[str, Any]) -> Live:
+        if lane.closed:
+            raise not_connected(call.server, lane.given_up)
+        if (denial := denied(lane.config, call.method, params)) is not None:
+            raise denial
+        refusal = self._support.refusal(lane.link.hello, call, params) if lane.link is not None else None
+        if refusal is not None:
+            raise FailedPrecondition(refusal.message, reason=refusal.code)
+        self._quota.require(call.principal)
+        live = lane.enter(self._story.begun(call, params))
+        self._quota.take(call.principal)
+        if not call.detached:
+            self._record(live.call)
+        # The hub runs the call, not its caller: one who is cancelled leaves nothing half done.
+        begin = partial(self._exchange.begin, lane, live, params)
+        self._background.start_soon(self._quota.until_ended, call.principal, begin)
+        return live
+
+    def _record(self, call: Call) -> None:
+        self._ledger.later(Change(self._table, call.id, call))
+
+    def _lane(self, server: str) -> Lane:
+        if server not in self._lanes:
+            raise NotFound("server", server)
+        return self._lanes[server]
+
+    def _known(self, call_id: str) -> Call | None:
+        under_way = (lane.lives[call_id].call for lane in self._lanes.values() if call_id in lane.lives)
+        return next(under_way, None) or self._table.record(call_id)
+
+    def _live(self, call: Call) -> Live | None:
+        lane = self._lanes.get(call.server)
+        return lane.lives.get(call.id) if lane else None

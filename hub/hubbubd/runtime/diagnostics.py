@@ -1,0 +1,333 @@
+"""What an operator should look at, before a hub runs and while it does: directory, certificates, commands, addresses.
+
+Nothing here changes anything, and nothing waits for long.
+"""
+
+import errno
+import os
+import shutil
+import socket
+import ssl
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from itertools import islice
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import anyio
+from anyio import to_thread
+from anyio.abc import ByteStream
+from anyio.streams.tls import TLSStream
+
+from hubbubd import bounds
+from hubbubd.config import Confinement, HubSettings, ServerConfig, Settings, resolve
+from hubbubd.config.allowances import is_routing
+from hubbubd.config.network import LAST_PORT, UNIX
+from hubbubd.core.connection import State
+from hubbubd.errors import ConfigError, first_cause
+from hubbubd.redaction import REDACTION
+from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.servers import ConfigState
+from hubbubd.store import Store, StoreError, StoreLocked, StoreUnavailable
+from hubbubd.store.opening import look_at
+
+REACH_S = 5.0
+"""How long an address may take to answer."""
+
+AT_ONCE = 20
+"""Addresses that are tried at once."""
+
+SCARCE_BYTES = 256 * 1024 * 1024
+TOLD_DEFECTS = 5
+"""How many records that do not fit are named."""
+
+EXPIRES_SOON = timedelta(days=14)
+
+
+class Verdict(StrEnum):
+    """As it should be; somebody should look; the hub does not start or serve like this."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at, and what to do about it."""
+
+    about: str
+    verdict: Verdict
+    message: str
+    advice: str = ""
+
+
+async def before_start(settings: Settings, store_file: Path, environ: Mapping[str, str]) -> list[Finding]:
+    """What there is to say of a configuration that is right, before a hub runs with it, or beside one that does."""
+    hub = settings.hub
+    store = await to_thread.run_sync(_store, store_file)
+    found = [
+        Finding("configuration", Verdict.OK, _count(settings)),
+        *await to_thread.run_sync(_directory, hub.data_dir),
+        store,
+    ]
+    for setting in ("listen", "connect_listen", "metrics_listen"):
+        listen: str | None = getattr(hub, setting)
+        if listen is not None:
+            found.append(_address(setting, listen, hub.data_dir, in_use=store.message.endswith(IN_USE)))
+    return [*found, *await common(hub, settings.servers, environ)]
+
+
+async def while_running(hub: Hub, environ: Mapping[str, str]) -> list[Finding]:
+    """What there is to say of a hub that runs, and of the way to servers of its files that are not connected."""
+    servers = [record for record in hub.servers.all() if record.source == "file" and record.wanted]
+    away = [record.config for record in servers if record.connection.state is not State.CONNECTED]
+    settings = hub.configuration.settings
+    return [
+        _configuration(await hub.configuration.check()),
+        await _writable(hub.store),
+        *records(hub.defects()),
+        _clock(hub.clock.set_by_s),
+        *await to_thread.run_sync(_directory, settings.data_dir),
+        *await common(settings, away, environ),
+    ]
+
+
+async def common(hub: HubSettings, servers: Sequence[ServerConfig], environ: Mapping[str, str]) -> list[Finding]:
+    """Certificates, allowed commands, and the way to these servers of the files."""
+    found = await to_thread.run_sync(lambda: [*_certificate(hub), *_allowed(hub, environ)])
+    ways: dict[str, Finding] = {}
+    limit = anyio.CapacityLimiter(AT_ONCE)
+
+    async def way(config: ServerConfig) -> None:
+        async with limit:
+            ways[config.name] = await _way(config, environ)
+
+    async with anyio.create_task_group() as together:
+        for config in servers:
+            together.start_soon(way, config)
+    return [*found, *(ways[config.name] for config in servers)]
+
+
+IN_USE = "a hub has it open"
+
+
+def _count(settings: Settings) -> str:
+    files, count = ", ".join(map(str, settings.files)), len(settings.servers)
+    if not files:
+        return "no files: the hub begins without servers (--config names files)"
+    return f"{count or 'no'} server{'' if count == 1 else 's'} in {files}"
+
+
+def _configuration(state: ConfigState) -> Finding:
+    if state.problem:
+        advice = "correct it; until then the hub goes on with what held before"
+        return Finding("configuration", Verdict.FAIL, state.problem, advice)
+    if state.needs_restart:
+        names = ", ".join(state.needs_restart)
+        return Finding("configuration", Verdict.WARN, f"changed since the start: {names}", "restart the hub")
+    files = ", ".join(map(str, state.files))
+    return Finding("configuration", Verdict.OK, files or "no files")
+
+
+def _clock(set_by_s: float) -> Finding:
+    if not set_by_s:
+        return Finding("clock", Verdict.OK, "it is the system's")
+    return Finding(
+        "clock",
+        Verdict.WARN,
+        f"the system's clock was set by {set_by_s:+.0f} s since the hub began",
+        "nothing, if it is right now: only what was stamped before keeps the time of then",
+    )
+
+
+async def _writable(store: Store) -> Finding:
+    try:
+        await store.probe()
+    except StoreUnavailable as exc:
+        return Finding("store", Verdict.FAIL, str(exc), "docs/store.md says what helps")
+    return Finding("store", Verdict.OK, f"{store.name} can be written")
+
+
+def records(defects: Mapping[str, str]) -> Iterator[Finding]:
+    """What to say of records of the store that do not fit, by key."""
+    for key, why in islice(defects.items(), TOLD_DEFECTS):
+        advice = "the hub goes on with what fits of it; keep a copy of the store, and report it (docs/store.md)"
+        yield Finding(f"record {key}", Verdict.WARN, why, advice)
+    if len(defects) > TOLD_DEFECTS:
+        yield Finding("records", Verdict.WARN, f"{len(defects)} records of the store do not fit", "see the hub's log")
+
+
+def _directory(path: Path) -> list[Finding]:
+    return [*_space(path), *_permissions(path)]
+
+
+def _space(path: Path) -> Iterator[Finding]:
+    about = f"data directory {path}"
+    if path.exists() and not path.is_dir():
+        yield Finding(about, Verdict.FAIL, "there is a file in its place", "choose another (--data-dir)")
+        return
+    there = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        yield Finding(
+            about, Verdict.FAIL, f"{there} cannot be written", "give it to the account that the hub runs under"
+        )
+        return
+    free = shutil.disk_usage(there).free
+    space = f"{free // 1024**2} MiB are free"
+    if free < SCARCE_BYTES:
+        yield Finding(about, Verdict.WARN, f"only {space}", "make room, or keep less (docs/store.md)")
+    elif there != path.absolute():
+        yield Finding(about, Verdict.OK, f"it will be made; {space}")
+    elif path.stat().st_uid != os.geteuid():
+        yield Finding(about, Verdict.FAIL, "it belongs to another user", f"chown -R {os.geteuid()} {path}")
+    else:
+        yield Finding(about, Verdict.OK, space)
+
+
+def _permissions(path: Path) -> Iterator[Finding]:
+    if not path.is_dir():
+        return
+    names = ("", "client.json", "tokens.json", "hubbub.db")
+    open_to_others = [each for each in (path / name for name in names) if each.exists() and each.stat().st_mode & 0o077]
+    if open_to_others:
+        paths = " ".join(map(str, open_to_others))
+        yield Finding("secrets", Verdict.WARN, f"others may read {paths}", f"chmod go= {paths}")
+
+
+def _store(path: Path) -> Finding:
+    about = f"store {path}"
+    if not path.exists():
+        return Finding(about, Verdict.OK, "it will be made")
+    try:
+        look_at(path)
+    except StoreLocked:
+        return Finding(about, Verdict.OK, IN_USE)
+    except StoreError as exc:
+        return Finding(about, Verdict.FAIL, str(exc), "docs/store.md says what helps")
+    return Finding(about, Verdict.OK, "it is sound")
+
+
+def _address(setting: str, listen: str, data_dir: Path, *, in_use: bool) -> Finding:
+    about = f"{setting} {listen}"
+    if listen.startswith(UNIX):
+        directory = Path(listen.removeprefix(UNIX)).absolute().parent
+        if not directory.is_dir() and directory != data_dir.absolute():
+            return Finding(about, Verdict.FAIL, f"there is no directory {directory}", "make it")
+        return Finding(about, Verdict.OK, "its directory is there, or will be made")
+    host, _, port = listen.rpartition(":")
+    host = host.strip("[]")
+    try:
+        number = bounds.whole_text(port, high=LAST_PORT) or 0
+        with socket.create_server((host, number), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
+            return Finding(about, Verdict.OK, "it is free")
+    except OSError as exc:
+        if exc.errno == errno.EADDRINUSE and in_use:
+            return Finding(about, Verdict.OK, "it is taken, by the hub that runs")
+        return Finding(about, Verdict.FAIL, _said(exc), "end what listens there, or choose another address")
+
+
+def _certificate(hub: HubSettings) -> Iterator[Finding]:
+    if hub.tls is None:
+        return
+    about, renew = f"certificate {hub.tls.cert}", "renew it; the hub takes a new file by itself"
+    try:
+        tls = hub.tls.read()
+    except ConfigError as exc:
+        yield Finding(about, Verdict.FAIL, str(exc))
+        return
+    now = datetime.now(UTC)
+    until = f"valid until {tls.not_after:%Y-%m-%d %H:%M} UTC"
+    if problem := tls.problem(now):
+        yield Finding(about, Verdict.WARN, problem, renew)
+    elif tls.not_after - now < EXPIRES_SOON:
+        yield Finding(about, Verdict.WARN, until, renew)
+    else:
+        yield Finding(about, Verdict.OK, until)
+
+
+def _allowed(hub: HubSettings, environ: Mapping[str, str]) -> Iterator[Finding]:
+    for command in Confinement.of(hub, environ).commands.missing:
+        yield Finding("allow_commands", Verdict.WARN, f"{command} is not there, or cannot be executed", "install it")
+
+
+async def _way(config: ServerConfig, environ: Mapping[str, str]) -> Finding:
+    """Whether there is a command to start, or somebody at the address."""
+    about = f"server {config.name}"
+    try:
+        resolved = resolve(config, environ)
+    except ConfigError as exc:
+        return Finding(about, Verdict.WARN, REDACTION.text(str(exc)), "set the variable, or correct the file")
+    if routing := sorted(name for name in resolved.headers if is_routing(name)):
+        wrong = f"its headers say where a request goes or how it is sent: {', '.join(routing)}"
+        return Finding(about, Verdict.WARN, wrong, "take them out, unless the server needs them")
+    if idle := [name for name in (_OF_HTTP if resolved.command else _OF_STDIO) if getattr(config, name)]:
+        kind = "started by a command" if resolved.command else "reached by its url"
+        return Finding(about, Verdict.WARN, f"it is {kind}, so nothing heeds {', '.join(idle)}", "take that out")
+    if resolved.command is not None:
+        return await to_thread.run_sync(_command, about, resolved, environ)
+    url = urlsplit(resolved.url or "")
+    if environ.get(f"{url.scheme}_proxy".upper()) or environ.get(f"{url.scheme}_proxy"):
+        return Finding(about, Verdict.OK, "it is reached through a proxy, which was not tried")
+    host, port = url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
+    trouble = await _reach(host, port, _trusted(resolved) if url.scheme == "https" else None)
+    if trouble is not None:
+        problem, advice = trouble
+        return Finding(about, Verdict.WARN, f"{host}:{port}: {problem}", advice)
+    return Finding(about, Verdict.OK, f"{host}:{port} answers")
+
+
+def _said(exc: BaseException) -> str:
+    """What the system says; asyncio puts the address in its place."""
+    if isinstance(exc, OSError) and exc.errno and not isinstance(exc, socket.gaierror):
+        return os.strerror(exc.errno)
+    return getattr(exc, "strerror", None) or str(exc)
+
+
+_ADVICE = "start the server, or correct its url"
+_OF_HTTP, _OF_STDIO = ("headers",), ("args", "env", "cwd")
+"""What is heeded of servers of the one kind only."""
+
+
+def _trusted(config: ServerConfig) -> Callable[[], ssl.SSLContext]:
+    return lambda: ssl.create_default_context(cafile=config.ca)
+
+
+async def _reach(host: str, port: int, trusted: Callable[[], ssl.SSLContext] | None) -> tuple[str, str] | None:
+    """Why nobody answers there, and what to do about it; None when somebody does."""
+    try:
+        with anyio.fail_after(REACH_S):
+            stream: ByteStream = await anyio.connect_tcp(host, port)
+            if trusted:
+                context = await to_thread.run_sync(trusted)
+                stream = await TLSStream.wrap(stream, hostname=host, ssl_context=context)
+            with anyio.CancelScope(shield=True), anyio.move_on_after(1):
+                await stream.aclose()
+    except TimeoutError:
+        return f"no answer within {REACH_S:g} s", _ADVICE
+    except ssl.SSLCertVerificationError as exc:
+        said = f"its certificate is not believed: {exc.verify_message}"
+        return said, "name the authority that it is of with `ca`, or correct the url"
+    except ssl.SSLError as exc:
+        return f"it does not speak TLS as wanted ({exc.reason or exc})", "correct the url: is it http://?"
+    except (OSError, anyio.BrokenResourceError) as exc:
+        first = exc.__cause__ or exc  # why, where it says no more than that it did not work
+        first = first_cause(first) if isinstance(first, Exception) else first
+        return _said(first) or type(first).__name__, _ADVICE
+    return None
+
+
+def _command(about: str, config: ServerConfig, environ: Mapping[str, str]) -> Finding:
+    where = config.env.get("PATH")
+    path = where.get_secret_value() if where else environ.get("PATH", os.defpath)
+    command = config.command or ""
+    if config.cwd and not Path(config.cwd).is_dir():
+        return Finding(about, Verdict.WARN, f"there is no directory {config.cwd}", "make it, or correct cwd")
+    found = shutil.which(command, path=path)
+    if found is None:
+        problem = f"{command} is not on PATH, or cannot be executed"
+        advice = "write ${HOME}: `~` is for shells" if command.startswith("~") else "install it, or correct command"
+        return Finding(about, Verdict.WARN, problem, advice)
+    return Finding(about, Verdict.OK, found)

@@ -1,0 +1,21 @@
+"""The inbox: pending requests, who works on them, and the tasks that they settle."""
+
+from hubbubd.runtime.inbox.authorization import Authorizations, question
+from hubbubd.runtime.inbox.inbox import Inbox
+from hubbubd.runtime.inbox.tasks import Notify, ReceiverTasks, Tasks
+from hubbubd.runtime.inbox.work import MAX_CAPACITY, Assigned, Over, Step, Work, Worker
+
+__all__ = [
+    "MAX_CAPACITY",
+    "Assigned",
+    "Authorizations",
+    "Inbox",
+    "Notify",
+    "Over",
+    "ReceiverTasks",
+    "Step",
+    "Tasks",
+    "Work",
+    "Worker",
+    "question",
+]

@@ -1,0 +1,172 @@
+"""A person lets the hub in at a server: the question in the inbox, and the address to which the browser comes back.
+
+What the browser brings is worth a token, so it goes to the one who asked and is neither stored nor shown.
+"""
+
+import secrets
+from functools import partial
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import anyio
+import structlog
+from anyio.abc import Listener, SocketStream
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from hubbubd.core import forms
+from hubbubd.core.inbox import Origin, PendingRequest, RequestState
+from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument
+from hubbubd.runtime.inbox.inbox import Inbox
+from hubbubd.runtime.records import Change
+
+BROWSER = "browser"
+"""Who answers when the browser comes back by itself."""
+
+MAX_REQUEST_BYTES = 16 * 1024
+VISIT_S = 10.0
+"""Longest visit of a browser."""
+
+MAX_VISITS = 16
+
+log = structlog.get_logger(__name__)
+
+
+def question(server: str, url: str) -> dict[str, Any]:
+    """The params of the request, as those of an elicitation in URL mode (MCP client/elicitation)."""
+    return {
+        "mode": "url",
+        "message": f"The hub needs access to {server}. Open the URL and agree; if the browser then cannot reach "
+        "the hub, accept with the address that it shows as redirect_url.",
+        "url": url,
+        "elicitationId": f"auth_{secrets.token_hex(8)}",
+    }
+
+
+class Authorizations:
+    """All that are open. Settles the requests of origin `authorization`."""
+
+    def __init__(self, inbox: Inbox) -> None:
+        self._inbox = inbox
+        self._open: dict[str, str] = {}
+        self._redirects: dict[str, dict[str, str]] = {}
+        inbox.register(Origin.AUTHORIZATION, self, self._keep_back)
+
+    def plan(self, request: PendingRequest) -> tuple[Change[Any], ...]:
+        """Nothing else changes."""
+        return ()
+
+    def settled(self, request: PendingRequest) -> None:
+        """Whoever waits for it in `ask` has been woken by the inbox."""
+
+    async def ask(self, pending: PendingRequest, url: str, redirect_uri: str) -> str:
+        """Opens the request; returns the URL the browser came back with. Raises HubError when there is none."""
+        self._open[pending.id] = url
+        self._redirects[pending.id] = {}
+        settled, listener = pending, None
+        try:
+            listener = await self._listen(redirect_uri)
+            await self._inbox.open([pending])
+            async with anyio.create_task_group() as tasks:
+                if listener is not None:
+                    tasks.start_soon(
+                        listener.serve, partial(self._visit, pending.id, anyio.CapacityLimiter(MAX_VISITS))
+                    )
+                settled = await self._inbox.wait(pending.id)
+                tasks.cancel_scope.cancel()
+            self._inbox.delivered(settled.id)
+            return self._outcome(settled)
+        except BaseException:
+            self._inbox.abandon(pending.id, "the hub does not need it any more")
+            raise
+        finally:
+            del self._open[pending.id], self._redirects[pending.id]
+            if listener is not None:
+                with anyio.CancelScope(shield=True):
+                    await listener.aclose()
+
+    def _outcome(self, settled: PendingRequest) -> str:
+        if settled.state is RequestState.ANSWERED:
+            redirect = self._redirects[settled.id].get(settled.answered_by or "")
+            if redirect is not None:
+                return redirect
+            raise FailedPrecondition(f"{settled.answered_by} refused the authorization")
+        why = settled.reason or str(settled.state)
+        raise FailedPrecondition(f"nobody let the hub in: {why}")
+
+    def _keep_back(self, request: PendingRequest, given: forms.Given, by: str) -> forms.Given:
+        """Keeps the redirect of an acceptance for `ask`; without one there is nothing to accept."""
+        if not isinstance(given, forms.Accept):
+            if isinstance(given, forms.Result) and given.result.get("action") == "accept":
+                return self._keep_back(request, forms.Accept(given.result.get("content")), by)
+            self._redirects.get(request.id, {}).pop(by, None)
+            return given
+        match given.content:
+            case {"redirect_url": str(redirect), **others} if not others:
+                pass
+            case _:
+                problem = "must be {redirect_url}; opening the URL needs no answer where the browser reaches the hub"
+                raise InvalidArgument.field("content", problem)
+        if not _belongs(redirect, self._open.get(request.id, "")):
+            raise InvalidArgument.field("content.redirect_url", "is not where this authorization leads back to")
+        self._redirects.setdefault(request.id, {})[by] = redirect
+        return forms.Accept()
+
+    async def _listen(self, redirect_uri: str) -> Listener[SocketStream] | None:
+        where = urlsplit(redirect_uri)
+        try:
+            multi = await anyio.create_tcp_listener(
+                local_host=where.hostname or "127.0.0.1", local_port=where.port or 0
+            )
+        except OSError as exc:
+            log.warning("the redirect of an authorization cannot be served here", port=where.port, error=str(exc))
+            return None
+        return multi
+
+    async def _visit(self, request_id: str, visits: anyio.CapacityLimiter, browser: SocketStream) -> None:
+        """Serves one visit of a browser, or of anybody else who found the port."""
+        try:
+            async with visits, browser:
+                with anyio.move_on_after(VISIT_S):
+                    head = await BufferedByteReceiveStream(browser).receive_until(b"\r\n\r\n", MAX_REQUEST_BYTES)
+                    # Once the answer is there, `ask` ends this; the browser is to be told before.
+                    with anyio.CancelScope(shield=True, deadline=anyio.current_time() + VISIT_S):
+                        await browser.send(await self._reply(request_id, head))
+        except (anyio.BrokenResourceError, anyio.IncompleteRead, anyio.DelimiterNotFound, anyio.EndOfStream, OSError):
+            return
+
+    async def _reply(self, request_id: str, head: bytes) -> bytes:
+        method, _, rest = head.split(b"\r\n", 1)[0].decode("latin-1").partition(" ")
+        target = rest.partition(" ")[0]
+        if method != "GET" or not _belongs(target, self._open[request_id]):
+            return _page("400 Bad Request", "This is not what the hub waits for.")
+        holder = self._inbox.get(request_id).claim
+        given = forms.Accept({"redirect_url": target})
+        try:
+            await self._inbox.answer(
+                request_id, given, BROWSER, answer_id=None, claim_id=holder.id if holder is not None else None
+            )
+        except HubError:
+            return _page("410 Gone", "The hub does not wait for this any more.")
+        return _page("200 OK", "The hub has what it needs. You can close this window.")
+
+
+def _belongs(redirect: str, url: str) -> bool:
+    """Whether a redirect answers the authorization at `url`: both have the same state (RFC 6749 section 10.12)."""
+    try:
+        expected, given = (parse_qs(urlsplit(each).query).get("state", [""])[0].encode() for each in (url, redirect))
+    except ValueError:
+        return False
+    return bool(expected) and secrets.compare_digest(expected, given)
+
+
+def _page(status: str, text: str) -> bytes:
+    body = f"<!doctype html><title>Hubbub</title><p>{text}</p>\n".encode()
+    head = [
+        f"HTTP/1.1 {status}",
+        "Content-Type: text/html; charset=utf-8",
+        f"Content-Length: {len(body)}",
+        "Cache-Control: no-store",
+        "Referrer-Policy: no-referrer",
+        "Connection: close",
+    ]
+    return "\r\n".join(head).encode() + b"\r\n\r\n" + body

@@ -1,0 +1,393 @@
+"""The inbox: everything that servers ask, answered exactly once.
+
+Whoever opens a request registers, by its origin, what else a settlement changes: that goes into the same commit.
+"""
+
+import secrets
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+import anyio
+
+from hubbubd import payload
+from hubbubd.clock import Clock
+from hubbubd.core import forms
+from hubbubd.core import inbox as core
+from hubbubd.core.filters import RequestFilter
+from hubbubd.core.inbox import Answer, Delivery, Happening, Origin, PendingRequest, RequestState
+from hubbubd.core.tally import Tally
+from hubbubd.errors import ResourceExhausted, Unavailable
+from hubbubd.runtime.alarms import Alarms, Due
+from hubbubd.runtime.oversight import Quota
+from hubbubd.runtime.records import Change, Ledger, Place, Table, WatchEvent
+from hubbubd.telemetry.trace import SERVING
+
+SHOWN = "open"
+"""The one record of who was shown what, as the hub left it when it ended."""
+
+
+class Settler(Protocol):
+    """What an origin does when one of its requests is answered, expired or withdrawn."""
+
+    def plan(self, request: PendingRequest) -> Sequence[Change[Any]]:
+        """What else changes in the same commit. Reads only."""
+        ...
+
+    def settled(self, request: PendingRequest) -> None:
+        """Acts on it, now that it is durable. Must not block."""
+        ...
+
+
+KeepBack = Callable[[PendingRequest, forms.Given, str], forms.Given]
+"""Takes out of what somebody gives what is not to be stored or shown. Raises InvalidArgument."""
+
+
+class Inbox:
+    """Pending requests of all servers. Only this class changes them."""
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        table: Table[PendingRequest],
+        shown: Table[core.Shown],
+        clock: Clock,
+        alarms: Alarms,
+        timeout_message: Callable[[str], str],
+        max_open_per_server: int,
+        max_open_bytes: Callable[[str], int],
+        claims: Quota,
+    ) -> None:
+        self._ledger = ledger
+        self._table = table
+        self._shown_before = shown
+        self._clock = clock
+        self._alarms = alarms
+        self._timeout_message = timeout_message
+        self.max_open_per_server = max_open_per_server
+        self._max_open_bytes = max_open_bytes
+        self._claims = claims
+        self._claiming = Tally()
+        self._settlers: dict[Origin, Settler] = {}
+        self._keepers: dict[Origin, KeepBack] = {}
+        self._waits: dict[str, set[anyio.Event]] = {}
+        self._open: dict[str, set[str]] = {}
+        self._open_bytes = Tally()
+        self._opening = Tally()
+        self._opening_bytes = Tally()
+        self._shown: dict[str, dict[str, float]] = {}
+        self.as_its_calls_left_it: Callable[[PendingRequest], PendingRequest] = lambda request: request
+        table.follow(self._follow)
+
+    def start(self) -> None:
+        """Takes up the open requests that the store remembers, and who was shown them."""
+        before = self._shown_before.record(SHOWN) or core.Shown()
+        open_ones = {request.id for request in self._table if request.state is RequestState.OPEN}
+        self._shown = {id_: dict(seen) for id_, seen in before.at.items() if id_ in open_ones}
+        self._table.each(self._take_up)
+
+    def _take_up(self, request: PendingRequest) -> None:
+        self._follow(None, request)
+        if (free := core.without_worker(request)) is not request:
+            self._ledger.later(Change(self._table, request.id, free))
+
+    def register(self, origin: Origin, settler: Settler, keep_back: KeepBack | None = None) -> None:
+        """Says who acts on the settlement of an origin's requests, and keeps back secrets of their answers."""
+        self._settlers[origin] = settler
+        if keep_back is not None:
+            self._keepers[origin] = keep_back
+
+    # Reading
+
+    def get(self, request_id: str) -> PendingRequest:
+        """One request. Raises NotFound."""
+        return self._table.get(request_id)
+
+    def select(self, chosen: RequestFilter) -> list[PendingRequest]:
+        """The requests that match, newest first."""
+        return list(self._table.newest(chosen.matches))
+
+    def newest(self, chosen: RequestFilter, after: Place | None = None) -> Iterator[PendingRequest]:
+        """Those that match and were made before `after`, newest first, one by one."""
+        return self._table.newest(chosen.matches, after)
+
+    def watch(self, chosen: RequestFilter, token: str = "") -> AsyncIterator[WatchEvent[PendingRequest]]:
+        """Snapshot and changes."""
+        return self._table.feed.watch(chosen, token)
+
+    def shown(self, request: PendingRequest, to: str) -> None:
+        """Notes that somebody gets to see a request. It stands in the record with whatever happens to it next."""
+        if request.state is RequestState.OPEN and not core.shown_to(request, to):
+            seen = self._shown.setdefault(request.id, {})
+            if len(seen) < core.MOMENTS:
+                seen.setdefault(to, self._clock.now())
+
+    def keep_shown(self) -> None:
+        """Has the next hub know who was shown what.
+
+        Beside the requests, not in them: nothing of this is news for those who watch the inbox.
+        """
+        shown = core.Shown(at=self._shown)
+        if shown != (self._shown_before.record(SHOWN) or core.Shown()):
+            self._ledger.later(Change(self._shown_before, SHOWN, shown))
+
+    # What people do
+
+    async def claim(
+        self,
+        request_id: str,
+        by: str,
+        ttl_s: float,
+        *,
+        claim_id: str | None = None,
+        take_over: bool = False,
+        worker: bool = False,
+    ) -> PendingRequest:
+        """Leases a request, under an id that the claimer chooses or the hub makes; `core.inbox.claim` has the rules.
+
+        Raises NotFound, FailedPrecondition, and ResourceExhausted (TOO_MANY_CLAIMS).
+        """
+        chosen = claim_id or f"claim_{secrets.token_hex(12)}"
+
+        def lease(request: PendingRequest) -> PendingRequest:
+            # A worker takes no more than it has said it can; a claim that `by` has already is none more.
+            if not worker and _claimer(request) != by:
+                self._claims.require(by, self._claiming[by] - 1)
+            now = self._clock.now()
+            return core.claim(request, chosen, by, ttl_s, now, worker=worker, take_over=take_over)
+
+        if worker:
+            return await self._change(request_id, lease)
+        self._claiming.add(by)
+        try:
+            return await self._change(request_id, lease)
+        finally:
+            self._claiming.take(by)
+
+    async def renew(self, request_id: str, claim_id: str, ttl_s: float) -> PendingRequest:
+        """Prolongs a claim. Raises NotFound and FailedPrecondition."""
+        return await self._change(request_id, lambda r: core.renew(r, claim_id, ttl_s, self._clock.now()))
+
+    async def release(self, request_id: str, claim_id: str) -> PendingRequest:
+        """Gives a claim back. Raises NotFound and FailedPrecondition."""
+        return await self._change(request_id, lambda r: core.release(r, claim_id, self._clock.now()))
+
+    async def answer(
+        self, request_id: str, given: forms.Given, by: str, *, answer_id: str | None, claim_id: str | None
+    ) -> PendingRequest:
+        """Answers a request; once this returns, the answer is durable and the only one.
+
+        Raises NotFound, InvalidArgument with violations (the request stays open), and FailedPrecondition.
+        """
+        request = self.get(request_id)
+        if request.state is RequestState.OPEN:
+            # A closed request is reported as closed, whatever the answer looks like.
+            if (keep_back := self._keepers.get(request.origin)) is not None:
+                given = keep_back(request, given, by)
+            answer = forms.build_answer(request.kind, payload.loads(request.request), given)
+        else:
+            answer = Answer(payload=b"{}")
+
+        def settle(r: PendingRequest) -> PendingRequest:
+            return core.answer(r, answer, by, self._clock.now(), answer_id=answer_id, claim_id=claim_id, trace=trace)
+
+        serving = SERVING.get()
+        trace = serving.span.trace if serving is not None else None
+        if serving is not None and request.trace is not None:
+            serving.links.append(request.trace)
+        return await self._change(request_id, settle)
+
+    # What the hub does
+
+    def require_room(self, server: str, count: int, size: int) -> None:
+        """Raises ResourceExhausted when a server may not open so many requests more, of so many bytes in all."""
+        if len(self._open.get(server, ())) + self._opening[server] + count > self.max_open_per_server:
+            raise _too_many(server, self.max_open_per_server, f"{server} has {self.max_open_per_server} open requests")
+        limit = self._max_open_bytes(server)
+        taken = self._open_bytes[server] + self._opening_bytes[server]
+        if taken + size > limit:
+            why = f"{server} asks {size} bytes, and its open requests take {taken} of {limit} bytes"
+            raise _too_many(server, limit, why)
+
+    async def open(self, requests: Sequence[PendingRequest], also: Sequence[Change[Any]] = ()) -> None:
+        """Puts requests into the inbox, together with other changes. Raises ResourceExhausted and Unavailable."""
+        servers = Counter(request.server for request in requests)
+        sizes: Counter[str] = Counter()
+        for request in requests:
+            sizes[request.server] += len(request.request)
+        for server, count in servers.items():
+            self.require_room(server, count, sizes[server])
+        for server, count in servers.items():
+            self._opening.add(server, count)
+            self._opening_bytes.add(server, sizes[server])
+        try:
+            await self._ledger.commit([*also, *(self._table.change(r.id, r) for r in requests)])
+        finally:
+            for server, count in servers.items():
+                self._opening.take(server, count)
+                self._opening_bytes.take(server, sizes[server])
+
+    async def wait(self, request_id: str) -> PendingRequest:
+        """Returns the request once it is no longer open."""
+        await self.wait_any([request_id])
+        return self.get(request_id)
+
+    async def wait_any(self, request_ids: Sequence[str]) -> None:
+        """Returns once one of the requests is no longer open."""
+        if any(self.get(request_id).state is not RequestState.OPEN for request_id in request_ids):
+            return
+        settled = anyio.Event()
+        for request_id in request_ids:
+            self._waits.setdefault(request_id, set()).add(settled)
+        try:
+            await settled.wait()
+        finally:
+            for request_id in request_ids:
+                if (waiting := self._waits.get(request_id)) is not None:
+                    waiting.discard(settled)
+                    if not waiting:
+                        del self._waits[request_id]
+
+    def abandon(self, request_id: str, reason: str) -> None:
+        """Nobody can use an answer any more: an open request is withdrawn, an answer on its way is not delivered.
+
+        It happens as soon as the store takes it, which nobody needs to wait for.
+        """
+
+        async def close() -> None:
+            await self._ledger.transact(lambda: (None, self.withdrawals([request_id], reason)))
+
+        self._alarms.after(Due.ABANDON, request_id, 0, close)
+
+    async def abandon_all(self, origins: set[Origin], reason: str, but: Collection[str] = ()) -> None:
+        """Does the same for all requests of some origins, `but` for these; returns when it is durable."""
+
+        def plan() -> tuple[None, Sequence[Change[Any]]]:
+            ids = [r.id for r in self._table if r.origin in origins and r.id not in but]
+            return None, self.withdrawals(ids, reason)
+
+        await self._ledger.transact(plan)
+
+    def withdrawals(self, request_ids: Iterable[str], reason: str) -> list[Change[Any]]:
+        """The changes that close those of the requests that still matter to somebody."""
+        now = self._clock.now()
+        return self.changes(request_ids, lambda r: core.not_delivered(core.withdraw(r, reason, now), reason, now))
+
+    def changes(
+        self, request_ids: Iterable[str], step: Callable[[PendingRequest], PendingRequest]
+    ) -> list[Change[Any]]:
+        """The changes that a step makes to those of the requests that are there."""
+        found: list[Change[Any]] = []
+        for before in filter(None, map(self._table.record, request_ids)):
+            seen = self._seen(before) if before.state is RequestState.OPEN else before
+            if (after := step(seen)) is not seen:
+                found.append(self._table.change(before.id, after))
+        return found
+
+    def too_late(self, request: PendingRequest) -> bool:
+        """Whether the call that caused a request is over by now.
+
+        To be asked when an answer begins its way: what is acknowledged after the end of the call may be what ended it.
+        """
+        return self.as_its_calls_left_it(request).cause_ended is not None
+
+    def delivered(self, request_id: str, *, late: bool = False) -> None:
+        """Notes that an answer was handed over; `late` if it was `too_late` for it."""
+        self._note(request_id, lambda r: core.delivered(self.as_its_calls_left_it(r), self._clock.now(), late=late))
+
+    async def all_delivered(self, request_ids: Iterable[str]) -> None:
+        """Notes that answers were handed over; durable on return, or when the store takes it again."""
+        pending = (r for r in map(self._table.record, request_ids) if r is not None and r.delivery is Delivery.PENDING)
+        now = self._clock.now()
+        changes = [Change(self._table, request.id, core.delivered(request, now)) for request in pending]
+        for change in changes:
+            self._ledger.later(change)
+        with suppress(Unavailable):
+            await self._ledger.commit(changes)
+
+    def not_delivered(self, request_id: str, reason: str) -> None:
+        """Notes that an answer could not be handed over."""
+        self._note(request_id, lambda r: core.not_delivered(r, reason, self._clock.now()))
+
+    def _note(self, request_id: str, step: Callable[[PendingRequest], PendingRequest]) -> None:
+        # A settled request changes in nothing but its delivery, so this needs no guard.
+        request = self._table.record(request_id)
+        if request is not None and (after := step(request)) is not request:
+            self._ledger.later(Change(self._table, request_id, after))
+
+    async def _change(self, request_id: str, step: Callable[[PendingRequest], PendingRequest]) -> PendingRequest:
+        def plan() -> tuple[PendingRequest, Sequence[Change[Any]]]:
+            before = self.get(request_id)
+            seen = self._seen(before)
+            after = step(seen)
+            if after is seen:
+                return before, ()
+            settling = after.state is not RequestState.OPEN and before.state is RequestState.OPEN
+            also = self._settlers[after.origin].plan(after) if settling else ()
+            return after, [*also, self._table.change(request_id, after)]
+
+        return await self._ledger.transact(plan)
+
+    def _seen(self, request: PendingRequest) -> PendingRequest:
+        """The request with those who have been shown it so far."""
+        for to, at in self._shown.get(request.id, {}).items():
+            if not core.shown_to(request, to):
+                request = core.noted(request, Happening.SHOWN, at, to)
+        return request
+
+    def _follow(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
+        was, now = _claimer(before), _claimer(after)
+        if was != now:
+            if was is not None:
+                self._claims.give_back(was)
+            if now is not None:
+                self._claims.take(now)
+        if after is None:
+            if before is not None:
+                self._shown.pop(before.id, None)
+            return
+        if after.state is not RequestState.OPEN:
+            self._shown.pop(after.id, None)
+        self._arm(after)
+        if after.state is RequestState.OPEN:
+            known = self._open.setdefault(after.server, set())
+            if after.id not in known:
+                known.add(after.id)
+                self._open_bytes.add(after.server, len(after.request))
+        elif before is not None and before.state is RequestState.OPEN:
+            self._open[after.server].discard(after.id)
+            self._open_bytes.take(after.server, len(after.request))
+            if not self._open[after.server]:
+                del self._open[after.server]
+            for waiting in self._waits.pop(after.id, ()):
+                waiting.set()
+            self._settlers[after.origin].settled(after)
+
+    def _arm(self, request: PendingRequest) -> None:
+        self._alarms.set(Due.REQUEST, request.id, core.due_at(request), lambda: self._on_time(request.id))
+
+    async def _on_time(self, request_id: str) -> None:
+        now = self._clock.now()
+        request = self._table.record(request_id)
+        if request is None:
+            return
+        if core.overdue(request, now):
+            message = self._timeout_message(request.server)
+            given = forms.on_behalf(request.kind, message)
+            await self._change(request_id, lambda r: core.expire(r, given, message, now))
+        else:
+            await self._change(request_id, lambda r: core.lapse(r, now))
+
+
+def _too_many(server: str, limit: int, why: str) -> ResourceExhausted:
+    return ResourceExhausted(
+        f"{why} already", reason="TOO_MANY_OPEN_REQUESTS", metadata={"limit": str(limit), "server": server}
+    )
+
+
+def _claimer(request: PendingRequest | None) -> str | None:
+    """Whose limit a request counts against."""
+    claim = request.claim if request is not None and request.state is RequestState.OPEN else None
+    return claim.by if claim is not None and not claim.worker else None

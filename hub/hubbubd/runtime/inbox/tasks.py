@@ -1,0 +1,300 @@
+"""Receiver tasks: what a server asked for as a task, held by the hub until the server fetches the result.
+
+MCP 2025-11-25, basic/utilities/tasks. A task belongs to its server, not to a connection: the server finds it over
+the next one. Its question stands in the inbox like any other; the answer and the task's end are one commit.
+"""
+
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, Protocol, cast
+
+import anyio
+
+from hubbubd import payload
+from hubbubd.clock import Clock
+from hubbubd.config import ServerConfig
+from hubbubd.core import tasks as core
+from hubbubd.core.filters import TaskFilter
+from hubbubd.core.inbox import CauseSource, Origin, PendingRequest, RequestState
+from hubbubd.core.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, REQUEST_CANCELLED
+from hubbubd.core.tasks import RELATED_TASK, Task, TaskRole, TaskStatus
+from hubbubd.errors import FailedPrecondition, HubError, NotFound
+from hubbubd.runtime.alarms import Alarms, Due
+from hubbubd.runtime.inbox.inbox import Inbox
+from hubbubd.runtime.records import Change, Ledger, Place, Table, WatchEvent
+from hubbubd.upstream.ports import Reply, ReplyError
+
+PAGE = 50
+
+ENDED_PER_OPEN = 10
+"""A server that does not fetch its results can leave so many times its open tasks behind until their ttl is over."""
+
+Notify = Callable[[str, str, dict[str, Any]], None]
+"""(server, method, params): sends a notification if the server is connected."""
+
+
+class Tasks:
+    """The tasks of all servers. Settles the requests of origin `task`."""
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        table: Table[Task],
+        inbox: Inbox,
+        clock: Clock,
+        alarms: Alarms,
+        notify: Notify,
+        cancel_client: Callable[[str], Awaitable[Task]],
+        max_per_server: int,
+    ) -> None:
+        self.max_per_server = max_per_server
+        self._cancel_client = cancel_client
+        self._ledger = ledger
+        self._table = table
+        self._inbox = inbox
+        self._clock = clock
+        self._alarms = alarms
+        self._notify = notify
+        self._ended: dict[str, anyio.Event] = {}
+        inbox.register(Origin.TASK, self)
+        table.follow(self._follow)
+
+    def start(self) -> None:
+        """Takes up the tasks that the store remembers."""
+        self._table.each(self._arm)
+
+    # Reading
+
+    def get(self, task_id: str) -> Task:
+        """One task. Raises NotFound."""
+        return self._table.get(task_id)
+
+    def __iter__(self) -> Iterator[Task]:
+        """All tasks, in no order that means anything."""
+        return iter(self._table)
+
+    def select(self, chosen: TaskFilter) -> list[Task]:
+        """The tasks that match, newest first."""
+        return list(self._table.newest(chosen.matches))
+
+    def newest(self, chosen: TaskFilter, after: Place | None = None) -> Iterator[Task]:
+        """Those that match and were made before `after`, newest first, one by one."""
+        return self._table.newest(chosen.matches, after)
+
+    def watch(self, chosen: TaskFilter, token: str = "") -> AsyncIterator[WatchEvent[Task]]:
+        """Snapshot and changes."""
+        return self._table.feed.watch(chosen, token)
+
+    def result(self, task_id: str) -> bytes:
+        """The MCP result of a completed task. Raises NotFound and FailedPrecondition."""
+        task = self.get(task_id)
+        match task.status:
+            case TaskStatus.COMPLETED:
+                return task.result or b"{}"
+            case TaskStatus.FAILED if task.result is not None:
+                return task.result  # of a tool that says that it has failed
+            case TaskStatus.FAILED:
+                raise FailedPrecondition(
+                    task.status_message or "the task failed",
+                    reason="TASK_FAILED",
+                    metadata={"error": (task.error or b"").decode()},
+                )
+            case TaskStatus.CANCELLED:
+                raise FailedPrecondition("the task was cancelled", reason="TASK_CANCELLED")
+            case _:
+                raise FailedPrecondition("the task has not ended yet; watch it", reason="TASK_NOT_FINISHED")
+
+    # Changing
+
+    async def add(self, task: Task, request: PendingRequest) -> None:
+        """Stores a new task with its question. Raises ResourceExhausted and Unavailable."""
+        await self._inbox.open([request], [self._table.change(task.id, task)])
+
+    async def cancel(self, task_id: str, message: str = "cancelled on request") -> Task:
+        """Cancels a task that has not ended; its question leaves the inbox. Raises NotFound, FailedPrecondition.
+
+        A client task is its server's to cancel, so it may be that it goes on for a while.
+        """
+        if self.get(task_id).role is TaskRole.CLIENT:
+            return await self._cancel_client(task_id)
+
+        def plan() -> tuple[Task, Sequence[Change[Any]]]:
+            task = self.get(task_id)
+            if task.status.ended:
+                raise FailedPrecondition(f"this task has ended: {task.status}", reason="TASK_FINISHED")
+            after = core.move(task, TaskStatus.CANCELLED, self._clock.now(), message)
+            questions = self._inbox.withdrawals(task.pending_ids, "its task was cancelled")
+            return after, [self._table.change(task_id, after), *questions]
+
+        return await self._ledger.transact(plan)
+
+    async def clear(self, server: str) -> None:
+        """Ends and forgets the tasks of a server that was disconnected on purpose or replaced."""
+        for task in self.select(TaskFilter(server=server, role=TaskRole.RECEIVER)):
+            with suppress(FailedPrecondition, NotFound):
+                await self.cancel(task.id, "the server was disconnected")
+            await self._forget(task.id)
+
+    async def wait_ended(self, task_id: str) -> Task:
+        """Returns the task once it has ended. Raises NotFound."""
+        while not (task := self.get(task_id)).status.ended:
+            await self._ended.setdefault(task_id, anyio.Event()).wait()
+        return task
+
+    # Settling
+
+    def plan(self, request: PendingRequest) -> Sequence[Change[Any]]:
+        """The end of the task, in the same commit as the answer to its question."""
+        task = self._table.record(request.task_id or "")
+        if task is None or task.status.ended or request.state is RequestState.WITHDRAWN:
+            return ()
+        assert request.answer is not None
+        now = self._clock.now()
+        if request.answer.refused:
+            error = payload.loads(request.answer.payload)["error"]
+            return [self._table.change(task.id, core.fail(task, payload.dumps(error), error["message"], now))]
+        return [self._table.change(task.id, core.complete(task, request.answer.payload, now))]
+
+    def settled(self, request: PendingRequest) -> None:
+        """The task's own change tells whom it concerns."""
+
+    def _follow(self, before: Task | None, after: Task | None) -> None:
+        task = after or before
+        assert task is not None
+        if (after is None or after.status.ended) and (waiting := self._ended.pop(task.id, None)) is not None:
+            waiting.set()
+        if after is None:
+            self._alarms.clear(Due.TASK, task.id)
+            return
+        self._arm(after)
+        if before is not None and before.status is not after.status and after.role is TaskRole.RECEIVER:
+            self._notify(after.server, "notifications/tasks/status", core.on_the_wire(after))
+
+    def _arm(self, task: Task) -> None:
+        at = core.expires_at(task) if task.role is TaskRole.RECEIVER else None  # the others live as long as their calls
+        if at is None:
+            return
+        if not task.status.ended:
+            # Its question's deadline ends it, and forgetting it comes after, also when the hub was away meanwhile.
+            at = max(at, self._clock.now()) + core.GRACE_S
+        self._alarms.set(Due.TASK, task.id, at, lambda: self._forget(task.id))
+
+    async def _forget(self, task_id: str) -> None:
+        def plan() -> tuple[None, Sequence[Change[Any]]]:
+            task = self._table.record(task_id)
+            if task is None:
+                return None, ()
+            late = self._inbox.withdrawals(task.pending_ids, "the server did not fetch it in time")
+            return None, [Change(self._table, task_id, None), *late]
+
+        await self._ledger.transact(plan)
+
+
+class TaskOwner(Protocol):
+    """The server whose tasks they are, with the options that hold now."""
+
+    config: ServerConfig
+    fingerprint: str
+
+
+class ReceiverTasks:
+    """The receiver half of one server: makes its tasks and serves its `tasks/*` requests."""
+
+    def __init__(self, owner: TaskOwner, tasks: Tasks, inbox: Inbox, clock: Clock) -> None:
+        self._owner = owner
+        self._tasks = tasks
+        self._inbox = inbox
+        self._clock = clock
+
+    def new(self, asked: object, method: str, request: PendingRequest) -> Task:
+        """A task for a request; not stored yet. Raises ReplyError when the server holds too many."""
+        config = self._owner.config
+        own, limit = self._own(), self._tasks.max_per_server
+        if sum(not task.status.ended for task in own) >= limit or len(own) >= limit * ENDED_PER_OPEN:
+            raise ReplyError(INTERNAL_ERROR, f"too many tasks: at most {limit} open at once")
+        wanted = cast("dict[str, Any]", asked).get("ttl") if isinstance(asked, dict) else None
+        now = self._clock.now()
+        return Task(
+            id=secrets.token_hex(16),
+            server=config.name,
+            fingerprint=config.fingerprint,
+            role=TaskRole.RECEIVER,
+            method=method,
+            created_at=now,
+            last_updated_at=now,
+            ttl_ms=core.lifetime_ms(wanted, config.receiver_task_ttl_s),
+            call_id=request.call_id,
+            pending_ids=(request.id,),
+            principal=request.principal if request.cause_source is CauseSource.WIRE else None,
+        )
+
+    async def serve(self, method: str, params: dict[str, Any]) -> Reply:
+        """Answers tasks/get, tasks/result, tasks/list and tasks/cancel. Raises ReplyError."""
+        match method:
+            case "tasks/list":
+                return self._list(params.get("cursor"))
+            case "tasks/get":
+                return Reply(result=core.on_the_wire(self._find(params)))
+            case "tasks/cancel":
+                return await self._cancel(self._find(params))
+            case _:
+                return await self._result(self._find(params))
+
+    def _list(self, cursor: object) -> Reply:
+        try:
+            tasks, following = core.page(self._own(), cursor, PAGE)
+        except ValueError:
+            raise ReplyError(INVALID_PARAMS, "Invalid cursor") from None
+        result: dict[str, Any] = {"tasks": [core.on_the_wire(task) for task in tasks]}
+        return Reply(result=result if following is None else {**result, "nextCursor": following})
+
+    async def _cancel(self, task: Task) -> Reply:
+        try:
+            cancelled = await self._tasks.cancel(task.id, "cancelled by the server")
+        except FailedPrecondition:
+            raise ReplyError(INVALID_PARAMS, f"Cannot cancel task: it has ended ({task.status})") from None
+        except HubError as exc:
+            raise ReplyError(INTERNAL_ERROR, exc.message) from None
+        return Reply(result=core.on_the_wire(cancelled))
+
+    async def _result(self, task: Task) -> Reply:
+        try:
+            ended = await self._tasks.wait_ended(task.id)
+        except NotFound:
+            raise _not_found() from None
+
+        def sent(reason: str | None) -> None:
+            for request_id in ended.pending_ids:
+                if reason is None:
+                    self._inbox.delivered(request_id)
+
+        match ended.status:
+            case TaskStatus.COMPLETED:
+                result = payload.loads(ended.result or b"{}")
+                meta = {**result.get("_meta", {}), RELATED_TASK: {"taskId": ended.id}}
+                return Reply(result={**result, "_meta": meta}, sent=sent)
+            case TaskStatus.FAILED:
+                error = payload.loads(ended.error or b"{}")
+                raise ReplyError(error["code"], error["message"], error.get("data"), sent)
+            case _:
+                raise ReplyError(REQUEST_CANCELLED, "The task was cancelled")
+
+    def _find(self, params: dict[str, Any]) -> Task:
+        with suppress(NotFound):
+            task = self._tasks.get(str(params.get("taskId")))
+            if self._is_own(task):
+                return task
+        raise _not_found()
+
+    def _own(self) -> list[Task]:
+        return [task for task in self._tasks if self._is_own(task)]
+
+    def _is_own(self, task: Task) -> bool:
+        mine = task.server == self._owner.config.name and task.fingerprint == self._owner.fingerprint
+        return mine and task.role is TaskRole.RECEIVER
+
+
+def _not_found() -> ReplyError:
+    return ReplyError(INVALID_PARAMS, "Task not found")

@@ -1,0 +1,17 @@
+"""What is kept of everybody: the audit log, quotas, API tokens, and how long history lasts."""
+
+from hubbubd.runtime.oversight.audit import Attempt, Audit
+from hubbubd.runtime.oversight.quotas import Quota, Quotas
+from hubbubd.runtime.oversight.retention import Retention, Upkeep
+from hubbubd.runtime.oversight.tokens import Token, Tokens
+
+__all__ = [
+    "Attempt",
+    "Audit",
+    "Quota",
+    "Quotas",
+    "Retention",
+    "Token",
+    "Tokens",
+    "Upkeep",
+]

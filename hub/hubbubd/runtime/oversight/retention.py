@@ -1,0 +1,305 @@
+"""Retention: what has ended is kept for a while, and then is gone from memory and from the disk.
+
+    a record ends ──> the shelf of its noun ──> too many, or too old: deleted ──> its bytes on the disk are zeros
+
+Each server has limits of its own, so that a busy one does not push out what others have left, and the hub has limits
+over all: of number, of age, and of bytes. Deletions are remembered as well, by count (`table.DELETIONS`) and by age.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+import anyio
+import structlog
+
+from hubbubd import payload
+from hubbubd.bounds import Moment, Shift, Whole
+from hubbubd.clock import Clock
+from hubbubd.config import HubSettings, ServerConfig
+from hubbubd.core.calls import Call
+from hubbubd.core.inbox import Delivery, PendingRequest, RequestState
+from hubbubd.core.server import ServerRecord
+from hubbubd.core.tasks import Task, TaskRole
+from hubbubd.errors import Unavailable
+from hubbubd.runtime.oversight.audit import Audit
+from hubbubd.runtime.oversight.retention_lists import GRACE_S, HISTORY_BYTES, TOTAL_HISTORY_BYTES, Limits, Shelf
+from hubbubd.runtime.records import Change, Ledger, Table
+from hubbubd.store import StoreStats, StoreUnavailable
+
+T = TypeVar("T")
+
+LONGEST_PAUSE_S = 600.0
+SHORTEST_PAUSE_S = 1.0
+"""Between which bounds a tenth of the shortest age is the pause between two rounds of upkeep."""
+
+MILESTONES = 100
+"""How many of them divide the age of deletions; one is forgotten that much late at most."""
+
+SLIP_S = 3600.0
+"""A clock that was set by this much had been wrong, and so is what was stamped by it."""
+
+SLIPS = 20
+"""How many of these times are remembered."""
+
+LEAP_S = 7 * 86400.0
+SETTLED_S = 3600.0
+"""A time that is this much later than all that is known may be wrong: nothing is too old before the hub has run for so
+long with it."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """What the hub remembers for its upkeep: (revision, time) pairs, oldest first, which say how old a deletion is;
+    and when its clock was wrong, as (first time, last time, seconds by which it was set then)."""
+
+    milestones: tuple[tuple[Whole, Moment], ...] = ()
+    slips: tuple[tuple[Moment, Moment, Shift], ...] = ()
+
+    def true(self, at: float) -> float:
+        """When it was that something was stamped so, by all that the clock was set since: the latest slip is first."""
+        for first, last, set_by_s in reversed(self.slips):
+            if first <= at <= last:
+                at += set_by_s
+        return at
+
+
+HistoryLimits = Callable[[HubSettings | ServerConfig], tuple[int, float | None]]
+"""How many ended records of one noun the hub or a server keeps, and how long; None is the hub's own age."""
+
+
+def _of_calls(given: HubSettings | ServerConfig) -> tuple[int, float | None]:
+    return given.call_history_count, given.call_history_age_s
+
+
+def _of_requests(given: HubSettings | ServerConfig) -> tuple[int, float | None]:
+    return given.request_history_count, given.request_history_age_s
+
+
+def _of_tasks(given: HubSettings | ServerConfig) -> tuple[int, float | None]:
+    return given.task_history_count, given.task_history_age_s
+
+
+class Retention:
+    """Deletes what has ended and is too old or too much, and keeps the store small."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        clock: Clock,
+        settings: HubSettings,
+        *,
+        servers: Table[ServerRecord],
+        calls: Table[Call],
+        requests: Table[PendingRequest],
+        tasks: Table[Task],
+        upkeep: Table[Upkeep],
+        audit: Audit,
+    ) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._settings = settings
+        self._servers = servers
+        self._upkeep = upkeep
+        self._audit = audit
+        self._too_full = anyio.Event()
+        self._at_work = anyio.Lock()
+        self._calls = self._shelf(calls, _of_calls, lambda call: call.completed_at, _call_size)
+        self._requests = self._shelf(requests, _of_requests, _settled_at, _request_size)
+        self._tasks = self._shelf(tasks, _of_tasks, self._task_ended_at, _task_size)
+        self._shelves: tuple[Shelf[Any], ...] = (self._calls, self._requests, self._tasks)
+        self._since = clock.now()
+        self._last_known = 0.0
+        """The last time that the hub before this one has written down; 0 when there is none."""
+        self._doubtful_until = -math.inf
+
+    def start(self) -> None:
+        """Takes up what the store remembers, and follows the tables from then on."""
+        for shelf in self._shelves:
+            shelf.start()
+            shelf.table.follow(partial(self._follow, shelf))
+        self._audit.start(self._known().true)
+        self._last_known = self._newest()
+        self._doubt()
+        self._clock.follow(self._jumped)
+
+    def _jumped(self, set_by_s: float) -> None:
+        """The clock was set: what was stamped until now is as old as if it had been right."""
+        now, since = self._clock.now(), self._since
+        if abs(set_by_s) < SLIP_S:
+            return
+        # The next slip begins where these stamps are moved to, so that it moves them again.
+        self._since, before = since + set_by_s, now - set_by_s
+        slips = ((since, before, set_by_s), *self._known().slips)[:SLIPS]
+        self._ledger.later(Change(self._upkeep, "upkeep", replace(self._known(), slips=slips)))
+        for shelf in self._shelves:
+            shelf.start()
+        self._audit.start(self._known().true)
+        if set_by_s > 0:
+            self._doubt()
+
+    def _doubt(self) -> None:
+        """Believes no age for a while where the time is much later than what the hub before this one knew."""
+        if self._last_known and self._clock.now() - self._last_known > LEAP_S:
+            self._doubtful_until = self._clock.steady() + SETTLED_S
+
+    @property
+    def _doubtful(self) -> bool:
+        return self._clock.steady() < self._doubtful_until
+
+    def _newest(self) -> float:
+        known = self._known()
+        milestones = (known.true(at) for _, at in known.milestones)
+        return max(*milestones, *(shelf.newest for shelf in self._shelves))
+
+    def adopt(self, settings: HubSettings) -> None:
+        """Keeps these limits from now on."""
+        self._settings = settings
+        self._too_full.set()
+
+    async def run(self) -> None:
+        """Keeps the limits for as long as the hub runs."""
+        while True:
+            try:
+                await self.keep()
+            except (Unavailable, StoreUnavailable) as exc:
+                log.warning("the store cannot forget what was deleted", error=str(exc))
+            with anyio.move_on_after(self._pause_s()):
+                while True:
+                    await self._too_full.wait()
+                    await anyio.sleep(GRACE_S)
+                    self._too_full = anyio.Event()
+                    self.prune()
+
+    def prune(self) -> int:
+        """Deletes what is too old or too much; how many records. It follows a moment later on the disk."""
+        now, by_age = self._clock.now(), not self._doubtful
+        count = self._audit.prune() if by_age else 0
+        for shelf in self._shelves:
+            gone = shelf.take(now, by_age=by_age)
+            count += len(gone)
+            for record_id in gone:
+                self._ledger.later(Change(shelf.table, record_id, None))
+        if any(shelf.too_full for shelf in self._shelves):  # of what has only just ended
+            self._too_full.set()
+        return count
+
+    async def keep(self) -> int:
+        """A round of upkeep: what is too old or too much is gone when it returns, overwritten on the disk too.
+
+        Returns how many records were deleted. Raises Unavailable and StoreUnavailable; then it follows later.
+        """
+        async with self._at_work:
+            count = self.prune()
+            self._set_milestone()
+            if not await self._ledger.flush():
+                raise Unavailable("the store cannot be written", reason="STORE_UNAVAILABLE")
+            await self._ledger.compact(self._forgotten())
+            await self._ledger.store.reclaim()
+        return count
+
+    async def compact(self) -> tuple[StoreStats, StoreStats, int]:
+        """`keep`, with the numbers of the store before and after it."""
+        before = await self._ledger.store.stats()
+        count = await self.keep()
+        return before, await self._ledger.store.stats(), count
+
+    def _shelf(
+        self, table: Table[T], limits: HistoryLimits, ended_at: Callable[[T], float | None], size_of: Callable[[T], int]
+    ) -> Shelf[T]:
+        """The records of a table that have ended, within the limits of the hub and of each server."""
+
+        def total() -> Limits:
+            count, age_s = limits(self._settings)
+            return Limits(count, math.inf if age_s is None else age_s, TOTAL_HISTORY_BYTES)
+
+        def own(server: str) -> Limits:
+            record = self._servers.record(server)
+            if record is None:
+                return replace(total(), size=HISTORY_BYTES)
+            count, age_s = limits(record.config)
+            return Limits(count, total().age_s if age_s is None else age_s, HISTORY_BYTES)
+
+        def truly_ended_at(record: T) -> float | None:
+            at = ended_at(record)
+            return None if at is None else self._known().true(at)
+
+        return Shelf(table=table, ended_at=truly_ended_at, size_of=size_of, total=total, own=own, now=self._clock.now)
+
+    def _follow(self, shelf: Shelf[Any], before: Any, after: Any) -> None:
+        if after is None:
+            shelf.drop(before.id)
+        elif shelf.see(after):
+            self._too_full.set()
+        # A task is of use for as long as its call or its question is.
+        if shelf is not self._tasks and (task_id := (after or before).task_id):
+            task = self._tasks.table.record(task_id)
+            if task is not None and self._tasks.see(task):
+                self._too_full.set()
+
+    def _task_ended_at(self, task: Task) -> float | None:
+        if not task.status.ended:
+            return None
+        if task.role is TaskRole.CLIENT:
+            call = self._calls.table.record(task.call_id or "")
+            needed = call is not None and not call.state.ended
+        else:
+            questions = filter(None, map(self._requests.table.record, task.pending_ids))
+            needed = any(_settled_at(request) is None for request in questions)
+        return None if needed else task.last_updated_at
+
+    def _set_milestone(self) -> None:
+        milestones = self._known().milestones
+        now, revision = self._clock.now(), self._ledger.store.revision
+        passed, at = milestones[-1] if milestones else (-1, 0.0)
+        at = self._known().true(at)
+        # Writing a milestone takes a revision, too: by itself it is nothing new.
+        if revision > passed + 1 and now - at >= self._settings.deletion_history_age_s / MILESTONES:
+            later = (*milestones, (revision, now))
+            forgotten = self._forgotten()
+            kept = tuple(milestone for milestone in later if milestone[0] >= forgotten)
+            self._ledger.later(Change(self._upkeep, "upkeep", replace(self._known(), milestones=kept)))
+
+    def _forgotten(self) -> int:
+        """The newest revision that was reached before the age of deletions; 0 when none is known."""
+        oldest, known = self._clock.now() - self._settings.deletion_history_age_s, self._known()
+        if self._doubtful:
+            return 0
+        return max((revision for revision, at in known.milestones if known.true(at) <= oldest), default=0)
+
+    def _known(self) -> Upkeep:
+        return self._upkeep.record("upkeep") or Upkeep()
+
+    def _pause_s(self) -> float:
+        shortest = min(self._ages()) / 10
+        return min(max(shortest, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
+
+    def _ages(self) -> Iterator[float]:
+        limited: list[HubSettings | ServerConfig] = [self._settings, *(record.config for record in self._servers)]
+        for each in limited:
+            yield from filter(None, (each.call_history_age_s, each.request_history_age_s, each.task_history_age_s))
+        yield from (self._settings.deletion_history_age_s, self._settings.audit_history_age_s)
+
+
+def _settled_at(request: PendingRequest) -> float | None:
+    """When a request was closed; None while it is open or its answer is on its way."""
+    if request.state is RequestState.OPEN or request.delivery is Delivery.PENDING:
+        return None
+    return request.created_at if request.closed_at is None else request.closed_at
+
+
+def _call_size(call: Call) -> int:
+    details = call.fault.details if call.fault is not None else None
+    return len(call.params) + len(call.result or b"") + (len(payload.dumps(dict(details))) if details else 0)
+
+
+def _request_size(request: PendingRequest) -> int:
+    return len(request.request) + (len(request.answer.payload or b"") if request.answer is not None else 0)
+
+
+def _task_size(task: Task) -> int:
+    return len(task.result or b"") + len(task.error or b"") + len(task.status_message or "")

@@ -1,0 +1,164 @@
+"""Tokens of callers: made, listed and revoked over the API, known by their digests alone.
+
+A token is `hbt_ID_SECRET`; the secret has 256 bits of chance and is shown once. The store has its SHA-256, which needs
+no salt: nobody can guess what it is of.
+"""
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import anyio
+
+from hubbubd.bounds import Moment
+from hubbubd.clock import Clock
+from hubbubd.core.access import Grant, Principal
+from hubbubd.errors import AlreadyExists, NotFound, ResourceExhausted, Unauthenticated
+from hubbubd.runtime.records import Change, Ledger, Table
+
+PREFIX = "hbt_"
+USED_S = 60.0
+"""How exactly is noted when a token was last used."""
+
+_FORM = re.compile(rf"{PREFIX}([0-9a-f]{{12}})_[A-Za-z0-9_-]{{43}}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """A token's record, without the token. Times are seconds since the epoch; `digest` is hexadecimal."""
+
+    id: str
+    name: str
+    digest: str
+    grants: tuple[Grant, ...]
+    may_name_others: bool
+    created_at: Moment
+    created_by: str
+    expires_at: Moment | None
+    last_used_at: Moment | None = None
+
+    @property
+    def credential(self) -> str:
+        """What a principal that has shown it is known by."""
+        return f"token:{self.id}"
+
+
+class Tokens:
+    """The tokens of a hub. Implements `rpc.auth.Authenticator`."""
+
+    def __init__(self, ledger: Ledger, table: Table[Token], clock: Clock, *, max_tokens: int) -> None:
+        self.max_tokens = max_tokens
+        self._ledger = ledger
+        self._table = table
+        self._clock = clock
+        self._making = anyio.Lock()
+        self._known: dict[str, tuple[Token, Principal]] = {}
+        self._revoked: set[str] = set()
+        self._listeners: list[Callable[[str], None]] = []
+        table.follow(self._follow)
+
+    def start(self) -> None:
+        """Takes up the tokens that the store remembers."""
+        self._table.each(lambda token: self._follow(None, token))
+
+    def on_revoked(self, listener: Callable[[str], None]) -> None:
+        """Calls the listener with each credential that is revoked from now on. It must not block."""
+        self._listeners.append(listener)
+
+    def all(self) -> list[Token]:
+        """All tokens, expired ones included, newest first."""
+        return sorted(self._table, key=lambda token: (token.created_at, token.id), reverse=True)
+
+    async def create(
+        self, name: str, grants: Sequence[Grant], *, by: str, ttl_s: float | None, may_name_others: bool
+    ) -> tuple[Token, str]:
+        """A new token's record, and the token itself, which nobody can ask for again. It takes the place of an expired
+        one of the same name.
+
+        Raises AlreadyExists (TOKEN_EXISTS), ResourceExhausted (TOO_MANY_TOKENS) and Unavailable.
+        """
+        token_id = secrets.token_hex(6)
+        text = f"{PREFIX}{token_id}_{secrets.token_urlsafe(32)}"
+        async with self._making:
+            now = self._clock.now()
+            same = [token for token in self._table if token.name == name]
+            if any(not _expired(token, now) for token in same):
+                raise AlreadyExists(f"a token {name!r} exists already", reason="TOKEN_EXISTS", metadata={"token": name})
+            if len(self._table) - len(same) >= self.max_tokens:
+                raise ResourceExhausted(
+                    f"there are {self.max_tokens} tokens already",
+                    reason="TOO_MANY_TOKENS",
+                    metadata={"limit": str(self.max_tokens)},
+                )
+            token = Token(
+                id=token_id,
+                name=name,
+                digest=_digest(text),
+                grants=tuple(grants),
+                may_name_others=may_name_others,
+                created_at=now,
+                created_by=by,
+                expires_at=None if ttl_s is None else now + ttl_s,
+            )
+            gone: list[Change[Any]] = [Change(self._table, old.id, None) for old in same]
+            await self._ledger.commit([*gone, self._table.change(token_id, token)])
+        return token, text
+
+    async def revoke(self, name: str) -> Token:
+        """Forgets a token; what is open with it ends. Raises NotFound and Unavailable."""
+        token = next((token for token in self._table if token.name == name), None)
+        if token is None:
+            raise NotFound("token", name)
+        # Good for nothing from now on, so that no use of it is noted, which would bring it back.
+        self._revoked.add(token.id)
+        try:
+            await self._ledger.commit([Change(self._table, token.id, None)])
+        finally:
+            self._revoked.discard(token.id)
+        return token
+
+    async def principal(self, token: str) -> Principal | None:
+        """Whose token it is; None for what is no token of this kind. Raises Unauthenticated (TOKEN_INVALID)."""
+        if not token.startswith(PREFIX):
+            return None
+        form = _FORM.fullmatch(token)
+        known = self._known.get(form[1]) if form is not None else None
+        if known is None or not hmac.compare_digest(_digest(token), known[0].digest) or known[0].id in self._revoked:
+            raise Unauthenticated("this token is not known here, or was revoked", reason="TOKEN_INVALID")
+        record, principal = known
+        now = self._clock.now()
+        if _expired(record, now):
+            raise Unauthenticated(f"the token {record.name} has expired", reason="CREDENTIAL_ENDED")
+        if record.last_used_at is None or now - record.last_used_at >= USED_S:
+            self._ledger.later(Change(self._table, record.id, replace(record, last_used_at=now)))
+            self._known[record.id] = replace(record, last_used_at=now), principal
+        return principal
+
+    def _follow(self, before: Token | None, after: Token | None) -> None:
+        if after is not None:
+            self._known[after.id] = after, _principal(after)
+        elif before is not None and self._known.pop(before.id, None) is not None:
+            for listener in self._listeners:
+                listener(before.credential)
+
+
+def _principal(token: Token) -> Principal:
+    return Principal(
+        name=token.name,
+        grants=token.grants,
+        credential=token.credential,
+        expires_at=token.expires_at,
+        may_name_others=token.may_name_others,
+    )
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _expired(token: Token, now: float) -> bool:
+    return token.expires_at is not None and now >= token.expires_at

@@ -1,0 +1,25 @@
+"""The records: tables in memory over the store, what watches them, and whether the store can be written."""
+
+from hubbubd.runtime.records.broadcast import Doorkeeper, EventKind, WatchEvent
+from hubbubd.runtime.records.health import Health
+from hubbubd.runtime.records.ledger import RIDER, Ledger
+from hubbubd.runtime.records.mending import Mending
+from hubbubd.runtime.records.order import Place
+from hubbubd.runtime.records.pulse import BOOKMARK_S, Pulse
+from hubbubd.runtime.records.table import Change, Stored, Table
+
+__all__ = [
+    "BOOKMARK_S",
+    "RIDER",
+    "Change",
+    "Doorkeeper",
+    "EventKind",
+    "Health",
+    "Ledger",
+    "Mending",
+    "Place",
+    "Pulse",
+    "Stored",
+    "Table",
+    "WatchEvent",
+]

@@ -1,0 +1,297 @@
+"""The records of one noun in memory, as the store has them; what waits to be written; what watchers are told.
+
+A table changes nothing by itself: the ledger hands it what has become durable, and asks it for what waits.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache, partial
+from typing import Any, Generic, NamedTuple, TypeVar, cast
+
+import structlog
+from pydantic import TypeAdapter
+
+from hubbubd.errors import NotFound
+from hubbubd.runtime.records import mending
+from hubbubd.runtime.records.broadcast import NOTHING, Doorkeeper, Feed
+from hubbubd.runtime.records.mending import Mending
+from hubbubd.runtime.records.order import ByAge, Place
+from hubbubd.store import Snapshot, Store
+
+T = TypeVar("T")
+
+DELETIONS = 10_000
+"""How many deletions a table remembers for watchers that come back."""
+
+log = structlog.get_logger(__name__)
+
+
+@cache
+def _adapter(record_type: type[T]) -> TypeAdapter[T]:
+    """Reads and writes records of a type. Made once, since making it takes milliseconds."""
+    return TypeAdapter(record_type)
+
+
+class _Row(NamedTuple, Generic[T]):
+    """A record, the revision of its last change, and that of the last one which was news to watchers."""
+
+    revision: int
+    news: int
+    record: T
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Generic[T]):
+    """A record's next state; None deletes it. `expected` is the revision it was planned from, None for any."""
+
+    table: "Table[T]"
+    id: str
+    record: T | None
+    expected: int | None = None
+
+    @property
+    def key(self) -> str:
+        """Where the store keeps it."""
+        return self.table.prefix + self.id
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a store holds when a hub begins; `door` is the one that all who watch it go through."""
+
+    store_id: str
+    snapshot: Snapshot
+    oldest: int
+    door: Doorkeeper
+
+    @classmethod
+    async def read(cls, store: Store, door: Doorkeeper) -> "Stored":
+        """Reads it all. Nothing may be committed before a ledger follows the store. Raises StoreError."""
+        snapshot = await store.snapshot("")
+        return cls(store.id, snapshot, (await store.stats()).compacted_revision, door)
+
+
+class Table(Generic[T]):
+    """The records of one noun, in the order of their last change that was news."""
+
+    def __init__(
+        self,
+        stored: Stored,
+        noun: str,
+        record_type: type[T],
+        mending: Mending = Mending(),  # noqa: B008 - frozen
+        parts: Mapping[str, Callable[[Any], object]] | None = None,
+    ) -> None:
+        """`parts` has the fields of which watchers do not see all, each with what they see of it: a change that they
+        do not see is no news."""
+        self.noun = noun
+        self._parts = dict(parts or {})
+        self._whole = [each.name for each in fields(cast("Any", record_type)) if each.name not in self._parts]
+        self.defects: dict[str, str] = {}
+        """What of which record in the store did not fit, by id."""
+        self._mending = mending
+        self._unreadable: dict[str, int] = {}
+        self.prefix = f"{noun}/"
+        self.feed: Feed[T] = Feed(stored.store_id, self, stored.door, stored.snapshot.revision, stored.oldest)
+        self.adapter: TypeAdapter[T] = cast("TypeAdapter[T]", _adapter(record_type))
+        self._followers: list[Callable[[T | None, T | None], None]] = []
+        self._rows: OrderedDict[str, _Row[T]] = OrderedDict()
+        self._by_age = ByAge()
+        self._deleted: OrderedDict[str, int] = OrderedDict()
+        self._later: OrderedDict[str, Change[T]] = OrderedDict()
+        self._leaving: set[str] = set()
+        self._committing: dict[int, tuple[str, Change[T] | None]] = {}
+        self._load(stored.snapshot)
+
+    def get(self, record_id: str) -> T:
+        """A record as it is now. Raises NotFound."""
+        record = self.record(record_id)
+        if record is None:
+            raise NotFound(self.noun, record_id)
+        return record
+
+    def record(self, record_id: str) -> T | None:
+        """A record as it is now, or None."""
+        if (waiting := self._later.get(record_id)) is not None:
+            return waiting.record
+        row = self._rows.get(record_id)
+        return None if row is None else row.record
+
+    def __iter__(self) -> Iterator[T]:
+        """All records, in no order that means anything."""
+        for record_id, row in self._rows.items():
+            waiting = self._later.get(record_id)
+            current = row.record if waiting is None else waiting.record
+            if current is not None:
+                yield current
+        for record_id, change in self._later.items():
+            if record_id not in self._rows and change.record is not None:
+                yield change.record
+
+    def __len__(self) -> int:
+        return len(self._rows) - len(self._leaving)
+
+    def newest(self, chosen: Callable[[T], bool], after: Place | None = None) -> Iterator[T]:
+        """The records that match and were made before a place, newest first; costs what is looked at of it."""
+        records = map(self.record, self._by_age.before(after))
+        return (record for record in records if record is not None and chosen(record))
+
+    def change(self, record_id: str, record: T | None) -> Change[T]:
+        """A change that holds only if nobody else changes the record before."""
+        row = self._rows.get(record_id)
+        return Change(self, record_id, record, self._unreadable.get(record_id, 0) if row is None else row.revision)
+
+    def since(self, revision: int) -> Iterable[tuple[int, str, T | None]]:
+        """Rows with news and deletions after a revision, oldest first."""
+        changed: list[tuple[int, str, T | None]] = []
+        for record_id, row in reversed(self._rows.items()):
+            if row.news <= revision:
+                break
+            changed.append((row.news, record_id, row.record))
+        if revision != NOTHING:
+            for record_id, at in reversed(self._deleted.items()):
+                if at <= revision:
+                    break
+                changed.append((at, record_id, None))
+        changed.sort(key=lambda row: row[0])
+        return changed
+
+    def deleted_since(self, revision: int) -> bool:
+        """Whether anything was deleted after a revision."""
+        return next(reversed(self._deleted.values()), NOTHING) > revision
+
+    def encode(self, record: T) -> bytes:
+        """As the store keeps it. Half of a surrogate pair, which a server may send and UTF-8 cannot hold, becomes �."""
+        return mending.write(self.adapter, record)
+
+    def _load(self, snapshot: Snapshot) -> None:
+        rows = [
+            (e.revision, e.key[len(self.prefix) :], e.value) for e in snapshot.entries if e.key.startswith(self.prefix)
+        ]
+        for revision, record_id, value in sorted(rows, key=lambda row: row[0]):
+            self._take_up(revision, record_id, value)
+        for key, revision in snapshot.deleted:
+            if key.startswith(self.prefix):
+                self._deleted[key[len(self.prefix) :]] = revision
+        self._forget_deletions()
+
+    def _take_up(self, revision: int, record_id: str, value: bytes) -> None:
+        try:
+            record, defect = mending.read(self.adapter, value, self._mending)
+        except mending.Unreadable as exc:
+            self._unreadable[record_id], self.defects[record_id] = revision, str(exc)
+            log.error("a record in the store cannot be read and is left out", key=self.prefix + record_id, why=str(exc))
+            return
+        self._rows[record_id] = _Row(revision, revision, record)
+        self._by_age.put(record_id, record)
+        if defect:
+            self.defects[record_id] = defect
+            log.warning("a record in the store does not fit", key=self.prefix + record_id, why=defect)
+
+    def each(self, action: Callable[[T], None]) -> None:
+        """Does something with each record there is. One for which it fails is logged, and keeps no other waiting."""
+        for record in list(self):
+            try:
+                action(record)
+            except Exception:
+                log.exception("a record was not taken up", noun=self.noun, id=getattr(record, "id", ""))
+
+    def apply(self, revision: int, changes: Sequence[Change[T]]) -> list[Callable[[], None]]:
+        """Follows a durable commit and tells the watchers; returns what is left to do when all tables have it."""
+        moves: list[tuple[str, T | None, T | None]] = []
+        news: list[tuple[str, T | None, T | None]] = []
+        for change in changes:
+            row = self._rows.get(change.id)
+            move = change.id, None if row is None else row.record, change.record
+            self._unreadable.pop(change.id, None)
+            self._deleted.pop(change.id, None)
+            self.written(change)
+            self._leaving.discard(change.id)
+            told = row.news if row is not None and self._looks_the_same(row.record, change.record) else None
+            self._put(revision, change, told)
+            moves.append(move)
+            if told is None:
+                news.append(move)
+        self._forget_deletions()
+        self.feed.publish(revision, news)
+        return [partial(self._follow_up, *move) for move in moves]
+
+    def _put(self, revision: int, change: Change[T], told: int | None) -> None:
+        """Takes in a change; one that is no news stays where the row was `told`."""
+        if change.record is None:
+            self._rows.pop(change.id, None)
+            self._by_age.drop(change.id)
+            self._deleted[change.id] = revision
+            return
+        self._by_age.put(change.id, change.record)
+        if told is None:
+            self._rows.pop(change.id, None)
+        self._rows[change.id] = _Row(revision, revision if told is None else told, change.record)
+
+    def _looks_the_same(self, before: T, after: T | None) -> bool:
+        """Whether a change is none, or one that no watcher sees."""
+        return (
+            after is not None
+            and all(getattr(before, name) == getattr(after, name) for name in self._whole)
+            and all(seen(getattr(before, name)) == seen(getattr(after, name)) for name, seen in self._parts.items())
+        )
+
+    def _forget_deletions(self) -> None:
+        while len(self._deleted) > DELETIONS:
+            _, self.feed.oldest = self._deleted.popitem(last=False)
+
+    def _follow_up(self, record_id: str, before: T | None, after: T | None) -> None:
+        for follower in self._followers:
+            try:
+                follower(before, after)
+            except Exception:
+                log.exception("a change was not followed up", key=self.prefix + record_id)
+
+    def compacted(self, revision: int) -> None:
+        """Forgets the deletions that the store has forgotten."""
+        self.feed.oldest = max(self.feed.oldest, revision)
+        while self._deleted and next(iter(self._deleted.values())) <= revision:
+            self._deleted.popitem(last=False)
+
+    def follow(self, follower: Callable[[T | None, T | None], None]) -> None:
+        """Calls `follower(before, after)` for each durable change, after the watchers were told.
+
+        What must happen because of a change is done here, so that it does not depend on whoever made the change
+        still waiting for it. A follower must not block.
+        """
+        self._followers.append(follower)
+
+    def wait(self, change: Change[T]) -> None:
+        """Notes a change that may follow."""
+        self._later[change.id] = change
+        self._by_age.put(change.id, change.record)
+        if change.record is None and change.id in self._rows:
+            self._leaving.add(change.id)
+        else:
+            self._leaving.discard(change.id)
+
+    def waiting(self) -> list[Change[T]]:
+        """The changes that may be written now: not those of a record that a commit is carrying a newer state of."""
+        carried = {record_id for record_id, _ in self._committing.values()}
+        return [change for change in self._later.values() if change.id not in carried]
+
+    def begin(self, change: Change[T]) -> None:
+        """A commit carries the change; once applied, it overtakes what waits for the same record now."""
+        self._committing[id(change)] = change.id, self._later.get(change.id)
+
+    def conclude(self, change: Change[T]) -> None:
+        """The commit has ended, well or not."""
+        del self._committing[id(change)]
+
+    def written(self, change: Change[T]) -> None:
+        """Forgets waiting changes that are durable or overtaken; a newer one of the same record stays."""
+        _, overtaken = self._committing.get(id(change), ("", None))
+        waiting = self._later.get(change.id)
+        if waiting is not None and (waiting is change or waiting is overtaken):
+            del self._later[change.id]
+
+    @property
+    def behind(self) -> bool:
+        """Whether changes wait."""
+        return bool(self._later)

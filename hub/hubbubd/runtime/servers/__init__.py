@@ -1,0 +1,31 @@
+"""Servers: their connections, what they say unasked, and the configuration that they come from."""
+
+from hubbubd.runtime.servers.configuration import ConfigState, Configuration
+from hubbubd.runtime.servers.events import LOG_LINES, EventFeed, EventFilter, Heard, ServerEvent, ServerEventKind
+from hubbubd.runtime.servers.inbound import PlainRequests
+from hubbubd.runtime.servers.log_levels import LogLevels
+from hubbubd.runtime.servers.measures import MAX_NAMES, Measures
+from hubbubd.runtime.servers.parts import Assembly
+from hubbubd.runtime.servers.registry import Servers
+from hubbubd.runtime.servers.server_secrets import SpecSecrets
+from hubbubd.runtime.servers.subscriptions import ResourceUpdate, Subscriptions
+
+__all__ = [
+    "LOG_LINES",
+    "MAX_NAMES",
+    "Assembly",
+    "ConfigState",
+    "Configuration",
+    "EventFeed",
+    "EventFilter",
+    "Heard",
+    "LogLevels",
+    "Measures",
+    "PlainRequests",
+    "ResourceUpdate",
+    "ServerEvent",
+    "ServerEventKind",
+    "Servers",
+    "SpecSecrets",
+    "Subscriptions",
+]

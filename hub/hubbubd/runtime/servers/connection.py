@@ -1,0 +1,278 @@
+"""The shell around one connection's state machine: it waits, opens, pings and closes as the plan says."""
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import anyio
+import anyio.lowlevel
+import structlog
+
+from hubbubd.bucket import Bucket
+from hubbubd.clock import Clock
+from hubbubd.config import Confinement, ServerConfig
+from hubbubd.core import connection as core
+from hubbubd.core.call_faults import cancelled
+from hubbubd.core.connection import Connection, Effect, Event, RetryPolicy, State
+from hubbubd.errors import Category, Fault, HubError, PeerError, UpstreamError
+from hubbubd.runtime.calls import End, Lane
+from hubbubd.runtime.servers.connection_log import tell
+from hubbubd.runtime.servers.measures import Measures
+from hubbubd.upstream.ports import Connector, Era, Hello, Inbound, Link, LostDuringProbe
+
+RECONNECTS_PER_S, RECONNECTS_AT_ONCE = 20.0, 20
+"""How many servers are connected anew, once more than a few have been lost together."""
+
+MISSED_PINGS = 2
+"""So many pings in a row without a reply are a lost connection."""
+
+log = structlog.get_logger(__name__)
+
+
+class Turns:
+    """Spreads the reconnects of all servers: what brought them down together does not bring them back in one moment."""
+
+    def __init__(self) -> None:
+        self._bucket = Bucket(RECONNECTS_PER_S, RECONNECTS_AT_ONCE, anyio.current_time())
+
+    async def take(self) -> None:
+        """Returns when it is one's turn."""
+        await anyio.sleep(self._bucket.owe(anyio.current_time()))
+
+
+class ConnectionShell:
+    """Keeps one server connected while it is wanted. `changed` is called after every transition."""
+
+    def __init__(
+        self,
+        *,
+        config: ServerConfig,
+        connector: Connector,
+        inbound: Inbound,
+        lane: Lane,
+        clock: Clock,
+        measures: Measures,
+        changed: Callable[[], None],
+        confinement: Confinement | None,
+        turns: Turns,
+    ) -> None:
+        self.config = config
+        self.confinement = confinement
+        self.connection = Connection()
+        self.hello: Hello | None = None
+        self.link: Link | None = None
+        self._connector = connector
+        self._inbound = inbound
+        self._lane = lane
+        self._clock = clock
+        self._measures = measures
+        self._changed = changed
+        self._turns = turns
+        self._policy = _policy(config)
+        self._retimed = anyio.Event()
+        self._handing_over = False
+        self._end = End.SERVER_GONE
+        """What its calls end by, when it ends."""
+        self._era: Era | None = None
+        self._wanted = anyio.Event()
+        self._now = anyio.Event()
+        self._renewed_at = -math.inf
+        self._life = anyio.CancelScope()
+        self._settled = anyio.Event()
+
+    @property
+    def state(self) -> State:
+        """Where the connection stands."""
+        return self.connection.state
+
+    def connect(self) -> None:
+        """Wants the connection; an attempt begins unless one is under way."""
+        self._lane.closed = False
+        self._end = End.SERVER_GONE
+        self._wanted.set()
+        self._now.set()
+
+    def hasten(self) -> None:
+        """Cuts the wait for the next attempt short: what was in the way may be over, as after a computer's sleep."""
+        self._now.set()
+
+    def adopt(self, config: ServerConfig) -> None:
+        """Takes over options that need no new connection."""
+        self.config = config
+        self._policy = _policy(config)
+        self._retimed.set()
+
+    async def hand_over(self, fault: Fault) -> None:
+        """Ends the connection and its attempts for good, and leaves the calls to a successor."""
+        self._handing_over = True
+        await self.disconnect(fault)
+
+    async def disconnect(self, fault: Fault, end: End = End.SERVER_GONE) -> None:
+        """Ends the connection, its attempts and its calls; returns when all is cleaned up."""
+        self._end = end
+        if self._wanted.is_set():  # one that is not set may be waited for
+            self._wanted = anyio.Event()
+        if not self._handing_over:
+            self._lane.closed = True
+        if self.state is State.DISCONNECTED:
+            if not self._handing_over:
+                self._lane.stop_all(fault, end)
+            return
+        if self.state is not State.DISCONNECTING:
+            self._feed(Event.DISCONNECT, fault=fault)
+            self._settled = anyio.Event()
+            self._life.cancel()
+        await self._settled.wait()
+
+    async def run(self) -> None:
+        """Lives through one wish to be connected after another, for as long as the hub runs."""
+        while True:
+            while not self._wanted.is_set():  # a wish that was taken back has left another event
+                await self._wanted.wait()
+            with anyio.CancelScope() as self._life:
+                self._feed(Event.CONNECT)
+                await self._keep_connected()
+                if self.state is State.DISCONNECTED:
+                    # Given up: the wish is spent until somebody connects again.
+                    self._wanted = anyio.Event()
+            if self.state is State.DISCONNECTING:
+                self._feed(Event.CLEANUP_COMPLETE)
+                self._settled.set()
+
+    async def _keep_connected(self) -> None:
+        while self.state is not State.DISCONNECTED:
+            if self.state is State.CONNECTING:
+                event, fault = await self._attempt()
+                if self._life.cancel_called:  # a disconnect, in the very moment the attempt ended by itself
+                    return
+                self._feed(event, fault=fault)
+            elif self.connection.next_retry_at is None:
+                self._feed(Event.GIVE_UP)
+            else:
+                self._now = anyio.Event()
+                with anyio.move_on_after(max(self.connection.next_retry_at - self._clock.now(), 0.0)):
+                    await self._now.wait()
+                await self._turns.take()
+                self._feed(Event.RECONNECT)
+
+    async def _attempt(self) -> tuple[Event, Fault]:
+        """One connection from its first to its last moment; what ended it."""
+        try:
+            async with self._connector.open(self.config, self._inbound, self._era, self.confinement) as link:
+                return await self._use(link)
+        except UpstreamError as exc:
+            fault = exc.fault
+            if isinstance(exc, LostDuringProbe):
+                # A server that has answered the probe before was cut off by chance, the first time.
+                self._era = None if self._era is Era.STATELESS else Era.HANDSHAKE
+        except Exception as exc:
+            log.exception("opening a connection failed in the hub", server=self.config.name)
+            fault = Fault(
+                code="INTERNAL",
+                category=Category.TRANSPORT,
+                message=f"the hub failed: {type(exc).__name__}",
+                retryable=True,
+            )
+        if self.state is State.CONNECTED:
+            return Event.CONNECTION_LOST, fault
+        return (Event.TIMEOUT if fault.category is Category.TIMEOUT else Event.TRANSPORT_ERROR), fault
+
+    async def _use(self, link: Link) -> tuple[Event, Fault]:
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        self.link, self.hello, self._era = link, link.hello, link.hello.era
+        ends: list[tuple[Event, Fault]] = []
+        try:
+            self._feed(Event.HANDSHAKE_COMPLETE)
+            async with anyio.create_task_group() as tasks:
+
+                async def until_lost() -> None:
+                    fault = await link.wait_lost()
+                    self._lane.attach(None)  # before the calls on the wire fail and others get their turns
+                    ends.append((self._loss(fault), fault))
+                    tasks.cancel_scope.cancel()
+
+                async def until_silent() -> None:
+                    ends.append((Event.CONNECTION_LOST, await self._ping(link)))
+                    tasks.cancel_scope.cancel()
+
+                tasks.start_soon(until_lost)
+                tasks.start_soon(until_silent)
+        finally:
+            self.link = None
+            self._lane.attach(None)
+        return ends[0]
+
+    async def _ping(self, link: Link) -> Fault:
+        """Asks for a sign of life every interval; returns when two in a row were missed.
+
+        A miss does not count while a call is on the wire: a synchronous server cannot answer then.
+        """
+        missed = 0
+        while True:
+            self._retimed = anyio.Event()
+            with anyio.move_on_after(self.config.ping_interval_s or math.inf) as interval:
+                await self._retimed.wait()
+            if not interval.cancelled_caught:
+                continue
+            try:
+                with anyio.fail_after(self.config.ping_timeout_s):
+                    await link.probe()
+                missed = 0
+            except PeerError:
+                missed = 0  # an error is a sign of life too
+            except (TimeoutError, HubError):
+                missed = 0 if self._lane.busy else missed + 1
+            if missed >= MISSED_PINGS:
+                return Fault(
+                    code="PING_TIMEOUT",
+                    category=Category.CONNECTION,
+                    message=f"{self.config.name} missed {missed} pings in a row",
+                    retryable=True,
+                    details={"ping_timeout_s": self.config.ping_timeout_s},
+                )
+
+    def _loss(self, fault: Fault) -> Event:
+        """A lost session is renewed at once, unless it was renewed a moment ago: then it is a connection that flaps."""
+        renewed_at, self._renewed_at = self._renewed_at, anyio.current_time()
+        stable = self._renewed_at - renewed_at >= max(self.config.stable_after_s, core.STABLE_S)
+        return Event.SESSION_LOST if fault.code == "SESSION_LOST" and stable else Event.CONNECTION_LOST
+
+    def _feed(self, event: Event, *, fault: Fault | None = None) -> None:
+        now = self._clock.now()
+        jitter = random.random()  # noqa: S311 - spreads retries, guards nothing
+        before = self.connection
+        self.connection, effect = core.plan(before, event, now, self._policy, fault=fault, jitter=jitter)
+        self._measures.happened(self.config, self.hello, before, event, fault)
+        if effect is not None:
+            self._execute(effect, event, fault)
+        tell(self.config.name, event, self.connection, now, fault)
+        self._changed()
+
+    def _execute(self, effect: Effect, event: Event, fault: Fault | None) -> None:
+        match effect:
+            case Effect.RELEASE_CALLS:
+                self._lane.attach(self.link)
+            case Effect.FAIL_ALL_CALLS:
+                if self._handing_over:
+                    return
+                self._lane.closed = True
+                self._lane.given_up = self.connection.fault if event is Event.GIVE_UP else None
+                self._lane.stop_all(_ended(self.config.name, fault or self.connection.fault), self._end)
+
+
+def _policy(config: ServerConfig) -> RetryPolicy:
+    return RetryPolicy(
+        retries=config.retries,
+        backoff_s=config.backoff_s,
+        backoff_max_s=config.backoff_max_s,
+        stable_after_s=config.stable_after_s,
+        retryable_errors=None if config.retryable_errors is None else frozenset(config.retryable_errors),
+    )
+
+
+def _ended(server: str, fault: Fault | None) -> Fault:
+    """Why the calls of a server end when the connection will not come back."""
+    if fault is None or fault.category is Category.CANCELLED:
+        return fault or cancelled(f"{server} was disconnected", "SERVER_DISCONNECTED")
+    return replace(fault, message=f"the hub gave up on {server}: {fault.message}")

@@ -1,0 +1,249 @@
+"""What a server asks and tells: where each thing goes."""
+
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
+from typing import Any, cast
+
+import structlog
+
+from hubbubd import payload
+from hubbubd.clock import Clock
+from hubbubd.core import tasks as core_tasks
+from hubbubd.core.inbox import CauseSource, Origin, PendingRequest, RequestKind
+from hubbubd.core.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
+from hubbubd.core.questions import problem
+from hubbubd.core.tasks import RELATED_TASK
+from hubbubd.errors import HubError, NotFound
+from hubbubd.runtime.background import Background
+from hubbubd.runtime.calls import ClientTasks, Consents, Lane, Live, kind_of, served
+from hubbubd.runtime.catalog import ServerCatalog
+from hubbubd.runtime.inbox import Authorizations, Inbox, ReceiverTasks, Tasks, question
+from hubbubd.runtime.oversight import Audit
+from hubbubd.runtime.records import Change
+from hubbubd.runtime.servers.events import EventFeed
+from hubbubd.runtime.servers.subscriptions import Subscriptions
+from hubbubd.upstream.ports import InboundRequest, Reply, ReplyError
+
+log = structlog.get_logger(__name__)
+
+
+class PlainRequests:
+    """Settles the requests of origin `plain`: the coroutine that serves the server's request wakes by itself."""
+
+    def plan(self, request: PendingRequest) -> tuple[Change[Any], ...]:
+        """Nothing else changes."""
+        return ()
+
+    def settled(self, request: PendingRequest) -> None:
+        """Nothing else happens."""
+
+
+class ServerInbound:
+    """Serves one server; implements `upstream.ports.Inbound`."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        lane: Lane,
+        inbox: Inbox,
+        tasks: Tasks,
+        client_tasks: ClientTasks,
+        consents: Consents,
+        receiver: ReceiverTasks,
+        clock: Clock,
+        background: Background,
+        on_log: Callable[[str, dict[str, Any]], None],
+        events: EventFeed,
+        subscriptions: Subscriptions,
+        catalog: ServerCatalog,
+        authorizations: Authorizations,
+        audit: Audit,
+    ) -> None:
+        self._name = name
+        self._lane = lane
+        self._inbox = inbox
+        self._tasks = tasks
+        self._client_tasks = client_tasks
+        self._consents = consents
+        self._receiver = receiver
+        self._clock = clock
+        self._background = background
+        self._on_log = on_log
+        self._events = events
+        self._subscriptions = subscriptions
+        self._catalog = catalog
+        self._authorizations = authorizations
+        self._audit = audit
+
+    async def on_request(self, request: InboundRequest) -> Reply:
+        """Routes what a server asks. Raises ReplyError."""
+        if request.method.startswith("tasks/"):
+            with served(self._lane.tracer, self._name, request):
+                return await self._receiver.serve(request.method, request.params)
+        kind = kind_of(request.method, request.params)
+        if kind is None:
+            raise ReplyError(METHOD_NOT_FOUND, "Method not found")
+        if (wrong := problem(kind, request.params)) is not None:
+            raise ReplyError(INVALID_PARAMS, f"Invalid params: {wrong}")
+        if kind is RequestKind.ROOTS and (roots := self._lane.config.roots) != "ask":
+            with served(self._lane.tracer, self._name, request):
+                return Reply(result={"roots": list(roots)})
+        related = _related_task(request.params)
+        known = self._client_tasks.known(self._name, related) if related else None
+        live, source = (known[0], CauseSource.WIRE) if known else self._lane.cause(request.call_id)
+        if live is None and request.call_id is not None and not self._wants_task(kind, request):
+            raise ReplyError(INTERNAL_ERROR, "the call that this belongs to has ended")
+        try:
+            reply = await self._ask(request, kind, live, source, known[1] if known else related)
+        except HubError as exc:
+            raise ReplyError(INTERNAL_ERROR, exc.message) from exc
+        return _echoing(reply, related) if related else reply
+
+    async def _ask(
+        self,
+        request: InboundRequest,
+        kind: RequestKind,
+        live: Live | None,
+        source: CauseSource | None,
+        task_id: str | None,
+    ) -> Reply:
+        pending = self._pending(request, kind, live, source, task_id)
+        if self._wants_task(kind, request):
+            with served(self._lane.tracer, self._name, request):
+                return await self._as_task(request, pending, live)
+        return await self._plain(request, pending, live)
+
+    def _wants_task(self, kind: RequestKind, request: InboundRequest) -> bool:
+        return self._lane.config.receiver_tasks and kind is not RequestKind.ROOTS and "task" in request.params
+
+    def on_notification(self, method: str, params: dict[str, Any], call_id: str | None) -> None:
+        """Shows it to those who watch events, and log lines of a known call to those who watch that.
+
+        A list that has changed is fetched. A call that waits for the end of an elicitation goes on.
+        """
+        self._catalog.notice(method)
+        if method == "notifications/message":
+            live, _ = self._lane.cause(call_id)
+            if live is not None:
+                call_id = live.call.id
+                self._on_log(call_id, params)
+        elif method in ("notifications/tasks/status", "notifications/tasks"):
+            self._client_tasks.hasten(self._name, str(params.get("taskId")))
+        elif method == "notifications/resources/updated":
+            self._subscriptions.notice(self._name, params)
+        elif method == "notifications/elicitation/complete":
+            self._consents.complete(self._name, params.get("elicitationId"))
+        self._events.tell(self._name, method, params, call_id)
+
+    def on_stderr(self, line: str) -> None:
+        """Shows it to those who watch events and logs."""
+        self._events.stderr(self._name, line)
+
+    def on_throttled(self, rate: float, unit: str) -> None:
+        """Shows it to those who watch events and logs, and notes it in the audit log."""
+        line = f"it sends too much: {rate:.15g} {unit} a second are read, and the rest waits at the server"
+        log.warning("server throttled", server=self._name, rate=rate, unit=unit)
+        self._events.throttled(self._name, line)
+        self._audit.note("ThrottleServer", self._name)
+
+    async def authorize(self, url: str, redirect_uri: str, call_id: str | None) -> str:
+        """As `upstream.ports.Inbound`."""
+        live = self._lane.lives.get(call_id) if call_id else None
+        asked = InboundRequest(method="elicitation/create", params=question(self._name, url))
+        source = CauseSource.WIRE if live else None
+        pending = self._pending(asked, RequestKind.ELICITATION_URL, live, source, None)
+        pending = replace(pending, origin=Origin.AUTHORIZATION, candidate_call_ids=())
+        with self._lane.asked(live, pending.id) if live else nullcontext():
+            return await self._authorizations.ask(pending, url, redirect_uri)
+
+    def held_up(self, call_id: str | None) -> AbstractContextManager[None]:
+        """As `upstream.ports.Inbound`."""
+        live = self._lane.lives.get(call_id) if call_id else None
+        return self._lane.asked(live) if live else self._catalog.patience.asking()
+
+    async def _plain(self, request: InboundRequest, pending: PendingRequest, live: Live | None) -> Reply:
+        self._inbox.require_room(self._name, 1, len(pending.request))  # before the call that caused it is parked
+        with self._lane.asked(live, pending.id, candidates=pending.candidate_call_ids):
+            try:
+                await self._client_tasks.open(pending)
+                settled = await self._inbox.wait(pending.id)
+            except BaseException:
+                gone = "the server withdrew it" if request.withdrawn() else "the connection to the server was lost"
+                self._inbox.abandon(pending.id, gone)
+                raise
+        return self._reply(settled)
+
+    def _reply(self, settled: PendingRequest) -> Reply:
+        late = self._inbox.too_late(settled)
+
+        def sent(reason: str | None) -> None:
+            if reason is None:
+                self._inbox.delivered(settled.id, late=late)
+            else:
+                self._inbox.not_delivered(settled.id, reason)
+
+        if settled.answer is None:
+            raise ReplyError(INTERNAL_ERROR, settled.reason or "withdrawn")
+        answer = payload.loads(settled.answer.payload)
+        if settled.answer.refused:
+            raise ReplyError(answer["error"]["code"], answer["error"]["message"], sent=sent)
+        return Reply(result=answer, sent=sent)
+
+    async def _as_task(self, request: InboundRequest, pending: PendingRequest, live: Live | None) -> Reply:
+        task = self._receiver.new(request.params["task"], request.method, pending)
+        # Nobody else ends the task, so its question must end with it.
+        deadline = core_tasks.expires_at(task)
+        task = replace(task, trace=pending.trace)
+        question = self._lane.tracer.begin(task.trace, f"ask {pending.kind}")
+        pending = replace(pending, origin=Origin.TASK, task_id=task.id, deadline=deadline, trace=question)
+        await self._tasks.add(task, pending)
+        self._background.start_soon(self._park_until_settled, live, pending)
+        return Reply(result={"task": core_tasks.on_the_wire(task)})
+
+    async def _park_until_settled(self, live: Live | None, pending: PendingRequest) -> None:
+        if live is not None and live.call.state.ended:
+            return
+        with self._lane.asked(live, pending.id, candidates=pending.candidate_call_ids), suppress(NotFound):
+            await self._inbox.wait(pending.id)
+
+    def _pending(
+        self,
+        request: InboundRequest,
+        kind: RequestKind,
+        live: Live | None,
+        source: CauseSource | None,
+        task_id: str | None,
+    ) -> PendingRequest:
+        now = self._clock.now()
+        return PendingRequest(
+            id=f"req_{secrets.token_hex(8)}",
+            server=self._name,
+            kind=kind,
+            origin=Origin.PLAIN,
+            request=payload.dumps(request.params),
+            created_at=now,
+            deadline=now + self._lane.config.answer_timeout_s if self._lane.config.auto_reject_on_timeout else None,
+            call_id=live.call.id if live else None,
+            cause_source=source,
+            candidate_call_ids=() if live or request.call_id else self._lane.candidate_ids(),
+            principal=live.call.principal if live else None,
+            task_id=task_id,
+            trace=self._lane.tracer.begin(request.trace or (live.place if live else None), f"ask {kind}"),
+        )
+
+
+def _related_task(params: Mapping[str, Any]) -> str | None:
+    """The task that a request says it belongs to."""
+    step: Any = params
+    for key in ("_meta", RELATED_TASK, "taskId"):
+        step = cast("Mapping[str, Any]", step).get(key) if isinstance(step, Mapping) else None
+    return step if isinstance(step, str) else None
+
+
+def _echoing(reply: Reply, task_id: str) -> Reply:
+    """What answers a request of a task says so too (2025-11-25, tasks, related task metadata)."""
+    meta = {**reply.result.get("_meta", {}), RELATED_TASK: {"taskId": task_id}}
+    return replace(reply, result={**reply.result, "_meta": meta})

@@ -1,0 +1,229 @@
+"""What the hub's records and rooms say in numbers. Counted as things change, so that reading them costs the same
+however many records there are. Whoever reads does so in another thread: it finds numbers, never what is being changed.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Mapping
+
+import anyio
+
+from hubbubd import payload
+from hubbubd.clock import Clock
+from hubbubd.config import ServerConfig
+from hubbubd.core.calls import Call, CallState
+from hubbubd.core.connection import Connection, Event, State
+from hubbubd.core.inbox import Answer, Happening, PendingRequest, RequestKind, RequestState
+from hubbubd.core.server import ServerRecord
+from hubbubd.errors import Fault
+from hubbubd.runtime.records import Ledger, Table
+from hubbubd.telemetry import mcp, metrics, process
+from hubbubd.telemetry.meter import Meter, Reading
+from hubbubd.upstream.ports import Hello
+
+PULSE_S = 0.25
+"""How often the hub looks at how late it is."""
+
+PULSES = 60
+"""How many of these looks count: a scrape every 15 s sees the worst since the one before."""
+
+MAX_NAMES = 200
+"""Servers that have a series under their name in the time of one hub; those that come later are counted only."""
+
+LOST = frozenset({Event.CONNECTION_LOST, Event.SESSION_LOST})
+
+OUTCOMES: Mapping[object, str] = {"accept": "accepted", "decline": "declined", "cancel": "cancelled"}
+
+
+class Measures:
+    """Follows servers, calls and pending requests. Follows nothing while the meter is off."""
+
+    def __init__(
+        self,
+        *,
+        meter: Meter,
+        ledger: Ledger,
+        clock: Clock,
+        servers: Table[ServerRecord],
+        calls: Table[Call],
+        requests: Table[PendingRequest],
+        max_names: int = MAX_NAMES,
+    ) -> None:
+        self.on = meter.on
+        self._meter = meter
+        self._ledger = ledger
+        self._clock = clock
+        self._reconnects = 0
+        self._lost: set[str] = set()
+        self._servers = dict.fromkeys(State, 0)
+        self._away = dict.fromkeys((False, True), 0)
+        self._max_names = max_names
+        self._names: set[str] = set()
+        self._connected: dict[str, int] = {}
+        """Of the servers with a name here; never changed, but replaced by another one."""
+        self._queued = 0
+        # Ordered, since of a plain dict whose oldest one goes again and again the next one takes ever longer to find.
+        self._open = {kind: OrderedDict[str, float]() for kind in RequestKind}
+        self._pending = dict.fromkeys(RequestKind, 0)
+        self._oldest: dict[RequestKind, float | None] = dict.fromkeys(RequestKind)
+        self._late = deque[float](maxlen=PULSES)
+        self._latest_s = 0.0
+        self._backlog = 0
+        if not meter.on:
+            return
+        for server in servers:
+            self._follow_server(None, server)
+        for call in calls:
+            self._count_queued(None, call)
+        for request in sorted(requests, key=lambda r: r.created_at):
+            self._count_open(None, request)
+        servers.follow(self._follow_server)
+        calls.follow(self._follow_call)
+        requests.follow(self._follow_request)
+        self._observe()
+
+    def _observe(self) -> None:
+        door, health, meter = self._ledger.door, self._ledger.health, self._meter
+        meter.observe(metrics.SERVERS, lambda: [(n, {"state": state.value}) for state, n in self._servers.items()])
+        meter.observe(metrics.SERVERS_AWAY, lambda: [(n, {"gave_up": _word(up)}) for up, n in self._away.items()])
+        meter.observe(metrics.SERVER_CONNECTED, lambda: [(n, {"server": s}) for s, n in self._connected.items()])
+        meter.observe(metrics.RECONNECTS, lambda: _one(self._reconnects))
+        meter.observe(metrics.QUEUE_DEPTH, lambda: _one(self._queued))
+        meter.observe(metrics.PENDING, lambda: [(n, {"kind": kind.value}) for kind, n in self._pending.items()])
+        meter.observe(metrics.OLDEST, self._ages)
+        meter.observe(metrics.WATCHERS, lambda: _one(door.count))
+        meter.observe(metrics.WATCHERS_LAG, lambda: _one(self._backlog))
+        meter.observe(metrics.WATCHERS_DROPPED, lambda: _one(door.dropped))
+        meter.observe(metrics.STORE_AVAILABLE, lambda: _one(int(health.writable)))
+        meter.observe(metrics.LOOP_LAG, lambda: _one(self._latest_s))
+        meter.observe(metrics.MEMORY, process.memory)
+        meter.observe(metrics.CPU, process.cpu)
+        meter.observe(metrics.OPEN_FDS, process.open_fds)
+
+    async def run(self) -> None:
+        """Looks at what nobody tells, for as long as the hub runs."""
+        while True:
+            due = anyio.current_time() + PULSE_S
+            await anyio.sleep(PULSE_S)
+            self._late.append(anyio.current_time() - due)
+            self._latest_s = max(*self._late, 0.0)
+            self._backlog = self._ledger.backlog()
+
+    # Connections
+
+    def happened(
+        self, config: ServerConfig, hello: Hello | None, before: Connection, event: Event, fault: Fault | None
+    ) -> None:
+        """A connection has made a transition from the record `before`; `hello` is what its server said last."""
+        if not self.on:
+            return
+        if event is Event.HANDSHAKE_COMPLETE and config.name in self._lost:
+            self._reconnects += 1
+        if event in LOST:
+            self._lost.add(config.name)
+        elif event in (Event.HANDSHAKE_COMPLETE, Event.GIVE_UP, Event.DISCONNECT):
+            self._lost.discard(config.name)
+        if before.state is State.CONNECTED and before.connected_at is not None and hello is not None:
+            about = mcp.connection(config.transport, hello.protocol_version)
+            if event in LOST and fault is not None:  # else it was wanted
+                about["error.type"] = fault.code
+            self._meter.record(metrics.SESSION, max(self._clock.now() - before.connected_at, 0.0), about)
+
+    def _follow_server(self, before: ServerRecord | None, after: ServerRecord | None) -> None:
+        if before is not None:
+            self._servers[before.connection.state] -= 1
+            self._away[before.connection.gave_up] -= _is_away(before)
+        if after is not None:
+            self._servers[after.connection.state] += 1
+            self._away[after.connection.gave_up] += _is_away(after)
+        self._name(before, after)
+
+    def _name(self, before: ServerRecord | None, after: ServerRecord | None) -> None:
+        """Keeps what is said of a server by its name, for as long as it is there and wanted."""
+        known = after or before
+        if known is None:
+            return
+        if after is None or not after.wanted:
+            if known.name in self._connected:
+                self._connected = {name: up for name, up in self._connected.items() if name != known.name}
+            return
+        if known.name not in self._names and len(self._names) >= self._max_names:
+            return
+        self._names.add(known.name)
+        up = int(after.connection.state is State.CONNECTED)
+        if self._connected.get(known.name) != up:
+            self._connected = {**self._connected, known.name: up}
+
+    # Calls
+
+    def _follow_call(self, before: Call | None, after: Call | None) -> None:
+        self._count_queued(before, after)
+        if after is not None and after.started_at is not None and (before is None or before.started_at is None):
+            self._meter.record(metrics.QUEUE_WAIT, max(after.started_at - after.created_at, 0.0))
+
+    def _count_queued(self, before: Call | None, after: Call | None) -> None:
+        self._queued += _is_queued(after) - _is_queued(before)
+
+    # Pending requests
+
+    def _follow_request(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
+        self._count_open(before, after)
+        if after is None or _is_open(after) or not _is_open(before):
+            return
+        if after.state is RequestState.EXPIRED:
+            self._meter.count(metrics.ANSWERS, {"by": "hub", "outcome": "expired"})
+        if after.state is RequestState.ANSWERED and after.answer is not None and after.answered_at is not None:
+            by = "agent" if _by_agent(after) else "person"
+            self._meter.count(metrics.ANSWERS, {"by": by, "outcome": _outcome(after.kind, after.answer)})
+            taken = max(after.answered_at - after.created_at, 0.0)
+            self._meter.record(metrics.TIME_TO_ANSWER, taken, {"kind": after.kind.value, "by": by})
+
+    def _count_open(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
+        request = after or before
+        if request is None or _is_open(before) == _is_open(after):
+            return
+        is_open = self._open[request.kind]
+        if _is_open(after):
+            is_open[request.id] = request.created_at
+        else:
+            is_open.pop(request.id, None)
+        self._pending[request.kind] = len(is_open)
+        # They are opened one after the other, so the first is the oldest.
+        self._oldest[request.kind] = next(iter(is_open.values()), None)
+
+    def _ages(self) -> Iterable[Reading]:
+        now = self._clock.now()
+        for kind, since in self._oldest.items():
+            yield (0.0 if since is None else max(now - since, 0.0), {"kind": kind.value})
+
+
+def _one(value: float) -> Iterable[Reading]:
+    return ((value, {}),)
+
+
+def _word(yes: bool) -> str:
+    return "yes" if yes else "no"
+
+
+def _is_away(server: ServerRecord) -> bool:
+    return server.wanted and server.connection.state is not State.CONNECTED
+
+
+def _is_queued(call: Call | None) -> bool:
+    return call is not None and call.state is CallState.QUEUED
+
+
+def _is_open(request: PendingRequest | None) -> bool:
+    return request is not None and request.state is RequestState.OPEN
+
+
+def _by_agent(request: PendingRequest) -> bool:
+    return any(moment.what is Happening.ANSWERED and moment.agent for moment in request.moments)
+
+
+def _outcome(kind: RequestKind, answer: Answer) -> str:
+    """What an answer says: a form or a page can be declined as well, whatever else can only be refused."""
+    if answer.refused:
+        return "refused"
+    if kind in (RequestKind.ELICITATION_FORM, RequestKind.ELICITATION_URL):
+        return OUTCOMES.get(payload.loads(answer.payload).get("action"), "accepted")
+    return "accepted"

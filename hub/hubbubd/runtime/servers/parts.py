@@ -1,0 +1,199 @@
+"""The parts of each server, and where they are made: one record, one queue, one connection, one catalog."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import anyio
+import structlog
+
+from hubbubd import payload
+from hubbubd.clock import Clock
+from hubbubd.config import Confinement
+from hubbubd.core.connection import State
+from hubbubd.core.server import ServerRecord
+from hubbubd.errors import Fault
+from hubbubd.runtime.background import Background
+from hubbubd.runtime.calls import Calls, ClientTasks, Consents, Lane
+from hubbubd.runtime.catalog import Catalog, ServerCatalog
+from hubbubd.runtime.inbox import Authorizations, Inbox, ReceiverTasks, Tasks
+from hubbubd.runtime.oversight import Audit
+from hubbubd.runtime.servers.connection import ConnectionShell, Turns
+from hubbubd.runtime.servers.events import EventFeed
+from hubbubd.runtime.servers.inbound import ServerInbound
+from hubbubd.runtime.servers.log_levels import LogLevels
+from hubbubd.runtime.servers.measures import Measures
+from hubbubd.runtime.servers.subscriptions import Subscriptions
+from hubbubd.upstream.ports import Connector
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class ServerParts:
+    """What the hub keeps for one server while it runs."""
+
+    record: ServerRecord
+    lane: Lane
+    shell: ConnectionShell
+    catalog: ServerCatalog
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+
+    async def run(self) -> None:
+        """Keeps the connection, until the server is dropped."""
+        with self.scope:
+            await self.shell.run()
+
+    def seen(self) -> ServerRecord:
+        """The record, brought up to what connection and queue are now."""
+        hello = self.shell.hello
+        self.record = replace(
+            self.record,
+            connection=self.shell.connection,
+            protocol_version=hello.protocol_version if hello else None,
+            server_info=payload.dumps(hello.server_info) if hello else None,
+            capabilities=payload.dumps(hello.capabilities) if hello else None,
+            pid=hello.pid if hello and self.shell.link else None,
+            counts=self.lane.counts(),
+        )
+        return self.record
+
+
+class Assembly:
+    """Makes the parts of servers from what the hub has for all of them, and takes them apart again."""
+
+    def __init__(
+        self,
+        *,
+        connector: Connector,
+        inbox: Inbox,
+        calls: Calls,
+        tasks: Tasks,
+        client_tasks: ClientTasks,
+        consents: Consents,
+        authorizations: Authorizations,
+        catalog: Catalog,
+        events: EventFeed,
+        subscriptions: Subscriptions,
+        log_levels: LogLevels,
+        measures: Measures,
+        audit: Audit,
+        clock: Clock,
+        background: Background,
+    ) -> None:
+        self._connector = connector
+        self._inbox = inbox
+        self._calls = calls
+        self._tasks = tasks
+        self._client_tasks = client_tasks
+        self._consents = consents
+        self._authorizations = authorizations
+        self._catalog = catalog
+        self._events = events
+        self._subscriptions = subscriptions
+        self._log_levels = log_levels
+        self._measures = measures
+        self._audit = audit
+        self._clock = clock
+        self._background = background
+        self._reconnects = Turns()
+
+    def make(
+        self,
+        record: ServerRecord,
+        confinement: Confinement | None,
+        changed: Callable[[], None],
+        lane: Lane | None = None,
+    ) -> ServerParts:
+        """The parts of a server; `lane` is its queue where it has one already."""
+        config = record.config
+        if lane is None:
+            lane = self._calls.open_lane(record.effective)
+        else:
+            lane.adopt(record.effective)
+        catalog = self._catalog.open(config)
+        self._events.open(config.name)
+        inbound = ServerInbound(
+            name=config.name,
+            lane=lane,
+            inbox=self._inbox,
+            tasks=self._tasks,
+            client_tasks=self._client_tasks,
+            consents=self._consents,
+            receiver=ReceiverTasks(lane, self._tasks, self._inbox, self._clock),
+            clock=self._clock,
+            background=self._background,
+            on_log=self._calls.logged,
+            events=self._events,
+            subscriptions=self._subscriptions,
+            catalog=catalog,
+            authorizations=self._authorizations,
+            audit=self._audit,
+        )
+        shell = ConnectionShell(
+            config=config,
+            connector=self._connector,
+            inbound=inbound,
+            lane=lane,
+            clock=self._clock,
+            measures=self._measures,
+            changed=changed,
+            confinement=confinement,
+            turns=self._reconnects,
+        )
+        return ServerParts(record, lane, shell, catalog)
+
+    def adopt(self, parts: ServerParts, record: ServerRecord) -> None:
+        """Takes over options of the hub's side; the connection, the calls and the questions stay as they are.
+
+        A server that has no connection but should have one is tried at once: it may be what the change is for.
+        """
+        parts.record = record
+        parts.lane.adopt(record.effective)
+        parts.shell.adopt(record.config)
+        self._catalog.adopt(record.config)
+        if record.wanted and parts.shell.state in (State.DISCONNECTED, State.ERROR):
+            parts.shell.connect()
+
+    def follow(self, parts: ServerParts) -> None:
+        """Tells those who send requests of their own over which connection they go now."""
+        name, link = parts.record.name, parts.shell.link
+        parts.catalog.follow(link)
+        self._subscriptions.follow(name, link)
+        self._log_levels.follow(name, link)
+
+    async def let_go(self, parts: ServerParts, fault: Fault) -> Lane:
+        """Ends the connection, for another one to the same server; returns its queue.
+
+        What is on the wire fails with the connection; all else waits in the queue, for its turn, people or a task.
+        """
+        await parts.shell.hand_over(fault)
+        parts.scope.cancel()
+        self._catalog.close(parts.record.name)
+        return parts.lane
+
+    async def drop(self, parts: ServerParts, fault: Fault) -> None:
+        """Ends the connection and the calls of a server that goes away."""
+        name = parts.record.name
+        await parts.shell.disconnect(fault)
+        parts.scope.cancel()
+        self._catalog.close(name)
+        await self._calls.close_lane(name, fault)
+
+    async def end_tasks(self, name: str) -> None:
+        """Ends the receiver tasks of a server and closes their questions."""
+        await self._tasks.clear(name)
+
+    def forget(self, name: str) -> None:
+        """Forgets what belongs to a name in the configuration."""
+        self._events.forget(name)
+        self._subscriptions.forget(name)
+        self._log_levels.forget(name)
+
+    async def forget_peer(self, name: str) -> None:
+        """Forgets what belongs to the server itself, not to its name in the configuration."""
+        await self.end_tasks(name)
+        self._catalog.forget(name)
+        try:
+            await self._connector.forget(name)
+        except OSError as exc:
+            log.warning("the tokens of a server cannot be deleted", server=name, error=str(exc))

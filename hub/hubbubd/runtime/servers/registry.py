@@ -1,0 +1,417 @@
+"""The servers: who is configured, who is wanted, and everything the hub keeps per server."""
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
+
+import anyio
+import structlog
+
+from hubbubd.clock import Clock
+from hubbubd.config import Confinement, HubSettings, ServerConfig
+from hubbubd.config.hub import CONFINING
+from hubbubd.config.options import needs_connection
+from hubbubd.config.server import Roots
+from hubbubd.core.call_faults import SHUTTING_DOWN, cancelled
+from hubbubd.core.calls import Call
+from hubbubd.core.connection import Connection
+from hubbubd.core.filters import ServerFilter
+from hubbubd.core.server import ServerRecord, Source
+from hubbubd.errors import AlreadyExists, FailedPrecondition, HubError, NotFound, ResourceExhausted
+from hubbubd.runtime.alarms import Alarms, Due
+from hubbubd.runtime.background import Background
+from hubbubd.runtime.calls import End, Lane
+from hubbubd.runtime.oversight import Audit
+from hubbubd.runtime.records import Change, Ledger, Table, WatchEvent
+from hubbubd.runtime.servers.parts import Assembly, ServerParts
+from hubbubd.runtime.servers.server_secrets import SpecSecrets
+from hubbubd.upstream.ports import Era, Link
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+log = structlog.get_logger(__name__)
+
+CONNECTED = ("connection", "protocol_version", "server_info", "capabilities", "pid")
+"""What of a record its connection has told."""
+
+COUNTS_S = 0.5
+"""How long after a call's change its server's counts are shown anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turnover:
+    """Which servers the files brought, changed, and have no more, by name."""
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+class Servers:
+    """All servers."""
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        table: Table[ServerRecord],
+        calls: Table[Call],
+        assembly: Assembly,
+        secrets: SpecSecrets,
+        audit: Audit,
+        clock: Clock,
+        alarms: Alarms,
+        background: Background,
+        settings: HubSettings,
+    ) -> None:
+        self._ledger = ledger
+        self._table = table
+        self._assembly = assembly
+        self._secrets = secrets
+        self._audit = audit
+        self._alarms = alarms
+        self._background = background
+        self._settings = settings
+        self._confinement = Confinement.of(settings, os.environ)
+        self._kept: dict[str, ServerParts] = {}
+        self._turns: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
+        self._counting: set[str] = set()
+        calls.follow(self._follow_call)
+        clock.follow(self._hasten)
+
+    # Reading
+
+    def get(self, name: str) -> ServerRecord:
+        """One server. Raises NotFound."""
+        kept = self._kept.get(name)
+        if kept is None:
+            raise NotFound("server", name)
+        return replace(kept.record, counts=kept.lane.counts())
+
+    def all(self) -> list[ServerRecord]:
+        """All servers, by name."""
+        return [self.get(name) for name in sorted(self._kept)]
+
+    def watch(self, chosen: ServerFilter, token: str = "") -> AsyncIterator[WatchEvent[ServerRecord]]:
+        """Snapshot and changes."""
+        return self._table.feed.watch(chosen, token)
+
+    # Changing
+
+    async def start(self, configured: Mapping[str, ServerConfig]) -> None:
+        """Takes up the servers of the files and those that the store remembers; connects the wanted ones.
+
+        A name that a file uses belongs to the file.
+        """
+        self._warn_of_missing_commands()
+        for record in list(self._table):
+            if record.source == "file" and record.name not in configured:
+                await self._forget(record)
+            elif record.source == "api" and record.name not in configured:
+                config = await self._secrets.complete(record)
+                self._keep(replace(record, config=config, connection=Connection(), pid=None))
+        for config in configured.values():
+            await self._take_up(config)
+        await self._ledger.flush()  # so that the first snapshot of a watch is whole
+
+    async def adopt(self, configured: Mapping[str, ServerConfig], settings: HubSettings) -> Turnover:
+        """Follows what the files say now. Servers whose configuration is the same are not touched.
+
+        Raises Unavailable, when it is to be done once more.
+        """
+        await self._confine(settings)
+        turnover = Turnover(
+            added=tuple(name for name in configured if name not in self._kept),
+            changed=tuple(name for name, config in configured.items() if self._differs(config)),
+            removed=tuple(
+                record.name for record in self._table if record.source == "file" and record.name not in configured
+            ),
+        )
+        troubles: list[HubError] = []
+
+        async def turn(name: str) -> None:
+            try:
+                if name in configured:
+                    await self._one_at_a_time(name, self._take_up, configured[name])
+                else:
+                    await self._one_at_a_time(name, self._let_go, name)
+            except HubError as exc:
+                troubles.append(exc)
+
+        async with anyio.create_task_group() as together:
+            for name in (*turnover.removed, *turnover.changed, *turnover.added):
+                together.start_soon(turn, name)
+        if troubles:
+            raise troubles[0]
+        return turnover
+
+    async def add(self, config: ServerConfig) -> ServerRecord:
+        """Adds a server and starts connecting.
+
+        Raises AlreadyExists, InvalidArgument, PermissionDenied, ResourceExhausted and Unavailable.
+        """
+        self._confinement.check(config, os.environ)
+        return await self._one_at_a_time(config.name, self._add, config)
+
+    async def update(self, config: ServerConfig) -> ServerRecord:
+        """Replaces a server's configuration and reconnects. Raises NotFound, FailedPrecondition, and as `add`."""
+        self._confinement.check(config, os.environ)
+        return await self._one_at_a_time(config.name, self._update, config)
+
+    async def remove(self, name: str) -> None:
+        """Disconnects and forgets a server. Raises NotFound and FailedPrecondition."""
+        await self._one_at_a_time(name, self._remove, name)
+
+    async def connect(self, name: str) -> ServerRecord:
+        """Wants a server connected. Raises NotFound."""
+        return await self._one_at_a_time(name, self._connect, name)
+
+    async def disconnect(self, name: str) -> ServerRecord:
+        """Wants a server disconnected; its receiver tasks and their questions end. Raises NotFound."""
+        return await self._one_at_a_time(name, self._disconnect, name)
+
+    async def set_roots(self, name: str, roots: Roots | None) -> ServerRecord:
+        """Sets what the server is told when it asks for roots, None as configured; tells it. Raises NotFound."""
+        return await self._one_at_a_time(name, self._set_roots, (name, roots))
+
+    async def _one_at_a_time(self, name: str, change: Callable[[T], Awaitable[R]], about: T) -> R:
+        """Changes a server when the change before has ended, and to its end, whatever becomes of the caller."""
+
+        async def in_turn() -> R:
+            turn = self._turns.setdefault(name, anyio.Lock())
+            async with turn:
+                return await change(about)
+
+        return await self._background.finish(in_turn)
+
+    async def _add(self, config: ServerConfig) -> ServerRecord:
+        if config.name in self._kept:
+            raise AlreadyExists(f"a server {config.name!r} exists already", reason="SERVER_EXISTS")
+        if len(self._kept) >= self._settings.max_servers:
+            raise ResourceExhausted(f"at most {self._settings.max_servers} servers", reason="TOO_MANY_SERVERS")
+        record = _record(config, "api", wanted=True)
+        await self._secrets.keep(config)
+        try:
+            await self._ledger.commit([Change(self._table, record.name, record)])
+        except HubError:
+            await self._secrets.drop(config.name)
+            raise
+        self._keep(record)
+        return self.get(config.name)
+
+    async def _update(self, config: ServerConfig) -> ServerRecord:
+        before = self._changeable(config.name)
+        roots = _lasting_roots(before, config)
+        await self._secrets.keep(config)
+        try:
+            await self._write(config.name, config=config, fingerprint=config.fingerprint, roots=roots)
+        except HubError:
+            await self._secrets.keep(before.config)
+            raise
+        record = replace(_record(config, "api", wanted=before.wanted), roots=roots)
+        await self._become(record, "its configuration was changed")
+        return self.get(config.name)
+
+    async def _remove(self, name: str) -> None:
+        record = self._changeable(name)
+        await self._drop(name, "it was removed")
+        await self._forget(record)
+
+    def _differs(self, config: ServerConfig) -> bool:
+        """Whether a server of the files is there, and not like this."""
+        kept = self._kept.get(config.name)
+        return kept is not None and (kept.record.source == "api" or kept.record.config != config)
+
+    async def _take_up(self, config: ServerConfig) -> None:
+        """A server of the files, whatever had its name before."""
+        name, before = config.name, self._table.record(config.name)
+        if name not in self._kept and before is not None and before.fingerprint != config.fingerprint:
+            await self._assembly.forget_peer(name)
+        if before is not None and before.source == "api":
+            log.warning("a configuration file takes over the name of a server added over the API", server=name)
+            self._audit.note("TakeOverServer", name)
+            await self._secrets.drop(name)
+        wanted = before.wanted if before is not None else True
+        roots = _lasting_roots(before, config) if before is not None else None
+        await self._become(
+            replace(_record(config, "file", wanted=wanted), roots=roots), "its configuration was changed"
+        )
+
+    async def _let_go(self, name: str) -> None:
+        """A server that is in no file any more."""
+        record = self._table.record(name)
+        if record is None or record.source != "file":
+            return
+        if name in self._kept:
+            await self._drop(name, "it is in no configuration file any more")
+        await self._forget(record)
+
+    async def _confine(self, settings: HubSettings) -> None:
+        """Takes over the settings, and has servers of the API connect anew to whom others apply now."""
+        before, self._settings = self._settings, settings
+        changed = {name for name in CONFINING if getattr(before, name) != getattr(settings, name)}
+        if not changed:
+            return
+        self._confinement = Confinement.of(settings, os.environ)
+        self._warn_of_missing_commands()
+        for name, kept in list(self._kept.items()):
+            if kept.record.source == "api":
+                await self._one_at_a_time(name, self._confine_anew, (name, changed))
+
+    async def _confine_anew(self, about: tuple[str, set[str]]) -> None:
+        """A connection was made to addresses as they were allowed then, a process started with what was."""
+        name, changed = about
+        kept = self._kept.get(name)
+        if kept is None or kept.record.source != "api":
+            return
+        config, before = kept.record.config, kept.shell.confinement
+        moved = config.url is not None and changed & {"allow_hosts", "deny_hosts"}
+        if before and not moved and before.verdict(config, os.environ) == self._confinement.verdict(config, os.environ):
+            kept.shell.confinement = self._confinement
+            return
+        record = replace(_record(config, "api", wanted=kept.record.wanted), roots=kept.record.roots)
+        await self._become(record, "what it may do was changed", anew=True)
+
+    def _warn_of_missing_commands(self) -> None:
+        for command in self._confinement.commands.missing:
+            log.warning("a command of allow_commands is not there, or cannot be executed", command=command)
+
+    async def _connect(self, name: str) -> ServerRecord:
+        await self._write(name, wanted=True)
+        self._kept[name].shell.connect()
+        return self.get(name)
+
+    async def _disconnect(self, name: str) -> ServerRecord:
+        await self._write(name, wanted=False)
+        await self._kept[name].shell.disconnect(cancelled(f"{name} was disconnected", "SERVER_DISCONNECTED"))
+        await self._assembly.end_tasks(name)
+        return self.get(name)
+
+    async def _set_roots(self, change: tuple[str, Roots | None]) -> ServerRecord:
+        name, roots = change
+        await self._write(name, roots=roots)
+        kept = self._kept[name]
+        kept.lane.adopt(kept.record.effective)
+        self._tell_roots(kept)
+        return self.get(name)
+
+    def _tell_roots(self, kept: ServerParts) -> None:
+        link = kept.shell.link
+        if link is not None and link.hello.era is Era.HANDSHAKE:  # the other one asks whenever it needs them
+            self.notify(kept.record.name, "notifications/roots/list_changed", {})
+
+    async def close(self) -> None:
+        """Ends all connections and calls; what the servers are wanted for stays."""
+        async with anyio.create_task_group() as together:
+            for kept in list(self._kept.values()):
+                together.start_soon(kept.shell.disconnect, SHUTTING_DOWN, End.SHUTTING_DOWN)
+                together.start_soon(kept.lane.wait_idle)
+
+    def notify(self, server: str, method: str, params: dict[str, Any]) -> None:
+        """Sends a notification if the server is connected."""
+        kept = self._kept.get(server)
+        if kept is not None and kept.shell.link is not None:
+            self._background.start_soon(_notify, kept.shell.link, method, params)
+
+    async def _write(self, name: str, **changes: Any) -> None:
+        """Makes a change of a server's record durable."""
+        before = self.get(name)
+        kept = self._kept[name]
+        # In memory first: what is shown of the server meanwhile must not bring the old value back.
+        kept.record = replace(kept.record, **changes)
+        try:
+            await self._ledger.commit([Change(self._table, name, replace(before, **changes))])
+        except HubError:
+            kept.record = replace(kept.record, **{key: getattr(before, key) for key in changes})
+            raise
+
+    def _changeable(self, name: str) -> ServerRecord:
+        record = self.get(name)
+        if record.source == "file":
+            raise FailedPrecondition(
+                f"{name} comes from a configuration file; change it there", reason="SERVER_READ_ONLY"
+            )
+        return record
+
+    def _keep(self, record: ServerRecord, lane: Lane | None = None) -> None:
+        name = record.name
+        confined = self._confinement if record.source == "api" else None
+        kept = self._kept[name] = self._assembly.make(record, confined, lambda: self._show(name), lane)
+        self._show(name)
+        self._background.start_soon(kept.run)
+        if record.wanted:
+            kept.shell.connect()
+
+    async def _become(self, record: ServerRecord, why: str, *, anew: bool = False) -> None:
+        """Has a server be as its record says; no more of it is made anew than must be.
+
+        Another server under the name gets nothing of the one before. The same one keeps its queue, its questions and
+        tasks; its connection too, unless it is not the one that is wanted now, or `anew` says so.
+        """
+        kept = self._kept.get(record.name)
+        if kept is None or kept.shell.config.fingerprint != record.fingerprint:
+            if kept is not None:
+                await self._drop(record.name, why)
+                await self._assembly.forget_peer(record.name)
+            self._keep(record)
+        elif anew or kept.record.source != record.source or needs_connection(kept.shell.config, record.config):
+            del self._kept[record.name]
+            fault = cancelled(f"{record.name} is connected anew: {why}", "SERVER_REMOVED")
+            self._keep(record, await self._assembly.let_go(kept, fault))
+        else:
+            told = kept.lane.config.roots
+            connection = {each: getattr(kept.record, each) for each in CONNECTED}
+            self._assembly.adopt(kept, replace(record, **connection))
+            self._show(record.name)
+            if record.effective.roots != told:
+                self._tell_roots(kept)
+
+    async def _drop(self, name: str, why: str) -> None:
+        await self._assembly.drop(self._kept.pop(name), cancelled(f"{name} is gone: {why}", "SERVER_REMOVED"))
+
+    async def _forget(self, record: ServerRecord) -> None:
+        self._assembly.forget(record.name)
+        await self._assembly.forget_peer(record.name)
+        await self._ledger.commit([Change(self._table, record.name, None)])
+        await self._secrets.drop(record.name)
+
+    def _show(self, name: str) -> None:
+        """Brings a server's record up to what its connection and queue are now."""
+        kept = self._kept.get(name)
+        if kept is None:
+            return
+        self._assembly.follow(kept)
+        self._ledger.later(Change(self._table, name, kept.seen()))
+
+    def _hasten(self, _by_s: float) -> None:
+        for kept in self._kept.values():  # the clock jumped: the machine has slept, mostly
+            kept.shell.hasten()
+
+    def _follow_call(self, before: Call | None, after: Call | None) -> None:
+        """A call has changed: its server's counts are shown anew, a moment later and once for many."""
+        call = after or before
+        if call is not None and call.server in self._kept and call.server not in self._counting:
+            self._counting.add(call.server)
+            name = call.server
+
+            async def count() -> None:
+                self._counting.discard(name)
+                self._show(name)
+
+            self._alarms.after(Due.COUNTS, name, COUNTS_S, count)
+
+
+def _record(config: ServerConfig, source: Source, *, wanted: bool) -> ServerRecord:
+    return ServerRecord(name=config.name, config=config, source=source, wanted=wanted, fingerprint=config.fingerprint)
+
+
+def _lasting_roots(before: ServerRecord, config: ServerConfig) -> Roots | None:
+    """The roots that were set last for as long as the configuration does not name others."""
+    return before.roots if before.config.roots == config.roots else None
+
+
+async def _notify(link: Link, method: str, params: dict[str, Any]) -> None:
+    await link.notify(method, params)

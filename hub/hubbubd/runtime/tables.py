@@ -1,0 +1,58 @@
+"""What the hub remembers: a table per noun, and what is done with a record that does not fit."""
+
+from collections.abc import Callable
+from typing import Any
+
+from hubbubd.core.audit import AuditEntry
+from hubbubd.core.calls import Call
+from hubbubd.core.catalog import CatalogEntries, CatalogList
+from hubbubd.core.inbox import PendingRequest, Shown
+from hubbubd.core.server import ServerRecord
+from hubbubd.core.tasks import Task
+from hubbubd.runtime.oversight import Token, Upkeep
+from hubbubd.runtime.records import Mending, Stored, Table
+
+REQUEST_STEAD = {"created_at": 0.0, "deadline": None, "state": "withdrawn", "origin": "plain"}
+"""What a request is taken for of which this cannot be read: nobody acts on it."""
+
+TOKEN_VITAL = frozenset({"id", "name", "digest", "grants", "may_name_others", "expires_at"})
+"""What lets somebody in is never guessed: without one of these a token is no token."""
+
+
+def _nothing(_: object) -> None:
+    """What watchers see of a field that no response has."""
+
+
+SERVER_PARTS: dict[str, Callable[[Any], object]] = {
+    "config": lambda config: config.transport,
+    **dict.fromkeys(("roots", "source", "fingerprint"), _nothing),
+}
+
+CALL_PARTS: dict[str, Callable[[Any], object]] = dict.fromkeys(
+    ("detached", "timeout_s", "max_s", "as_task", "fingerprint", "rounds", "under_way"), _nothing
+)
+"""What watchers see of the fields of a server and of a call, where that is not all."""
+
+
+class Tables:
+    """What the hub remembers."""
+
+    def __init__(self, stored: Stored) -> None:
+        self.servers = Table(
+            stored, "server", ServerRecord, Mending(vital=frozenset({"name", "config", "source"})), SERVER_PARTS
+        )
+        self.requests = Table(stored, "request", PendingRequest, Mending(REQUEST_STEAD))
+        self.shown = Table(stored, "shown", Shown)
+        self.calls = Table(stored, "call", Call, Mending({"created_at": 0.0, "state": "failed"}), CALL_PARTS)
+        self.tasks = Table(
+            stored, "task", Task, Mending({"created_at": 0.0, "last_updated_at": 0.0, "status": "failed"})
+        )
+        self.lists = Table(stored, "catalog", CatalogList)
+        self.entries = Table(stored, "catalog_entries", CatalogEntries)
+        self.upkeep = Table(stored, "upkeep", Upkeep)
+        self.tokens = Table(stored, "token", Token, Mending(vital=TOKEN_VITAL))
+        self.audit = Table(stored, "audit", AuditEntry)
+
+    def all(self) -> list[Table[Any]]:
+        """All of them."""
+        return list(vars(self).values())

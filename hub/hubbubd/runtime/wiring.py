@@ -1,0 +1,215 @@
+"""How the rooms of the hub are made of each other."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hubbubd.clock import Clock
+from hubbubd.config import HubSettings, ServerConfig, Settings
+from hubbubd.core.inbox import Origin
+from hubbubd.errors import NotFound
+from hubbubd.runtime.alarms import Alarms
+from hubbubd.runtime.background import Background
+from hubbubd.runtime.calls import (
+    CallExchange,
+    Calls,
+    Causes,
+    ClientTasks,
+    Consents,
+    Orphans,
+    Resumption,
+    Rounds,
+    Story,
+    TaskSupport,
+)
+from hubbubd.runtime.catalog import Catalog
+from hubbubd.runtime.inbox import Inbox, Notify, Tasks, Work
+from hubbubd.runtime.oversight import Audit, Quotas, Retention
+from hubbubd.runtime.records import Doorkeeper, Ledger, Stored
+from hubbubd.runtime.servers import (
+    Assembly,
+    Configuration,
+    EventFeed,
+    Measures,
+    PlainRequests,
+    Servers,
+    SpecSecrets,
+)
+from hubbubd.runtime.tables import Tables
+from hubbubd.store import Store
+from hubbubd.telemetry.meter import Meter
+from hubbubd.telemetry.tracer import Tracer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """What all rooms stand on."""
+
+    ledger: Ledger
+    tables: Tables
+    clock: Clock
+    alarms: Alarms
+    background: Background
+    settings: HubSettings
+    tracer: Tracer
+    measures: Measures
+
+
+async def remember(store: Store, settings: HubSettings, meter: Meter) -> tuple[Ledger, Tables]:
+    """What the store holds, in tables that a ledger keeps."""
+    door = Doorkeeper(settings.max_watchers)
+    tables = Tables(await Stored.read(store, door))
+    return Ledger(store, tables.all(), door, meter), tables
+
+
+def retention_of(ground: Ground, audit: Audit) -> Retention:
+    """What keeps the tables that grow within their limits."""
+    tables = ground.tables
+    return Retention(
+        ground.ledger,
+        ground.clock,
+        ground.settings,
+        servers=tables.servers,
+        calls=tables.calls,
+        requests=tables.requests,
+        tasks=tables.tasks,
+        upkeep=tables.upkeep,
+        audit=audit,
+    )
+
+
+def work_of(ground: Ground, inbox: Inbox) -> Work:
+    """Who works on which request."""
+    return Work(
+        inbox=inbox,
+        table=ground.tables.requests,
+        clock=ground.clock,
+        alarms=ground.alarms,
+        background=ground.background,
+        door=ground.ledger.door,
+    )
+
+
+def servers_of(ground: Ground, assembly: Assembly, secrets: SpecSecrets, audit: Audit) -> Servers:
+    """The registry of servers."""
+    return Servers(
+        ledger=ground.ledger,
+        table=ground.tables.servers,
+        calls=ground.tables.calls,
+        assembly=assembly,
+        secrets=secrets,
+        audit=audit,
+        clock=ground.clock,
+        alarms=ground.alarms,
+        background=ground.background,
+        settings=ground.settings,
+    )
+
+
+def inbox_of(ground: Ground, quotas: Quotas, config: Callable[[str], ServerConfig]) -> Inbox:
+    """The room of questions. A server that asks may be gone already: then `config` raises NotFound."""
+
+    def timeout_message(server: str) -> str:
+        try:
+            return config(server).timeout_message
+        except NotFound:
+            return "Nobody answered in time"
+
+    def max_open_bytes(server: str) -> int:
+        try:
+            return config(server).max_open_request_bytes
+        except NotFound:
+            return 0
+
+    inbox = Inbox(
+        ledger=ground.ledger,
+        table=ground.tables.requests,
+        shown=ground.tables.shown,
+        clock=ground.clock,
+        alarms=ground.alarms,
+        timeout_message=timeout_message,
+        max_open_per_server=ground.settings.open_requests_per_server,
+        max_open_bytes=max_open_bytes,
+        claims=quotas.claims,
+    )
+    inbox.register(Origin.PLAIN, PlainRequests())
+    return inbox
+
+
+def calls_of(
+    ground: Ground,
+    quotas: Quotas,
+    catalog: Catalog,
+    inbox: Inbox,
+    rounds: Rounds,
+    consents: Consents,
+    client_tasks: ClientTasks,
+) -> Calls:
+    """The room of calls, with all that a call may turn into."""
+    ledger, tables, clock = ground.ledger, ground.tables, ground.clock
+    resumption, support = Resumption(rounds, consents, client_tasks), TaskSupport(catalog)
+    story = Story(ground.tracer, ledger, tables.calls, tables.requests, tables.tasks)
+    exchange = CallExchange(
+        ledger=ledger,
+        table=tables.calls,
+        clock=clock,
+        rounds=rounds,
+        consents=consents,
+        client_tasks=client_tasks,
+        resumption=resumption,
+        support=support,
+        orphans=Orphans(tables.tasks, ground.background),
+        story=story,
+        causes=Causes(
+            ledger=ledger,
+            calls=tables.calls,
+            requests=tables.requests,
+            inbox=inbox,
+            clock=clock,
+            alarms=ground.alarms,
+        ),
+    )
+    return Calls(
+        ledger=ledger,
+        table=tables.calls,
+        clock=clock,
+        background=ground.background,
+        exchange=exchange,
+        resumption=resumption,
+        support=support,
+        quota=quotas.calls,
+        story=story,
+    )
+
+
+def tasks_of(ground: Ground, inbox: Inbox, client_tasks: ClientTasks, notify: Notify) -> Tasks:
+    """The tasks of both roles."""
+    return Tasks(
+        ledger=ground.ledger,
+        table=ground.tables.tasks,
+        inbox=inbox,
+        clock=ground.clock,
+        alarms=ground.alarms,
+        notify=notify,
+        cancel_client=client_tasks.cancel,
+        max_per_server=ground.settings.receiver_tasks_per_server,
+    )
+
+
+def configuration_of(
+    ground: Ground,
+    given: Settings,
+    load: Callable[[], Settings],
+    servers: Servers,
+    audit: Audit,
+    events: EventFeed,
+) -> Configuration:
+    """What the files say, and how it is taken over again."""
+    return Configuration(
+        settings=given,
+        load=load,
+        servers=servers,
+        clock=ground.clock,
+        audit=audit,
+        events=events,
+        background=ground.background,
+    )
