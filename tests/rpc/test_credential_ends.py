@@ -93,6 +93,9 @@ class Caller:
                 await call.read()
                 await call.read()
         except grpc.aio.AioRpcError as error:
+            if error.details() == "Internal error from Core":
+                # The refusal came before the request was written, and gRPC's client forgets it for that.
+                return await self.ask(path, request)
             refusal = explain(error)
             return refusal.reason if refusal.code is CODES.get(refusal.reason) else f"{refusal}"
         finally:

@@ -18,6 +18,8 @@ from hubbub_client.wording import describe, question
 
 # A call that is over by then is not worth a line on the terminal.
 SHOWN_AFTER_S = 0.5
+# The longest that a result waits for what became of the questions before it, which the hub tells apart from it.
+LAST_NEWS_S = 5.0
 
 # How each kind is answered on the command line.
 ANSWERS = {
@@ -37,6 +39,7 @@ class LiveCall:
         self._meter = Meter(moving=not settings.json)
         self._now: tuple[str, float | None, float | None] = ("", None, None)
         self._waiting: dict[str, str] = {}
+        self._over: dict[str, anyio.Event] = {}
         self._asking = anyio.Lock()
         self._group = anyio.create_task_group()
 
@@ -73,6 +76,9 @@ class LiveCall:
                 outcome = error
             finally:
                 self._meter.hide()
+            with anyio.move_on_after(LAST_NEWS_S):
+                for over in list(self._over.values()):
+                    await over.wait()
             group.cancel_scope.cancel()
         if isinstance(outcome, Call):
             return outcome
@@ -120,6 +126,8 @@ class LiveCall:
             how = ANSWERS.get(request.kind, "")
             note(f"waiting for a person: {asks}: {question(request)}\n  answer with: {command} {how}")
         self._waiting[id_] = asks
+        if not doubt:  # else it may be of another call, and stay open
+            self._over[id_] = anyio.Event()
         self._group.start_soon(self._attend, request)
 
     async def _attend(self, request: PendingRequest) -> None:
@@ -134,6 +142,8 @@ class LiveCall:
                     note("")
                 by = f" by {over.answered_by}" if over and over.answered_by else ""
                 note(f"{request.id} is {over.state if over else 'gone'}{by}")
+            if request.id in self._over:
+                self._over[request.id].set()
             group.cancel_scope.cancel()
         self._draw()
 
