@@ -85,8 +85,8 @@ async def test_whoever_connects_and_does_not_speak_is_not_kept_for_long(
             await _drain(stream)
 
 
-async def test_rpcs_over_one_connection_are_bounded(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those beyond what the hub announces it refuses, whatever a client makes of that (RFC 9113, 5.1.2)."""
+async def test_a_connection_is_told_how_many_rpcs_it_may_have(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """gRPC holds its clients to what is announced (RFC 9113, 5.1.2)."""
     monkeypatch.setattr("hubbubd.rpc.server.MAX_STREAMS", 3)
     async with serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=0) as address, raw(address) as stream:
         await begin(stream, 5, "/grpc.health.v1.Health/Watch")
