@@ -8,6 +8,7 @@ import pytest
 
 from hubbubd.errors import Aborted, Unavailable
 from hubbubd.runtime.records import Change
+from hubbubd.runtime.records.ledger import RIDER
 from hubbubd.store import Conflict
 
 from .conftest import World, settle, until
@@ -67,6 +68,34 @@ async def test_a_commit_overtakes_what_waits_for_the_same_record(world: World, n
     notes.later(Note("a", text="newest"))
     await settle()
     assert notes.table.get("a").text == "newest"
+
+
+class Rider:
+    """Goes along with every commit until one of them is durable."""
+
+    def __init__(self, change: Change[Note]) -> None:
+        self._change = change
+        self.durable = False
+
+    def board(self) -> Change[Note] | None:
+        return None if self.durable else self._change
+
+    def arrived(self) -> None:
+        self.durable = True
+
+
+async def test_commits_of_one_context_that_are_made_at_once_all_carry_its_rider(world: World, notes: Notes) -> None:
+    rider = Rider(Change(notes.table, "r", Note("r")))
+    world.store.delay_s = 1
+    token = RIDER.set(rider)
+    try:
+        async with anyio.create_task_group() as tasks:
+            for name in ("a", "b", "c"):
+                tasks.start_soon(notes.put, Note(name))
+    finally:
+        RIDER.reset(token)
+    assert rider.durable
+    assert [notes.table.get(name).id for name in ("a", "b", "c", "r")] == ["a", "b", "c", "r"]
 
 
 async def test_while_a_commit_is_under_way_what_waits_is_still_read_and_never_written_after_it(

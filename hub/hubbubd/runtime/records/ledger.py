@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextvars import ContextVar
+from dataclasses import replace
 from itertools import chain
 from typing import Any, Protocol, TypeVar, cast
 
@@ -76,7 +77,8 @@ class Ledger:
         # commit, and would overwrite it with an older state. What comes from now on is newer, and stays.
         rider = RIDER.get()
         also = rider.board() if rider is not None else None
-        carried = [*changes, also] if also is not None else list(changes)
+        # A copy, since several commits of the context may carry it at once: tables tell changes apart by identity.
+        carried = [*changes, replace(also)] if also is not None else list(changes)
         for change in carried:
             change.table.begin(change)
         await _to_its_end(self._carry(carried, rider))
