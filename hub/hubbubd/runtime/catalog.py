@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import structlog
 
 from hubbubd import payload
@@ -25,6 +24,7 @@ from hubbubd.core.tool_policy import name_of, shown
 from hubbubd.errors import Category, FailedPrecondition, Fault, NotFound, PeerError, UpstreamError
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.records import Change, Ledger, Table, WatchEvent
+from hubbubd.turns import turn
 from hubbubd.upstream.deadlines import Patience
 from hubbubd.upstream.ports import Era, Link
 
@@ -304,7 +304,7 @@ class ServerCatalog:
             if limit.cancelled_caught:
                 raise ListRefused(self._out_of_time(kind, limit_s, "call_timeout_s"))
             for _ in pages.steps(shown(self._config, method, page)):
-                await anyio.lowlevel.checkpoint()
+                await turn()
             if pages.cursor is None:
                 return
 

@@ -1,6 +1,6 @@
 """The body of an HTTP response, watched as it is read."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from enum import Enum, auto
 from typing import Any, Final, cast
 
@@ -9,11 +9,17 @@ from mcp.shared.dispatcher import coerce_request_id
 
 from hubbubd.errors import Fault
 from hubbubd.payload import loads
+from hubbubd.turns import turn
 from hubbubd.upstream import faults
-from hubbubd.upstream.framing import EDGE, answered
+from hubbubd.upstream.envelope import EDGE, answered
 
 PARSED_BYTES: Final = 64 * 1024
 """The longest event that is parsed to find out whose response it is, where its ends do not tell."""
+
+TURN_COST: Final = 128 * 1024
+"""What of a body is handed on in one turn: its bytes, and `LINE_COST` for each line."""
+
+LINE_COST: Final = 1024
 
 _DATA: Final = b"data:"
 """How a line of an event's data begins."""
@@ -45,7 +51,7 @@ class Body(httpx2.AsyncByteStream):
         self._check = check
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
+        size = cost = 0
         try:
             async for chunk in self._inner:
                 size += len(chunk)
@@ -53,10 +59,15 @@ class Body(httpx2.AsyncByteStream):
                     problem = f"it is larger than {self._limit} bytes"
                     self._end(End.BROKEN, faults.fault("INVALID_RESPONSE", problem, limit=self._limit))
                     raise httpx2.StreamError(problem)
-                if self._check is not None and (problem := self._check(chunk)) is not None:
-                    self._end(End.BROKEN, faults.fault("INVALID_RESPONSE", problem))
-                    raise httpx2.StreamError(problem)
-                yield chunk
+                for piece, its_cost in _pieces(chunk):
+                    cost += its_cost
+                    if cost > TURN_COST:
+                        await turn()
+                        cost = its_cost
+                    if self._check is not None and (problem := self._check(piece)) is not None:
+                        self._end(End.BROKEN, faults.fault("INVALID_RESPONSE", problem))
+                        raise httpx2.StreamError(problem)
+                    yield piece
         except httpx2.TransportError as exc:
             self._end(End.BROKEN, faults.of_exception(exc))
             # The SDK takes this one for a broken response; another would end its whole transport.
@@ -71,6 +82,15 @@ class Body(httpx2.AsyncByteStream):
         ended, self._ended = self._ended, None
         if ended is not None:
             ended(end, fault)
+
+
+def _pieces(chunk: bytes) -> Iterator[tuple[bytes, int]]:
+    """The parts of a chunk that are handed on in one go, and what each costs."""
+    cost = len(chunk) + LINE_COST * (chunk.count(b"\n") + chunk.count(b"\r"))
+    count = cost // TURN_COST + 1
+    step = len(chunk) // count + 1
+    for begin in range(0, len(chunk), step):
+        yield chunk[begin : begin + step], cost // count
 
 
 def decoded(response: httpx2.Response) -> Callable[[bytes], str | None] | None:

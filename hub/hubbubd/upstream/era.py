@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, Final, Protocol, cast
 
 import anyio
-import anyio.lowlevel
 from mcp.shared.inbound import (
     MCP_METHOD_HEADER,
     MCP_NAME_HEADER,
@@ -44,6 +43,7 @@ from pydantic import BaseModel, ValidationError
 from hubbubd import __version__, payload
 from hubbubd.config import ServerConfig
 from hubbubd.errors import Fault, InvalidArgument, PeerError, UpstreamError
+from hubbubd.turns import turn
 from hubbubd.upstream import faults
 from hubbubd.upstream.checking import Mismatch, check
 from hubbubd.upstream.ports import Era, Hello, LostDuringProbe
@@ -273,7 +273,7 @@ async def _check(model: type[BaseModel], raw: dict[str, Any]) -> None:
     """Lets others have their turn meanwhile: servers introduce themselves at any length. Raises UpstreamError."""
     try:
         for _ in check(partial(model.model_validate, by_name=False), raw):
-            await anyio.lowlevel.checkpoint()
+            await turn()
     except Mismatch as exc:
         raise faults.error("INVALID_RESPONSE", str(exc)) from None
 

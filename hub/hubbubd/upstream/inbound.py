@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any, Final
 
 import anyio
-import anyio.lowlevel
 import structlog
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
@@ -22,6 +21,7 @@ from pydantic import BaseModel
 
 from hubbubd.config import ServerConfig
 from hubbubd.telemetry.trace import of_params
+from hubbubd.turns import turn
 from hubbubd.upstream.checking import Mismatch, check
 from hubbubd.upstream.era import Revision
 from hubbubd.upstream.exchange import CALL, EXCHANGE, PLACE, Exchange
@@ -118,7 +118,7 @@ class Reception:
             else:
                 shape = partial(tables.parse_server_request, method, version)
             for _ in check(shape, params or {}):
-                await anyio.lowlevel.checkpoint()
+                await turn()
         except KeyError:
             raise _method_not_found(method) from None
         except Mismatch as exc:

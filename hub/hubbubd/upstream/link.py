@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any, Final, TypeGuard
 
 import anyio
-import anyio.lowlevel
 import structlog
 from anyio.abc import TaskStatus
 from mcp.shared.exceptions import MCPError
@@ -14,6 +13,7 @@ from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH, ErrorData
 from hubbubd.config import ServerConfig
 from hubbubd.errors import Category, Fault, PeerError, UpstreamError
 from hubbubd.telemetry.trace import Span
+from hubbubd.turns import turn
 from hubbubd.upstream import faults
 from hubbubd.upstream.checking import Mismatch
 from hubbubd.upstream.deadlines import Patience
@@ -297,12 +297,12 @@ class ServerLink:
     ) -> None:
         try:
             for _ in check_result(revision, method, params, result):
-                await anyio.lowlevel.checkpoint()
+                await turn()
         except Mismatch as exc:
             raise faults.error("INVALID_RESPONSE", str(exc), method=method) from None
         if method == "tools/list" and self._mirrors_arguments(revision):
             for _ in absorb_tools(revision, result, (params or {}).get("cursor") or None):
-                await anyio.lowlevel.checkpoint()
+                await turn()
 
     def _on_notification(self, method: str, params: dict[str, Any], call_id: str | None) -> None:
         # What matters of progress has been read for its call.

@@ -18,6 +18,7 @@ from mcp.shared.message import SessionMessage
 
 from hubbubd.config import ServerConfig
 from hubbubd.errors import Fault
+from hubbubd.turns import turn
 from hubbubd.upstream.exchange import SIZE
 from hubbubd.upstream.faults import fault
 from hubbubd.upstream.framing import BadMessage, Lines, NotJson, Oversized, encode, read
@@ -156,6 +157,8 @@ class MessageReader(_Stream):
                 self._spent = 0
                 await anyio.lowlevel.checkpoint()
                 continue
+            if self._lines.ready and len(self._lines) > 2 * CHUNK:
+                await turn()  # to parse a long line
             line = self._lines.take()
             if line is None:
                 await self._more()

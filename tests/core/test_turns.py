@@ -1,0 +1,108 @@
+"""Long work in an event loop that others use, too."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from hubbubd.turns import LONGEST_PAUSE_S, SHARE, SHORTEST_PAUSE_S, turn
+
+PIECE_S = 0.005
+LIMIT_S = 60
+
+
+@contextmanager
+def somebody_busy() -> Iterator[None]:
+    """Somebody else has something to do in each round of the loop."""
+    loop = asyncio.get_running_loop()
+    going = True
+
+    def work() -> None:
+        end = time.perf_counter() + 0.001
+        while time.perf_counter() < end:
+            pass
+        if going:
+            loop.call_soon(work)
+
+    work()
+    try:
+        yield
+    finally:
+        going = False
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What is slept, in seconds."""
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        await anyio.lowlevel.checkpoint()
+
+    monkeypatch.setattr(anyio, "sleep", sleep)
+    return slept
+
+
+def piece() -> None:
+    """Holds the loop up."""
+    end = time.perf_counter() + PIECE_S
+    while time.perf_counter() < end:
+        pass
+
+
+async def test_while_others_are_busy_they_get_several_times_what_a_piece_takes(pauses: list[float]) -> None:
+    await turn()
+    with somebody_busy():
+        for _ in range(3):
+            piece()
+            await anyio.lowlevel.checkpoint()
+            await turn()
+    assert len(pauses) == 3
+    assert min(pauses) >= SHARE * PIECE_S
+
+
+async def test_a_pause_is_bounded_from_both_sides(pauses: list[float]) -> None:
+    with somebody_busy():
+        await turn()
+        assert pauses.pop() == SHORTEST_PAUSE_S
+        time.sleep(2 * LONGEST_PAUSE_S / SHARE)
+        await anyio.lowlevel.checkpoint()
+        await turn()
+        assert pauses.pop() == LONGEST_PAUSE_S
+
+
+async def test_no_two_pieces_are_done_in_the_same_round_of_the_loop() -> None:
+    rounds = 0
+    done: list[int] = []
+
+    def count() -> None:
+        nonlocal rounds
+        rounds += 1
+        if len(done) < 20:
+            asyncio.get_running_loop().call_soon(count)
+
+    async def work() -> None:
+        for _ in range(5):
+            await turn()
+            done.append(rounds)
+
+    with anyio.fail_after(LIMIT_S):
+        async with anyio.create_task_group() as workers:
+            count()
+            for _ in range(4):
+                workers.start_soon(work)
+    assert len(done) == 20
+    assert len(set(done)) == 20
+
+
+async def test_who_gives_up_waiting_keeps_no_turn() -> None:
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await turn()
+    with anyio.fail_after(LIMIT_S):
+        await turn()

@@ -1,0 +1,88 @@
+"""What takes long to read waits for its turn, and is handed on in pieces."""
+
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from hubbubd.upstream import body, stdio
+from hubbubd.upstream.body import LINE_COST, TURN_COST, Body
+
+from .conftest import Connect
+
+CHUNK = 64 * 1024
+
+SPEAKING = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if message.get("method") == "initialize":
+        info = {"name": "speaking", "version": "1"}
+        result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}
+    elif message.get("method") == "tools/call":
+        text = "x" * message["params"]["arguments"]["size"]
+        result = {"content": [{"type": "text", "text": text}]}
+    else:
+        continue
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"""
+
+
+class Chunks(httpx2.AsyncByteStream):
+    """A body of so many chunks."""
+
+    def __init__(self, chunk: bytes, count: int) -> None:
+        self._chunk = chunk
+        self._count = count
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for _ in range(self._count):
+            yield self._chunk
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [b"x" * CHUNK, b"data:xxxxxxxx\n" * (CHUNK // 14), b"\r" * CHUNK, b"\n"],
+    ids=["text", "lines", "returns", "single"],
+)
+async def test_a_long_body_is_handed_on_in_pieces_of_bounded_cost(
+    chunk: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spent = [0]
+
+    async def turn() -> None:
+        spent.append(0)
+
+    monkeypatch.setattr(body, "turn", turn)
+    whole = Chunks(chunk, 4 * 1024 * 1024 // CHUNK)
+    received: list[bytes] = []
+    async for piece in Body(whole, lambda *_: None):
+        received.append(piece)
+        spent[-1] += len(piece) + LINE_COST * (piece.count(b"\n") + piece.count(b"\r"))
+    assert b"".join(received) == chunk * (4 * 1024 * 1024 // CHUNK)
+    assert max(spent) <= TURN_COST + LINE_COST
+    assert len(spent) <= 2 * sum(spent) // TURN_COST + 2
+
+
+async def test_a_long_line_waits_for_its_turn_and_a_short_one_does_not(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = 0
+
+    async def turn() -> None:
+        nonlocal turns
+        turns += 1
+
+    monkeypatch.setattr(stdio, "turn", turn)
+    async with connect(command=sys.executable, args=("-I", "-S", "-c", SPEAKING)) as link:
+
+        async def call(size: int) -> Any:
+            return await link.request("tools/call", {"name": "speak", "arguments": {"size": size}})
+
+        await call(10_000)
+        assert turns == 0
+        result = await call(1_000_000)
+        assert len(result["content"][0]["text"]) == 1_000_000
+        assert turns > 0
