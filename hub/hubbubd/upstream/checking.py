@@ -8,6 +8,7 @@ a document may be long.
 
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import zip_longest
 from typing import Any, Final, Literal, cast, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -23,6 +24,9 @@ _FRAME: Final = 4 * PIECE
 
 _SMALL: Final = 8
 """A value of so few is not made smaller."""
+
+_MANY: Final = 50
+"""Mistakes of a piece that are not listed all, as that takes much longer than to find them."""
 
 _SHOWN: Final = 3
 """Mistakes that are told of."""
@@ -40,13 +44,25 @@ def check(validate: Callable[[Any], object], document: Any) -> Iterator[None]:
 
     Raises Mismatch, and whatever `validate` raises besides ValidationError.
     """
-    for at, (piece, skipped) in enumerate(pieces(document)):
+    for at, (piece, skipped) in enumerate(pieces(document, PIECE)):
         if at:
             yield
         try:
             validate(piece)
         except ValidationError as exc:
-            raise Mismatch(problems(exc, skipped)) from None
+            raise Mismatch(_first_problems(validate, piece, skipped, exc)) from None
+
+
+def _first_problems(
+    validate: Callable[[Any], object], piece: Any, skipped: tuple[int, ...], exc: ValidationError
+) -> str:
+    if exc.error_count() > _MANY:
+        for part, before in pieces(piece, PIECE // _MANY):
+            try:
+                validate(part)
+            except ValidationError as fewer:
+                return problems(fewer, tuple(map(sum, zip_longest(skipped, before, fillvalue=0))))
+    return problems(exc, skipped)
 
 
 def problems(exc: ValidationError, skipped: tuple[int, ...] = ()) -> str:
@@ -65,46 +81,47 @@ def _place(steps: tuple[int | str, ...], skipped: tuple[int, ...]) -> str:
     return ".".join(named)[:_SHOWN_CHARACTERS]
 
 
-def pieces(document: Any, depth: int = 0) -> Iterator[tuple[Any, tuple[int, ...]]]:
-    """Documents that fit a schema exactly if this one does, and what was left out of the lists on the way to each."""
-    if depth == DEEPEST or weight(document) < PIECE:
+def pieces(document: Any, size: int, depth: int = 0) -> Iterator[tuple[Any, tuple[int, ...]]]:
+    """Documents of about `size` values that fit a schema exactly if this one does, and what was left out of the lists
+    on the way to each."""
+    if depth == DEEPEST or weight(document) < size:
         yield document, ()
     elif isinstance(document, list):
-        yield from _of_list(cast("list[Any]", document), depth)
+        yield from _of_list(cast("list[Any]", document), size, depth)
     else:
-        yield from _of_object(cast("dict[str, Any]", document), depth)
+        yield from _of_object(cast("dict[str, Any]", document), size, depth)
 
 
-def _of_list(entries: list[Any], depth: int) -> Iterator[tuple[Any, tuple[int, ...]]]:
+def _of_list(entries: list[Any], size: int, depth: int) -> Iterator[tuple[Any, tuple[int, ...]]]:
     begin, filled = 0, 0
     for at, entry in enumerate(entries):
         more = weight(entry)
-        if filled and filled + more >= PIECE:
+        if filled and filled + more >= size:
             yield entries[begin:at], (begin,)
             begin, filled = at, 0
-        if more < PIECE:
+        if more < size:
             filled += more
             continue
-        for piece, skipped in pieces(entry, depth + 1):
+        for piece, skipped in pieces(entry, size, depth + 1):
             yield [piece], (at, *skipped)
         begin = at + 1
     if filled:
         yield entries[begin:], (begin,)
 
 
-def _of_object(members: dict[str, Any], depth: int) -> Iterator[tuple[Any, tuple[int, ...]]]:
+def _of_object(members: dict[str, Any], size: int, depth: int) -> Iterator[tuple[Any, tuple[int, ...]]]:
     frame = _frame(members, [_FRAME])
     group, filled = dict(frame), 0
     for name, member in members.items():
         more = weight(member)
-        if filled and filled + more >= PIECE:
+        if filled and filled + more >= size:
             yield group, ()
             group, filled = dict(frame), 0
-        if more < PIECE:
+        if more < size:
             group[name] = member
             filled += more
             continue
-        for piece, skipped in pieces(member, depth + 1):
+        for piece, skipped in pieces(member, size, depth + 1):
             yield {**frame, name: piece}, skipped
     if filled:
         yield group, ()

@@ -22,6 +22,7 @@ from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp.shared.transport_context import TransportContext
 from mcp_types import (
     CONNECTION_CLOSED,
+    INVALID_REQUEST,
     PARSE_ERROR,
     ErrorData,
     JSONRPCError,
@@ -33,9 +34,10 @@ from mcp_types import (
 
 from hubbubd import bounds
 from hubbubd.upstream.exchange import CALL, EXCHANGE, SIZE
+from hubbubd.upstream.framing import BadMessage, NotRead
 from hubbubd.upstream.ports import ProgressUpdate
 from hubbubd.upstream.rate_limit import Pace
-from hubbubd.upstream.stdio import BadMessage
+from hubbubd.upstream.sdk import as_read
 from hubbubd.upstream.streams import Reading, Writing
 
 CANCEL_LIMIT_S: Final = 5.0
@@ -87,6 +89,7 @@ class Wire:
         self._inlet = _Inlet(
             inner=read,
             has_room=self._outlet.has_room,
+            refuse=self._outlet.refuse,
             settle=self._settle,
             repeats=self._repeats,
             end=self._end,
@@ -281,6 +284,7 @@ class _Inlet:
         *,
         inner: Reading,
         has_room: Callable[[], Awaitable[None]],
+        refuse: Callable[[NotRead], Awaitable[None]],
         settle: Callable[[JSONRPCResponse | JSONRPCError], bool],
         repeats: Callable[[JSONRPCRequest, str | None], bool],
         end: Callable[[], None],
@@ -288,6 +292,7 @@ class _Inlet:
     ) -> None:
         self._inner = inner
         self._has_room = has_room
+        self._refuse = refuse
         self._settle = settle
         self._repeats = repeats
         self._end = end
@@ -328,7 +333,12 @@ class _Inlet:
                 for answered in item.answers:
                     self._settle(JSONRPCError(jsonrpc="2.0", id=answered, error=problem))
             else:
+                if isinstance(item, Exception):
+                    item = as_read(item)
                 self.unusable_run = self.unusable_run + 1 if isinstance(item, Exception) else 0
+                if isinstance(item, NotRead):
+                    self.unusable_run = 0
+                    await self._refuse(item)
                 asked = item.message if isinstance(item, SessionMessage) else None
                 if not isinstance(asked, JSONRPCRequest) or not self._repeats(asked, self.last_call):
                     await self._pace.charge(self._last_size)
@@ -373,6 +383,12 @@ class _Outlet:
         """Returns when fewer than MAX_UNSENT answers wait for the server to take them."""
         while self._unsent >= MAX_UNSENT:
             await self._room.wait()
+
+    async def refuse(self, unread: NotRead) -> None:
+        """Answers a request that was not read."""
+        if unread.asked is not None:
+            refusal = ErrorData(code=INVALID_REQUEST, message=f"Invalid request: {unread}")
+            await self.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=unread.asked, error=refusal)))
 
     async def send(self, item: SessionMessage, /) -> None:
         if isinstance(item.message, JSONRPCResponse | JSONRPCError):

@@ -15,19 +15,25 @@ from mcp_types.jsonrpc import (
 from pydantic import ValidationError
 
 from hubbubd.payload import dumps, loads
+from hubbubd.upstream import envelope
 from hubbubd.upstream.checking import problems
-
-EDGE: Final = 200
-"""Bytes of both ends of a line that are still looked at when it is too long."""
-
-# What is the response's own, not its result's, stands before its result or after it.
-_ID: Final = rb'"id"\s*:\s*(0|[1-9]\d{0,15}|"[ !#-\[\]-~]*")\s*'
-_VERSION: Final = rb'"jsonrpc"\s*:\s*"2\.0"\s*'
-_BEFORE: Final = re.compile(rb"\s*\{\s*(?:(?:" + _VERSION + rb"|" + _ID + rb')\s*,\s*)*"(?:result|error)"\s*:')
-_AFTER: Final = re.compile(_ID + rb"(?:,\s*" + _VERSION + rb")?\}\s*$")
+from hubbubd.upstream.envelope import EDGE, answered
 
 _BOM: Final = b"\xef\xbb\xbf"
 _NOT_A_NUMBER: Final = re.compile(rb"[:\[,]\s*-?(?:NaN|Infinity)\b")
+
+SHORT: Final = 64 * 1024
+"""A document of so few bytes is read without a look at what it is."""
+
+MAX_ASKED_BYTES: Final = 1024 * 1024
+"""A longer notification or request is not read: but for what is in `_LONG`, none has a reason to be."""
+
+_LONG: Final = frozenset({"sampling/createMessage"})
+"""Requests that carry images and sound."""
+
+MAX_VALUES: Final = 20_000
+"""Values of a notification or a request, beyond which it is not read. To read a value takes about a microsecond, and to
+check it and to show it several."""
 
 MAX_BATCH: Final = 100
 """Responses of an array of them that are told that it cannot be used."""
@@ -46,6 +52,14 @@ class BadMessage(Exception):
 
 class NotJson(BadMessage):
     """It is no JSON document."""
+
+
+class NotRead(BadMessage):
+    """It is longer than what a server may tell or ask. `asked` is the id of the request that it is, if it is one."""
+
+    def __init__(self, problem: str, asked: int | str | None) -> None:
+        super().__init__(problem)
+        self.asked = asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,22 +133,35 @@ class Lines:
             self._scanned = 0
 
 
-def answered(head: bytes | bytearray, tail: bytes | bytearray) -> int | str | None:
-    """The request that a message with these ends answers; None when the ends do not tell."""
-    before = _BEFORE.match(head)
-    named = before and (before[1] or ((after := _AFTER.search(tail)) and after[1]))
-    return loads(named) if named else None
-
-
 def read(data: bytes | str) -> JSONRPCMessage:
-    """The JSON-RPC message that a document is: the one decoder, whatever brought it. Raises BadMessage, NotJson."""
+    """The JSON-RPC message that a document is: the one decoder, whatever brought it.
+
+    Raises BadMessage, NotJson, and NotRead for a notification or request that is too long to be read at all.
+    """
+    if len(data) > SHORT:
+        _refuse_unread(_encoded(data))
     try:
         value = loads(data)
     except ValueError as exc:
-        raw = data if isinstance(data, bytes) else data.encode(errors="replace")
+        raw = _encoded(data)
         answers = answered(raw[: EDGE + len(_BOM)].removeprefix(_BOM), raw[-EDGE:])
         raise NotJson(f"not JSON: {_why(raw, exc)}", *(() if answers is None else (answers,))) from None
     return decode(value)
+
+
+def _encoded(data: bytes | str) -> bytes:
+    return data if isinstance(data, bytes) else data.encode(errors="replace")
+
+
+def _refuse_unread(data: bytes) -> None:
+    """Raises NotRead. Results may have any length: somebody has asked for them."""
+    asks = envelope.asks(data)
+    if asks is None:
+        return
+    if len(data) > MAX_ASKED_BYTES and asks.method not in _LONG:
+        raise NotRead(f"{asks.method!r} of {len(data)} bytes; at most {MAX_ASKED_BYTES} are read", asks.request_id)
+    if envelope.values(data, MAX_VALUES) > MAX_VALUES:
+        raise NotRead(f"{asks.method!r} with more than {MAX_VALUES} values; so many are not read", asks.request_id)
 
 
 def _why(raw: bytes, exc: ValueError) -> str:

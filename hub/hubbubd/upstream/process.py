@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from io import FileIO
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import anyio
 import anyio.to_thread
@@ -32,7 +32,10 @@ MARK = "HUBBUB_CONNECTION"
 EXIT_GRACE_S = 2.0  # for the server to end by itself once its stdin is closed
 SWEEP_LIMIT_S = 7.0  # the reaper's own 2 s between SIGTERM and SIGKILL, and time for a busy machine
 
-# Starting a process holds the interpreter for a moment; many at once would hold the loop.
+START_LIMIT_S: Final = 1.0
+"""For how long a process that takes long to start keeps others from starting."""
+
+# Starting a process takes the processor for a moment; many at once would take it from those who are served.
 _starting = anyio.CapacityLimiter(2)
 
 log = structlog.get_logger(__name__)
@@ -74,12 +77,15 @@ class ServerProcess:
         async with AsyncExitStack() as undo:
             try:
                 undo.callback(process._owned.close)
-                await process._spawn(config)
+                async with _starting:
+                    await process._spawn(config)
+                    undo.push_async_callback(process.stop)
+                    with anyio.move_on_after(START_LIMIT_S):
+                        await process._settled.wait()
             except OSError as exc:
                 raise _error(config, "START_FAILED", str(exc)) from None
             except ValueError as exc:  # a command or a variable that no process can be given
                 raise _error(config, "START_FAILED", str(exc), retryable=False) from None
-            undo.push_async_callback(process.stop)
             await process._settled.wait()
             if process._failure:
                 raise _not_started(config, *process._failure)
@@ -119,7 +125,7 @@ class ServerProcess:
                 env={},
                 start_new_session=True,
             )
-            self._reaper = await anyio.to_thread.run_sync(start, limiter=_starting)
+            self._reaper = await anyio.to_thread.run_sync(start)
         self._control.setblocking(False)
         self._loop.add_reader(self._control.fileno(), self._on_report)
 

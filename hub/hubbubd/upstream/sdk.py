@@ -38,9 +38,17 @@ class Decoder:
         try:
             return read(data)
         except BadMessage as bad:
-            problem = PydanticCustomError("message", "{problem}", {"problem": str(bad)})
+            problem = PydanticCustomError("message", "{problem}", {"problem": str(bad), "bad": bad})
             details = InitErrorDetails(type=problem, input=None)
             raise ValidationError.from_exception_data("the message", [details]) from None
+
+
+def as_read(item: Exception) -> Exception:
+    """What the decoder raised, where a transport hands on in its place what the SDK expects."""
+    if not isinstance(item, ValidationError):
+        return item
+    bad = item.errors()[0].get("ctx", {}).get("bad")
+    return bad if isinstance(bad, BadMessage) else item
 
 
 class Events(httpx2.EventSource):

@@ -1,0 +1,152 @@
+"""Messages that are too long to be read: what their ends and a count of them tell."""
+
+import json
+import sys
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp_types import INVALID_REQUEST
+
+from hubbubd.payload import dumps
+from hubbubd.upstream import envelope
+from hubbubd.upstream.envelope import Asks
+from hubbubd.upstream.framing import MAX_ASKED_BYTES, MAX_VALUES, NotRead, read
+
+from .conftest import Connect, Recorder, Scripted, event, says
+
+LONG = {"text": "x" * 5000, "id": 1, "method": "inner"}
+BIG: Any = {
+    "message": "?",
+    "requestedSchema": {"type": "object", "properties": {str(n): {} for n in range(MAX_VALUES)}},
+}
+
+ASKING = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if message.get("method") == "initialize":
+        info = {"name": "asking", "version": "1"}
+        result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}
+    elif message.get("method") == "tools/call":
+        call = message["id"]
+        params = {"message": "?", "requestedSchema": {"type": "object", "properties": {str(n): {} for n in range(%d)}}}
+        print(json.dumps({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": params}), flush=True)
+        continue
+    elif message.get("id") == "q":
+        message, result = {"id": call}, {"content": [], "structuredContent": message}
+    else:
+        continue
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"""
+
+
+def values_of(value: Any) -> int:
+    match value:
+        case dict():
+            return 1 + sum(map(values_of, value.values()))
+        case list():
+            return 1 + sum(map(values_of, value))
+        case _:
+            return 1
+
+
+DOCUMENTS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(alphabet='a,[{"\\\n\u2028', max_size=8),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=4), inner, max_size=5),
+    max_leaves=40,
+)
+
+
+@given(DOCUMENTS, st.booleans())
+def test_the_count_of_values_is_never_too_low_and_at_most_twice_too_high(document: Any, ascii_only: bool) -> None:
+    exact = values_of(document)
+    counted = envelope.values(json.dumps(document, ensure_ascii=ascii_only).encode(), 1000)
+    assert exact <= counted <= 2 * exact
+
+
+@given(DOCUMENTS, st.integers(1, 20))
+def test_a_document_that_has_too_many_values_is_counted_as_one(document: Any, most: int) -> None:
+    if (exact := values_of(document)) > most:
+        assert envelope.values(json.dumps(document).encode(), most) > most
+    elif 2 * exact <= most:
+        assert envelope.values(json.dumps(document).encode(), most) <= most
+
+
+@pytest.mark.parametrize(
+    ("message", "asks"),
+    [
+        ({"jsonrpc": "2.0", "id": 3, "method": "ping", "params": LONG}, Asks("ping", 3)),
+        ({"method": "ping", "params": LONG, "jsonrpc": "2.0", "id": "three"}, Asks("ping", "three")),
+        ({"id": 3, "method": "ping", "params": LONG, "jsonrpc": "2.0"}, Asks("ping", 3)),
+        ({"jsonrpc": "2.0", "method": "notifications/message", "params": LONG}, Asks("notifications/message", None)),
+        ({"method": "notifications/x", "params": {"a": LONG}, "jsonrpc": "2.0"}, Asks("notifications/x", None)),
+        ({"jsonrpc": "2.0", "id": 3, "result": LONG}, None),
+        ({"result": LONG, "jsonrpc": "2.0", "id": 3}, None),
+        ({"jsonrpc": "2.0", "id": 3, "error": {"data": LONG}}, None),
+        ({"jsonrpc": "2.0", "id": 3, "params": LONG}, None),
+        ([LONG], None),
+    ],
+)
+def test_the_ends_of_a_message_tell_what_it_asks(message: Any, asks: Asks | None) -> None:
+    assert envelope.asks(json.dumps(message).encode()) == asks
+    assert envelope.asks(dumps(message)) == asks
+
+
+@pytest.mark.parametrize(
+    ("method", "request_id"), [("notifications/message", None), ("elicitation/create", 7), ("roots/list", "x")]
+)
+def test_what_is_told_or_asked_at_length_is_not_read(method: str, request_id: int | str | None) -> None:
+    message = {"jsonrpc": "2.0", "method": method} | ({} if request_id is None else {"id": request_id})
+    assert read(dumps({**message, "params": {"data": "x" * (MAX_ASKED_BYTES // 2)}}))
+    with pytest.raises(NotRead, match=rf"'{method}' of \d+ bytes; at most 1048576 are read") as found:
+        read(dumps({**message, "params": {"data": "x" * MAX_ASKED_BYTES}}))
+    assert found.value.asked == request_id
+
+
+def test_images_may_be_given_to_a_model() -> None:
+    image = {"role": "user", "content": {"type": "image", "data": "x" * 3 * MAX_ASKED_BYTES, "mimeType": "image/png"}}
+    asked = {"jsonrpc": "2.0", "id": 7, "method": "sampling/createMessage"}
+    assert read(dumps({**asked, "params": {"messages": [image], "maxTokens": 5}}))
+
+
+def test_a_request_of_too_many_values_is_not_read_and_one_of_many_commas_is() -> None:
+    asked = {"jsonrpc": "2.0", "id": 7, "method": "elicitation/create"}
+    with pytest.raises(NotRead, match="more than 20000 values") as found:
+        read(dumps({**asked, "params": BIG}))
+    assert found.value.asked == 7
+    assert read(dumps({**asked, "params": {"message": ', "[{\\' * 50_000}}))
+
+
+def test_a_result_may_have_any_number_of_values() -> None:
+    assert read(dumps({"jsonrpc": "2.0", "id": 7, "result": BIG}))
+
+
+async def test_a_server_over_stdio_is_told_that_its_request_was_not_read(connect: Connect, recorder: Recorder) -> None:
+    async with connect(command=sys.executable, args=("-I", "-S", "-c", ASKING % MAX_VALUES)) as link:
+        for _ in range(12):  # more of them than of what is no message at all
+            result = await link.request("tools/call", {"name": "ask", "arguments": {}})
+            assert result["structuredContent"]["error"]["code"] == INVALID_REQUEST
+            assert "20000 values" in result["structuredContent"]["error"]["message"]
+    assert recorder.requests == []
+
+
+async def test_a_server_over_http_is_told_that_its_request_was_not_read(
+    connect: Connect, recorder: Recorder, scripted: Scripted
+) -> None:
+    told: list[dict[str, Any]] = []
+    answered = anyio.Event()
+
+    async def take(request: Any) -> Any:
+        told.append(json.loads(await request.body()))
+        answered.set()
+        return await says(202)(request)
+
+    asked = {"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": BIG}
+    scripted.replaced = {"GET": says(200, event(asked), "text/event-stream"), "answer": take}
+    async with connect(url=scripted.url):
+        await answered.wait()
+    assert (told[0]["id"], told[0]["error"]["code"]) == ("q", INVALID_REQUEST)
+    assert recorder.requests == []
