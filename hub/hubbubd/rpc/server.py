@@ -1,5 +1,6 @@
 """The gRPC server: all services, health and reflection on one address, and on a second for those who are local."""
 
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -56,6 +57,14 @@ PING_INTERVAL_MS = 5_000
 """How often a client may ask whether the hub is there while nothing else is sent; one that asks more is cut off."""
 
 
+def is_fault(record: logging.LogRecord) -> bool:
+    """A filter of gRPC's log: false for a caller that left before its response could be sent.
+
+    gRPC logs each of them as a fault of the hub. It is none, and callers may do it as often as they like.
+    """
+    return not (record.exc_info and isinstance(record.exc_info[1], grpc.aio.InternalError))
+
+
 @asynccontextmanager
 async def serve(
     hub: Hub,
@@ -76,6 +85,7 @@ async def serve(
     ConfigError for an address off loopback without TLS and for files of TLS that cannot be used, OSError for an address
     that cannot be had.
     """
+    logging.getLogger("grpc._cython.cygrpc").addFilter(is_fault)
     oversight = Oversight(hub.audit, hub.quotas)
     around = (tracing(hub.tracer, "grpc"), oversight.over)
     server = grpc.aio.server(
