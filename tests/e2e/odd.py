@@ -120,7 +120,7 @@ async def storm(directory: Path, seconds: float, say: Callable[[str], None]) -> 
             for name in GOOD:
                 await _call_good(hub, report, name, "again")
         if said := [line for line in log.read_text(errors="replace").splitlines() if "Traceback" in line]:
-            report.wrong.append(f"log, {len(said)} times: {said[0][:1500]}")
+            report.wrong.append(f"log, {len(said)} times: {said[0][:800]} ... {said[0][-1500:]}")
     return report
 
 
@@ -179,6 +179,7 @@ async def _phase(hub: RunningHub, report: Report, phase: str, seconds: float) ->
             for name in (*OVER_STDIO, *OVER_HTTP):
                 others.start_soon(_call_odd, hub, report, name)
             others.start_soon(_weigh, hub, report, before)
+            await _all_called(report)  # they are there, and do what they do: what it takes to start them is over
         with anyio.move_on_after(seconds + CROWD_LIMIT_S) as bound:
             async with anyio.create_task_group() as callers:
                 for number, name in enumerate(GOOD):
@@ -189,7 +190,6 @@ async def _phase(hub: RunningHub, report: Report, phase: str, seconds: float) ->
                 f"{phase}: {missing} good calls were not answered within {seconds + CROWD_LIMIT_S:.0f} s"
             )
         if phase == "odd":
-            await _all_called(report)
             await _look(hub, report, "beside the odd servers")
         others.cancel_scope.cancel()
 
@@ -248,7 +248,7 @@ async def _call_odd(hub: RunningHub, report: Report, name: str) -> None:
 async def _some_request(hub: RunningHub) -> str:
     """The id of an open request of another server."""
     try:
-        open_ = await hub.client.inbox.list(states=["open"], server="escapes")
+        open_ = await hub.client.inbox.list(states=["open"], server="escapes", limit=1)
         return open_[0].id if open_ else "none"
     except hubbub_client.HubbubError:
         return "none"

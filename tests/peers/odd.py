@@ -24,6 +24,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -110,17 +111,24 @@ def wrong(message: dict[str, Any], turn: int) -> Iterator[bytes]:
 
 
 def questions(message: dict[str, Any], turn: int) -> Iterator[bytes]:
-    fields = {"properties": {f"\ud83d{n}": {"type": "string", "enum": ["\udc00"]} for n in range(3)}}
-    big = {"message": "x" * 15 * MEGABYTE, "requestedSchema": FORM}
-    many = {f"f{n}": {"type": "string"} for n in range(300_000)} if turn % 4 == 1 else {}
-    kinds = (big, {"message": "many", "requestedSchema": {"type": "object", "properties": many}}, big,
-             {"message": HIDDEN, "requestedSchema": {"type": "object", **fields}})  # fmt: skip
-    asked = request(f"{turn}", "elicitation/create", kinds[turn % 4])
+    asked = b'{"jsonrpc":"2.0","id":"q%d","method":"elicitation/create","params":%s}' % (turn, question(turn % 3))
     if turn % 2:
         yield asked
     yield response(message["id"], {"content": TEXT})
     if not turn % 2:
         yield asked  # after the end of its call
+
+
+@cache  # what it takes to make them is not what they cost the hub
+def question(kind: int) -> bytes:
+    """The params of one: long, of many fields, or of half characters."""
+    if kind == 0:
+        return json.dumps({"message": "x" * 15 * MEGABYTE, "requestedSchema": FORM}).encode()
+    if kind == 1:
+        many = {f"f{n}": {"type": "string"} for n in range(300_000)}
+        return json.dumps({"message": "many", "requestedSchema": {"type": "object", "properties": many}}).encode()
+    fields = {f"\ud83d{n}": {"type": "string", "enum": ["\udc00"]} for n in range(3)}
+    return json.dumps({"message": HIDDEN, "requestedSchema": {"type": "object", "properties": fields}}).encode()
 
 
 def progress(message: dict[str, Any], turn: int) -> Iterator[bytes]:
