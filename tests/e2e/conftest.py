@@ -19,6 +19,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 import hubbub_client
 
+from .. import forks
 from .collector import Collector, collecting
 
 LIMIT_S = 60
@@ -98,7 +99,7 @@ class RunningHub:
     async def hubbub(self, *words: str) -> Ran:
         """Runs `hubbub --json` to its end."""
         with anyio.fail_after(LIMIT_S):
-            done = await anyio.run_process(self._command(words), check=False, env=environment())
+            done = await forks.run(self._command(words), env=environment())
         return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     async def start_hubbub(self, *words: str) -> Lines:
@@ -213,7 +214,8 @@ async def starter(directory: Path, *, apart: bool) -> AsyncIterator[Callable[...
             number = next(numbers)
             config = directory / f"hub-{number}.toml"
             # What a test leaves under way is not worth the time that it usually gets.
-            config.write_text(toml({"hub": {"shutdown_grace_s": 1, **(hub or {})}, "servers": servers or {}}))
+            quick = {name: forks.quick(server) for name, server in (servers or {}).items()}
+            config.write_text(toml({"hub": {"shutdown_grace_s": 1, **(hub or {})}, "servers": quick}))
             arguments = [
                 "--config",
                 str(config),
@@ -247,9 +249,7 @@ async def running(
 @asynccontextmanager
 async def child(command: Sequence[str], **pipes: Any) -> AsyncIterator[Process]:
     """A process that does not outlive the block; its stderr is the test's, unless it is piped."""
-    async with await anyio.open_process(
-        command, **{"stdin": DEVNULL, "stderr": None, "env": environment()} | pipes
-    ) as p:
+    async with await forks.start(command, **{"stdin": DEVNULL, "stderr": None, "env": environment()} | pipes) as p:
         try:
             yield p
         finally:
