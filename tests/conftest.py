@@ -14,6 +14,9 @@ from hypothesis import settings
 
 from . import forks
 from .ports import reserved
+from .tiers import pytest_collection_modifyitems, pytest_runtest_call, pytest_runtest_setup
+
+__all__ = ["pytest_collection_modifyitems", "pytest_runtest_call", "pytest_runtest_setup"]
 
 # Examples are not timed: the machine may be busy. HYPOTHESIS_PROFILE=nightly tries a hundred times as many.
 settings.register_profile("normal", deadline=None)
@@ -29,6 +32,11 @@ STOP_LIMIT_S = 5
 def anyio_backend() -> str:
     """Plain asyncio; it also keeps the anyio plugin from running each test on every backend."""
     return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def processes() -> None:
+    """For a test that starts processes by itself; it is not one of `make quick`."""
 
 
 @pytest.fixture(scope="module")

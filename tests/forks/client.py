@@ -181,6 +181,7 @@ def _forked(
     found = None if REAL.wanted else program(command)
     if found is None or not same_at_import(env, os.environ):
         return None
+    sys.audit("tests.fork", list(command))
     ours: dict[str, int] = {}
     with ExitStack() as theirs:
         descriptors: list[int] = []

@@ -1,4 +1,4 @@
-"""Stands for a server that is forked: launch.py ADDRESS SCRIPT ARGUMENT...; run with `-I -S`, so that it starts at once.
+"""Stands for a server that is forked: launch.py ADDRESS SCRIPT ARGUMENT...; `-I -S` lets it start at once.
 
 The server has the pipes, the variables and the directory of this process, which only passes on signals, and ends as the
 server does. When this process is killed, so is the server.

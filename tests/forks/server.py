@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -100,10 +101,9 @@ class Forks:
         for source in (way, process):
             if source in self._selector.get_map():
                 self._selector.unregister(source)
-        try:
-            way.send(str(status_of(os.waitpid(pid, 0)[1])).encode())
-        except OSError:  # nobody waits for it any more
-            pass
+        status = status_of(os.waitpid(pid, 0)[1])
+        with suppress(OSError):  # nobody waits for it any more
+            way.send(str(status).encode())
         way.close()
         os.close(process)
 
@@ -150,7 +150,7 @@ def stream(descriptor: int) -> io.TextIOWrapper:
 
 gc.collect()
 gc.freeze()
-assert len(os.listdir("/proc/self/task")) == 1, "a process with threads cannot be forked"
+assert len(list(Path("/proc/self/task").iterdir())) == 1, "a process with threads cannot be forked"
 forks = Forks(sys.argv[1])
 print("ready", flush=True)
 forks.serve()()
