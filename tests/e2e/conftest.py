@@ -26,6 +26,10 @@ LIMIT_S = 60
 """Bound of every wait of these tests."""
 
 POLL_S = 0.02
+
+THERE_TO_THE_END = ("collector", "http_peer")
+"""What a test's hub has to do with until it has ended: it goes on telling, and servers wait for their connections."""
+
 BIN = Path(sys.executable).parent
 
 
@@ -183,11 +187,14 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
 
 
 @pytest.fixture
-async def start_hub(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
+async def start_hub(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
     """Starts a hub with these servers: `await start_hub({"name": {...}}, hub={...})`; one data directory per test.
 
     A hub that still runs when the test ends is ended as `terminate` does. Its log is shown when the test fails.
     """
+    for name in THERE_TO_THE_END:
+        if name in request.fixturenames:
+            request.getfixturevalue(name)
     async with starter(tmp_path, apart=False) as start:
         yield start
 

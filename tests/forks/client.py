@@ -1,5 +1,6 @@
 """Starts processes through the fork server of this process, where they may be forked."""
 
+import asyncio
 import atexit
 import os
 import socket
@@ -48,7 +49,8 @@ async def start(
     forked = _forked(command, stdin, stdout, stderr, env, cwd)
     if forked is None:
         return await anyio.open_process(command, stdin=stdin, stdout=stdout, stderr=stderr, env=env, cwd=cwd)
-    return AsyncForked(forked)
+    streams = [await Receiving.of(ours) if ours is not None else None for ours in (forked.stdout, forked.stderr)]
+    return AsyncForked(forked, *streams)
 
 
 async def run(
@@ -140,8 +142,9 @@ class Forked:
     def poll(self) -> int | None:
         """The status of a process that has ended."""
         if self._status is None:
+            self.way.setblocking(False)
             with suppress(BlockingIOError):
-                self.ended(self.way.recv(PACKET_BYTES, socket.MSG_DONTWAIT))
+                self.ended(self.way.recv(PACKET_BYTES))
         return self._status
 
     def wait(self, timeout: float | None = None) -> int:
@@ -205,28 +208,28 @@ def _forked(
 
 
 class Receiving(ByteReceiveStream):
-    """The end of a pipe that is read from."""
+    """The end of a pipe that is read from, ahead of who wants it, as `anyio` has one."""
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        os.set_blocking(descriptor, False)
+    def __init__(self, reader: asyncio.StreamReader, transport: asyncio.ReadTransport) -> None:
+        self._reader = reader
+        self._transport = transport
+
+    @classmethod
+    async def of(cls, descriptor: int) -> "Receiving":
+        reader = asyncio.StreamReader()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", 0)
+        )
+        return cls(reader, transport)
 
     async def receive(self, max_bytes: int = CHUNK_BYTES) -> bytes:
-        while True:
-            if self._descriptor < 0:
-                raise anyio.ClosedResourceError
-            try:
-                if chunk := os.read(self._descriptor, max_bytes):
-                    await anyio.lowlevel.checkpoint()
-                    return chunk
-                raise anyio.EndOfStream
-            except BlockingIOError:
-                await anyio.wait_readable(self._descriptor)
+        if chunk := await self._reader.read(max_bytes):
+            return chunk
+        raise anyio.EndOfStream
 
     async def aclose(self) -> None:
-        if self._descriptor >= 0:
-            closed, self._descriptor = self._descriptor, -1
-            os.close(closed)
+        self._reader.set_exception(anyio.ClosedResourceError())
+        self._transport.close()
 
 
 class Sending(ByteSendStream):
@@ -257,11 +260,11 @@ class Sending(ByteSendStream):
 class AsyncForked(Process):
     """A process that was forked, as `anyio` has one."""
 
-    def __init__(self, forked: Forked) -> None:
+    def __init__(self, forked: Forked, stdout: Receiving | None, stderr: Receiving | None) -> None:
         self._forked = forked
         self._stdin = None if forked.stdin is None else Sending(forked.stdin)
-        self._stdout = None if forked.stdout is None else Receiving(forked.stdout)
-        self._stderr = None if forked.stderr is None else Receiving(forked.stderr)
+        self._stdout = stdout
+        self._stderr = stderr
         self._turn = anyio.Lock()
 
     async def wait(self) -> int:
