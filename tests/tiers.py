@@ -21,7 +21,16 @@ WHOLE_PLACES = ("conformance/", "deploy/", "fuzz/test_fuzz.py", "e2e/test_crash.
 
 WHOLE_FIXTURES = {"browser", "everything_command", "conformance_command", "installed_typescript"}
 
-REAL_PLACES = ("e2e/",)
+REAL_PLACES = (
+    "e2e/",
+    "clients/test_streams.py",
+    "repo/test_installing.py",
+    "rpc/test_flow.py",
+    "upstream/test_faults_stdio.py",
+    "upstream/test_reaper.py",
+    "upstream/test_stderr.py",
+    "upstream/test_stdio.py",
+)
 
 REAL_FIXTURES = {
     "http_peer",

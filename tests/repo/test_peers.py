@@ -50,6 +50,7 @@ def test_installed_peers_listen(
         assert http_peer(command).process.poll() is None
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_server_that_dies_at_its_start_says_why(peer_scripts: Path) -> None:
     ended = subprocess.run([sys.executable, str(peer_scripts / "bad.py"), "exit"], capture_output=True, timeout=30)
     assert (ended.returncode, ended.stdout) == (3, b"")

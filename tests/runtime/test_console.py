@@ -54,6 +54,7 @@ def said() -> str:
     return said_at_a_terminal()
 
 
+@pytest.mark.usefixtures("processes")
 def test_nothing_that_is_logged_steers_the_terminal(said: str) -> None:
     plain = re.sub(r"\x1b\[[0-9;]*m", "", said)  # the log's own colours
     assert said.count("EVIL") > 8
