@@ -49,7 +49,7 @@ run: $(VENV)/run.stamp mcp1
 	@$(BIN)/python docs/demo/run.py $(ARGS)
 
 # Which tests are in which tier: tests/tiers.py. Linters and tests go side by side: each has its times of waiting.
-SIDE_BY_SIDE = $(MAKE) --no-print-directory --jobs 2 --output-sync=target
+SIDE_BY_SIDE = $(MAKE) --no-print-directory --jobs 2
 
 quick: $(VENV)/dev.stamp
 	@$(SIDE_BY_SIDE) check-code quick-tests
