@@ -66,7 +66,7 @@ test-rest: check-page peers chromium deploy-tools
 	$(BIN)/pytest $(IN_PARALLEL) -m whole $(ARGS)
 
 quick-tests: $(VENV)/dev.stamp
-	$(BIN)/pytest -q $(IN_PARALLEL) -m quick $(ARGS)
+	$(BIN)/pytest -q $(IN_PARALLEL) -m quick $(addprefix --ignore tests/,e2e conformance deploy) $(ARGS)
 
 quick-and-real-tests: $(VENV)/dev.stamp mcp1
 	$(BIN)/pytest $(IN_PARALLEL) -m 'quick or real' $(ARGS)

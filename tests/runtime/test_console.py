@@ -50,11 +50,10 @@ def said_at_a_terminal() -> str:
 
 
 @pytest.fixture(scope="module")
-def said() -> str:
+def said(processes: None) -> str:
     return said_at_a_terminal()
 
 
-@pytest.mark.usefixtures("processes")
 def test_nothing_that_is_logged_steers_the_terminal(said: str) -> None:
     plain = re.sub(r"\x1b\[[0-9;]*m", "", said)  # the log's own colours
     assert said.count("EVIL") > 8
