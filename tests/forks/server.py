@@ -8,6 +8,7 @@ import selectors
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -118,6 +119,7 @@ def begin(wanted: dict[str, Any]) -> None:
     """Does what Python does between its imports and the first line of a program, and then the program."""
     os.environ.clear()
     os.environ.update(wanted["env"])
+    time.tzset()
     os.chdir(wanted["cwd"])
     sys.stdin, sys.stdout, sys.stderr = stream(0), stream(1), stream(2)
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
