@@ -1,5 +1,6 @@
 """Imports what the processes of the tests need, and forks them: server.py ADDRESS, to the end of its stdin."""
 
+import atexit
 import gc
 import io
 import os
@@ -8,6 +9,7 @@ import selectors
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -140,6 +142,26 @@ def begin(wanted: dict[str, Any]) -> None:
         runpy.run_path(program, run_name="__main__")
 
 
+def finish(begun: Callable[[], None]) -> None:
+    """Carries a program out to its end. What was imported is not taken apart: that would copy every page of it."""
+    try:
+        begun()
+    except SystemExit as ended:
+        if not isinstance(ended.code, int | None):
+            raise
+        status = ended.code or 0
+    else:
+        status = 0
+    threading._shutdown()  # waits for threads, as Python does before it says goodbye
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except Exception:
+        sys.exit(status)  # Python has words of its own for a stream that cannot be written
+    os._exit(status)
+
+
 def stream(descriptor: int) -> io.TextIOWrapper:
     """A standard stream, as Python opens it."""
     model = (sys.stdin, sys.stdout, sys.stderr)[descriptor]
@@ -155,4 +177,4 @@ gc.freeze()
 assert len(list(Path("/proc/self/task").iterdir())) == 1, "a process with threads cannot be forked"
 forks = Forks(sys.argv[1])
 print("ready", flush=True)
-forks.serve()()
+finish(forks.serve())
