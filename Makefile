@@ -1,10 +1,11 @@
 # Everything a contributor runs. Needs Python 3.11 or newer, make and git; the rest is installed below this folder.
 #
 #   make run     the hub with the demo servers          make gen    stubs from the protos
-#   make test    every check and every test             make fmt    format and fix
-#   make check   linters, types, imports, API           make bench  what the hub costs
-#   make peers   what demo and tests run against        make clean  remove what was installed
-#   make chromium the browser of the tests              make pictures  those of the documents
+#   make quick   linters, and tests without processes   make fmt    format and fix
+#   make test    that, and those with real servers      make bench  what the hub costs
+#   make test-all  that, and browser, Node and Debian   make clean  remove what was installed
+#   make check   linters, types, imports, API, commits  make pictures  those of the documents
+#   make peers   what demo and tests run against        make chromium  the browser of the tests
 #   make faults  more faults between hub and servers    make models the stateful models, for an hour
 #   make crash   kill the hub KILLS=200 times           make soak   MINUTES=10 at load, does anything grow
 #   make fuzz   INPUTS=100000 that nobody should send    make audit   known holes in what is installed
@@ -42,13 +43,33 @@ SAY = $(PYTHON) docs/demo/installing.py
 OUT ?= protos
 PROTOS := $(wildcard protos/hubbub/v1/*.proto)
 
-.PHONY: run test models bench crash soak fuzz odd audit secrets check check-deploy deploy-tools dashboard check-code check-api check-gen gen fmt peers mcp1 chromium pictures constraints clean
+.PHONY: run quick test test-all test-rest checks-of-python check-page check-commits quick-tests quick-and-real-tests hooks models bench crash soak fuzz odd audit secrets check check-deploy deploy-tools dashboard check-code check-api check-gen gen fmt peers mcp1 chromium pictures constraints clean
 
 run: $(VENV)/run.stamp mcp1
 	@$(BIN)/python docs/demo/run.py $(ARGS)
 
-test: check peers chromium deploy-tools
-	$(BIN)/pytest $(IN_PARALLEL) $(ARGS)
+# Which tests are in which tier: tests/tiers.py. Linters and tests go side by side: each has its times of waiting.
+SIDE_BY_SIDE = $(MAKE) --no-print-directory --jobs 2
+
+quick: $(VENV)/dev.stamp
+	@$(SIDE_BY_SIDE) check-code quick-tests
+
+test: $(VENV)/dev.stamp mcp1
+	@$(SIDE_BY_SIDE) checks-of-python quick-and-real-tests
+
+test-all:
+	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory test-rest
+
+# What `make test` leaves out.
+test-rest: check-page peers chromium deploy-tools
+	$(BIN)/pytest $(IN_PARALLEL) -m whole $(ARGS)
+
+quick-tests: $(VENV)/dev.stamp
+	$(BIN)/pytest -q $(IN_PARALLEL) -m quick $(addprefix --ignore tests/,e2e conformance deploy) $(ARGS)
+
+quick-and-real-tests: $(VENV)/dev.stamp mcp1
+	$(BIN)/pytest $(IN_PARALLEL) -m 'quick or real' $(ARGS)
 
 # Faults at random between hub and servers, for longer than a test run has time for.
 faults: $(VENV)/dev.stamp
@@ -92,14 +113,25 @@ audit: $(HUBBUB_PEERS)/audit/stamp $(VENV)/node22.stamp
 secrets: $(HUBBUB_PEERS)/audit/stamp
 	$(HUBBUB_PEERS)/audit/bin/python tests/repo/secret_scan.py
 
-check: check-code check-api check-gen
+check: checks-of-python check-page
 
-check-code: $(VENV)/dev.stamp $(HUBBUB_PEERS)/page/stamp
+checks-of-python: check-code check-api check-gen check-commits
+
+check-code: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+
+check-page: $(HUBBUB_PEERS)/page/stamp
 	$(HUBBUB_PEERS)/page/node_modules/.bin/eslint --config $(HUBBUB_PEERS)/page/eslint.config.js clients/hubbub_client/web/static/js
+
+# Those of this branch; the hook of git looks at each before it is one.
+check-commits:
+	@$(PYTHON) tests/repo/commits.py
+
+hooks:
+	@$(PYTHON) tests/repo/commits.py install
 
 # A released API is changed only by adding to it.
 check-api: $(VENV)/dev.stamp
@@ -123,7 +155,7 @@ fmt: $(VENV)/dev.stamp
 
 # What is installed. A stamp stands for an installation that ended well; a changed list makes it old.
 
-$(BIN)/python:
+$(BIN)/python: | hooks
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is needed: make PYTHON=python3.x" >&2; exit 1; }
 	@$(SAY) 'An environment for Python below this folder' $(PYTHON) -m venv $(VENV)

@@ -12,7 +12,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from . import forks
 from .ports import reserved
+from .tiers import pytest_collection_modifyitems, pytest_runtest_call, pytest_runtest_setup
+
+__all__ = ["pytest_collection_modifyitems", "pytest_runtest_call", "pytest_runtest_setup"]
 
 # Examples are not timed: the machine may be busy. HYPOTHESIS_PROFILE=nightly tries a hundred times as many.
 settings.register_profile("normal", deadline=None)
@@ -28,6 +32,19 @@ STOP_LIMIT_S = 5
 def anyio_backend() -> str:
     """Plain asyncio; it also keeps the anyio plugin from running each test on every backend."""
     return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def processes() -> None:
+    """For a test that starts processes by itself; it is not one of `make quick`."""
+
+
+@pytest.fixture(scope="module")
+def started_for_real() -> Iterator[None]:
+    """Each process is started as a user starts it, and none is forked: for tests of the start itself."""
+    forks.REAL.wanted = True
+    yield
+    forks.REAL.wanted = False
 
 
 @pytest.fixture(scope="session")
@@ -89,7 +106,7 @@ class HttpPeer:
 
     url: str
     port: int
-    process: subprocess.Popen[bytes]
+    process: "subprocess.Popen[bytes] | forks.client.Forked"
 
     def stop(self) -> None:
         """Ends the process, with force when it does not end by itself. Harmless when it has ended."""
@@ -129,13 +146,7 @@ def _peers(log_dir: Path) -> Iterator[Callable[..., HttpPeer]]:
 def _listening(command: Sequence[str], port: int, env: Mapping[str, str], log_dir: Path) -> Iterator[HttpPeer]:
     log = log_dir / f"peer-{port}.log"
     with log.open("ab") as output:
-        process = subprocess.Popen(
-            command,
-            env=os.environ | env | {"PORT": str(port)},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-        )
+        process = forks.popen(command, env=os.environ | env | {"PORT": str(port)}, output=output)
     peer = HttpPeer(f"http://127.0.0.1:{port}", port, process)
     try:
         give_up = time.monotonic() + START_LIMIT_S

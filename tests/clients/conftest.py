@@ -7,7 +7,6 @@ import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from subprocess import PIPE, CompletedProcess
 from typing import Any
 
 import anyio
@@ -33,6 +32,8 @@ from hubbub.v1 import (
     task_pb2,
     task_pb2_grpc,
 )
+
+from .. import forks
 
 SERVICES = (
     (admin_pb2, admin_pb2_grpc, "AdminService"),
@@ -213,9 +214,7 @@ def hubbub(hub: ScriptedHub) -> Callable[..., Any]:
     async def run(*words: str, json: bool = True, env: dict[str, str] | None = None) -> Ran:
         options = ["--data-dir", str(hub.data_dir), *(["--json"] if json else [])]
         with anyio.fail_after(60):
-            done: CompletedProcess[bytes] = await anyio.run_process(
-                [HUBBUB, *options, *words], check=False, env=os.environ | (env or {})
-            )
+            done = await forks.run([HUBBUB, *options, *words], env=os.environ | (env or {}))
         return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     return run
@@ -227,6 +226,6 @@ def hubbub_process(hub: ScriptedHub) -> Callable[..., Any]:
 
     async def start(*words: str, options: Sequence[str] = ("--json",)) -> anyio.abc.Process:
         command = [HUBBUB, "--data-dir", str(hub.data_dir), *options, *words]
-        return await anyio.open_process(command, stdout=PIPE, stderr=PIPE)
+        return await forks.start(command)
 
     return start

@@ -164,6 +164,7 @@ def _open_form(id_: str) -> Any:
     return inbox_pb2.PendingRequest(id=id_, server="s", kind=1, state=inbox_pb2.REQUEST_STATE_OPEN, request=form)
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_person_at_the_terminal_fills_in_the_form_that_a_call_asks(hub: Any, refusal: Any) -> None:
     step, answered = call_pb2.WatchCallsResponse, anyio.Event()
 

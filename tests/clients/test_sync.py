@@ -218,6 +218,7 @@ with sync.connect(data_dir=sys.argv[1]) as hub:
 """
 
 
+@pytest.mark.usefixtures("processes")
 async def test_an_interrupted_call_is_aborted_at_once(hub: Any) -> None:
     begun, aborted = anyio.Event(), anyio.Event()
 
@@ -310,6 +311,7 @@ async def test_an_interrupted_watch_ends_at_the_hub(hub: Any) -> None:
         await anyio.to_thread.run_sync(script)
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_forked_process_is_told_that_it_has_no_connection(hub: Any) -> None:
     scripted(hub)
     with anyio.fail_after(LIMIT_S):

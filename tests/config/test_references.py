@@ -195,6 +195,7 @@ def keys() -> Iterator[None]:
     keyring.set_keyring(before)
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.usefixtures("keys")
 def test_the_keyring_gives_the_password_of_a_service_and_a_name() -> None:
     assert header("${keyring:tickets/hub/a}") == "from the keyring"

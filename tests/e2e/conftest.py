@@ -19,12 +19,17 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 import hubbub_client
 
+from .. import forks
 from .collector import Collector, collecting
 
 LIMIT_S = 60
 """Bound of every wait of these tests."""
 
 POLL_S = 0.02
+
+THERE_TO_THE_END = ("collector", "http_peer")
+"""What a test's hub has to do with until it has ended: it goes on telling, and servers wait for their connections."""
+
 BIN = Path(sys.executable).parent
 
 
@@ -98,7 +103,7 @@ class RunningHub:
     async def hubbub(self, *words: str) -> Ran:
         """Runs `hubbub --json` to its end."""
         with anyio.fail_after(LIMIT_S):
-            done = await anyio.run_process(self._command(words), check=False, env=environment())
+            done = await forks.run(self._command(words), env=environment())
         return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     async def start_hubbub(self, *words: str) -> Lines:
@@ -182,11 +187,14 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
 
 
 @pytest.fixture
-async def start_hub(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
+async def start_hub(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
     """Starts a hub with these servers: `await start_hub({"name": {...}}, hub={...})`; one data directory per test.
 
     A hub that still runs when the test ends is ended as `terminate` does. Its log is shown when the test fails.
     """
+    for name in THERE_TO_THE_END:
+        if name in request.fixturenames:
+            request.getfixturevalue(name)
     async with starter(tmp_path, apart=False) as start:
         yield start
 
@@ -213,7 +221,8 @@ async def starter(directory: Path, *, apart: bool) -> AsyncIterator[Callable[...
             number = next(numbers)
             config = directory / f"hub-{number}.toml"
             # What a test leaves under way is not worth the time that it usually gets.
-            config.write_text(toml({"hub": {"shutdown_grace_s": 1, **(hub or {})}, "servers": servers or {}}))
+            quick = {name: forks.quick(server) for name, server in (servers or {}).items()}
+            config.write_text(toml({"hub": {"shutdown_grace_s": 1, **(hub or {})}, "servers": quick}))
             arguments = [
                 "--config",
                 str(config),
@@ -247,9 +256,7 @@ async def running(
 @asynccontextmanager
 async def child(command: Sequence[str], **pipes: Any) -> AsyncIterator[Process]:
     """A process that does not outlive the block; its stderr is the test's, unless it is piped."""
-    async with await anyio.open_process(
-        command, **{"stdin": DEVNULL, "stderr": None, "env": environment()} | pipes
-    ) as p:
+    async with await forks.start(command, **{"stdin": DEVNULL, "stderr": None, "env": environment()} | pipes) as p:
         try:
             yield p
         finally:

@@ -15,6 +15,8 @@ from hubbubd.config import ServerConfig
 from .conftest import LIMIT_S, POLL_S
 from .terminals import terminal
 
+pytestmark = pytest.mark.usefixtures("started_for_real")
+
 
 @pytest.fixture(scope="module")
 async def hub(start_shared_hub: Any, peer_scripts: Path) -> Any:

@@ -13,6 +13,8 @@ import pytest
 
 import hubbub_client
 
+pytestmark = pytest.mark.usefixtures("started_for_real")
+
 LIMIT_S = 60
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("HUBBUB_", "HUBBUBD_"))}
 

@@ -57,3 +57,9 @@ def test_every_file_that_a_document_links_to_exists() -> None:
     for document in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")]:
         for target in re.findall(r"\]\((?!https?://)([^)#]+)", document.read_text()):
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+def test_every_place_that_contributors_are_sent_to_exists() -> None:
+    named = re.findall(r"`((?:hub|clients|protos|tests|docs)/[\w./*-]*)`", (ROOT / "CONTRIBUTING.md").read_text())
+    assert len(named) > 20
+    assert [place for place in named if not any(ROOT.glob(place.rstrip("/")))] == []

@@ -50,7 +50,8 @@ def test_installed_peers_listen(
         assert http_peer(command).process.poll() is None
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_server_that_dies_at_its_start_says_why(peer_scripts: Path) -> None:
-    ended = subprocess.run([sys.executable, str(peer_scripts / "bad.py"), "exit"], capture_output=True, timeout=30)
+    ended = subprocess.run([sys.executable, str(peer_scripts / "bad.py"), "exit"], capture_output=True, timeout=60)
     assert (ended.returncode, ended.stdout) == (3, b"")
     assert b"license" in ended.stderr

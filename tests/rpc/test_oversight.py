@@ -122,6 +122,7 @@ def test_every_rpc_that_is_not_reading_is_audited_but_calls() -> None:
     }
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_change_is_in_the_log_when_its_rpc_returns_with_who_and_what_and_never_its_contents(make: Make) -> None:
     async with make() as world:
         admin = await world.caller("ada", Role.ADMIN)

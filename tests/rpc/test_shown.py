@@ -19,6 +19,7 @@ WORD = "marker-4711"
 DIES = f"import sys; sys.stderr.write('{WORD}\\n'); sys.stderr.flush(); sys.exit(3)"
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize(("role", "sees"), [(Role.CALLER, False), (Role.ADMIN, True)])
 async def test_without_see_a_fault_has_no_details_and_a_server_no_counts(
     hub: Hub, api: Caller, until: Until, role: Role, sees: bool

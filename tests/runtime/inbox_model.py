@@ -26,6 +26,7 @@ MOST_OPEN = 5
 HISTORY = 12
 RECONNECT_S = 3.0
 RETRY_S = 2.5
+SAME_MOMENT_S = 0.1
 EVERYTHING = RequestFilter()
 OPEN_ONES = RequestFilter(states=frozenset({RequestState.OPEN}))
 
@@ -47,6 +48,8 @@ class Tool:
     keys: tuple[str, ...]
     call_id: str = ""
     ended: bool = False
+    # Whether it goes on in another hub, from which the server has nothing of it yet.
+    taken_up: bool = False
 
 
 @dataclass(eq=False)
@@ -59,6 +62,8 @@ class Asked:
     question: Question | None = None
     task_id: str | None = None
     tool: Tool | None = None
+    # The calls that the server knew of when it asked on the wire: one of them may have caused it.
+    perhaps: list[Tool] = field(default_factory=list[Tool])
     key: str = ""
     ended: str | None = None
     ended_at: float = 0.0
@@ -217,7 +222,21 @@ class InboxStory(HubModel):
             each.delivery = Delivery.DELIVERED
         if each.question is not None:
             self.got(each.question, each.answer)
-            each.delivery = Delivery.FAILED if self.world.peer.link.undeliverable else Delivery.DELIVERED
+            each.delivery = Delivery.FAILED if self.world.peer.link.undeliverable else self.in_time(each)
+
+    def in_time(self, each: Asked) -> Delivery:
+        """Late is what began its way after the last call that may have asked; at that very moment, either is right."""
+        ends = [self.ended_at(tool) for tool in each.perhaps]
+        if not ends or max(ends) > each.ended_at + SAME_MOMENT_S:
+            return Delivery.DELIVERED
+        if max(ends) < each.ended_at - SAME_MOMENT_S:
+            return Delivery.LATE
+        return self.hub.inbox.get(each.id).delivery
+
+    def ended_at(self, tool: Tool) -> float:
+        """When the call was over; one that goes on is over some day."""
+        at = self.hub.calls.get(tool.call_id).completed_at
+        return float("inf") if at is None else at
 
     def got(self, question: Question, answer: Any) -> None:
         """The server has exactly this answer."""

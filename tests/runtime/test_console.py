@@ -50,7 +50,7 @@ def said_at_a_terminal() -> str:
 
 
 @pytest.fixture(scope="module")
-def said() -> str:
+def said(processes: None) -> str:
     return said_at_a_terminal()
 
 

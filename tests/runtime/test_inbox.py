@@ -142,6 +142,23 @@ async def test_a_claim_keeps_others_out_until_it_lapses_and_watchers_see_it(
         await answer(hub, request.id, by="bob")
 
 
+async def test_a_claim_counts_once_while_it_is_being_made(world: World) -> None:
+    world.settings = {"claims_per_principal": 2}
+    async with world.hub(server()) as hub:
+        await until(lambda: world.peer.links)
+        for _ in range(2):
+            world.peer.link.ask("elicitation/create", FORM)
+        await until(lambda: len(open_requests(hub)) == 2)
+        first, second = open_requests(hub)
+        being_made = asyncio.create_task(hub.inbox.claim(first.id, "ann", 30))
+        while not hub.quotas.claims.held("ann"):
+            await asyncio.sleep(0)
+        assert not being_made.done(), "it stands in the record, and whoever makes it has not been told"
+        await hub.inbox.claim(second.id, "ann", 30)
+        await being_made
+        assert hub.quotas.claims.held("ann") == 2
+
+
 async def test_a_claim_that_is_given_back_is_free_at_once(world: World) -> None:
     async with world.hub(server()) as hub:
         _, request = await ask(world, hub)

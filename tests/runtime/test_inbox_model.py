@@ -61,6 +61,8 @@ class InboxModel(InboxStory):
             if as_task:
                 assert asked.reply is not None
                 new.task_id, new.question = asked.reply["task"]["taskId"], None
+            else:
+                new.perhaps = [tool for tool in self.tools.values() if not tool.ended and not tool.taken_up]
         self.pass_on()
 
     @precondition(lambda self: self.up)
@@ -327,6 +329,8 @@ class InboxModel(InboxStory):
     def restart(self, killed: bool, away_s: int) -> None:
         self.cut()
         self.stop(killed=killed or self.blocked)
+        for tool in self.tools.values():
+            tool.taken_up = True
         self.rest(away_s)
         self.start()
         self.able_since = self.now() - SETTLE_S
@@ -350,6 +354,23 @@ class InboxModel(InboxStory):
         self.pass_on()
         if not self.blocked:
             assert self.visitor.records == {r.id: r for r in self.hub.inbox.select(OPEN_ONES)}
+
+
+@pytest.mark.parametrize("calls", [1, 3])
+def test_what_nobody_answers_is_late_once_each_call_that_may_have_asked_is_over(calls: int) -> None:
+    state = InboxModel()
+    try:
+        state.begin()
+        for _ in range(calls):
+            state.call_that_asks(keys=("form1",))
+        state.ask(kind="form", as_task=False)
+        state.time_passes(seconds=100)
+        state.time_passes(seconds=20)
+        assert [tool.ended for tool in state.tools.values()] == [True] * calls
+        assert state.asked[-1].delivery is Delivery.LATE
+        state.the_inbox_tells_the_same_story()
+    finally:
+        state.teardown()
 
 
 TestInboxModel = InboxModel.TestCase

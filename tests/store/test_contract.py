@@ -29,7 +29,7 @@ def heard(store: Store) -> list[Commit]:
 async def take(watch: AsyncIterator[Commit], until: int) -> list[Commit]:
     """What a watch yields up to and with one revision."""
     taken: list[Commit] = []
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         while not taken or taken[-1].revision < until:
             taken.append(await anext(watch))
     return taken
@@ -350,7 +350,7 @@ async def test_a_watch_from_before_the_compaction_is_refused_with_the_oldest_tha
 async def test_a_watch_from_a_revision_never_reached_is_refused(store: Store):
     await store.commit([Write("key/1", b"")])
     async with aclosing(store.watch("key/", 2)) as watch:
-        with anyio.fail_after(10), pytest.raises(Compacted):
+        with anyio.fail_after(60), pytest.raises(Compacted):
             await anext(watch)
 
 
@@ -416,5 +416,5 @@ async def test_closing_ends_the_watches(store: Store):
         await take(watch, 1)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(store.close)
-            with anyio.fail_after(10), pytest.raises(StoreUnavailable):
+            with anyio.fail_after(60), pytest.raises(StoreUnavailable):
                 await anext(watch)

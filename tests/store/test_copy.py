@@ -12,7 +12,7 @@ import pytest
 from hubbubd.store import Compacted, NoRoom, StoreUnavailable, Write, copy
 from hubbubd.store.sqlite import SqliteStore
 
-LIMIT_S = 30
+LIMIT_S = 60
 MARKER = b"a secret that somebody typed "
 
 

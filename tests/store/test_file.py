@@ -140,6 +140,7 @@ async def test_a_second_open_is_refused_until_the_first_closes(path: Path):
     await (await SqliteStore.open(path)).close()
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_second_process_is_refused_and_told_who_has_it(path: Path):
     store = await SqliteStore.open(path)
     with anyio.fail_after(60):
@@ -157,6 +158,7 @@ async def test_another_program_inside_the_file_is_noticed(path: Path):
     await (await SqliteStore.open(path)).close()
 
 
+@pytest.mark.usefixtures("processes")
 async def test_what_was_acknowledged_before_a_kill_is_there_after_it(path: Path):
     acknowledged: dict[int, int] = {}
     with anyio.fail_after(60):

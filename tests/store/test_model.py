@@ -134,7 +134,7 @@ class InMemory(RuleBasedStateMachine):
             found: list[tuple[int, str, bytes | None]] = []
             async with aclosing(self.store.watch(prefix, after)) as watch:
                 while len(found) < len(changed):
-                    commit = await asyncio.wait_for(anext(watch), 10)
+                    commit = await asyncio.wait_for(anext(watch), 60)
                     found += [(commit.revision, write.key, write.value) for write in commit.writes]
             return found
 

@@ -161,6 +161,7 @@ def mounted(directory: Path, options: str) -> Iterator[None]:
         subprocess.run(["umount", "-l", str(directory)], check=True)
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_store_on_a_file_system_for_reading_only_is_refused(path: Path, tmp_path: Path):
     with mounted(tmp_path / "sealed", "size=4m"):
         sealed = Path(shutil.copy(path, tmp_path / "sealed"))
@@ -169,6 +170,7 @@ async def test_a_store_on_a_file_system_for_reading_only_is_refused(path: Path, 
             await SqliteStore.open(sealed)
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_disk_that_fills_up_refuses_commits_until_there_is_room(tmp_path: Path):
     with mounted(tmp_path / "small", "size=3m"):
         ballast = tmp_path / "small" / "ballast"
@@ -194,6 +196,7 @@ async def test_a_disk_that_fills_up_refuses_commits_until_there_is_room(tmp_path
         assert len(await keys(tmp_path / "small" / "store.db")) == taken + 1
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_store_on_a_full_disk_opens_and_can_be_read(path: Path, tmp_path: Path):
     with mounted(tmp_path / "full", "size=2m"):
         full = Path(shutil.copy(path, tmp_path / "full"))

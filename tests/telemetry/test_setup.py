@@ -20,6 +20,7 @@ def test_nothing_is_measured_or_sent_unless_somebody_asks() -> None:
     assert setup.log_sink({**ENDPOINT, "OTEL_SDK_DISABLED": "true"}) is logs.OFF
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_hub_without_telemetry_does_not_load_its_packages() -> None:
     found = "[name for name in sys.modules if name.startswith(('opentelemetry.sdk', 'prometheus_client'))]"
     program = (

@@ -66,11 +66,13 @@ async def test_without_a_terminal_it_says_that_it_needs_one(start_hub: Callable[
     assert (ran.status, ran.error["message"]) == (2, "the terminal UI needs a terminal")
 
 
+@pytest.mark.usefixtures("processes")
 def test_neither_the_library_nor_the_command_line_imports_what_only_the_screen_needs() -> None:
     code = "import sys, hubbub_client, hubbub_client.cli.app; print('textual' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
+@pytest.mark.usefixtures("processes")
 def test_where_the_extra_is_missing_the_command_says_how_to_get_it() -> None:
     code = """
 import sys

@@ -57,6 +57,7 @@ async def test_a_server_that_never_answers_runs_into_the_timeout(stdio: Stdio, c
     assert "hint" not in caught.value.fault.details
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_slow_first_start_of_a_downloader_is_hinted_at(
     tmp_path: Path, connect: Connect, recorder: Recorder
 ) -> None:
@@ -72,6 +73,7 @@ async def test_a_slow_first_start_of_a_downloader_is_hinted_at(
     assert fault.details["stderr"] == ["Downloading"]
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_command_that_is_not_there_is_named(connect: Connect) -> None:
     with pytest.raises(UpstreamError) as caught:
         async with connect(command="no-such-command-here"):

@@ -59,6 +59,7 @@ def test_the_bytes_of_messages_are_paced_like_their_number() -> None:
     anyio.run(flood, backend_options={"loop_factory": VirtualTimeLoop})
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_server_that_floods_still_gets_its_calls_answered() -> None:
     recorder = Recorder()
     config = ServerConfig(
@@ -82,6 +83,7 @@ async def test_a_server_that_floods_still_gets_its_calls_answered() -> None:
     assert recorder.throttled == [(200, "messages")]
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 async def test_what_a_server_sends_unasked_is_charged_with_its_bytes(
     transport: str, scripted: Scripted, connect: Connect, recorder: Recorder, monkeypatch: pytest.MonkeyPatch

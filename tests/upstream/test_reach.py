@@ -239,6 +239,7 @@ async def test_a_certificate_of_an_authority_that_nobody_knows_is_refused_and_of
             assert await link.request(*CALL)
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_process_gets_a_few_variables_its_own_and_nothing_else(
     connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

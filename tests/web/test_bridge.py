@@ -241,6 +241,7 @@ async def test_only_loopback_is_listened_on(hub: RunningHub) -> None:
             bind(listen)
 
 
+@pytest.mark.usefixtures("processes")
 async def test_without_the_extra_the_command_says_how_to_get_it() -> None:
     program = "import sys; sys.modules['uvicorn'] = None; from hubbub_client.cli import main; main()"
     ran = await anyio.run_process([sys.executable, "-c", program, "web"], check=False)

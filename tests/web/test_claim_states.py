@@ -9,7 +9,7 @@ import pytest
 
 from hubbub_client.web.app import STATIC
 
-LIMIT_S = 30
+LIMIT_S = 60
 STATES = {"unknown", "mine", "theirs", "elsewhere", "over", "gone"}
 EVENTS = {"granted", "refused", "own", "silent", "other", "news", "back", "tick", "wanted", "closed", "left"}
 

@@ -22,7 +22,7 @@ def node(everything_command: list[str]) -> str:
 
 def test_every_module_parses(node: str) -> None:
     for module in MODULES:
-        done = subprocess.run([node, "--check", str(module)], capture_output=True, text=True, timeout=30)
+        done = subprocess.run([node, "--check", str(module)], capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
 
 

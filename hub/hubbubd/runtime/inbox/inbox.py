@@ -69,7 +69,7 @@ class Inbox:
         self.max_open_per_server = max_open_per_server
         self._max_open_bytes = max_open_bytes
         self._claims = claims
-        self._claiming = Tally()
+        self._claiming: dict[str, set[str]] = {}
         self._settlers: dict[Origin, Settler] = {}
         self._keepers: dict[Origin, KeepBack] = {}
         self._waits: dict[str, set[anyio.Event]] = {}
@@ -154,17 +154,25 @@ class Inbox:
         def lease(request: PendingRequest) -> PendingRequest:
             # A worker takes no more than it has said it can; a claim that `by` has already is none more.
             if not worker and _claimer(request) != by:
-                self._claims.require(by, self._claiming[by] - 1)
+                about_to = self._claiming.get(by, ())
+                self._claims.require(by, len(about_to) - (request_id in about_to))
             now = self._clock.now()
             return core.claim(request, chosen, by, ttl_s, now, worker=worker, take_over=take_over)
 
         if worker:
             return await self._change(request_id, lease)
-        self._claiming.add(by)
+        self._claiming.setdefault(by, set()).add(request_id)
         try:
             return await self._change(request_id, lease)
         finally:
-            self._claiming.take(by)
+            self._counted(by, request_id)
+
+    def _counted(self, by: str, request_id: str) -> None:
+        """A claim that was about to be made stands in the record, or comes to nothing: it is not to count twice."""
+        if (about_to := self._claiming.get(by)) is not None:
+            about_to.discard(request_id)
+            if not about_to:
+                del self._claiming[by]
 
     async def renew(self, request_id: str, claim_id: str, ttl_s: float) -> PendingRequest:
         """Prolongs a claim. Raises NotFound and FailedPrecondition."""
@@ -344,6 +352,8 @@ class Inbox:
                 self._claims.give_back(was)
             if now is not None:
                 self._claims.take(now)
+                if after is not None:
+                    self._counted(now, after.id)
         if after is None:
             if before is not None:
                 self._shown.pop(before.id, None)

@@ -1,0 +1,98 @@
+"""A process that is forked is as one that a user starts."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from subprocess import DEVNULL, PIPE
+from typing import Any
+
+import anyio
+import pytest
+
+from .. import forks
+from ..forks.client import BIN, PEERS, AsyncForked, address, program
+
+pytestmark = pytest.mark.usefixtures("processes")
+
+LIMIT_S = 60
+HUBBUB = str(BIN / "hubbub")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--nope"], ["--json", "status"], ["call"]])
+async def test_it_says_the_same_and_has_the_same_status(words: list[str], tmp_path: Path) -> None:
+    env = os.environ | {"HUBBUB_DATA_DIR": str(tmp_path)}
+    with anyio.fail_after(LIMIT_S):
+        forked = await forks.run([HUBBUB, *words], env=env, cwd=tmp_path)
+        real = await anyio.run_process([HUBBUB, *words], check=False, env=env, cwd=tmp_path)
+    assert (forked.returncode, forked.stdout, forked.stderr) == (real.returncode, real.stdout, real.stderr)
+
+
+async def ready(tmp_path: Path) -> Any:
+    command = [sys.executable, "-m", "hubbubd", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0"]
+    process = await forks.start(command, stdin=DEVNULL, stderr=None)
+    assert isinstance(process, AsyncForked)
+    assert process.stdout is not None
+    assert json.loads(await process.stdout.receive())["event"] == "ready"
+    return process
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGKILL, -signal.SIGKILL)])
+async def test_it_has_a_pid_and_takes_signals(number: int, status: int, tmp_path: Path) -> None:
+    with anyio.fail_after(LIMIT_S):
+        process = await ready(tmp_path)
+        assert process.returncode is None
+        assert Path(f"/proc/{process.pid}").exists()
+        os.kill(process.pid, number)
+        assert await process.wait() == process.returncode == status
+        assert not Path(f"/proc/{process.pid}").exists()
+        process.terminate()  # harmless by now
+        await process.aclose()
+
+
+async def test_who_hangs_up_leaves_no_process(tmp_path: Path) -> None:
+    with anyio.fail_after(LIMIT_S):
+        process = await ready(tmp_path)
+        process._forked.way.close()
+        while Path(f"/proc/{process.pid}").exists():
+            await anyio.sleep(0.02)
+
+
+def launched() -> "subprocess.Popen[bytes]":
+    server = {"command": sys.executable, "args": [str(PEERS / "asking_server.py"), "stdio"]}
+    quick = forks.quick(server)
+    assert address() in quick["args"]
+    return subprocess.Popen([quick["command"], *quick["args"]], stdin=PIPE, stdout=PIPE)
+
+
+@pytest.mark.parametrize("ends", ["by itself", "killed"])
+def test_a_server_that_is_forked_ends_with_what_stands_for_it(ends: str) -> None:
+    with launched() as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+        hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+        process.stdin.write(json.dumps(hello).encode() + b"\n")
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["result"]["serverInfo"]["name"] == "asking"
+        if ends == "by itself":
+            process.stdin.close()
+        else:
+            process.kill()
+        assert process.stdout.read() == b""
+        assert process.wait(LIMIT_S) == (0 if ends == "by itself" else -signal.SIGKILL)
+
+
+def test_only_what_imports_for_long_is_forked() -> None:
+    assert program([sys.executable, "-m", "hubbubd", "--version"]) == ("hubbubd", ["--version"])
+    assert program([HUBBUB, "status"]) == ("hubbub", ["status"])
+    assert program([sys.executable, str(PEERS / "plain_server.py")]) is None
+    assert program([sys.executable, "-c", "pass"]) is None
+
+
+async def test_what_is_read_at_the_start_of_python_starts_it(tmp_path: Path) -> None:
+    with anyio.fail_after(LIMIT_S):
+        async with await forks.start([HUBBUB, "--help"], env=os.environ | {"PYTHONUTF8": "0"}) as process:
+            assert not isinstance(process, AsyncForked)
