@@ -99,7 +99,7 @@ check-code: $(VENV)/dev.stamp $(HUBBUB_PEERS)/page/stamp
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
-	$(HUBBUB_PEERS)/page/node_modules/.bin/eslint --config $(HUBBUB_PEERS)/page/eslint.config.js clients/hubbub_client/web/static/js
+	$(HUBBUB_PEERS)/page/node_modules/.bin/eslint --config $(HUBBUB_PEERS)/page/eslint.config.js clients/hubbub_web/static/js
 
 # A released API is changed only by adding to it.
 check-api: $(VENV)/dev.stamp

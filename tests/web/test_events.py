@@ -12,8 +12,8 @@ from playwright.async_api import expect
 
 from hubbub_client.hub import Hub
 from hubbub_client.records import ServerEvent
-from hubbub_client.web import told
-from hubbub_client.web.told import Told
+from hubbub_web import told
+from hubbub_web.told import Told
 
 from ..e2e.conftest import LIMIT_S, POLL_S, RunningHub
 from .conftest import PEERS, Bridge, Person
