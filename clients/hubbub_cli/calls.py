@@ -8,8 +8,9 @@ from typing import Annotated, Any, TypedDict, Unpack, cast
 import typer
 
 from hubbub_cli import suggest
+from hubbub_cli.details import print_end, print_record
 from hubbub_cli.live import LiveCall
-from hubbub_cli.output import print_counts, print_event, print_json, print_record, print_records, print_result
+from hubbub_cli.output import print_counts, print_event, print_json, print_records, print_result
 from hubbub_cli.params import (
     CALL_STATES,
     CallId,
@@ -212,8 +213,6 @@ def watch(
     def _told(last: Upsert[Call]) -> bool:
         print_event(last, as_json)
         if not as_json:
-            from hubbub_cli.details import print_end
-
             print_end(last.record)
         return last.record.state == "completed"
 

@@ -1,14 +1,13 @@
-"""One call or one server for people: first what happened to it in words, then what there is to know, one per line."""
+"""One record for people, in full: of a call or a server first what happened to it in words, then a fact per line."""
 
 import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TypeVar
 
-from hubbub_cli.output import coloured, say, show_result, trouble
+from hubbub_cli.output import cell_of, coloured, print_json, say, show_result, style_of, trouble
 from hubbub_client.payload import as_object
 from hubbub_client.records import Call, Record, Server
-from hubbub_frontend.text import STYLES
 from hubbub_frontend.wording import in_queue, moment, relative, story, why
 
 R = TypeVar("R", bound=Record)
@@ -45,13 +44,40 @@ CALL: Mapping[str, Callable[[Call], str | None]] = {
 WIDTH = max(map(len, (*SERVER, *CALL)))
 
 
+def print_record(record: Record, as_json: bool) -> None:
+    """One record: a line, or for people one field per line, without those that have no value."""
+    shape = record.to_json()
+    if as_json:
+        print_json(shape)
+        return
+    if isinstance(record, (Call, Server)):
+        print_details(record)
+        return
+    told = {name: value for name, value in shape.items() if value not in (None, "", [], {})}
+    width = max(len(name) for name in shape)
+    for name, value in told.items():
+        field = getattr(record, name, None)
+        if isinstance(field, datetime):
+            text = f"{moment(field)}, {relative(field)}"
+        elif isinstance(value, bool):
+            text = "yes" if value else "no"
+        elif isinstance(value, (dict, list)):
+            text = json.dumps(value, indent=2, ensure_ascii=False)
+        else:
+            text = cell_of(value)
+        first, *rest = text.splitlines() or [""]
+        say(f"{name:{width}}", coloured(first, style_of(name, first)))
+        for line in rest:
+            say(f"{'':{width}}", line)
+
+
 def print_details(record: Call | Server) -> None:
     """A call, with its result at the end, or a server."""
     if isinstance(record, Server):
-        say(coloured(f"{record.name}: {_standing(record)}", STYLES.get(record.state, "")))
+        say(coloured(f"{record.name}: {_standing(record)}", style_of("state", record.state)))
         _print_facts(SERVER, record)
         return
-    say(coloured(story(record), STYLES.get(record.state, "")))
+    say(coloured(story(record), style_of("state", record.state)))
     _print_facts(CALL, record)
     print_end(record)
 

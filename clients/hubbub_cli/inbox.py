@@ -8,9 +8,10 @@ from typer.core import TyperCommand
 
 from hubbub_cli import suggest
 from hubbub_cli.command import LIMIT_S, Command
+from hubbub_cli.details import print_record
 from hubbub_cli.holding import answer_claimed
 from hubbub_cli.notify import Notices
-from hubbub_cli.output import note, print_event, print_json, print_record, print_records, print_request, say
+from hubbub_cli.output import note, print_event, print_json, print_records, print_request, say
 from hubbub_cli.params import (
     MOST,
     REQUEST_KINDS,

@@ -24,7 +24,6 @@ from hubbub_frontend.wording import (
     describe,
     in_queue,
     last_words,
-    moment,
     question,
     relative,
     request_state,
@@ -218,41 +217,12 @@ def print_records(kind: type[R], records: Sequence[R], as_json: bool) -> None:
         # Ids are there to be copied: they are never cut.
         table.add_column(name, no_wrap=name in UNCUT, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(row[at][1], style=_style(*row[at])) for at in shown))
+        table.add_row(*(Text(row[at][1], style=style_of(*row[at])) for at in shown))
     console().print(table)
 
 
 def _grants(of: Caller | Token) -> str:
     return ", ".join(f"{grant.role} of {' '.join(grant.servers)}" for grant in of.grants)
-
-
-def print_record(record: Record, as_json: bool) -> None:
-    """One record: a line, or for people one field per line, without those that have no value."""
-    shape = record.to_json()
-    if as_json:
-        print_json(shape)
-        return
-    if isinstance(record, (Call, Server)):
-        from hubbub_cli.details import print_details  # it prints by what is here
-
-        print_details(record)
-        return
-    told = {name: value for name, value in shape.items() if value not in (None, "", [], {})}
-    width = max(len(name) for name in shape)
-    for name, value in told.items():
-        field = getattr(record, name, None)
-        if isinstance(field, datetime):
-            text = f"{moment(field)}, {relative(field)}"
-        elif isinstance(value, bool):
-            text = "yes" if value else "no"
-        elif isinstance(value, (dict, list)):
-            text = json.dumps(value, indent=2, ensure_ascii=False)
-        else:
-            text = _cell(value)
-        first, *rest = text.splitlines() or [""]
-        say(f"{name:{width}}", coloured(first, _style(name, first)))
-        for line in rest:
-            say(f"{'':{width}}", line)
 
 
 def print_request(request: PendingRequest, as_json: bool) -> None:
@@ -291,9 +261,9 @@ def print_event(event: Event, as_json: bool) -> None:
         return
     match event:
         case Upsert(record=Call() as call):
-            cells = [call.id, coloured(story(call), _style("state", call.state))]
+            cells = [call.id, coloured(story(call), style_of("state", call.state))]
         case Upsert(record=record):
-            cells = [coloured(cell, _style(name, cell)) for name, cell in _cells(record) if cell != NOTHING]
+            cells = [coloured(cell, style_of(name, cell)) for name, cell in _cells(record) if cell != NOTHING]
         case Removed(id=name):
             cells = [name, "is gone"]
         case Reset(reason=reason):
@@ -338,10 +308,10 @@ def _painted(text: "Text") -> str:
 
 
 def _cells(record: Record) -> list[tuple[str, str]]:
-    return [(name, _cell(show(record))) for name, show in COLUMNS[type(record)].items()]
+    return [(name, cell_of(show(record))) for name, show in COLUMNS[type(record)].items()]
 
 
-def _style(column: str, cell: str) -> str:
+def style_of(column: str, cell: str) -> str:
     """The colour of a state; other columns have none."""
     if column not in STATES:
         return ""
@@ -350,5 +320,6 @@ def _style(column: str, cell: str) -> str:
     return STYLES.get(cell, "")
 
 
-def _cell(value: object) -> str:
+def cell_of(value: object) -> str:
+    """A value as one line of a table."""
     return NOTHING if value is None or value == "" else clean(str(value)).replace("\n", " ")

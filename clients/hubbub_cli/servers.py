@@ -9,7 +9,8 @@ from google.protobuf import json_format
 
 from hubbub.v1 import server_pb2
 from hubbub_cli import suggest
-from hubbub_cli.output import note, print_event, print_json, print_record, print_records
+from hubbub_cli.details import print_record
+from hubbub_cli.output import note, print_event, print_json, print_records
 from hubbub_cli.params import Resume, ServerName, example, finite
 from hubbub_cli.session import Usage, json_value, run, settings_of
 from hubbub_client.errors import DeadlineExceeded

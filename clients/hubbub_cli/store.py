@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
+from hubbub_cli.details import print_record
 from hubbub_cli.meter import Meter
-from hubbub_cli.output import print_counts, print_json, print_record, say
+from hubbub_cli.output import print_counts, print_json, say
 from hubbub_cli.params import example
 from hubbub_cli.session import run, settings_of
 from hubbub_client.errors import FailedPrecondition

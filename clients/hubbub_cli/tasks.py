@@ -4,7 +4,8 @@ import contextlib
 
 import typer
 
-from hubbub_cli.output import print_event, print_record, print_records, print_result
+from hubbub_cli.details import print_record
+from hubbub_cli.output import print_event, print_records, print_result
 from hubbub_cli.params import (
     TASK_STATUSES,
     Limit,

@@ -6,7 +6,8 @@ from typing import Annotated, Any, get_args
 import typer
 
 from hubbub_cli import suggest
-from hubbub_cli.output import note, print_json, print_record, print_records, say
+from hubbub_cli.details import print_record
+from hubbub_cli.output import note, print_json, print_records, say
 from hubbub_cli.params import example, known
 from hubbub_cli.session import Usage, run, settings_of
 from hubbub_client.hub import Hub

@@ -28,6 +28,7 @@ class Worker:
     def __init__(
         self,
         link: Link,
+        *,
         read: Callable[[inbox_pb2.PendingRequest], PendingRequest],
         handle: Callable[[PendingRequest], Awaitable[object]],
         condition: inbox_pb2.RequestFilter,

@@ -31,6 +31,7 @@ from hubbub_tui.inbox import InboxPane
 from hubbub_tui.invoke import CallScreen, InvokeScreen, questions_of, request_of
 from hubbub_tui.last import Legible
 from hubbub_tui.pane import ListPane
+from hubbub_tui.part import Application
 from hubbub_tui.servers import ServersPane
 from hubbub_tui.tasks import TasksPane
 
@@ -263,6 +264,10 @@ class HubbubApp(App[None]):
     @property
     def _going_tasks(self) -> int:
         return sum(row.record.status in ("working", "input_required") for row in self.boards.tasks.rows.values())
+
+
+# Parts see it as an `Application`, which the type checker compares here.
+_as_parts_see_it: type[Application] = HubbubApp
 
 
 async def run(hub: Hub, who: str | None) -> None:
