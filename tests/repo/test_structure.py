@@ -2,6 +2,7 @@
 
 import ast
 import subprocess
+import sys
 from collections.abc import Iterable
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -49,6 +50,17 @@ def room(module: str) -> str | None:
     return next((each for each in ROOMS if module == each or module.startswith(f"{each}.")), None)
 
 
+def named(node: ast.AST) -> list[str]:
+    """The modules that an import names, ours or not."""
+    match node:
+        case ast.Import():
+            return [alias.name for alias in node.names]
+        case ast.ImportFrom(module=str() as module):
+            return [module]
+        case _:
+            return []
+
+
 def packages(modules: Iterable[str]) -> set[str]:
     return {module.partition(".")[0] for module in modules}
 
@@ -76,6 +88,20 @@ def test_the_library_imports_no_frontend() -> None:
     assert {
         name: owners for name, path in library.items() if (owners := packages(imported(path))) > {"hubbub_client"}
     } == {}
+
+
+def test_the_library_needs_grpc_and_protobuf_and_nothing_else() -> None:
+    """What else a program has is used where it is there: only OpenTelemetry, and only once the program imported it."""
+    allowed = {"grpc", "google.protobuf", "hubbub", "hubbub_client", *sys.stdlib_module_names}
+    found = {
+        (name, each)
+        for name, path in MODULES.items()
+        if name.partition(".")[0] == "hubbub_client"
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        for each in named(node)
+        if not any(each == known or each.startswith(f"{known}.") for known in allowed)
+    }
+    assert found == {("hubbub_client.tracing", f"opentelemetry.{part}") for part in ("trace", "propagate")}
 
 
 def test_a_frontend_imports_no_other_but_the_command_that_starts_it() -> None:
