@@ -3,7 +3,7 @@
 An installation for development (`pip install -e .`) has the library from this repository, as it has all the rest.
 """
 
-from typing import Any
+from typing import Any, cast
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
@@ -14,4 +14,4 @@ class Library(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Called by hatchling before it builds."""
         if version != "editable":
-            build_data["dependencies"].append(f"hubbub-client=={self.metadata.version}")
+            build_data["dependencies"].append(f"hubbub-client=={cast('Any', self.metadata).version}")

@@ -1,6 +1,7 @@
 """An event loop in a thread of its own, for `sync`: work is handed to it from threads that have none."""
 
 import asyncio
+import os
 import threading
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -45,6 +46,7 @@ class Portal:
 def opened() -> Generator[Portal]:
     """A loop for the length of the block, and until all its work has ended; in a forked process there is none."""
     begun: Future[Portal] = Future()
+    process = os.getpid()
 
     async def serve() -> None:
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
@@ -66,5 +68,6 @@ def opened() -> Generator[Portal]:
     try:
         yield portal
     finally:
-        portal.close()
-        thread.join()
+        if os.getpid() == process:
+            portal.close()
+            thread.join()
