@@ -42,7 +42,7 @@ class Step:
     agent: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """A question, in seconds since the call was made; it ends when it no longer waits for anybody."""
 
@@ -125,7 +125,14 @@ def _asked(request: PendingRequest, since: Callable[[datetime], float], total: f
     if over is None and request.answered_at is not None:
         over = since(request.answered_at)
     end = min(total if over is None else over, total)
-    return Asked(request.id, request.kind, request.state, min(since(request.created_at), end), end, steps)
+    return Asked(
+        id=request.id,
+        kind=request.kind,
+        state=request.state,
+        start_s=min(since(request.created_at), end),
+        end_s=end,
+        steps=steps,
+    )
 
 
 def _joined(parts: Sequence[Part]) -> list[Part]:

@@ -5,7 +5,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 import anyio
 
@@ -54,6 +54,7 @@ class Session:
     """
 
     people: People
+    _: KW_ONLY
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     name: str | None = None
     over: bool = False

@@ -61,6 +61,21 @@ def named(node: ast.AST) -> list[str]:
             return []
 
 
+def positional(node: ast.ClassDef) -> int:
+    """How many arguments in a row make an object of a dataclass; of other classes none."""
+    made = next((text for each in node.decorator_list if (text := ast.unparse(each)).startswith("dataclass")), None)
+    if made is None or "kw_only=True" in made:
+        return 0
+    count = 0
+    for field in node.body:
+        if isinstance(field, ast.AnnAssign):
+            of, default = ast.unparse(field.annotation), ast.unparse(field.value) if field.value else ""
+            if of == "KW_ONLY":
+                break
+            count += not (of.startswith("ClassVar") or "init=False" in default or "kw_only=True" in default)
+    return count
+
+
 def packages(modules: Iterable[str]) -> set[str]:
     return {module.partition(".")[0] for module in modules}
 
@@ -129,6 +144,15 @@ def test_a_constructor_names_its_collaborators() -> None:
                 count = len(node.args.posonlyargs) + len(node.args.args) - 1
                 if count > PARAMETERS:
                     found[f"{path.relative_to(REPOSITORY)}:{node.lineno}"] = count
+    assert found == {}
+
+
+def test_a_dataclass_of_many_fields_takes_them_by_keyword() -> None:
+    found: dict[str, int] = {}
+    for path in MODULES.values():
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.ClassDef) and (count := positional(node)) > PARAMETERS:
+                found[f"{path.relative_to(REPOSITORY)}:{node.lineno}"] = count
     assert found == {}
 
 

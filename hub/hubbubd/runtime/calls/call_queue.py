@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import StrEnum
 
 import anyio
@@ -53,6 +53,7 @@ class Live:
 
     call: Call
     clock: CallClock
+    _: KW_ONLY
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     turn: anyio.Event = field(default_factory=anyio.Event)
     admitted: anyio.Event = field(default_factory=anyio.Event)

@@ -1,6 +1,6 @@
 """A task of a server whose call is under way: what is asked of its server, and when."""
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import anyio
@@ -25,6 +25,7 @@ class Followed:
     lane: Lane
     live: Live
     stateless: bool = False
+    _: KW_ONLY
     group: TaskGroup = field(default_factory=anyio.create_task_group)
     wake: anyio.Event = field(default_factory=anyio.Event)
     done: anyio.Event = field(default_factory=anyio.Event)

@@ -9,7 +9,7 @@ worker; when the hub ends, the next one finds the claim marked as a worker's and
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 import anyio
 
@@ -61,6 +61,7 @@ class Worker:
     filter: RequestFilter
     capacity: int
     standing: Callable[[], bool] = lambda: True
+    _: KW_ONLY
     held: dict[str, Claim | None] = field(default_factory=dict[str, Claim | None])
     candidates: OrderedDict[str, None] = field(default_factory=OrderedDict[str, None])
     skipped: set[str] = field(default_factory=set[str])

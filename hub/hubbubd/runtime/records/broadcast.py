@@ -14,7 +14,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields
 from enum import StrEnum
 from itertools import count, zip_longest
 from typing import Any, Generic, Protocol, TypeVar, cast
@@ -66,6 +66,7 @@ class WatchEvent(Generic[T]):
     token: str
     id: str = ""
     record: T | None = None
+    _: KW_ONLY
     reason: str = ""
     live: object = None
     encoded: object = None

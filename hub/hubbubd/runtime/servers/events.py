@@ -83,7 +83,7 @@ class EventFilter:
         )
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class ServerEvent:
     """One thing that a server told, or the hub (`OF_HUB`).
 
@@ -177,7 +177,14 @@ class EventFeed:
         watchers = [watcher for watcher in self._watchers if watcher.filter.wants(server, kind)]
         if log is None and not watchers:
             return
-        event = ServerEvent(server, kind, method, payload.dumps(params), call_id, self._clock.now())
+        event = ServerEvent(
+            server=server,
+            kind=kind,
+            method=method,
+            params=payload.dumps(params),
+            call_id=call_id,
+            at=self._clock.now(),
+        )
         if log is not None:
             log.push(event)
         for watcher in watchers:
