@@ -14,4 +14,4 @@ class Library(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Called by hatchling before it builds."""
         if version != "editable":
-            build_data["dependencies"].append(f"hubbub-client=={cast('Any', self.metadata).version}")
+            build_data["dependencies"].append(f"hubbub-client=={cast('Any', self).metadata.version}")

@@ -1,4 +1,4 @@
-"""Which packages the library is made of: they lie beside this folder in the repository, and inside it in an archive."""
+"""Where the packages of the library are: beside this folder in the repository, and inside it in a source archive."""
 
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,5 @@ class Packages(BuildHookInterface[Any]):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Called by hatchling before it builds."""
-        if version != "editable":
-            archived = (Path(self.root) / "hubbub_client").is_dir()
-            build_data["force_include"] |= {name if archived else path: name for name, path in PACKAGES.items()}
+        if version != "editable" and not (Path(self.root) / "hubbub_client").is_dir():
+            build_data["force_include"] |= {path: name for name, path in PACKAGES.items()}
