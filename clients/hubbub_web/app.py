@@ -20,10 +20,10 @@ from starlette.types import Receive, Scope, Send
 from hubbub_client.errors import HubbubError, InvalidArgument, NotFound, ResourceExhausted, Unauthenticated
 from hubbub_client.records import EventKind
 from hubbub_web.actions import ACTIONS
+from hubbub_web.event_stream import EventStream
 from hubbub_web.feed import Feed
 from hubbub_web.guard import MAX_BODY_BYTES, TOKEN_HEADER, Guard, Site
 from hubbub_web.sessions import Session, Sessions
-from hubbub_web.told import Told
 
 STATIC = Path(__file__).parent / "static"
 
@@ -109,7 +109,9 @@ class Bridge:
         server, kind = str(body.get("server", "")), str(body.get("kind", ""))
         if kind not in ("", *get_args(EventKind)):
             raise InvalidArgument("there is no such kind of event", violations=(("kind", "is not known"),))
-        return _Listening(Told(await session.hub(), server or None, cast("EventKind | None", kind or None)), session)
+        return _Listening(
+            EventStream(await session.hub(), server or None, cast("EventKind | None", kind or None)), session
+        )
 
     async def _act(self, request: Request) -> Response:
         session = self._session(request)
@@ -134,21 +136,21 @@ class Bridge:
 class _Listening(StreamingResponse):
     """Events for as long as the browser reads and is logged in."""
 
-    def __init__(self, told: Told, session: Session) -> None:
+    def __init__(self, stream: EventStream, session: Session) -> None:
         async def lines() -> AsyncGenerator[bytes, None]:
-            async with aclosing(told.lines()) as chunks:
+            async with aclosing(stream.lines()) as chunks:
                 async for chunk in chunks:
                     if session.over:
                         return
                     yield chunk
 
         super().__init__(lines(), media_type="application/x-ndjson")
-        self._told = told
+        self._stream = stream
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Listens and sends."""
         async with anyio.create_task_group() as group:
-            group.start_soon(self._told.follow)
+            group.start_soon(self._stream.follow)
             with suppress(ClientDisconnect):
                 await super().__call__(scope, receive, send)
             group.cancel_scope.cancel()

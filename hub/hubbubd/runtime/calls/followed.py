@@ -8,7 +8,7 @@ from anyio.abc import TaskGroup
 
 from hubbubd.core import tasks as core
 from hubbubd.errors import Category, Fault, UpstreamError
-from hubbubd.runtime.calls.call_queue import Lane, Live
+from hubbubd.runtime.calls.call_queue import ActiveCall, ServerQueue
 from hubbubd.telemetry.trace import passed_on
 from hubbubd.upstream.ports import Link
 
@@ -22,8 +22,8 @@ class Followed:
 
     task_id: str
     remote_id: str
-    lane: Lane
-    live: Live
+    lane: ServerQueue
+    live: ActiveCall
     stateless: bool = False
     _: KW_ONLY
     group: TaskGroup = field(default_factory=anyio.create_task_group)

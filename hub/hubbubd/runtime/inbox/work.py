@@ -20,7 +20,7 @@ from hubbubd.errors import FailedPrecondition, HubError, NotFound
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.inbox.inbox import Inbox
-from hubbubd.runtime.records import BOOKMARK_S, Doorkeeper, Pulse, Table
+from hubbubd.runtime.records import BOOKMARK_S, Pulse, Table, WatcherLimit
 
 MAX_CAPACITY = 100
 """How many requests one worker may have at once."""
@@ -94,7 +94,7 @@ class Work:
         clock: Clock,
         alarms: Alarms,
         background: Background,
-        door: Doorkeeper,
+        door: WatcherLimit,
     ) -> None:
         self._inbox = inbox
         self._table = table

@@ -190,7 +190,7 @@ class _Watcher(Generic[T]):
         return oldest.popitem(last=False)[1][1]
 
 
-class Doorkeeper:
+class WatcherLimit:
     """Counts the watchers of all feeds against one limit."""
 
     def __init__(self, limit: int) -> None:
@@ -217,7 +217,7 @@ class Doorkeeper:
 class Feed(Generic[T]):
     """The watches of one table."""
 
-    def __init__(self, store_id: str, rows: Rows[T], door: Doorkeeper, revision: int, oldest: int) -> None:
+    def __init__(self, store_id: str, rows: Rows[T], door: WatcherLimit, revision: int, oldest: int) -> None:
         self._store_id = store_id
         self._rows = rows
         self._door = door

@@ -20,7 +20,7 @@ LONGEST = 4000
 """Characters of an event's params."""
 
 
-class Told:
+class EventStream:
     """One stream of events: `follow` fills it, `lines` empties it."""
 
     def __init__(self, hub: Hub, server: str | None, kind: EventKind | None) -> None:
