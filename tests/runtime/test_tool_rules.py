@@ -8,7 +8,7 @@ from hubbubd.errors import PermissionDenied
 from .conftest import World, open_requests, server, spec
 from .mortal import DONE, ELICIT, answer, asked, ended, needs, script
 from .peer import Outcome, Sent
-from .test_catalog import RetentionList, fresh, names, tools
+from .test_catalog import Shelf, fresh, names, tools
 
 
 async def test_a_denied_tool_is_neither_sent_nor_recorded_as_a_call(world: World) -> None:
@@ -37,7 +37,7 @@ async def test_a_call_of_a_tool_that_the_next_hub_denies_is_not_sent_again(world
 
 
 async def test_a_tool_that_is_denied_is_not_in_the_catalog_even_before_its_server_is_there(world: World) -> None:
-    shelf = RetentionList(world.peer, "a", "b")
+    shelf = Shelf(world.peer, "a", "b")
     async with world.hub(server()) as hub:
         await fresh(hub)
         assert tools(hub).count == 2
