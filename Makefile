@@ -124,7 +124,7 @@ check-code: $(VENV)/dev.stamp
 	$(BIN)/lint-imports
 
 check-page: $(HUBBUB_PEERS)/page/stamp
-	$(HUBBUB_PEERS)/page/node_modules/.bin/eslint --config $(HUBBUB_PEERS)/page/eslint.config.js clients/hubbub_client/web/static/js
+	$(HUBBUB_PEERS)/page/node_modules/.bin/eslint --config $(HUBBUB_PEERS)/page/eslint.config.js clients/hubbub_web/static/js
 
 # Those of this branch; the hook of git looks at each before it is one.
 check-commits:

@@ -16,7 +16,7 @@ from measure import in_turns
 from processes import HubProcess, hub, stdio_server
 
 import hubbub_client
-from hubbub_client.certs import Authority
+from hubbub_frontend.certs import Authority
 
 TEXT = "x" * 100
 IN_FLIGHT = (1, 32)

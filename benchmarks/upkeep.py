@@ -17,7 +17,7 @@ from measure import Series, percentile
 from processes import HERE, hub, stdio_server
 
 from hubbubd.core.calls import Call, complete, move
-from hubbubd.runtime.records import Change, Doorkeeper, Ledger, Stored, Table
+from hubbubd.runtime.records import Change, Ledger, Stored, Table, WatcherLimit
 from hubbubd.store.sqlite import SqliteStore
 
 BATCH = 50
@@ -73,7 +73,7 @@ async def store(directory: Path, *, commits: int, calls: int) -> list[Figure]:
     """What it takes to write a record at once, and the records of calls a moment later."""
     path = directory / "store.db"
     opened = await SqliteStore.open(path)
-    stored = await Stored.read(opened, Doorkeeper(1))
+    stored = await Stored.read(opened, WatcherLimit(1))
     table = Table(stored, "call", Call)
     ledger = Ledger(opened, [table], stored.door)
     durable_s: list[float] = []

@@ -4,13 +4,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from grpc_health.v1 import health_pb2
+from google.protobuf.wrappers_pb2 import StringValue
 
 from hubbub.v1 import admin_pb2
 from hubbub_client.link import Link
 from hubbub_client.reading import read
 from hubbub_client.records import RECORDS, Record, StateCount, StoreStatus
 from hubbub_client.tokens import Caller
+
+# grpc.health.v1.HealthCheckResponse.ServingStatus
+SERVING = 1
 
 Verdict = Literal["ok", "warn", "fail"]
 
@@ -125,5 +128,5 @@ class Admin:
 
     async def well(self) -> bool:
         """Whether the hub takes new work, as the standard health service says (grpc.health.v1)."""
-        found = await self._link.call(lambda hub: hub.health.Check, health_pb2.HealthCheckRequest())
-        return found.status == health_pb2.HealthCheckResponse.SERVING
+        found = await self._link.call(lambda hub: hub.healthy, StringValue())
+        return found.value == SERVING

@@ -15,12 +15,11 @@ from functools import partial
 from inspect import isawaitable
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
-from anyio import CancelScope, to_thread
-from anyio.from_thread import BlockingPortal
-
 from hubbub_client.errors import Cancelled, FailedPrecondition, HubbubError
 from hubbub_client.events import Event
+from hubbub_client.portal import Portal
 from hubbub_client.records import PendingRequest, Record
+from hubbub_client.waits import in_thread
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -33,45 +32,40 @@ class Errand:
     """Work for the loop that can be taken back at any time, also before it has begun there."""
 
     def __init__(self) -> None:
-        self._scope: CancelScope | None = None
+        self._task: asyncio.Task[Any] | None = None
         self._taken_back = False
         self.ended = False
 
     async def run(self, work: Callable[..., Awaitable[R]], *args: Any) -> R | None:
         """What the work comes to; None when it was taken back, and nobody waits for it."""
+        self._task = asyncio.current_task()
         try:
-            with CancelScope() as self._scope:
-                if not self._taken_back:
-                    return await work(*args)
+            return None if self._taken_back else await work(*args)
+        except asyncio.CancelledError:
+            if not self._taken_back:
+                raise
+            return None
         finally:
             self.ended = True
-        return None
 
     def take_back(self) -> None:
         """Ends the work, or has it never begin. Called on the loop."""
         self._taken_back = True
-        if self._scope is not None:
-            self._scope.cancel()
+        if self._task is not None and not self.ended:
+            self._task.cancel()
 
 
 class Home:
     """The event loop behind one `connect`, and the process and the thread that it belongs to."""
 
-    def __init__(self, portal: BlockingPortal) -> None:
+    def __init__(self, portal: Portal) -> None:
         self._portal = portal
         self._process = os.getpid()
-        self._thread = portal.call(threading.get_ident)
-        self._loop = portal.call(asyncio.get_running_loop)
 
     @property
     def here(self) -> bool:
         """Whether this is the process that has connected."""
         return os.getpid() == self._process
-
-    def disown(self) -> None:
-        """In a forked process: has nothing wait for the loop, which did not come along. Its parent closes it."""
-        with suppress(StopIteration):
-            self._portal.stop().send(None)
 
     def wait_for(self, work: Callable[..., Awaitable[R]], *args: Any) -> R:
         """What the work comes to. Raises HubbubError, and what the work's own callbacks raise."""
@@ -79,7 +73,7 @@ class Home:
             raise FailedPrecondition(
                 "this process was forked from the one that has connected; connect in it anew", reason="FORKED"
             )
-        if threading.get_ident() == self._thread:
+        if threading.get_ident() == self._portal.thread:
             raise FailedPrecondition(
                 "this would wait for itself: a callback that is a coroutine, or is told at once, cannot use the hub "
                 "that it was given to",
@@ -88,7 +82,7 @@ class Home:
         errand = Errand()
         try:
             try:
-                future = self._portal.start_task_soon(errand.run, work, *args)
+                future = self._portal.start(errand.run, work, *args)
             except RuntimeError:
                 raise FailedPrecondition("this hub is closed; connect anew", reason="CLOSED") from None
             return cast("R", self.told(future.result()))
@@ -100,7 +94,7 @@ class Home:
             # A signal has ended the wait, perhaps in the hand-over, when there is no future to cancel yet.
             if not errand.ended:
                 with suppress(RuntimeError):  # the loop has ended, and the work with it
-                    self._loop.call_soon_threadsafe(errand.take_back)
+                    self._portal.loop.call_soon_threadsafe(errand.take_back)
 
     def told(self, value: Any) -> Any:
         """What the library gives back, its records as those of this module: also within lists and events."""
@@ -125,7 +119,7 @@ class Home:
         """A function of the caller's, as one that the library can wait for; it gets records of this module."""
 
         async def call(*args: Any) -> None:
-            found = await to_thread.run_sync(partial(function, *map(self.told, args)))
+            found = await in_thread(function, *map(self.told, args))
             if isawaitable(found):
                 await found
 

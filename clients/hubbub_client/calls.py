@@ -1,12 +1,11 @@
 """`hub.calls`: MCP requests to servers, through the hub."""
 
+import asyncio
 import contextlib
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import anyio
+from typing import Any, TypeVar
 
 from hubbub.v1 import call_pb2, common_pb2
 from hubbub_client import events, payload
@@ -15,10 +14,8 @@ from hubbub_client.events import CallEvent, Progressed, Synced, Upsert
 from hubbub_client.link import Link, pages
 from hubbub_client.reading import enum_numbers, read
 from hubbub_client.records import Call, CallState, Progress, QueueCounts
+from hubbub_client.waits import within
 from hubbub_client.watch import follow
-
-if TYPE_CHECKING:
-    from anyio.abc import TaskStatus
 
 # How long a call that has ended waits for the last of its progress.
 LAST_NEWS_S = 1.0
@@ -78,16 +75,19 @@ class Calls:
         reporter: "_Reporter",
     ) -> Call:
         outcome: Call | HubbubError | None = None
-        async with anyio.create_task_group() as group:
+        following, ended = asyncio.Event(), asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            report = group.create_task(self._report(call_id, reporter, following, ended))
+            await following.wait()
             try:
-                done = await group.start(self._report, call_id, reporter)
                 outcome = await self._call(request)
             except HubbubError as error:
                 outcome = error
             else:
-                with anyio.move_on_after(LAST_NEWS_S):
-                    await done.wait()
-            group.cancel_scope.cancel()
+                with contextlib.suppress(TimeoutError):
+                    async with within(LAST_NEWS_S):
+                        await ended.wait()
+            report.cancel()
         if isinstance(outcome, Call):
             return outcome
         raise outcome or AssertionError("the group ends with an outcome or raises")
@@ -169,18 +169,15 @@ class Calls:
         self,
         call_id: str,
         reporter: "_Reporter",
-        *,
-        task_status: "TaskStatus[anyio.Event]",
+        following: asyncio.Event,
+        ended: asyncio.Event,
     ) -> None:
-        """Tells what happens to a call until it has ended; started when nothing can be missed any more."""
-        ended = anyio.Event()
-        started = False
+        """Tells what happens to a call until it has ended; `following` when nothing can be missed any more."""
         async with contextlib.aclosing(self.watch(ids=[call_id])) as news:
             async for event in news:
                 match event:
-                    case Synced() if not started:
-                        started = True
-                        task_status.started(ended)
+                    case Synced():
+                        following.set()
                     case Progressed(progress=progress) if reporter.on_progress:
                         await tell(reporter.on_progress, progress)
                     case Upsert(record=call):

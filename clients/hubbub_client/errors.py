@@ -18,15 +18,12 @@ HubbubError
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from google.protobuf.message import DecodeError
 from grpc import StatusCode, aio
 
 from hubbub_client import numbers
-
-if TYPE_CHECKING:
-    from google.protobuf.any_pb2 import Any as AnyMessage
 
 DETAILS_KEY = "grpc-status-details-bin"
 
@@ -163,27 +160,25 @@ def _details(failure: aio.AioRpcError) -> dict[str, Any]:
     document = next((value for key, value in trailers if key == DETAILS_KEY), None)
     if not isinstance(document, bytes):
         return {}
-    # Costs tens of milliseconds to import, and most programs never see an error.
-    from google.rpc import status_pb2
+    from hubbub_client import status  # for the few who see an error
 
     found: dict[str, Any] = {}
     with suppress(DecodeError):  # what comes from no hub, but from whatever stands before it
-        for detail in status_pb2.Status.FromString(document).details:
-            _take(detail, found)
+        for name, detail in status.details(document):
+            _take(name, detail, found)
     return found
 
 
-def _take(detail: "AnyMessage", found: dict[str, Any]) -> None:
-    from google.rpc import error_details_pb2
-
-    info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
-    help_, bad = error_details_pb2.Help(), error_details_pb2.BadRequest()
-    if detail.Unpack(info):
-        found |= {"reason": info.reason, "metadata": info.metadata}
-    elif detail.Unpack(retry):
-        wait = retry.retry_delay
-        found["retry_after_s"] = (numbers.whole(wait.seconds) or 0) + (numbers.whole(wait.nanos) or 0) / 1e9
-    elif detail.Unpack(help_) and help_.links:
-        found["help_url"] = help_.links[0].url
-    elif detail.Unpack(bad):
-        found["violations"] = tuple((each.field, each.description) for each in bad.field_violations)
+def _take(name: str, detail: Any, found: dict[str, Any]) -> None:
+    match name:
+        case "ErrorInfo":
+            found |= {"reason": detail.reason, "metadata": {each.key: each.value for each in detail.metadata}}
+        case "RetryInfo":
+            wait = detail.retry_delay
+            found["retry_after_s"] = (numbers.whole(wait.seconds) or 0) + (numbers.whole(wait.nanos) or 0) / 1e9
+        case "Help" if detail.links:
+            found["help_url"] = detail.links[0].url
+        case "BadRequest":
+            found["violations"] = tuple((each.field, each.description) for each in detail.field_violations)
+        case _:
+            pass

@@ -1,10 +1,9 @@
 """Handlers: functions that answer what servers ask (`@hub.on_elicitation()`), run by `hub.serve()`."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
-
-import anyio
 
 from hubbub_client.inbox import Inbox
 from hubbub_client.records import PendingRequest, RequestKind
@@ -44,9 +43,9 @@ class Handlers:
         if not self._registered:
             raise ValueError("no handler is registered; decorate one with on_elicitation, on_sampling or on_roots")
         try:
-            async with anyio.create_task_group() as tasks:
+            async with asyncio.TaskGroup() as tasks:
                 for each in self._registered:
-                    tasks.start_soon(self._work, each, capacity, on_error)
+                    tasks.create_task(self._work(each, capacity, on_error))
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
 

@@ -1,19 +1,16 @@
 """Why no connection comes about, in words for whoever can mend it: gRPC itself only says that there is none."""
 
+import asyncio
+import contextlib
 import ssl
 
-import anyio
-from anyio.abc import SocketStream
-from anyio.streams.tls import TLSStream
-
 from hubbub_client.discovery import UNIX, Endpoint, Tls
+from hubbub_client.waits import within
 
 # https://docs.openssl.org/3.0/man3/X509_STORE_CTX_get_error
 _EXPIRED, _TOO_EARLY = 10, 9
 _OTHER_NAME = (62, 63, 64)
 _OTHER_AUTHORITY = (2, 18, 19, 20, 21)
-
-_ENDS = (ssl.SSLError, OSError, anyio.BrokenResourceError, anyio.EndOfStream)
 
 
 async def problem(endpoint: Endpoint, limit_s: float) -> str | None:
@@ -22,32 +19,43 @@ async def problem(endpoint: Endpoint, limit_s: float) -> str | None:
         return None
     host, _, port = endpoint.target.rpartition(":")
     host = host.strip("[]")
-    with anyio.move_on_after(limit_s):
-        try:
-            context = _context(endpoint.tls)
-        except (ssl.SSLError, ValueError) as error:
-            return f"the file of authorities (--ca, HUBBUB_CA) cannot be used: {error}"
-        try:
-            tcp = await anyio.connect_tcp(host, int(port))
-        except (OSError, ValueError):  # nobody there, or no name that could be looked up
-            return None
-        async with tcp:
-            return await _shake(tcp, host, context, endpoint)
+    try:
+        context = _context(endpoint.tls)
+    except (ssl.SSLError, ValueError) as error:
+        return f"the file of authorities (--ca, HUBBUB_CA) cannot be used: {error}"
+    with contextlib.suppress(TimeoutError):
+        async with within(limit_s):
+            try:
+                reader, writer = await asyncio.open_connection(host, int(port))
+            except (OSError, ValueError):  # nobody there, or no name that could be looked up
+                return None
+            try:
+                return await _shake(reader, writer, host, context, endpoint)
+            finally:
+                writer.transport.abort()
     return None
 
 
-async def _shake(tcp: SocketStream, host: str, context: ssl.SSLContext, endpoint: Endpoint) -> str | None:
+async def _shake(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    host: str,
+    context: ssl.SSLContext,
+    endpoint: Endpoint,
+) -> str | None:
     try:
-        tls = await TLSStream.wrap(tcp, hostname=host, ssl_context=context, standard_compatible=False)
+        await writer.start_tls(context, server_hostname=host)
     except ssl.SSLCertVerificationError as error:
         return _distrust(error, host)
-    except _ENDS:
+    except OSError:
         return "it speaks no TLS, or not as gRPC does; on loopback leave https:// out" if endpoint.tls else None
     if endpoint.tls is None:
         return f"it speaks TLS: use https://{endpoint.target}"
     try:
-        await tls.receive(1)  # with TLS 1.3 a client hears only now whether it is welcome
-    except _ENDS:
+        welcome = await reader.read(1)  # with TLS 1.3 a client hears only now whether it is
+    except OSError:
+        welcome = b""
+    if not welcome:
         if endpoint.tls.cert is None:
             return "it wants a client certificate; name one with --cert and --key"
         return "it does not take the client certificate: it is of another authority, expired, or not of its key"

@@ -9,7 +9,7 @@ from hubbub_client import events, payload, reading
 from hubbub_client.events import Upsert, WatchEvent
 from hubbub_client.link import Link, pages
 from hubbub_client.reading import enum_numbers
-from hubbub_client.records import PendingRequest, RequestKind, RequestState
+from hubbub_client.records import Answering, PendingRequest, RequestKind, RequestState
 from hubbub_client.watch import follow
 from hubbub_client.work import OnError, Worker
 
@@ -148,14 +148,27 @@ class Inbox:
         it through its record. One that it leaves unanswered goes to others; it is cancelled when the request is no
         longer this worker's. What it raises goes to `on_error`, else to the log. Raises HubbubError as `watch` does.
         """
-        await Worker(self._link, self._read, handle, _filter(server, kinds, (), None), capacity, on_error).run()
+        worker = Worker(
+            self._link,
+            read=self._read,
+            handle=handle,
+            condition=_filter(server, kinds, (), None),
+            capacity=capacity,
+            on_error=on_error,
+        )
+        await worker.run()
 
     def _event(self, step: inbox_pb2.WatchInboxResponse) -> WatchEvent[PendingRequest] | None:
         event = events.read(PendingRequest, step)
-        return replace(event, record=replace(event.record, _inbox=self)) if isinstance(event, Upsert) else event
+        return replace(event, record=self._own(event.record)) if isinstance(event, Upsert) else event
 
     def _read(self, message: inbox_pb2.PendingRequest) -> PendingRequest:
-        return replace(reading.read(PendingRequest, message), _inbox=self)
+        return self._own(reading.read(PendingRequest, message))
+
+    def _own(self, request: PendingRequest) -> PendingRequest:
+        """The record, which is answered through this inbox."""
+        here: Answering = self
+        return replace(request, _inbox=here)
 
 
 def _filter(

@@ -4,12 +4,11 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
-import anyio
+from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 from grpc import ChannelConnectivity, aio, ssl_channel_credentials
 from grpc.aio import EOF  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType] - not in its stubs
-from grpc_health.v1 import health_pb2_grpc
 
 from hubbub.v1 import (
     admin_pb2_grpc,
@@ -24,6 +23,7 @@ from hubbub.v1 import (
 from hubbub_client import tracing
 from hubbub_client.discovery import Endpoint, Where, discover
 from hubbub_client.errors import HubbubError, InvalidArgument, Unauthenticated, Unavailable, from_rpc
+from hubbub_client.waits import within
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -84,8 +84,12 @@ class Stubs:
         self.catalog: CatalogServiceAsyncStub = catalog_pb2_grpc.CatalogServiceStub(channel)
         self.events: EventServiceAsyncStub = event_pb2_grpc.EventServiceStub(channel)
         self.admin: AdminServiceAsyncStub = admin_pb2_grpc.AdminServiceStub(channel)
-        # Its published types know channels that wait only.
-        self.health = cast("Any", health_pb2_grpc).HealthStub(channel)
+        # Its request has one string and its response one number, as these two have: no package is needed for them.
+        self.healthy: aio.UnaryUnaryMultiCallable[StringValue, Int32Value] = channel.unary_unary(
+            "/grpc.health.v1.Health/Check",
+            request_serializer=StringValue.SerializeToString,
+            response_deserializer=Int32Value.FromString,
+        )
 
 
 class Link:
@@ -106,7 +110,7 @@ class Link:
         self._channel: aio.Channel | None = None
         self._stubs: Stubs | None = None
         self._retired: deque[aio.Channel] = deque()
-        self._lock = anyio.Lock()
+        self._lock = asyncio.Lock()
 
     @property
     def address(self) -> str:
@@ -130,8 +134,8 @@ class Link:
         If not `patient`, at once where there is no hub: no address is known, or nobody listens at it.
         """
         if not _is_ready(self._channel):
-            with anyio.move_on_after(self._connect_timeout_s):
-                async with self._lock:
+            with contextlib.suppress(TimeoutError):
+                async with within(self._connect_timeout_s), self._lock:
                     await self._connect(patient)
         if self._stubs is None or not _is_ready(self._channel):
             raise await self._unreachable()
@@ -192,7 +196,7 @@ class Link:
         """An RPC in which both sides stream: how to say something, and what the hub says, as `stream` does."""
         stubs = await self.ready()
         stream = method(stubs)(metadata=self._metadata())
-        one_at_a_time = anyio.Lock()  # two writes at once would break the stream, and the hub would not hear of it
+        one_at_a_time = asyncio.Lock()  # two writes at once would break the stream, and the hub would not hear of it
 
         async def say(message: Q) -> None:
             try:
@@ -209,7 +213,7 @@ class Link:
     async def _responses(self, stubs: Stubs, stream: "Readable[A]") -> AsyncGenerator[A, None]:
         try:
             while True:
-                with anyio.fail_after(self._silence_s):
+                async with within(self._silence_s):
                     response = await stream.read()
                 if response is EOF:
                     return
@@ -249,9 +253,12 @@ class Link:
     async def _opened(self, patient: bool) -> bool:
         """Whether the channel is open within LOOK_AGAIN_S."""
         # Asked again and again, since a wait for the channel's next state cannot be taken back.
-        with anyio.move_on_after(LOOK_AGAIN_S):
-            while not _is_ready(self._channel, connect=True) and (patient or not _is_refused(self._channel)):  # noqa: ASYNC110
-                await anyio.sleep(POLL_S)
+        clock = asyncio.get_running_loop()
+        last = clock.time() + LOOK_AGAIN_S
+        while not _is_ready(self._channel, connect=True) and (patient or not _is_refused(self._channel)):
+            if clock.time() >= last:
+                break
+            await asyncio.sleep(POLL_S)
         return _is_ready(self._channel)
 
     async def _unreachable(self) -> Unavailable:

@@ -6,15 +6,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, Protocol, TypedDict, Unpack
 
 from hubbub_client import numbers, payload
-
-if TYPE_CHECKING:
-    from hubbub_client.inbox import Inbox
 
 Transport = Literal["stdio", "http", "sse"]
 ServerState = Literal["disconnected", "connecting", "connected", "disconnecting", "error"]
@@ -132,6 +129,41 @@ class How(TypedDict, total=False):
     answer_id: str
 
 
+class Answering(Protocol):
+    """What a pending request needs of the inbox that it came from."""
+
+    def answer(
+        self,
+        id: str,  # noqa: A002 - the field's name
+        *,
+        accept: Mapping[str, Any] | bool = False,
+        decline: bool = False,
+        cancel: bool = False,
+        text: str | None = None,
+        result: Mapping[str, Any] | None = None,
+        reject: str | None = None,
+        claim_id: str | None = None,
+        answer_id: str | None = None,
+    ) -> Awaitable[PendingRequest]:
+        """Gives exactly one answer."""
+        ...
+
+    def claim(
+        self,
+        id: str,  # noqa: A002
+        ttl_s: float,
+        *,
+        claim_id: str | None,
+        take_over: bool,
+    ) -> Awaitable[PendingRequest]:
+        """Leases it."""
+        ...
+
+    def release(self, id: str, claim_id: str) -> Awaitable[PendingRequest]:  # noqa: A002
+        """Gives the claim back."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class PendingRequest(Record):
     """One thing that a server asks; `request` is the MCP params. Answers go through the hub that it came from."""
@@ -158,7 +190,7 @@ class PendingRequest(Record):
     candidate_call_ids: tuple[str, ...] = ()
     cause_ended: str | None = None
     defect: str | None = None
-    _inbox: Inbox | None = field(default=None, repr=False, compare=False)
+    _inbox: Answering | None = field(default=None, repr=False, compare=False)
 
     async def accept(self, content: Mapping[str, Any] | None = None, **how: Unpack[How]) -> PendingRequest:
         """Agrees to an elicitation with the form's `content`; without it, with the form's defaults."""
@@ -197,7 +229,7 @@ class PendingRequest(Record):
         return how if own is None or "claim_id" in how else {**how, "claim_id": own}
 
     @property
-    def _source(self) -> Inbox:
+    def _source(self) -> Answering:
         if self._inbox is None:
             raise RuntimeError("this record does not come from a hub")
         return self._inbox

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from anyio import to_thread
-
 from hubbub.v1 import admin_pb2
 from hubbub_client.errors import AlreadyExists, Unavailable
 from hubbub_client.link import Link
 from hubbub_client.reading import read
 from hubbub_client.records import Compaction, Record, StoreStatus
+from hubbub_client.waits import in_thread
 
 OnCopied = Callable[[int, int], Awaitable[None] | None]
 """(bytes that are here, bytes of the whole); both are 0 while the hub makes the copy."""
@@ -58,7 +57,7 @@ class Store:
         try:
             with file:
                 size, digest = await self._fetch(file, on_copied)
-                await to_thread.run_sync(_sync, file)
+                await in_thread(_sync, file)
             _move(partial, target, replace=replace)
         except BaseException:
             partial.unlink(missing_ok=True)
@@ -74,7 +73,7 @@ class Store:
                     if (size, digest.hexdigest()) == (step.size_bytes, step.end.sha256):
                         return size, digest.hexdigest()
                     break
-                await to_thread.run_sync(file.write, step.chunk)
+                await in_thread(file.write, step.chunk)
                 digest.update(step.chunk)
                 size += len(step.chunk)
                 if on_copied is not None:

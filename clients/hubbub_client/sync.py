@@ -12,8 +12,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from anyio.from_thread import start_blocking_portal
-
 import hubbub_client
 from hubbub_client.audit import AuditLog
 from hubbub_client.blocking import Facade, Home, SyncPendingRequest, asking, asking_all, blocking, iterating
@@ -22,6 +20,7 @@ from hubbub_client.catalog import Catalog
 from hubbub_client.hub import Admin, Hub
 from hubbub_client.inbox import Inbox
 from hubbub_client.notices import Events
+from hubbub_client.portal import opened
 from hubbub_client.servers import Servers
 from hubbub_client.store import Store
 from hubbub_client.tasks import Tasks
@@ -218,12 +217,16 @@ def connect(
         patient=patient,
     )
     with ExitStack() as stack:
-        portal = stack.enter_context(start_blocking_portal())
+        portal = stack.enter_context(opened())
         home = Home(portal)
-        hub = stack.enter_context(portal.wrap_async_context_manager(connecting))
+        hub = portal.start(connecting.__aenter__).result()
+
+        def leave(*error: Any) -> bool | None:
+            return portal.start(connecting.__aexit__, *error).result()
+
+        stack.push(leave)
         try:
             yield SyncHub(home, hub)
         finally:
-            if not home.here:
-                home.disown()
+            if not home.here:  # the loop did not come along into this process; its parent closes it
                 stack.pop_all()

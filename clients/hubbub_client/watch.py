@@ -1,11 +1,11 @@
 """Watches that last: they resume by themselves when the stream breaks or the hub restarts."""
 
+import asyncio
 import contextlib
 import random
 from collections.abc import AsyncGenerator, Callable
 from typing import Protocol, TypeVar
 
-import anyio
 from grpc import StatusCode, aio
 
 from hubbub_client.errors import HubbubError, ResourceExhausted, Unauthenticated, UpstreamError
@@ -71,7 +71,7 @@ async def listen(link: Link, stream: Callable[[], AsyncGenerator[L, None]]) -> A
         except HubbubError as error:
             if _is_final(error) and not (isinstance(error, Unauthenticated) and await link.moved()):
                 raise
-        await anyio.sleep(random.uniform(pause_s / 2, pause_s))  # noqa: S311 - jitter, not a secret
+        await asyncio.sleep(random.uniform(pause_s / 2, pause_s))  # noqa: S311 - jitter, not a secret
         pause_s = min(2 * pause_s, LAST_PAUSE_S)
 
 

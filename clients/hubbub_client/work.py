@@ -1,11 +1,10 @@
 """A worker: the hub hands it requests, and it answers them (`hub.inbox.work`)."""
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
-
-import anyio
-from anyio.abc import TaskGroup
+from functools import partial
 
 from hubbub.v1 import inbox_pb2
 from hubbub_client.errors import HubbubError
@@ -28,6 +27,7 @@ class Worker:
     def __init__(
         self,
         link: Link,
+        *,
         read: Callable[[inbox_pb2.PendingRequest], PendingRequest],
         handle: Callable[[PendingRequest], Awaitable[object]],
         condition: inbox_pb2.RequestFilter,
@@ -39,26 +39,26 @@ class Worker:
         self._handle = handle
         self._ready = inbox_pb2.Ready(filter=condition, capacity=capacity)
         self._on_error = on_error or _log
-        self._busy: dict[str, anyio.CancelScope] = {}
+        self._busy: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
         """Works until cancelled. Raises HubbubError."""
         try:
-            async with anyio.create_task_group() as tasks:
+            async with asyncio.TaskGroup() as tasks:
                 await self._listen(tasks)
         except ExceptionGroup as group:  # answers raise nothing, so it has just the one of listening
             raise group.exceptions[0] from None
 
-    async def _listen(self, tasks: TaskGroup) -> None:
+    async def _listen(self, tasks: asyncio.TaskGroup) -> None:
         async with contextlib.aclosing(listen(self._link, self._steps)) as steps:
             async for say, step in steps:
                 match step.WhichOneof("event"):
                     case "assigned":
-                        tasks.start_soon(self._answer, say, self._read(step.assigned))
+                        self._begin(tasks, say, self._read(step.assigned))
                     # Who holds the claim has answered it: its own answer must not be cut off by the news of it.
                     case "over" if step.over.state != inbox_pb2.REQUEST_STATE_ANSWERED:
-                        if (scope := self._busy.get(step.over.id)) is not None:
-                            scope.cancel()
+                        if (handling := self._busy.get(step.over.id)) is not None:
+                            handling.cancel()
                     case _:
                         pass
 
@@ -69,23 +69,27 @@ class Worker:
                 async for response in responses:
                     yield say, response
             finally:
-                for scope in self._busy.values():
-                    scope.cancel()
+                for handling in self._busy.values():
+                    handling.cancel()
+
+    def _begin(self, tasks: asyncio.TaskGroup, say: Say, request: PendingRequest) -> None:
+        handling = self._busy[request.id] = tasks.create_task(self._answer(say, request))
+        handling.add_done_callback(partial(self._forget, request.id))  # one may be cancelled before it has begun
+
+    def _forget(self, id_: str, handling: "asyncio.Task[None] | None") -> None:
+        if self._busy.get(id_) is handling:
+            del self._busy[id_]
 
     async def _answer(self, say: Say, request: PendingRequest) -> None:
-        scope = self._busy[request.id] = anyio.CancelScope()
         try:
-            with scope:
-                await self._handle(request)
+            await self._handle(request)
         except Exception as error:  # noqa: BLE001 - one request's failure must not end the others
             if not isinstance(error, HubbubError) or error.reason not in SETTLED:
                 self._on_error(request, error)
         finally:
-            if self._busy.get(request.id) is scope:
-                del self._busy[request.id]
-        if not scope.cancelled_caught:
-            with contextlib.suppress(HubbubError):  # a stream that broke has given it to others already
-                await say(inbox_pb2.WorkRequest(skip=inbox_pb2.Skip(id=request.id)))
+            self._forget(request.id, asyncio.current_task())
+        with contextlib.suppress(HubbubError):  # a stream that broke has given it to others already
+            await say(inbox_pb2.WorkRequest(skip=inbox_pb2.Skip(id=request.id)))
 
 
 def _log(request: PendingRequest, error: Exception) -> None:

@@ -19,7 +19,7 @@ from hubbub_client.errors import HubbubError
 from hubbub_client.events import Upsert
 from hubbub_client.hub import Hub
 from hubbub_client.records import Server
-from hubbub_client.wording import why
+from hubbub_frontend.wording import why
 from hubbubd.legible import clean
 
 ROOT = Path(__file__).resolve().parents[2]

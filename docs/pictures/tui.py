@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import hubbub_client
-from hubbub_client.tui.app import DARK, LIGHT, HubbubApp
+from hubbub_tui.app import DARK, LIGHT, HubbubApp
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

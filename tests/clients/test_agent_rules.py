@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from hubbub_client.agent import chat
-from hubbub_client.agent.limits import DAY_S, NOTHING, Limits, Meter, OverLimit, Use
-from hubbub_client.agent.rules import AnswerProblem, Chat, ConfigProblem, answer_of, load, rulebook
+from hubbub_agent import chat
+from hubbub_agent.limits import DAY_S, NOTHING, Limits, Meter, OverLimit, Use
+from hubbub_agent.rules import AnswerProblem, Chat, ConfigProblem, answer_of, load, rulebook
 from hubbub_client.records import PendingRequest, RequestKind
 
 SCHEMA = {

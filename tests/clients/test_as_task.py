@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from hubbub_client.as_task import Ways, ways
 from hubbub_client.records import Server
+from hubbub_frontend.as_task import Ways, ways
 
 BOTH, TASK, PLAIN = (True, True), (False, True), (True, False)
 DECLARED = {"tasks": {"requests": {"tools": {"call": {}}}}}

@@ -14,8 +14,8 @@ import typer.main
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
-from hubbub_client.cli import ends
-from hubbub_client.cli.app import app
+from hubbub_cli import ends
+from hubbub_cli.app import app
 from hubbub_client.legible import clean, escaped, is_clean
 
 from .conftest import SERVICES, Refusal

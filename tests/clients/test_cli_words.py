@@ -11,11 +11,11 @@ import anyio
 import pytest
 
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, inbox_pb2, server_pb2
-from hubbub_client.cli.details import print_details
+from hubbub_cli.details import print_details
 from hubbub_client.records import Call, Fault, QueueCounts, Record, Server
-from hubbub_client.wording import story
+from hubbub_frontend.wording import story
 
-CLIENT = Path(__file__).resolve().parents[2] / "clients/hubbub_client"
+CLIENTS = Path(__file__).resolve().parents[2] / "clients"
 FORM = b'{"message":"Soup\\u001b]0;EVIL\\u0007 or pie?","requestedSchema":{"type":"object","properties":{}}}'
 ENDED = "CONNECTION_LOST: the process ended, exit code 1; it said: boom: API_KEY\N{REPLACEMENT CHARACTER} missing"
 
@@ -80,7 +80,7 @@ def faults_put_together(tree: ast.AST) -> list[int]:
 
 def test_only_one_function_of_the_command_line_says_why_something_failed() -> None:
     """So that none leaves out what a process said last."""
-    sources = [CLIENT / "wording.py", *sorted((CLIENT / "cli").glob("*.py"))]
+    sources = [CLIENTS / "hubbub_frontend/wording.py", *sorted((CLIENTS / "hubbub_cli").glob("*.py"))]
     found = {path.name: lines for path in sources if (lines := faults_put_together(ast.parse(path.read_bytes())))}
     assert {name: len(lines) for name, lines in found.items()} == {"wording.py": 1}
 

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from hubbub.v1 import call_pb2, common_pb2, inbox_pb2
-from hubbub_client.forms import Field, fields, parse
+from hubbub_frontend.forms import Field, fields, parse
 
 SCHEMA: dict[str, Any] = {
     "properties": {

@@ -1,7 +1,7 @@
 """What people read of a server that the hub has given up on."""
 
+from hubbub_cli.output import COLUMNS, trouble
 from hubbub_client import Fault
-from hubbub_client.cli.output import COLUMNS, trouble
 from hubbub_client.records import Server
 
 REFUSED = Fault(

@@ -15,12 +15,13 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc import StatusCode, aio
 
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2
-from hubbub_client import admin, audit, numbers, reading, records, tokens
+from hubbub_client import admin, audit, numbers, records, tokens
 from hubbub_client.admin import HubStatus
 from hubbub_client.errors import DETAILS_KEY, HubbubError, NotFound, from_rpc
 from hubbub_client.reading import enum_number, read, result
 from hubbub_client.records import Call, PendingRequest, Server, Task
 
+CLIENTS = Path(__file__).resolve().parents[2] / "clients"
 MESSAGES: dict[str, Any] = {
     "Fault": common_pb2.Fault,
     "QueueCounts": server_pb2.QueueCounts,
@@ -117,20 +118,24 @@ def test_what_a_server_offers_has_a_name_whatever_it_is(thing: Any) -> None:
 
 def test_payloads_of_the_hub_are_read_in_one_place() -> None:
     """`reading` alone reads what the hub sent; the others read what a person, a file or a program of theirs wrote."""
-    own = {"reading.py", "forms.py", "tui/forms.py", "cli/session.py", "agent/command.py"}
-    room = Path(reading.__file__).parent
-    found = {str(file.relative_to(room)) for file in room.rglob("*.py") if "payload.loads" in file.read_text()}
+    own = {
+        "hubbub_client/reading.py",
+        "hubbub_frontend/forms.py",
+        "hubbub_tui/forms.py",
+        "hubbub_cli/session.py",
+        "hubbub_agent/command.py",
+    }
+    found = {str(file.relative_to(CLIENTS)) for file in CLIENTS.rglob("*.py") if "payload.loads" in file.read_text()}
     assert found == own
 
 
 def test_what_a_server_sent_is_taken_apart_only_by_what_allows_for_anything() -> None:
     """`payload.as_object` and `as_list`: neither `.get` nor an index of what need be no object."""
     raw = {each for kind in records.RECORDS.values() for each, of in kind.__annotations__.items() if "Any" in str(of)}
-    room = Path(reading.__file__).parent
     assert {"params", "result", "object"} <= raw
     found = [
-        f"{file.relative_to(room)}:{node.lineno}: {ast.unparse(node)}"
-        for file in room.rglob("*.py")
+        f"{file.relative_to(CLIENTS)}:{node.lineno}: {ast.unparse(node)}"
+        for file in CLIENTS.rglob("*.py")
         for node in ast.walk(ast.parse(file.read_bytes()))
         if isinstance(node, ast.Attribute | ast.Subscript)
         and isinstance(node.value, ast.Attribute)

@@ -11,7 +11,6 @@ from typing import Any
 import anyio
 import anyio.from_thread
 import pytest
-from anyio.from_thread import BlockingPortal
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 import hubbub_client
@@ -19,6 +18,7 @@ from hubbub.v1 import call_pb2, common_pb2, inbox_pb2
 from hubbub_client import blocking, records, sync
 from hubbub_client.errors import FailedPrecondition, HubbubError
 from hubbub_client.events import Upsert
+from hubbub_client.portal import Portal
 
 LIMIT_S = 60
 POLL_S = 0.02
@@ -256,7 +256,7 @@ async def test_an_interrupt_while_the_work_is_handed_over_aborts_it_too(
             aborted.set()
 
     hub.replies["CallMethod"] = call
-    hand_over = BlockingPortal.start_task_soon
+    hand_over = Portal.start
 
     def interrupted(portal: Any, *args: Any, **kwargs: Any) -> Any:
         """The signal comes when the hub has the call, and before the caller has anything to wait for."""
@@ -266,7 +266,7 @@ async def test_an_interrupt_while_the_work_is_handed_over_aborts_it_too(
 
     def script() -> None:
         with sync.connect(data_dir=hub.data_dir) as plain:
-            monkeypatch.setattr(BlockingPortal, "start_task_soon", interrupted)
+            monkeypatch.setattr(Portal, "start", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 plain.call_tool("s", "slow")
             monkeypatch.undo()
@@ -288,7 +288,7 @@ async def test_an_interrupted_watch_ends_at_the_hub(hub: Any) -> None:
             ended.set()
 
     hub.streams["WatchInbox"] = watch
-    hand_over = BlockingPortal.start_task_soon
+    hand_over = Portal.start
 
     def interrupted(portal: Any, *args: Any, **kwargs: Any) -> Any:
         hand_over(portal, *args, **kwargs)
@@ -302,7 +302,7 @@ async def test_an_interrupted_watch_ends_at_the_hub(hub: Any) -> None:
         with sync.connect(data_dir=hub.data_dir) as plain:
             events = plain.inbox.watch()
             next(events)
-            patched.setattr(BlockingPortal, "start_task_soon", interrupted)
+            patched.setattr(Portal, "start", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 next(events)
             anyio.from_thread.run(ended.wait)

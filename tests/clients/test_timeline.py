@@ -3,9 +3,9 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from hubbub_client.questions import asked
 from hubbub_client.records import Call, Moment, PendingRequest
-from hubbub_client.timeline import timeline
+from hubbub_frontend.questions import asked
+from hubbub_frontend.timeline import timeline
 
 BEGIN = datetime(2026, 7, 28, 12, 0, 0, tzinfo=UTC)
 

@@ -12,11 +12,11 @@ from cryptography import x509
 from typer.testing import CliRunner
 
 import hubbub_client
+from hubbub_cli.app import app
 from hubbub_client import handshake
-from hubbub_client.certs import Authority, Pair
-from hubbub_client.cli.app import app
 from hubbub_client.discovery import Tls, Where, discover
 from hubbub_client.errors import HubbubError, InvalidArgument, Unavailable
+from hubbub_frontend.certs import Authority, Pair
 from hubbubd.config import HubSettings
 from hubbubd.config.network import GrantSettings
 from hubbubd.config.tls import TlsFiles

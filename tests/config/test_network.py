@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from hubbub_client.certs import Authority, Pair
+from hubbub_frontend.certs import Authority, Pair
 from hubbubd.config import HubSettings, load_settings
 from hubbubd.config.network import GrantSettings, is_loopback
 from hubbubd.core.access import Role

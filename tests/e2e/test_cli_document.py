@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 from typer.main import get_command
 
-from hubbub_client.cli.app import app
+from hubbub_cli.app import app
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs/cli.md").read_text()

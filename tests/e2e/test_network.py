@@ -8,7 +8,7 @@ from pathlib import Path
 
 import anyio
 
-from hubbub_client.certs import Authority
+from hubbub_frontend.certs import Authority
 
 from .conftest import LIMIT_S, Ran, environment, running
 

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 import hubbub_client
-from hubbub_client.certs import Authority
+from hubbub_frontend.certs import Authority
 
 from .conftest import LIMIT_S, POLL_S, running, toml
 

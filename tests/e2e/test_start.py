@@ -12,7 +12,7 @@ AT_THE_END = "import atexit, gc, sys; atexit.register(lambda: print(gc.isenabled
 
 @pytest.mark.parametrize(
     ("module", "arguments"),
-    [("hubbubd.__main__", ["--help"]), ("hubbub_client.cli", ["--data-dir", "DIRECTORY", "status"])],
+    [("hubbubd.__main__", ["--help"]), ("hubbub_cli", ["--data-dir", "DIRECTORY", "status"])],
 )
 def test_garbage_is_looked_for_again_once_all_is_imported(module: str, arguments: list[str], tmp_path: Path) -> None:
     words = [str(tmp_path) if word == "DIRECTORY" else word for word in arguments]

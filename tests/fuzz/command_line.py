@@ -17,8 +17,8 @@ from unittest.mock import patch
 import anyio
 import typer.main
 
-from hubbub_client.cli import ends
-from hubbub_client.cli.app import app
+from hubbub_cli import ends
+from hubbub_cli.app import app
 from hubbubd.app import run as run_daemon
 
 from .chance import Chance
@@ -99,11 +99,11 @@ async def command_line(tally: Tally, seed: int, directory: Path) -> None:
 
     # What needs the process's own thread, a browser, and time.
     with (
-        patch("hubbub_client.cli.agent._until_signal", _never),
+        patch("hubbub_cli.agent._until_signal", _never),
         patch("webbrowser.open", lambda *_: False),
-        patch("hubbub_client.web.serve.serve", _started),
-        patch("hubbub_client.tui.app.run", _started),
-        patch("hubbub_client.cli.session.CONNECT_TIMEOUT_S", PATIENCE_S),
+        patch("hubbub_web.serve.serve", _started),
+        patch("hubbub_tui.app.run", _started),
+        patch("hubbub_cli.session.CONNECT_TIMEOUT_S", PATIENCE_S),
     ):
         await drive(tally, apart, width=1, halfway=None)
     await hub.stop()

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-HUB, CLIENTS = REPOSITORY / "hub" / "hubbubd", REPOSITORY / "clients" / "hubbub_client"
+HUB, CLIENTS = REPOSITORY / "hub" / "hubbubd", REPOSITORY / "clients"
 
-READERS = {HUB / "bounds.py", CLIENTS / "numbers.py"}
+READERS = {HUB / "bounds.py", CLIENTS / "hubbub_client" / "numbers.py"}
 CONVERSIONS = {"int", "float"}
 CALENDAR = {
     *("fromtimestamp", "utcfromtimestamp", "timedelta", "parsedate_to_datetime", "parsedate", "strptime"),
@@ -30,16 +30,16 @@ EXCEPTIONS = {
     "hub/hubbubd/rpc/catalog.py": {"float": "a place in a list"},
     "hub/hubbubd/rpc/status.py": {"FromMilliseconds": "of what a reader has bounded"},
     "hub/hubbubd/rpc/convert.py": {"FromMicroseconds": "raises for what no calendar has; `shown` shows the rest"},
-    "clients/hubbub_client/tui/pane.py": {"int": "of the time of this machine"},
-    "clients/hubbub_client/agent/limits.py": {"int": "of constants"},
-    "clients/hubbub_client/agent/chat.py": {"int": "the rule's limit on what a server asks for"},
+    "clients/hubbub_tui/pane.py": {"int": "of the time of this machine"},
+    "clients/hubbub_agent/limits.py": {"int": "of constants"},
+    "clients/hubbub_agent/chat.py": {"int": "the rule's limit on what a server asks for"},
     "clients/hubbub_client/handshake.py": {"int": "the port of an address that was checked"},
-    "clients/hubbub_client/text.py": {"int": "the difference of two dates"},
-    "clients/hubbub_client/wording.py": {"int": "the difference of two dates"},
-    "clients/hubbub_client/cli/timeline.py": {"int": "the share of a line's width"},
-    "clients/hubbub_client/cli/webhook.py": {"int": "of the time of this machine"},
-    "clients/hubbub_client/cli/doctor.py": {"timedelta": "constants"},
-    "clients/hubbub_client/certs.py": {"timedelta": "days that the command line has bounded"},
+    "clients/hubbub_frontend/text.py": {"int": "the difference of two dates"},
+    "clients/hubbub_frontend/wording.py": {"int": "the difference of two dates"},
+    "clients/hubbub_cli/timeline.py": {"int": "the share of a line's width"},
+    "clients/hubbub_cli/webhook.py": {"int": "of the time of this machine"},
+    "clients/hubbub_cli/doctor.py": {"timedelta": "constants"},
+    "clients/hubbub_frontend/certs.py": {"timedelta": "days that the command line has bounded"},
     "clients/hubbub_client/audit.py": {"FromDatetime": "of a date, which a timestamp can hold"},
 }
 

@@ -8,10 +8,10 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 # What may write to the standard streams, and what for.
 PRINTERS = {
-    "clients/hubbub_client/cli/output.py": "makes clean what it prints",
-    "clients/hubbub_client/cli/screen.py": "the console of rich, clean",
-    "clients/hubbub_client/cli/ends.py": "stands in for stdout and stderr",
-    "clients/hubbub_client/cli/__init__.py": "flushes at the end",
+    "clients/hubbub_cli/output.py": "makes clean what it prints",
+    "clients/hubbub_cli/screen.py": "the console of rich, clean",
+    "clients/hubbub_cli/ends.py": "stands in for stdout and stderr",
+    "clients/hubbub_cli/__init__.py": "flushes at the end",
     "hub/hubbubd/console.py": "makes clean what it prints and logs",
     "docs/demo/run.py": "makes clean what it passes on",
     "docs/demo/installing.py": "shows of pip what it can be sure of; nothing is installed yet that could help it",
@@ -24,7 +24,7 @@ WRITES = {"write", "writelines", "flush", "buffer"}
 CALLS = {"print", "echo", "secho", "Console", "StreamHandler", "basicConfig", "print_exc", "print_exception", "rprint"}
 SOURCES = sorted(
     path
-    for root in ("clients/hubbub_client", "hub/hubbubd", "docs/demo")
+    for root in ("clients", "hub/hubbubd", "docs/demo")
     for path in (REPOSITORY / root).rglob("*.py")
     if str(path.relative_to(REPOSITORY)) not in PRINTERS
 )

@@ -45,6 +45,6 @@ def test_the_image_installs_from_the_list_and_nothing_else() -> None:
     installs = re.findall(r"pip install [^\n]*", dockerfile)
     assert installs == [
         "pip install --require-hashes --requirement requirements.txt",
-        "pip install --no-deps --no-build-isolation . \\",
+        "pip install --no-deps --no-build-isolation ./clients/library . \\",
     ]
     assert "COPY hub/requirements.txt requirements.txt" in dockerfile

@@ -1,16 +1,22 @@
-"""The structure of the daemon: who imports whom, and by which door."""
+"""The structure of the daemon and of its clients: who imports whom, and by which door."""
 
 import ast
 import subprocess
+import sys
+from collections.abc import Iterable
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGES = REPOSITORY / "hub"
+CLIENTS = REPOSITORY / "clients"
+FRONTENDS = {"hubbub_cli", "hubbub_agent", "hubbub_tui", "hubbub_web"}
+# The commands that are frontends of their own. Each imports its frontend when it is run, so that no other pays for it.
+STARTED_BY = {"hubbub_cli.agent": "hubbub_agent", "hubbub_cli.tui": "hubbub_tui", "hubbub_cli.web": "hubbub_web"}
 PARAMETERS = 5
 
 _tracked = subprocess.run(
-    ["git", "ls-files", "-z", "hub"],
+    ["git", "ls-files", "-z", "hub", "clients"],
     cwd=REPOSITORY,
     capture_output=True,
     check=True,
@@ -18,17 +24,19 @@ _tracked = subprocess.run(
 )
 PYTHON = [REPOSITORY / name for name in _tracked.stdout.split("\0") if name.endswith(".py") and "_pb2" not in name]
 MODULES = {
-    ".".join(path.relative_to(PACKAGES).with_suffix("").parts).removesuffix(".__init__"): path
+    ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path
+    for root in (PACKAGES, CLIENTS)
     for path in PYTHON
-    if path.is_relative_to(PACKAGES) and path.is_file()
+    if path.is_relative_to(root) and path.is_file()
 }
+DAEMON = {name: path for name, path in MODULES.items() if name.partition(".")[0] == "hubbubd"}
 ROOMS = {name for name, path in MODULES.items() if path.name == "__init__.py" and name.count(".") == 2}
 
 
-def imported(path: Path) -> set[str]:
-    """The modules of the daemon that a file names in imports, those for the type checker alone included."""
+def imported(path: Path, nodes: Iterable[ast.AST] | None = None) -> set[str]:
+    """Our modules that a file names in imports, those inside functions and for the type checker alone included."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    for node in ast.walk(ast.parse(path.read_bytes())) if nodes is None else nodes:
         if isinstance(node, ast.ImportFrom) and node.module is not None:
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"
@@ -40,6 +48,36 @@ def imported(path: Path) -> set[str]:
 
 def room(module: str) -> str | None:
     return next((each for each in ROOMS if module == each or module.startswith(f"{each}.")), None)
+
+
+def named(node: ast.AST) -> list[str]:
+    """The modules that an import names, ours or not."""
+    match node:
+        case ast.Import():
+            return [alias.name for alias in node.names]
+        case ast.ImportFrom(module=str() as module):
+            return [module]
+        case _:
+            return []
+
+
+def positional(node: ast.ClassDef) -> int:
+    """How many arguments in a row make an object of a dataclass; of other classes none."""
+    made = next((text for each in node.decorator_list if (text := ast.unparse(each)).startswith("dataclass")), None)
+    if made is None or "kw_only=True" in made:
+        return 0
+    count = 0
+    for field in node.body:
+        if isinstance(field, ast.AnnAssign):
+            of, default = ast.unparse(field.annotation), ast.unparse(field.value) if field.value else ""
+            if of == "KW_ONLY":
+                break
+            count += not (of.startswith("ClassVar") or "init=False" in default or "kw_only=True" in default)
+    return count
+
+
+def packages(modules: Iterable[str]) -> set[str]:
+    return {module.partition(".")[0] for module in modules}
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
@@ -59,6 +97,44 @@ def test_a_room_is_entered_by_its_front_door() -> None:
     assert entered == []
 
 
+def test_the_library_imports_no_frontend() -> None:
+    library = {name: path for name, path in MODULES.items() if name.partition(".")[0] == "hubbub_client"}
+    assert len(library) > 20
+    assert {
+        name: owners for name, path in library.items() if (owners := packages(imported(path))) > {"hubbub_client"}
+    } == {}
+
+
+def test_the_library_needs_grpc_and_protobuf_and_nothing_else() -> None:
+    """What else a program has is used where it is there: only OpenTelemetry, and only once the program imported it."""
+    allowed = {"grpc", "google.protobuf", "hubbub", "hubbub_client", *sys.stdlib_module_names}
+    found = {
+        (name, each)
+        for name, path in MODULES.items()
+        if name.partition(".")[0] == "hubbub_client"
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        for each in named(node)
+        if not any(each == known or each.startswith(f"{known}.") for known in allowed)
+    }
+    assert found == {("hubbub_client.tracing", f"opentelemetry.{part}") for part in ("trace", "propagate")}
+
+
+def test_a_frontend_imports_no_other_but_the_command_that_starts_it() -> None:
+    found = {
+        name: others
+        for name, path in MODULES.items()
+        if (own := name.partition(".")[0]) in FRONTENDS
+        if (others := packages(imported(path)) & FRONTENDS - {own})
+    }
+    assert found == {name: {frontend} for name, frontend in STARTED_BY.items()}
+
+
+def test_a_command_imports_the_frontend_it_starts_only_when_it_is_run() -> None:
+    for name, frontend in STARTED_BY.items():
+        path = MODULES[name]
+        assert frontend not in packages(imported(path, ast.parse(path.read_bytes()).body))
+
+
 def test_a_constructor_names_its_collaborators() -> None:
     """More than five arguments in a row say nothing of what is what: such constructors take them by keyword."""
     found: dict[str, int] = {}
@@ -71,6 +147,15 @@ def test_a_constructor_names_its_collaborators() -> None:
     assert found == {}
 
 
+def test_a_dataclass_of_many_fields_takes_them_by_keyword() -> None:
+    found: dict[str, int] = {}
+    for path in MODULES.values():
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.ClassDef) and (count := positional(node)) > PARAMETERS:
+                found[f"{path.relative_to(REPOSITORY)}:{node.lineno}"] = count
+    assert found == {}
+
+
 def test_the_daemon_logs_through_structlog_alone() -> None:
     """What goes through the standard library does not follow `log_level`: only warnings pass its bridge."""
-    assert [name for name, path in MODULES.items() if "getLogger(__name__)" in path.read_text(encoding="utf-8")] == []
+    assert [name for name, path in DAEMON.items() if "getLogger(__name__)" in path.read_text(encoding="utf-8")] == []

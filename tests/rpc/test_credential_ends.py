@@ -15,7 +15,7 @@ import pytest
 from grpc_reflection.v1alpha import reflection_pb2
 
 from hubbub.v1 import inbox_pb2, server_pb2
-from hubbub_client.certs import Authority, Pair
+from hubbub_frontend.certs import Authority, Pair
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.config.network import GrantSettings

@@ -18,7 +18,7 @@ from anyio.streams.tls import TLSAttribute, TLSStream
 from cryptography import x509
 
 from hubbub.v1 import server_pb2
-from hubbub_client.certs import Authority, Pair
+from hubbub_frontend.certs import Authority, Pair
 from hubbubd.config.network import GrantSettings
 from hubbubd.config.tls import TlsFiles
 from hubbubd.errors import ConfigError, Unauthenticated

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import anyio
 
 from hubbubd.core.access import EVERYTHING, Scope
-from hubbubd.runtime.records import Change, Doorkeeper, EventKind, Ledger, Stored, Table
+from hubbubd.runtime.records import Change, EventKind, Ledger, Stored, Table, WatcherLimit
 
 from .conftest import FailingStore, Watching, settle
 
@@ -60,7 +60,7 @@ class Notes:
 
 @asynccontextmanager
 async def opened(store: FailingStore, *, max_watchers: int = 2000) -> AsyncGenerator[Notes]:
-    notes = Notes(store, await Stored.read(store, Doorkeeper(max_watchers)))
+    notes = Notes(store, await Stored.read(store, WatcherLimit(max_watchers)))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(notes.ledger.run)
         tasks.start_soon(notes.ledger.health.run)

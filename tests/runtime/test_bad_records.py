@@ -14,7 +14,7 @@ from hubbubd.core.inbox import Origin, PendingRequest, RequestKind, RequestState
 from hubbubd.core.tasks import Task, TaskRole
 from hubbubd.rpc import convert
 from hubbubd.runtime.diagnostics import Verdict, records
-from hubbubd.runtime.records import Doorkeeper, Stored
+from hubbubd.runtime.records import Stored, WatcherLimit
 from hubbubd.runtime.tables import Tables
 from hubbubd.store import Snapshot, Write
 
@@ -212,7 +212,7 @@ def test_every_number_of_a_stored_record_has_bounds() -> None:
             for inner in cast("list[Any]", part):
                 look(place, inner)
 
-    empty = Stored("", Snapshot(0, (), ()), 0, Doorkeeper(0))
+    empty = Stored("", Snapshot(0, (), ()), 0, WatcherLimit(0))
     for table in Tables(empty).all():
         look(table.noun, table.adapter.json_schema(mode="validation"))
     free = "$defs.Span.properties.attributes"  # of a span: told as they are, nothing is computed with them

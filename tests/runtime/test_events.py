@@ -9,7 +9,7 @@ import pytest
 from hubbubd import payload
 from hubbubd.errors import FailedPrecondition, NotFound, PeerError, Unavailable
 from hubbubd.runtime.hub import Hub
-from hubbubd.runtime.servers import EventFilter, Heard, ResourceUpdate, ServerEvent, ServerEventKind, events
+from hubbubd.runtime.servers import EventFilter, EventStep, ResourceUpdate, ServerEvent, ServerEventKind, events
 from hubbubd.upstream.ports import Era
 
 from .conftest import PATIENCE_S, World, server, settle, until
@@ -36,9 +36,9 @@ class Watched:
 
     async def news(self) -> Any:
         """The next step that is no sign of life."""
-        while (step := await self.next()) is None or (isinstance(step, Heard) and step.event is None):
+        while (step := await self.next()) is None or (isinstance(step, EventStep) and step.event is None):
             pass
-        return step.event if isinstance(step, Heard) else step
+        return step.event if isinstance(step, EventStep) else step
 
     async def close(self) -> None:
         await self._steps.aclose()
@@ -48,7 +48,7 @@ async def begun(steps: AsyncGenerator[Any]) -> Watched:
     """A watch that misses nothing from now on."""
     watched = Watched(steps)
     first = await watched.next()
-    assert first is None or first == Heard(None)
+    assert first is None or first == EventStep(None)
     return watched
 
 
@@ -101,7 +101,7 @@ async def test_a_watcher_that_reads_too_slowly_loses_the_oldest_events_and_is_to
         slow = await begun(hub.events.watch(EventFilter()))
         for number in range(events.WATCHER_EVENTS + 10):
             world.peer.link.tell(LOG, line(number))
-        first: Heard = await slow.next()
+        first: EventStep = await slow.next()
         await slow.close()
     assert first.event is not None
     assert payload.loads(first.event.params) == line(10)
@@ -115,7 +115,7 @@ async def test_what_waits_for_a_watcher_is_bounded_in_bytes_too(world: World, mo
         slow = await begun(hub.events.watch(EventFilter()))
         for number in range(3):
             world.peer.link.tell(LOG, line(number) | {"logger": "x" * 400})
-        first: Heard = await slow.next()
+        first: EventStep = await slow.next()
         await slow.close()
     assert first.dropped == 1
 

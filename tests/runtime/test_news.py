@@ -24,7 +24,7 @@ from .noted import Noted
 from .peer import LOST, REFUSED, Outcome, Sent, never
 from .task_server import ERAS, RESULT, TaskServer, started
 
-Story = Callable[[World, Hub], Awaitable[None]]
+SpanRecorder = Callable[[World, Hub], Awaitable[None]]
 YES = Accept({"name": "x"})
 
 
@@ -175,7 +175,7 @@ async def lists_change_or_not(world: World, hub: Hub) -> None:
         await settle(30)
 
 
-STORIES: tuple[Story, ...] = (
+STORIES: tuple[SpanRecorder, ...] = (
     servers_come_and_go,
     calls_go_every_way,
     people_look_claim_and_answer,
@@ -212,7 +212,7 @@ def test_every_watch_of_records_is_watched() -> None:
 
 @pytest.mark.parametrize("traced", [False, True], ids=["plain", "traced"])
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
-async def test_no_watch_tells_the_same_twice(world: World, watching: Any, story: Story, traced: bool) -> None:
+async def test_no_watch_tells_the_same_twice(world: World, watching: Any, story: SpanRecorder, traced: bool) -> None:
     world.tracer = Noted() if traced else None
     async with world.hub(server(max_in_flight=3)) as hub:
         await until(lambda: hub.servers.get("one").connection.state is State.CONNECTED)

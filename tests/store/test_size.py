@@ -7,7 +7,7 @@ from hubbubd.clock import Clock
 from hubbubd.config import HubSettings
 from hubbubd.core.calls import Call, CallState
 from hubbubd.runtime.oversight import Audit, Retention
-from hubbubd.runtime.records import Change, Doorkeeper, Ledger, Stored
+from hubbubd.runtime.records import Change, Ledger, Stored, WatcherLimit
 from hubbubd.runtime.records.table import DELETIONS
 from hubbubd.runtime.tables import Tables
 from hubbubd.store.sqlite import SqliteStore
@@ -36,7 +36,7 @@ def ended(call_id: str, at: float) -> Call:
 
 async def test_a_store_through_which_much_passes_stays_as_small_as_what_is_kept(tmp_path: Path) -> None:
     store, clock = await SqliteStore.open(tmp_path / "hub" / "store.db"), Clock(asyncio.get_running_loop().time)
-    stored = await Stored.read(store, Doorkeeper(1))
+    stored = await Stored.read(store, WatcherLimit(1))
     tables = Tables(stored)
     ledger = Ledger(store, tables.all(), stored.door)
     settings = HubSettings(data_dir=tmp_path, call_history_count=KEPT)

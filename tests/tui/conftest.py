@@ -15,7 +15,7 @@ from textual import events
 from textual.pilot import Pilot
 
 import hubbub_client
-from hubbub_client.tui.app import HubbubApp
+from hubbub_tui.app import HubbubApp
 
 from ..clients.conftest import ScriptedHub
 from ..e2e.conftest import RunningHub, start_hub, start_shared_hub

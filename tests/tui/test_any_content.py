@@ -7,14 +7,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub_client import text
-from hubbub_client.forms import fields, parse
-from hubbub_client.questions import asked
 from hubbub_client.records import Call, CatalogEntry, PendingRequest, Progress, ServerEvent
-from hubbub_client.tui.boards import Boards, told
-from hubbub_client.tui.calls import bar, call_text
-from hubbub_client.tui.invoke import questions_of, request_of
-from hubbub_client.wording import question, what
+from hubbub_frontend import text
+from hubbub_frontend.forms import fields, parse
+from hubbub_frontend.questions import asked
+from hubbub_frontend.wording import question, what
+from hubbub_tui.boards import Boards, told
+from hubbub_tui.calls import bar, call_text
+from hubbub_tui.invoke import questions_of, request_of
 
 NOW = datetime.now(UTC)
 WORDS = """

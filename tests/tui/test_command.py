@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import pytest
 
-from hubbub_client.tui.app import undisturbed
+from hubbub_tui.app import undisturbed
 
 from .conftest import LIMIT_S, demo
 
@@ -68,7 +68,7 @@ async def test_without_a_terminal_it_says_that_it_needs_one(start_hub: Callable[
 
 @pytest.mark.usefixtures("processes")
 def test_neither_the_library_nor_the_command_line_imports_what_only_the_screen_needs() -> None:
-    code = "import sys, hubbub_client, hubbub_client.cli.app; print('textual' in sys.modules)"
+    code = "import sys, hubbub_client, hubbub_cli.app; print('textual' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
@@ -80,7 +80,7 @@ from importlib.machinery import PathFinder
 found = PathFinder.find_spec
 PathFinder.find_spec = lambda name, *rest: None if name == "textual" else found(name, *rest)
 sys.argv = ["hubbub", "tui"]
-from hubbub_client.cli import main
+from hubbub_cli import main
 main()
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from hubbub_client.tui import pane
+from hubbub_tui import pane
 
 from .conftest import LIMIT_S, POLL_S, Person, RunningHub, at_terminal, demo
 

@@ -8,12 +8,12 @@ import pytest
 
 from hubbub.v1 import call_pb2, inbox_pb2, server_pb2
 from hubbub_client import reading
-from hubbub_client.questions import asked
 from hubbub_client.records import Call, Moment, PendingRequest, Server
-from hubbub_client.tui.boards import Boards
-from hubbub_client.tui.calls import call_text, standing
-from hubbub_client.tui.inbox import holder
-from hubbub_client.tui.servers import ServersPane
+from hubbub_frontend.questions import asked
+from hubbub_tui.boards import Boards
+from hubbub_tui.calls import call_text, standing
+from hubbub_tui.inbox import holder
+from hubbub_tui.servers import ServersPane
 
 
 def question(**given: Any) -> PendingRequest:

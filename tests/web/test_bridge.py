@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from hubbub_client.web.serve import bind
+from hubbub_web.serve import bind
 
 from ..e2e.conftest import LIMIT_S, RunningHub
 from .conftest import Bridge, dictated, form
@@ -243,7 +243,7 @@ async def test_only_loopback_is_listened_on(hub: RunningHub) -> None:
 
 @pytest.mark.usefixtures("processes")
 async def test_without_the_extra_the_command_says_how_to_get_it() -> None:
-    program = "import sys; sys.modules['uvicorn'] = None; from hubbub_client.cli import main; main()"
+    program = "import sys; sys.modules['uvicorn'] = None; from hubbub_cli import main; main()"
     ran = await anyio.run_process([sys.executable, "-c", program, "web"], check=False)
     assert ran.returncode == 2
     assert b"pip install 'hubbub[web]'" in ran.stderr

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from hubbub_client.web.app import STATIC
+from hubbub_web.app import STATIC
 
 LIMIT_S = 60
 STATES = {"unknown", "mine", "theirs", "elsewhere", "over", "gone"}

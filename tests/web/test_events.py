@@ -12,8 +12,8 @@ from playwright.async_api import expect
 
 from hubbub_client.hub import Hub
 from hubbub_client.records import ServerEvent
-from hubbub_client.web import told
-from hubbub_client.web.told import Told
+from hubbub_web import event_stream
+from hubbub_web.event_stream import EventStream
 
 from ..e2e.conftest import LIMIT_S, POLL_S, RunningHub
 from .conftest import PEERS, Bridge, Person
@@ -127,8 +127,8 @@ class Flood:
 
 
 async def test_who_reads_slowly_gets_the_last_events_shortened_and_is_told_how_many_are_lost() -> None:
-    hub = Flood(told.MAX_WAITING + 7, lost=3)
-    stream = Told(cast("Hub", hub), None, None)
+    hub = Flood(event_stream.MAX_WAITING + 7, lost=3)
+    stream = EventStream(cast("Hub", hub), None, None)
     with anyio.fail_after(LIMIT_S):
         async with anyio.create_task_group() as group:
             group.start_soon(stream.follow)
@@ -137,7 +137,7 @@ async def test_who_reads_slowly_gets_the_last_events_shortened_and_is_told_how_m
             read = [json.loads(line) for line in (await anext(lines)).splitlines()]
             await lines.aclose()
             group.cancel_scope.cancel()
-    assert len(read) == told.MAX_WAITING + 1
+    assert len(read) == event_stream.MAX_WAITING + 1
     assert read[0]["event"]["params"] == {"data": 7}
-    assert len(read[-2]["event"]["params"]["shortened"]) == told.LONGEST
+    assert len(read[-2]["event"]["params"]["shortened"]) == event_stream.LONGEST
     assert read[-1] == {"dropped": 10}

@@ -5,8 +5,8 @@ from typing import Any
 
 import anyio
 
-from hubbub_client.web import feed as feeds
-from hubbub_client.web.feed import Feed
+from hubbub_web import feed as feeds
+from hubbub_web.feed import Feed
 
 from ..e2e.conftest import LIMIT_S
 

@@ -10,9 +10,9 @@ import httpx2
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from hubbub_client.certs import Authority
-from hubbub_client.web.guard import Site
-from hubbub_client.web.serve import Secured, bind
+from hubbub_frontend.certs import Authority
+from hubbub_web.guard import Site
+from hubbub_web.serve import Secured, bind
 
 from ..e2e.conftest import BIN, LIMIT_S, RunningHub, child
 

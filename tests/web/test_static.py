@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hubbub_client.web.app import STATIC
+from hubbub_web.app import STATIC
 
 MODULES = sorted((STATIC / "js").glob("*.js"))
 FORBIDDEN = re.compile(

@@ -7,7 +7,7 @@ from typing import cast
 from hubbub.v1 import event_pb2 as pb
 from hubbubd.core.access import Permission
 from hubbubd.rpc import access, convert, requests
-from hubbubd.runtime.servers import EventFeed, Heard, Subscriptions
+from hubbubd.runtime.servers import EventFeed, EventStep, Subscriptions
 
 LOG_LINES = 100
 """How many lines are shown to a caller who does not say."""
@@ -48,7 +48,7 @@ class EventService:
                 yield pb.WatchResourceResponse(update=shown).SerializeToString()
 
 
-def _response(heard: Heard) -> bytes:
+def _response(heard: EventStep) -> bytes:
     """Serialised: of the event itself once for all who watch, since responses of both watches look alike."""
     event = heard.event
     if event is None:

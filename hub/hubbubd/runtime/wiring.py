@@ -18,13 +18,13 @@ from hubbubd.runtime.calls import (
     Orphans,
     Resumption,
     Rounds,
-    Story,
+    SpanRecorder,
     TaskSupport,
 )
 from hubbubd.runtime.catalog import Catalog
 from hubbubd.runtime.inbox import Inbox, Notify, Tasks, Work
 from hubbubd.runtime.oversight import Audit, Quotas, Retention
-from hubbubd.runtime.records import Doorkeeper, Ledger, Stored
+from hubbubd.runtime.records import Ledger, Stored, WatcherLimit
 from hubbubd.runtime.servers import (
     Assembly,
     Configuration,
@@ -56,7 +56,7 @@ class Ground:
 
 async def remember(store: Store, settings: HubSettings, meter: Meter) -> tuple[Ledger, Tables]:
     """What the store holds, in tables that a ledger keeps."""
-    door = Doorkeeper(settings.max_watchers)
+    door = WatcherLimit(settings.max_watchers)
     tables = Tables(await Stored.read(store, door))
     return Ledger(store, tables.all(), door, meter), tables
 
@@ -147,7 +147,7 @@ def calls_of(
     """The room of calls, with all that a call may turn into."""
     ledger, tables, clock = ground.ledger, ground.tables, ground.clock
     resumption, support = Resumption(rounds, consents, client_tasks), TaskSupport(catalog)
-    story = Story(ground.tracer, ledger, tables.calls, tables.requests, tables.tasks)
+    story = SpanRecorder(ground.tracer, ledger, tables.calls, tables.requests, tables.tasks)
     exchange = CallExchange(
         ledger=ledger,
         table=tables.calls,

@@ -96,7 +96,7 @@ class Snapshot:
     deleted: tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoreStats:
     """The store in numbers: its keys, the deletions it still knows, and of its bytes those that are free."""
 

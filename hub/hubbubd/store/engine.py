@@ -237,7 +237,15 @@ class Engine:
             size = number(self._db, "PRAGMA page_count") * page
             free = number(self._db, "PRAGMA freelist_count") * page
             keys, rows = self._db.execute("SELECT count(value), count(*) FROM entries").fetchone()
-        return StoreStats(self.id, self.revision, self.compacted, size, keys, rows - keys, free)
+        return StoreStats(
+            id=self.id,
+            revision=self.revision,
+            compacted_revision=self.compacted,
+            size_bytes=size,
+            keys=keys,
+            deletions=rows - keys,
+            free_bytes=free,
+        )
 
     def close(self) -> None:
         """Folds the journal into the file and lets go of it."""

@@ -7,7 +7,7 @@ and by whatever the server asks on that stream.
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 from hubbubd.errors import Fault
 from hubbubd.telemetry.trace import Trace
@@ -25,6 +25,7 @@ class Exchange:
     """
 
     awaits_result: bool
+    _: KW_ONLY
     patient: bool = True
     method: str = ""
     request_id: int | None = None

@@ -1,7 +1,7 @@
 """Calls: their queue, their way to a server and back, and what a server makes of them."""
 
-from hubbubd.runtime.calls.call_queue import End, Lane, Live
-from hubbubd.runtime.calls.call_spans import Story, served
+from hubbubd.runtime.calls.call_queue import ActiveCall, End, ServerQueue
+from hubbubd.runtime.calls.call_spans import SpanRecorder, served
 from hubbubd.runtime.calls.causes import Causes
 from hubbubd.runtime.calls.client_tasks import ClientTasks
 from hubbubd.runtime.calls.exchange import CallExchange
@@ -14,6 +14,7 @@ from hubbubd.runtime.calls.task_support import TaskSupport
 from hubbubd.runtime.calls.url_elicitation import Consents
 
 __all__ = [
+    "ActiveCall",
     "CallExchange",
     "CallSpec",
     "Calls",
@@ -21,14 +22,13 @@ __all__ = [
     "ClientTasks",
     "Consents",
     "End",
-    "Lane",
-    "Live",
     "LogEvent",
     "Orphans",
     "ProgressEvent",
     "Resumption",
     "Rounds",
-    "Story",
+    "ServerQueue",
+    "SpanRecorder",
     "TaskSupport",
     "kind_of",
     "served",

@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import StrEnum
 
 import anyio
@@ -44,7 +44,7 @@ class End(StrEnum):
 
 
 @dataclass(slots=True, eq=False)
-class Live:
+class ActiveCall:
     """A call under way, once `admitted` without a `refusal`.
 
     `verdict` is why its scope was cancelled, and `end` by what; without them it ran out of time. `place` is the span
@@ -53,6 +53,7 @@ class Live:
 
     call: Call
     clock: CallClock
+    _: KW_ONLY
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     turn: anyio.Event = field(default_factory=anyio.Event)
     admitted: anyio.Event = field(default_factory=anyio.Event)
@@ -73,7 +74,7 @@ class Live:
             self.scope.cancel()
 
 
-class Lane:
+class ServerQueue:
     """The calls of one server that have not ended. `record` is told of every new state of a call."""
 
     def __init__(
@@ -81,7 +82,7 @@ class Lane:
     ) -> None:
         self._take(config)
         self.tracer = tracer
-        self.lives: dict[str, Live] = {}
+        self.lives: dict[str, ActiveCall] = {}
         self.ended: Counter[CallState] = Counter()
         self.link: Link | None = None
         self.closed = True
@@ -124,22 +125,22 @@ class Lane:
 
     # Turns
 
-    def enter(self, call: Call) -> Live:
+    def enter(self, call: Call) -> ActiveCall:
         """Queues a new call. Raises ResourceExhausted (QUEUE_FULL)."""
         self._queue.add(call.id, len(call.params))
-        live = Live(call, CallClock(call.timeout_s, call.max_s, self._clock.steady()), place=call.trace)
+        live = ActiveCall(call, CallClock(call.timeout_s, call.max_s, self._clock.steady()), place=call.trace)
         self.lives[call.id] = live
         self.time(live)
         self._next_turns()
         return live
 
-    def resume(self, call: Call) -> Live:
+    def resume(self, call: Call) -> ActiveCall:
         """Takes up a call that the hub before this one has left: a task goes on without a slot, one that was never sent
         waits for its turn, others are parked.
 
         It was admitted once, so it fits however many there are.
         """
-        live = Live(call, CallClock(call.timeout_s, call.max_s, self._clock.steady()), place=call.trace)
+        live = ActiveCall(call, CallClock(call.timeout_s, call.max_s, self._clock.steady()), place=call.trace)
         live.admitted.set()
         live.known_as_sent = not core.never_sent(call)
         self.lives[call.id] = live
@@ -152,7 +153,7 @@ class Lane:
             self.set_aside(live)
         return live
 
-    def set_aside(self, live: Live) -> None:
+    def set_aside(self, live: ActiveCall) -> None:
         """The call has become a task at the server: it keeps no slot, and only its time in all counts.
 
         Beyond MAX_ASIDE the calls keep their slots, so that they do not become more and more.
@@ -163,24 +164,24 @@ class Lane:
         self.time(live)
         self._next_turns()
 
-    def enter_again(self, live: Live) -> None:
+    def enter_again(self, live: ActiveCall) -> None:
         """Queues a call that must be sent once more, at the head."""
         self._put_first(live)
         self.to(live, core.move(live.call, CallState.QUEUED, self._clock.now()))
         self._next_turns()
 
-    def _put_first(self, live: Live) -> None:
+    def _put_first(self, live: ActiveCall) -> None:
         live.turn = anyio.Event()
         self._queue.add_first(live.call.id)
 
-    def leave(self, live: Live, ended: Call) -> None:
+    def leave(self, live: ActiveCall, ended: Call) -> None:
         """Forgets a call that has ended."""
         live.call = ended
         self._queue.remove(ended.id)
         del self.lives[ended.id]
         self._next_turns()
 
-    async def turn(self, live: Live) -> Link:
+    async def turn(self, live: ActiveCall) -> Link:
         """Waits until it is the call's turn; it goes out now, over the link returned."""
         while not live.turn.is_set():  # a turn that could not be used any more was taken back, with another event
             await live.turn.wait()
@@ -214,13 +215,13 @@ class Lane:
 
     # Clocks
 
-    def time(self, live: Live) -> None:
+    def time(self, live: ActiveCall) -> None:
         """Lets the call's scope end when its clock says so."""
         deadline = live.clock.deadline()
         left_s = math.inf if deadline is None else max(deadline - self._clock.steady(), 0.0)
         live.scope.deadline = anyio.current_time() + left_s
 
-    def progressed(self, live: Live) -> None:
+    def progressed(self, live: ActiveCall) -> None:
         """Notes a sign of progress from the server."""
         if self.config.progress_resets_timeout:
             live.clock.restart(self._clock.steady())
@@ -228,7 +229,7 @@ class Lane:
 
     # Questions
 
-    def cause(self, wire_call_id: str | None) -> tuple[Live | None, CauseSource | None]:
+    def cause(self, wire_call_id: str | None) -> tuple[ActiveCall | None, CauseSource | None]:
         """The call that caused a question: the one on whose stream it came, else the only one it can be."""
         if wire_call_id is not None:
             live = self.lives.get(wire_call_id)
@@ -236,7 +237,7 @@ class Lane:
         candidates = self.candidates()
         return (candidates[0], CauseSource.INFERRED) if len(candidates) == 1 else (None, None)
 
-    def candidates(self) -> list[Live]:
+    def candidates(self) -> list[ActiveCall]:
         """The calls that a question may be about which does not say so itself, oldest first."""
         # What belongs to a task says so, therefore the calls on the wire come first.
         sent = self._queue.sent or self._queue.aside
@@ -248,7 +249,7 @@ class Lane:
         return found if len(found) <= MAX_CANDIDATES else ()
 
     @contextmanager
-    def asked(self, live: Live | None, *pending_ids: str, candidates: Collection[str] = ()) -> Generator[None]:
+    def asked(self, live: ActiveCall | None, *pending_ids: str, candidates: Collection[str] = ()) -> Generator[None]:
         """While the block is open, a question on the wire waits for a person: its call is parked.
 
         When the cause is unknown it may be any call that the server knows of: none of them keeps a slot or loses time.
@@ -270,7 +271,7 @@ class Lane:
                         self.to(each, core.move(each.call, CallState.IN_PROGRESS, self._clock.now()))
 
     @contextmanager
-    def _perhaps(self, lives: list[Live], pending_ids: tuple[str, ...]) -> Generator[None]:
+    def _perhaps(self, lives: list[ActiveCall], pending_ids: tuple[str, ...]) -> Generator[None]:
         """While the block is open, each of the calls may be the one that waits for a person."""
         for live in lives:
             ids = (*live.call.perhaps_pending_ids, *pending_ids)[-PENDING_IDS:]
@@ -284,7 +285,7 @@ class Lane:
                     self.to(live, replace(live.call, perhaps_pending_ids=ids))
 
     @contextmanager
-    def parked(self, live: Live, *pending_ids: str) -> Generator[None]:
+    def parked(self, live: ActiveCall, *pending_ids: str) -> Generator[None]:
         """While the block is open, a call has no slot and its clock stands; afterwards it has no slot yet."""
         call = replace(live.call, pending_ids=(*live.call.pending_ids, *pending_ids)[-PENDING_IDS:])
         if call.state is CallState.IN_PROGRESS:
@@ -294,7 +295,7 @@ class Lane:
             yield
 
     @contextmanager
-    def _paused(self, lives: list[Live]) -> Generator[None]:
+    def _paused(self, lives: list[ActiveCall]) -> Generator[None]:
         for live in lives:
             live.questions += 1
             if live.call.id in self._queue.in_flight:
@@ -310,7 +311,7 @@ class Lane:
                 live.clock.release(self._clock.steady())
                 self.time(live)
 
-    def to(self, live: Live, call: Call) -> None:
+    def to(self, live: ActiveCall, call: Call) -> None:
         """Puts a call into its next state."""
         live.call = call
         self._record(call)
@@ -327,11 +328,11 @@ class Lane:
         for live in list(self.lives.values()):
             await live.ended.wait()
 
-    def queued(self) -> list[Live]:
+    def queued(self) -> list[ActiveCall]:
         """Those that wait for their first turn or for another one, next one first."""
         return [self.lives[call_id] for call_id in self._queue.queued]
 
-    def out_of_time(self, live: Live) -> Fault:
+    def out_of_time(self, live: ActiveCall) -> Fault:
         """Why a call whose scope ended by itself has failed."""
         total = live.clock.out_of_total(self._clock.steady())
         waited = live.call.state is CallState.QUEUED

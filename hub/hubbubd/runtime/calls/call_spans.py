@@ -14,7 +14,7 @@ from hubbubd.core import inbox as core_inbox
 from hubbubd.core.calls import Call, CallState
 from hubbubd.core.inbox import Delivery, Moment, Origin, PendingRequest, RequestKind, RequestState
 from hubbubd.core.tasks import Task, TaskStatus
-from hubbubd.runtime.calls.call_queue import Live
+from hubbubd.runtime.calls.call_queue import ActiveCall
 from hubbubd.runtime.records import Change, Ledger, Table
 from hubbubd.telemetry import mcp
 from hubbubd.telemetry.trace import CALLER, SERVING, Attributes, Event, Kind, Span, Trace, of_params
@@ -32,7 +32,7 @@ METHODS = {
 }
 
 
-class Story:
+class SpanRecorder:
     """Tells of calls, pending requests and tasks."""
 
     def __init__(
@@ -69,7 +69,7 @@ class Story:
         return replace(call, trace=trace, under_way=(serving.span,) if waits else ())
 
     @contextmanager
-    def queued(self, live: Live) -> Generator[None]:
+    def queued(self, live: ActiveCall) -> Generator[None]:
         """Tells how long a call waits for its turn: the block."""
         start = live.call.created_at if live.call.started_at is None else self.tracer.now()
         try:
@@ -79,7 +79,7 @@ class Story:
                 self._tell_queue(live.call, start, self.tracer.now())
 
     @contextmanager
-    def sent(self, live: Live, params: dict[str, object]) -> Generator[Span | None]:
+    def sent(self, live: ActiveCall, params: dict[str, object]) -> Generator[Span | None]:
         """The span of an exchange on the wire, for the link to tell; noted in the record while the block is open."""
         name, attributes = mcp.about(live.call.method, params)
         trace = self.tracer.begin(live.call.trace, name, Kind.CLIENT) if live.call.trace else None
@@ -97,7 +97,7 @@ class Story:
         finally:
             self._note(live, tuple(other for other in live.call.under_way if other is not span))
 
-    def hung_up(self, live: Live) -> None:
+    def hung_up(self, live: ActiveCall) -> None:
         """Nobody waits for a call any more that goes on: the RPC that did tells of itself."""
         if live.call.under_way:
             self._note(live, tuple(span for span in live.call.under_way if span.kind is not Kind.SERVER))
@@ -113,7 +113,7 @@ class Story:
             self._tell_queue(call, call.created_at, now)
         return replace(call, under_way=())
 
-    def _note(self, live: Live, under_way: tuple[Span, ...]) -> None:
+    def _note(self, live: ActiveCall, under_way: tuple[Span, ...]) -> None:
         live.call = replace(live.call, under_way=under_way)
         self._ledger.later(Change(self._calls, live.call.id, live.call))
 

@@ -19,7 +19,7 @@ from hubbubd.core.inbox import Origin, PendingRequest
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.core.tasks import Task, TaskRole, TaskStatus
 from hubbubd.errors import FailedPrecondition, HubError, PeerError
-from hubbubd.runtime.calls.call_queue import End, Lane, Live
+from hubbubd.runtime.calls.call_queue import ActiveCall, End, ServerQueue
 from hubbubd.runtime.calls.followed import TELL_S, Followed
 from hubbubd.runtime.calls.task_poller import TaskPoller, outcome
 from hubbubd.runtime.calls.task_questions import TaskQuestions
@@ -63,7 +63,7 @@ class ClientTasks:
 
     # Following
 
-    async def begin(self, lane: Lane, live: Live, link: Link, wire: Mapping[str, Any]) -> dict[str, Any]:
+    async def begin(self, lane: ServerQueue, live: ActiveCall, link: Link, wire: Mapping[str, Any]) -> dict[str, Any]:
         """Follows the task that a call has become; returns the call's result.
 
         Raises PeerError (the task failed) and UpstreamError: TASK_CANCELLED, TASK_LOST, INPUT_REFUSED.
@@ -80,7 +80,7 @@ class ClientTasks:
         task = self._table.record(call.task_id or "")
         return task.fingerprint if task is not None and task.role is TaskRole.CLIENT else None
 
-    async def resume(self, lane: Lane, live: Live) -> dict[str, Any]:
+    async def resume(self, lane: ServerQueue, live: ActiveCall) -> dict[str, Any]:
         """Follows the task of a call that an earlier hub made. As `begin`."""
         task = self._table.get(live.call.task_id or "")
         if task.status.ended:
@@ -134,7 +134,7 @@ class ClientTasks:
                 del self._followed[key]
             followed.done.set()
 
-    def outlives(self, live: Live) -> bool:
+    def outlives(self, live: ActiveCall) -> bool:
         """Whether the task of a call goes on while the hub is away."""
         stopped = live.end is End.SHUTTING_DOWN
         task = self._table.record(live.call.task_id or "")
@@ -162,7 +162,7 @@ class ClientTasks:
 
     # Questions
 
-    def known(self, server: str, remote_id: str) -> tuple[Live, str] | None:
+    def known(self, server: str, remote_id: str) -> tuple[ActiveCall, str] | None:
         """The call and the hub's id of a task under way, by the id that its server knows."""
         followed = self._followed.get((server, remote_id))
         return (followed.live, followed.task_id) if followed is not None and followed.task_id else None

@@ -16,8 +16,8 @@ from hubbubd.core.calls import Call
 from hubbubd.core.tasks import created
 from hubbubd.core.tool_policy import denied, shown
 from hubbubd.errors import Category, Fault, HubError, PeerError, UpstreamError
-from hubbubd.runtime.calls.call_queue import Lane, Live
-from hubbubd.runtime.calls.call_spans import Story
+from hubbubd.runtime.calls.call_queue import ActiveCall, ServerQueue
+from hubbubd.runtime.calls.call_spans import SpanRecorder
 from hubbubd.runtime.calls.causes import Causes
 from hubbubd.runtime.calls.client_tasks import ClientTasks
 from hubbubd.runtime.calls.multi_round import Rounds
@@ -50,7 +50,7 @@ class CallExchange:
         support: TaskSupport,
         orphans: Orphans,
         causes: Causes,
-        story: Story,
+        story: SpanRecorder,
     ) -> None:
         self._ledger = ledger
         self._table = table
@@ -70,16 +70,16 @@ class CallExchange:
         await self._client_tasks.start_up()
         await self._causes.start_up()
 
-    async def begin(self, lane: Lane, live: Live, params: dict[str, Any]) -> None:
+    async def begin(self, lane: ServerQueue, live: ActiveCall, params: dict[str, Any]) -> None:
         """Carries out a new call, from its admission to its end."""
         if await self._admit(lane, live):
             await self._run(lane, live, partial(self._exchange, lane, live, params))
 
-    def resume(self, lane: Lane, live: Live) -> Callable[[], Awaitable[None]]:
+    def resume(self, lane: ServerQueue, live: ActiveCall) -> Callable[[], Awaitable[None]]:
         """How a call goes on that the hub before this one has left; what it needs of the store is read now."""
         return partial(self._run, lane, live, self._resumption.way_on(lane, live, partial(self._exchange, lane, live)))
 
-    async def _admit(self, lane: Lane, live: Live) -> bool:
+    async def _admit(self, lane: ServerQueue, live: ActiveCall) -> bool:
         """Makes a detached call durable before it is sent; False when the store does not take it."""
         if live.call.detached:
             try:
@@ -94,14 +94,18 @@ class CallExchange:
         live.admitted.set()
         return live.refusal is None
 
-    async def _run(self, lane: Lane, live: Live, exchange: Callable[[], Awaitable[dict[str, Any]]]) -> None:
+    async def _run(
+        self, lane: ServerQueue, live: ActiveCall, exchange: Callable[[], Awaitable[dict[str, Any]]]
+    ) -> None:
         CALLER.set(live.call.trace)  # what is logged from here on belongs to the call
         try:
             await self._outcome(lane, live, exchange)
         finally:
             self._consents.forget(live)
 
-    async def _outcome(self, lane: Lane, live: Live, exchange: Callable[[], Awaitable[dict[str, Any]]]) -> None:
+    async def _outcome(
+        self, lane: ServerQueue, live: ActiveCall, exchange: Callable[[], Awaitable[dict[str, Any]]]
+    ) -> None:
         """Has the call end with what becomes of the exchange, unless the next hub is to go on with it."""
         started = self._clock.steady()
         result: dict[str, Any] | None = None
@@ -134,7 +138,7 @@ class CallExchange:
         await self._end(lane, live, core.fail(live.call, replace(fault, details={**details, **fault.details}), now))
 
     async def _exchange(
-        self, lane: Lane, live: Live, params: dict[str, Any], sending: dict[str, Any] | None = None
+        self, lane: ServerQueue, live: ActiveCall, params: dict[str, Any], sending: dict[str, Any] | None = None
     ) -> dict[str, Any]:
         """Waits for the turn, sends, and asks for what the server needs, until there is a result.
 
@@ -178,7 +182,7 @@ class CallExchange:
                 return shown(lane.config, live.call.method, result)
             sending = await self._rounds.ask(lane, live, params, result)
 
-    async def _may_go_out(self, lane: Lane, link: Link, live: Live) -> bool:
+    async def _may_go_out(self, lane: ServerQueue, link: Link, live: ActiveCall) -> bool:
         """Has the next hub know that a detached call was sent, before it is; False when it must wait for another turn.
 
         Raises Unavailable: then it is not sent.
@@ -191,7 +195,7 @@ class CallExchange:
                 return False
         return True
 
-    async def _send(self, lane: Lane, link: Link, live: Live, params: dict[str, Any]) -> dict[str, Any]:
+    async def _send(self, lane: ServerQueue, link: Link, live: ActiveCall, params: dict[str, Any]) -> dict[str, Any]:
         def on_progress(update: ProgressUpdate) -> None:
             lane.progressed(live)
             if self._table.feed.watched:
@@ -203,7 +207,7 @@ class CallExchange:
                 live.call.method, params or None, call_id=live.call.id, on_progress=on_progress, span=span
             )
 
-    async def _end(self, lane: Lane, live: Live, call: Call) -> None:
+    async def _end(self, lane: ServerQueue, live: ActiveCall, call: Call) -> None:
         lane.ended[call.state] += 1
         lane.leave(live, call)
         self._record(call)

@@ -1,6 +1,6 @@
 """A task of a server whose call is under way: what is asked of its server, and when."""
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import anyio
@@ -8,7 +8,7 @@ from anyio.abc import TaskGroup
 
 from hubbubd.core import tasks as core
 from hubbubd.errors import Category, Fault, UpstreamError
-from hubbubd.runtime.calls.call_queue import Lane, Live
+from hubbubd.runtime.calls.call_queue import ActiveCall, ServerQueue
 from hubbubd.telemetry.trace import passed_on
 from hubbubd.upstream.ports import Link
 
@@ -22,9 +22,10 @@ class Followed:
 
     task_id: str
     remote_id: str
-    lane: Lane
-    live: Live
+    lane: ServerQueue
+    live: ActiveCall
     stateless: bool = False
+    _: KW_ONLY
     group: TaskGroup = field(default_factory=anyio.create_task_group)
     wake: anyio.Event = field(default_factory=anyio.Event)
     done: anyio.Event = field(default_factory=anyio.Event)

@@ -16,7 +16,7 @@ from hubbubd.core.calls import Call
 from hubbubd.core.inbox import CauseSource, Origin, PendingRequest, RequestKind, RequestState
 from hubbubd.core.questions import problem
 from hubbubd.errors import Category, Fault, NotFound, UpstreamError
-from hubbubd.runtime.calls.call_queue import Lane, Live
+from hubbubd.runtime.calls.call_queue import ActiveCall, ServerQueue
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.records import Change, Table
 from hubbubd.telemetry.trace import of_params
@@ -60,7 +60,9 @@ class Rounds:
     def settled(self, request: PendingRequest) -> None:
         """Whoever waits for it in `ask` has been woken by the inbox."""
 
-    async def ask(self, lane: Lane, live: Live, params: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
+    async def ask(
+        self, lane: ServerQueue, live: ActiveCall, params: dict[str, Any], result: dict[str, Any]
+    ) -> dict[str, Any]:
         """Has the questions of a result answered; returns the params to send again, and puts the call in the queue.
 
         Raises UpstreamError: TOO_MANY_ROUNDS, INVALID_RESPONSE, INPUT_REFUSED.
@@ -78,7 +80,7 @@ class Rounds:
         return _again(params, rounds, answers)
 
     async def resume(
-        self, lane: Lane, live: Live, params: dict[str, Any], asked: Mapping[str, PendingRequest]
+        self, lane: ServerQueue, live: ActiveCall, params: dict[str, Any], asked: Mapping[str, PendingRequest]
     ) -> dict[str, Any]:
         """As `ask`, for the round in which the hub before this one left the call. Raises UpstreamError."""
         rounds = live.call.rounds or core.Rounds()
@@ -106,7 +108,9 @@ class Rounds:
         wanted = {request_id for call in under_way for request_id in _asked(call)}
         await self._inbox.abandon_all({Origin.ROUNDS}, "the hub was restarted, and its call has ended", but=wanted)
 
-    async def _ask_all(self, lane: Lane, live: Live, rounds: core.Rounds, questions: Questions) -> dict[str, Any]:
+    async def _ask_all(
+        self, lane: ServerQueue, live: ActiveCall, rounds: core.Rounds, questions: Questions
+    ) -> dict[str, Any]:
         """The answers by key; roots that the operator configured need no person."""
         known = {
             key: {"roots": list(lane.config.roots)} for key, (kind, _) in questions.items() if configured(lane, kind)
@@ -117,7 +121,7 @@ class Rounds:
 
     @asynccontextmanager
     async def asking(
-        self, lane: Lane, live: Live, rounds: core.Rounds, asked: Mapping[str, PendingRequest]
+        self, lane: ServerQueue, live: ActiveCall, rounds: core.Rounds, asked: Mapping[str, PendingRequest]
     ) -> AsyncGenerator[None]:
         """Puts the questions of a round into the inbox; while the block is open, the call is parked."""
         rounds = replace(rounds, questions=tuple((key, request.id) for key, request in asked.items()))
@@ -125,7 +129,7 @@ class Rounds:
             await self._keep(live, rounds, *asked.values())
             yield
 
-    async def _keep(self, live: Live, rounds: core.Rounds, *asked: PendingRequest) -> None:
+    async def _keep(self, live: ActiveCall, rounds: core.Rounds, *asked: PendingRequest) -> None:
         """Makes a round durable with its questions: both are remembered, or neither is."""
         call = replace(live.call, rounds=rounds)
         try:
@@ -146,11 +150,13 @@ class Rounds:
                     answers[remaining[request.id]] = take(request)
         return {key: answers[key] for key in asked}
 
-    def _request(self, lane: Lane, live: Live, kind: RequestKind, params: dict[str, Any]) -> PendingRequest:
+    def _request(
+        self, lane: ServerQueue, live: ActiveCall, kind: RequestKind, params: dict[str, Any]
+    ) -> PendingRequest:
         return asked_by(lane, live, Origin.ROUNDS, kind, params, self._clock.now())
 
 
-def next_round(lane: Lane, live: Live) -> core.Rounds:
+def next_round(lane: ServerQueue, live: ActiveCall) -> core.Rounds:
     """One round more, without questions yet. Raises UpstreamError (TOO_MANY_ROUNDS)."""
     count = live.call.rounds.count if live.call.rounds else 0
     if count >= MAX_ROUNDS:
@@ -176,7 +182,7 @@ def _accepted(request: PendingRequest) -> Any:
 
 
 def asked_by(
-    lane: Lane, live: Live, origin: Origin, kind: RequestKind, params: dict[str, Any], now: float
+    lane: ServerQueue, live: ActiveCall, origin: Origin, kind: RequestKind, params: dict[str, Any], now: float
 ) -> PendingRequest:
     """A pending request for a question that came in a result of the call itself."""
     config, call = lane.config, live.call
@@ -196,7 +202,7 @@ def asked_by(
     )
 
 
-def configured(lane: Lane, kind: RequestKind) -> bool:
+def configured(lane: ServerQueue, kind: RequestKind) -> bool:
     """Whether the operator has answered this once for all."""
     return kind is RequestKind.ROOTS and lane.config.roots != "ask"
 

@@ -16,7 +16,7 @@ from hubbubd.core.tally import Tally
 from hubbubd.core.tasks import ENDED, Task
 from hubbubd.errors import HubError, PeerError
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.calls.call_queue import Lane
+from hubbubd.runtime.calls.call_queue import ServerQueue
 from hubbubd.runtime.records import Table
 from hubbubd.upstream.ports import Era, Link
 
@@ -40,7 +40,7 @@ class Orphans:
         self._creating = Tally()
 
     @contextmanager
-    def looked_after(self, lane: Lane, link: Link, call: Call, params: Mapping[str, Any]) -> Generator[None]:
+    def looked_after(self, lane: ServerQueue, link: Link, call: Call, params: Mapping[str, Any]) -> Generator[None]:
         """While the block is open the server may make a task of the call."""
         if call.method != "tools/call" or "task" not in params or link.hello.era is Era.STATELESS:
             yield

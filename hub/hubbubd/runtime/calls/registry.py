@@ -25,8 +25,8 @@ from hubbubd.errors import (
     Unavailable,
 )
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.calls.call_queue import End, Lane, Live
-from hubbubd.runtime.calls.call_spans import Story
+from hubbubd.runtime.calls.call_queue import ActiveCall, End, ServerQueue
+from hubbubd.runtime.calls.call_spans import SpanRecorder
 from hubbubd.runtime.calls.exchange import CallExchange
 from hubbubd.runtime.calls.resumption import Resumption, in_order, restarted
 from hubbubd.runtime.calls.spec import CallSpec, LogEvent
@@ -54,7 +54,7 @@ class Calls:
         resumption: Resumption,
         support: TaskSupport,
         quota: Quota,
-        story: Story,
+        story: SpanRecorder,
     ) -> None:
         self._ledger = ledger
         self._table = table
@@ -65,14 +65,14 @@ class Calls:
         self._support = support
         self._quota = quota
         self._story = story
-        self._lanes: dict[str, Lane] = {}
+        self._lanes: dict[str, ServerQueue] = {}
         self._draining = False
 
     # Lanes
 
-    def open_lane(self, config: ServerConfig) -> Lane:
+    def open_lane(self, config: ServerConfig) -> ServerQueue:
         """Makes the request queue of a server, and goes on with the calls that the hub before this one has left."""
-        lane = self._lanes[config.name] = Lane(config, self._clock, self._record, self._story.tracer)
+        lane = self._lanes[config.name] = ServerQueue(config, self._clock, self._record, self._story.tracer)
         own = [call for call in self._table if call.server == config.name]
         lane.ended.update(call.state for call in own if call.state.ended)
         left = [call for call in own if not call.state.ended and self._resumption.obstacle(call, config) is None]
@@ -198,7 +198,7 @@ class Calls:
         while any(self._needs_time(lane, live) for lane in self._lanes.values() for live in lane.lives.values()):  # noqa: ASYNC110
             await anyio.sleep(DRAIN_S)
 
-    def _needs_time(self, lane: Lane, live: Live) -> bool:
+    def _needs_time(self, lane: ServerQueue, live: ActiveCall) -> bool:
         return live.waiters > 0 or self._resumption.obstacle(live.call, lane.config) is not None
 
     def shut_down(self) -> None:
@@ -208,7 +208,7 @@ class Calls:
 
     # New calls
 
-    async def _begin(self, spec: CallSpec, principal: str, *, detached: bool) -> tuple[Call, Live | None]:
+    async def _begin(self, spec: CallSpec, principal: str, *, detached: bool) -> tuple[Call, ActiveCall | None]:
         lane = self._lane(spec.server)
         call = Call(
             id=spec.call_id or f"call_{secrets.token_hex(8)}",
@@ -238,7 +238,7 @@ class Calls:
                 raise live.refusal
         return live.call if live else known or call, live
 
-    def _enter(self, lane: Lane, call: Call, params: dict[str, Any]) -> Live:
+    def _enter(self, lane: ServerQueue, call: Call, params: dict[str, Any]) -> ActiveCall:
         if lane.closed:
             raise not_connected(call.server, lane.given_up)
         if (denial := denied(lane.config, call.method, params)) is not None:
@@ -259,7 +259,7 @@ class Calls:
     def _record(self, call: Call) -> None:
         self._ledger.later(Change(self._table, call.id, call))
 
-    def _lane(self, server: str) -> Lane:
+    def _lane(self, server: str) -> ServerQueue:
         if server not in self._lanes:
             raise NotFound("server", server)
         return self._lanes[server]
@@ -268,6 +268,6 @@ class Calls:
         under_way = (lane.lives[call_id].call for lane in self._lanes.values() if call_id in lane.lives)
         return next(under_way, None) or self._table.record(call_id)
 
-    def _live(self, call: Call) -> Live | None:
+    def _live(self, call: Call) -> ActiveCall | None:
         lane = self._lanes.get(call.server)
         return lane.lives.get(call.id) if lane else None

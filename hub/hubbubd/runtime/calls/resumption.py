@@ -13,7 +13,7 @@ from hubbubd.core.calls import Call
 from hubbubd.core.inbox import PendingRequest
 from hubbubd.core.jsonrpc import INVALID_PARAMS, INVALID_REQUEST
 from hubbubd.errors import Category, Fault, PeerError, UpstreamError
-from hubbubd.runtime.calls.call_queue import End, Lane, Live
+from hubbubd.runtime.calls.call_queue import ActiveCall, End, ServerQueue
 from hubbubd.runtime.calls.client_tasks import ClientTasks
 from hubbubd.runtime.calls.multi_round import Rounds
 from hubbubd.runtime.calls.url_elicitation import Consents
@@ -48,14 +48,16 @@ class Resumption:
             log.exception("a call is not gone on with", call=call.id)
             return "its record does not fit"
 
-    def outlives(self, lane: Lane, live: Live, fault: Fault | None) -> bool:
+    def outlives(self, lane: ServerQueue, live: ActiveCall, fault: Fault | None) -> bool:
         """Whether a call that this hub's stop, and not a `fault`, has broken off is left to the next one."""
         if live.call.task_id is not None:
             return self._client_tasks.outlives(live)
         stopped = fault is None and live.end is End.SHUTTING_DOWN
         return stopped and self.obstacle(live.call, lane.config) is None
 
-    def way_on(self, lane: Lane, live: Live, send_again: SendAgain) -> Callable[[], Awaitable[dict[str, Any]]]:
+    def way_on(
+        self, lane: ServerQueue, live: ActiveCall, send_again: SendAgain
+    ) -> Callable[[], Awaitable[dict[str, Any]]]:
         """How a call without an obstacle goes on; what it needs of the store is read now."""
         if live.call.task_id is not None:
             return partial(self._client_tasks.resume, lane, live)
@@ -64,7 +66,7 @@ class Resumption:
         return partial(self._next_round, lane, live, self._rounds.kept(live.call) or {}, send_again)
 
     async def _next_round(
-        self, lane: Lane, live: Live, asked: dict[str, PendingRequest], send_again: SendAgain
+        self, lane: ServerQueue, live: ActiveCall, asked: dict[str, PendingRequest], send_again: SendAgain
     ) -> dict[str, Any]:
         params = payload.loads_message(live.call.params, "params")
         refusal = live.call.rounds.refusal if live.call.rounds else None
@@ -74,7 +76,7 @@ class Resumption:
         return await send_again(params, await self._rounds.resume(lane, live, params, asked))
 
 
-async def _first_turn(live: Live, send_again: SendAgain) -> dict[str, Any]:
+async def _first_turn(live: ActiveCall, send_again: SendAgain) -> dict[str, Any]:
     params = payload.loads_message(live.call.params, "params")
     return await send_again(params, params)
 

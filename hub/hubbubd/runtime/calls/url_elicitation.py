@@ -17,7 +17,7 @@ from hubbubd.core.inbox import Origin, PendingRequest, RequestKind
 from hubbubd.core.jsonrpc import URL_ELICITATION_REQUIRED
 from hubbubd.core.questions import problem
 from hubbubd.errors import PeerError
-from hubbubd.runtime.calls.call_queue import Lane, Live
+from hubbubd.runtime.calls.call_queue import ActiveCall, ServerQueue
 from hubbubd.runtime.calls.multi_round import Rounds, asked_by, next_round
 from hubbubd.upstream.ports import Hello
 
@@ -35,10 +35,10 @@ class Consents:
     def __init__(self, rounds: Rounds, clock: Clock) -> None:
         self._rounds = rounds
         self._clock = clock
-        self._pages: dict[str, dict[Live, dict[str, anyio.Event]]] = {}
+        self._pages: dict[str, dict[ActiveCall, dict[str, anyio.Event]]] = {}
         """By server, call and elicitationId: set once the server has said that it is done with the page."""
 
-    async def ask(self, lane: Lane, live: Live, hello: Hello, error: PeerError) -> None:
+    async def ask(self, lane: ServerQueue, live: ActiveCall, hello: Hello, error: PeerError) -> None:
         """Has people agree to what an error asks for, and puts the call in the queue again.
 
         Raises the error itself when it is another one, or somebody did not agree, or the server is not done with a
@@ -76,14 +76,16 @@ class Consents:
             if isinstance(elicitation_id, str) and elicitation_id in done:
                 done[elicitation_id].set()
 
-    def forget(self, live: Live) -> None:
+    def forget(self, live: ActiveCall) -> None:
         """Forgets the pages of a call that has ended."""
         calls = self._pages.get(live.call.server, {})
         calls.pop(live, None)
         if not calls:
             self._pages.pop(live.call.server, None)
 
-    async def resume(self, lane: Lane, live: Live, refusal: bytes, asked: Mapping[str, PendingRequest]) -> None:
+    async def resume(
+        self, lane: ServerQueue, live: ActiveCall, refusal: bytes, asked: Mapping[str, PendingRequest]
+    ) -> None:
         """As `ask`, for the pages of a call that the hub before this one left. Raises PeerError.
 
         Its server knows no connection on which it could say that it is done with them.

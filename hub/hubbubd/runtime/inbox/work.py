@@ -9,7 +9,7 @@ worker; when the hub ends, the next one finds the claim marked as a worker's and
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 import anyio
 
@@ -20,7 +20,7 @@ from hubbubd.errors import FailedPrecondition, HubError, NotFound
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.inbox.inbox import Inbox
-from hubbubd.runtime.records import BOOKMARK_S, Doorkeeper, Pulse, Table
+from hubbubd.runtime.records import BOOKMARK_S, Pulse, Table, WatcherLimit
 
 MAX_CAPACITY = 100
 """How many requests one worker may have at once."""
@@ -61,6 +61,7 @@ class Worker:
     filter: RequestFilter
     capacity: int
     standing: Callable[[], bool] = lambda: True
+    _: KW_ONLY
     held: dict[str, Claim | None] = field(default_factory=dict[str, Claim | None])
     candidates: OrderedDict[str, None] = field(default_factory=OrderedDict[str, None])
     skipped: set[str] = field(default_factory=set[str])
@@ -93,7 +94,7 @@ class Work:
         clock: Clock,
         alarms: Alarms,
         background: Background,
-        door: Doorkeeper,
+        door: WatcherLimit,
     ) -> None:
         self._inbox = inbox
         self._table = table

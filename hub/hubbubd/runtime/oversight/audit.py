@@ -43,7 +43,7 @@ class Attempt:
 
 
 class _Ride:
-    """Implements `ledger.Rider`: an entry that has yet to become durable."""
+    """Implements `ledger.CommitHook`: an entry that has yet to become durable."""
 
     def __init__(self, change: Change[AuditEntry]) -> None:
         self._change = change

@@ -25,7 +25,7 @@ from hubbubd.core.server import ServerRecord
 from hubbubd.core.tasks import Task, TaskRole
 from hubbubd.errors import Unavailable
 from hubbubd.runtime.oversight.audit import Audit
-from hubbubd.runtime.oversight.retention_lists import GRACE_S, HISTORY_BYTES, TOTAL_HISTORY_BYTES, Limits, Shelf
+from hubbubd.runtime.oversight.retention_lists import GRACE_S, HISTORY_BYTES, TOTAL_HISTORY_BYTES, Limits, RetentionList
 from hubbubd.runtime.records import Change, Ledger, Table
 from hubbubd.store import StoreStats, StoreUnavailable
 
@@ -111,7 +111,7 @@ class Retention:
         self._calls = self._shelf(calls, _of_calls, lambda call: call.completed_at, _call_size)
         self._requests = self._shelf(requests, _of_requests, _settled_at, _request_size)
         self._tasks = self._shelf(tasks, _of_tasks, self._task_ended_at, _task_size)
-        self._shelves: tuple[Shelf[Any], ...] = (self._calls, self._requests, self._tasks)
+        self._shelves: tuple[RetentionList[Any], ...] = (self._calls, self._requests, self._tasks)
         self._since = clock.now()
         self._last_known = 0.0
         """The last time that the hub before this one has written down; 0 when there is none."""
@@ -210,7 +210,7 @@ class Retention:
 
     def _shelf(
         self, table: Table[T], limits: HistoryLimits, ended_at: Callable[[T], float | None], size_of: Callable[[T], int]
-    ) -> Shelf[T]:
+    ) -> RetentionList[T]:
         """The records of a table that have ended, within the limits of the hub and of each server."""
 
         def total() -> Limits:
@@ -228,9 +228,11 @@ class Retention:
             at = ended_at(record)
             return None if at is None else self._known().true(at)
 
-        return Shelf(table=table, ended_at=truly_ended_at, size_of=size_of, total=total, own=own, now=self._clock.now)
+        return RetentionList(
+            table=table, ended_at=truly_ended_at, size_of=size_of, total=total, own=own, now=self._clock.now
+        )
 
-    def _follow(self, shelf: Shelf[Any], before: Any, after: Any) -> None:
+    def _follow(self, shelf: RetentionList[Any], before: Any, after: Any) -> None:
         if after is None:
             shelf.drop(before.id)
         elif shelf.see(after):

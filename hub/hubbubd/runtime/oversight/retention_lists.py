@@ -65,7 +65,7 @@ class _Row:
         return age_s >= GRACE_S and (age_s > limits.age_s or self.over(limits))
 
 
-class Shelf(Generic[T]):
+class RetentionList(Generic[T]):
     """The records of a table that have ended, in the order in which they did. Adding and taking one costs the same,
     however many there are."""
 

@@ -1,6 +1,6 @@
 """The records: tables in memory over the store, what watches them, and whether the store can be written."""
 
-from hubbubd.runtime.records.broadcast import Doorkeeper, EventKind, WatchEvent
+from hubbubd.runtime.records.broadcast import EventKind, WatcherLimit, WatchEvent
 from hubbubd.runtime.records.health import Health
 from hubbubd.runtime.records.ledger import RIDER, Ledger
 from hubbubd.runtime.records.mending import Mending
@@ -12,7 +12,6 @@ __all__ = [
     "BOOKMARK_S",
     "RIDER",
     "Change",
-    "Doorkeeper",
     "EventKind",
     "Health",
     "Ledger",
@@ -22,4 +21,5 @@ __all__ = [
     "Stored",
     "Table",
     "WatchEvent",
+    "WatcherLimit",
 ]

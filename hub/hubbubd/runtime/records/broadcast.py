@@ -14,7 +14,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields
 from enum import StrEnum
 from itertools import count, zip_longest
 from typing import Any, Generic, Protocol, TypeVar, cast
@@ -66,6 +66,7 @@ class WatchEvent(Generic[T]):
     token: str
     id: str = ""
     record: T | None = None
+    _: KW_ONLY
     reason: str = ""
     live: object = None
     encoded: object = None
@@ -189,7 +190,7 @@ class _Watcher(Generic[T]):
         return oldest.popitem(last=False)[1][1]
 
 
-class Doorkeeper:
+class WatcherLimit:
     """Counts the watchers of all feeds against one limit."""
 
     def __init__(self, limit: int) -> None:
@@ -216,7 +217,7 @@ class Doorkeeper:
 class Feed(Generic[T]):
     """The watches of one table."""
 
-    def __init__(self, store_id: str, rows: Rows[T], door: Doorkeeper, revision: int, oldest: int) -> None:
+    def __init__(self, store_id: str, rows: Rows[T], door: WatcherLimit, revision: int, oldest: int) -> None:
         self._store_id = store_id
         self._rows = rows
         self._door = door

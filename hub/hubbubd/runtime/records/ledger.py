@@ -18,7 +18,7 @@ import anyio
 import structlog
 
 from hubbubd.errors import Aborted, Unavailable
-from hubbubd.runtime.records.broadcast import Doorkeeper
+from hubbubd.runtime.records.broadcast import WatcherLimit
 from hubbubd.runtime.records.health import RETRY_S, Health
 from hubbubd.runtime.records.table import Change, Table
 from hubbubd.store import Commit, Conflict, Guard, Store, StoreUnavailable, Write
@@ -36,7 +36,7 @@ ATTEMPTS = 100
 log = structlog.get_logger(__name__)
 
 
-class Rider(Protocol):
+class CommitHook(Protocol):
     """A change that goes along with the first commit that is made in its context."""
 
     def board(self) -> Change[Any] | None:
@@ -48,13 +48,13 @@ class Rider(Protocol):
         ...
 
 
-RIDER: ContextVar[Rider | None] = ContextVar("rider", default=None)
+RIDER: ContextVar[CommitHook | None] = ContextVar("rider", default=None)
 
 
 class Ledger:
     """All tables over one store, which it follows from now on."""
 
-    def __init__(self, store: Store, tables: Sequence[Table[Any]], door: Doorkeeper, meter: Meter = OFF) -> None:
+    def __init__(self, store: Store, tables: Sequence[Table[Any]], door: WatcherLimit, meter: Meter = OFF) -> None:
         self.store = store
         self.door = door
         self._meter = meter
@@ -83,7 +83,7 @@ class Ledger:
             change.table.begin(change)
         await _to_its_end(self._carry(carried, rider))
 
-    async def _carry(self, changes: Sequence[Change[Any]], rider: Rider | None) -> None:
+    async def _carry(self, changes: Sequence[Change[Any]], rider: CommitHook | None) -> None:
         try:
             await self._commit(changes)
             if rider is not None:

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from hubbubd.errors import NotFound
 from hubbubd.runtime.records import mending
-from hubbubd.runtime.records.broadcast import NOTHING, Doorkeeper, Feed
+from hubbubd.runtime.records.broadcast import NOTHING, Feed, WatcherLimit
 from hubbubd.runtime.records.mending import Mending
 from hubbubd.runtime.records.order import ByAge, Place
 from hubbubd.store import Snapshot, Store
@@ -63,10 +63,10 @@ class Stored:
     store_id: str
     snapshot: Snapshot
     oldest: int
-    door: Doorkeeper
+    door: WatcherLimit
 
     @classmethod
-    async def read(cls, store: Store, door: Doorkeeper) -> "Stored":
+    async def read(cls, store: Store, door: WatcherLimit) -> "Stored":
         """Reads it all. Nothing may be committed before a ledger follows the store. Raises StoreError."""
         snapshot = await store.snapshot("")
         return cls(store.id, snapshot, (await store.stats()).compacted_revision, door)

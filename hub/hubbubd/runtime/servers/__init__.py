@@ -1,7 +1,7 @@
 """Servers: their connections, what they say unasked, and the configuration that they come from."""
 
 from hubbubd.runtime.servers.configuration import ConfigState, Configuration
-from hubbubd.runtime.servers.events import LOG_LINES, EventFeed, EventFilter, Heard, ServerEvent, ServerEventKind
+from hubbubd.runtime.servers.events import LOG_LINES, EventFeed, EventFilter, EventStep, ServerEvent, ServerEventKind
 from hubbubd.runtime.servers.inbound import PlainRequests
 from hubbubd.runtime.servers.log_levels import LogLevels
 from hubbubd.runtime.servers.measures import MAX_NAMES, Measures
@@ -18,7 +18,7 @@ __all__ = [
     "Configuration",
     "EventFeed",
     "EventFilter",
-    "Heard",
+    "EventStep",
     "LogLevels",
     "Measures",
     "PlainRequests",

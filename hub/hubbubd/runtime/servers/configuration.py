@@ -22,7 +22,7 @@ from hubbubd.redaction import REDACTION
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.oversight import Attempt, Audit
 from hubbubd.runtime.servers.events import EventFeed
-from hubbubd.runtime.servers.registry import Servers, Turnover
+from hubbubd.runtime.servers.registry import ServerDiff, Servers
 
 POLL_S = 1.0
 """How often the files are looked at. By their names and not by what a file system reports, so that it makes no
@@ -41,7 +41,7 @@ Look = Mapping[Path, tuple[int, ...] | None]
 class Reloaded:
     """What a reload was good for: names of servers, and of the hub's settings."""
 
-    servers: Turnover
+    servers: ServerDiff
     settings: tuple[str, ...]
     needs_restart: tuple[str, ...]
 
@@ -171,7 +171,7 @@ class Configuration:
             raise
         state, done = self.state, Reloaded(servers=servers, settings=tuple(live), needs_restart=needs_restart)
         self.state = ConfigState(files=settings.files, loaded_at=self._clock.now(), needs_restart=needs_restart)
-        if state.problem or state.needs_restart != needs_restart or live or servers != Turnover():
+        if state.problem or state.needs_restart != needs_restart or live or servers != ServerDiff():
             about = {**asdict(servers), "settings": live, "needs_restart": needs_restart}
             log.info("the configuration was taken over", **about)
             self._events.reloaded(about)

@@ -16,7 +16,7 @@ from hubbubd.core import connection as core
 from hubbubd.core.call_faults import cancelled
 from hubbubd.core.connection import Connection, Effect, Event, RetryPolicy, State
 from hubbubd.errors import Category, Fault, HubError, PeerError, UpstreamError
-from hubbubd.runtime.calls import End, Lane
+from hubbubd.runtime.calls import End, ServerQueue
 from hubbubd.runtime.servers.connection_log import tell
 from hubbubd.runtime.servers.measures import Measures
 from hubbubd.upstream.ports import Connector, Era, Hello, Inbound, Link, LostDuringProbe
@@ -50,7 +50,7 @@ class ConnectionShell:
         config: ServerConfig,
         connector: Connector,
         inbound: Inbound,
-        lane: Lane,
+        lane: ServerQueue,
         clock: Clock,
         measures: Measures,
         changed: Callable[[], None],

@@ -16,7 +16,7 @@ from hubbubd import payload
 from hubbubd.clock import Clock
 from hubbubd.core.access import EVERYTHING, Scope
 from hubbubd.errors import NotFound
-from hubbubd.runtime.records import BOOKMARK_S, Doorkeeper, Pulse
+from hubbubd.runtime.records import BOOKMARK_S, Pulse, WatcherLimit
 
 
 class ServerEventKind(StrEnum):
@@ -83,7 +83,7 @@ class EventFilter:
         )
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class ServerEvent:
     """One thing that a server told, or the hub (`OF_HUB`).
 
@@ -100,7 +100,7 @@ class ServerEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class EventStep:
     """One step of a watch: an event, or without one a sign of life. `dropped` is how many were lost so far."""
 
     event: ServerEvent | None
@@ -139,7 +139,7 @@ class _Watcher:
 class EventFeed:
     """The events of all servers."""
 
-    def __init__(self, clock: Clock, door: Doorkeeper) -> None:
+    def __init__(self, clock: Clock, door: WatcherLimit) -> None:
         self._clock = clock
         self._door = door
         self._watchers: set[_Watcher] = set()
@@ -177,7 +177,14 @@ class EventFeed:
         watchers = [watcher for watcher in self._watchers if watcher.filter.wants(server, kind)]
         if log is None and not watchers:
             return
-        event = ServerEvent(server, kind, method, payload.dumps(params), call_id, self._clock.now())
+        event = ServerEvent(
+            server=server,
+            kind=kind,
+            method=method,
+            params=payload.dumps(params),
+            call_id=call_id,
+            at=self._clock.now(),
+        )
         if log is not None:
             log.push(event)
         for watcher in watchers:
@@ -196,7 +203,7 @@ class EventFeed:
 
     # Watching
 
-    def watch(self, chosen: EventFilter) -> AsyncGenerator[Heard]:
+    def watch(self, chosen: EventFilter) -> AsyncGenerator[EventStep]:
         """Events from now on; the first step says that it has begun.
 
         Raises NotFound, ResourceExhausted (TOO_MANY_WATCHERS), Unavailable (SHUTTING_DOWN).
@@ -205,7 +212,7 @@ class EventFeed:
             self._log(chosen.server)
         return self._follow(chosen, ())
 
-    def tail(self, server: str, lines: int, *, follow: bool) -> AsyncGenerator[Heard]:
+    def tail(self, server: str, lines: int, *, follow: bool) -> AsyncGenerator[EventStep]:
         """The last lines of a server's log, oldest first, and with `follow` those to come. Raises as `watch`."""
         kept = self._log(server).events
         last = list(islice(kept, max(len(kept) - lines, 0), None))
@@ -222,7 +229,7 @@ class EventFeed:
             raise NotFound("server", server)
         return self._logs[server]
 
-    async def _follow(self, chosen: EventFilter, first: Iterable[ServerEvent]) -> AsyncGenerator[Heard]:
+    async def _follow(self, chosen: EventFilter, first: Iterable[ServerEvent]) -> AsyncGenerator[EventStep]:
         self._door.enter()
         watcher = _Watcher(chosen)
         if self._closed:
@@ -230,20 +237,20 @@ class EventFeed:
         self._watchers.add(watcher)
         try:
             for event in first:
-                yield Heard(event)
-            yield Heard(None)
+                yield EventStep(event)
+            yield EventStep(None)
             while True:
                 buffer = watcher.buffer
                 while buffer.events:
-                    yield Heard(buffer.pop(), buffer.dropped)
+                    yield EventStep(buffer.pop(), buffer.dropped)
                 watcher.pulse.require_open()
                 if not await watcher.pulse.wait(watcher.pulse.beats, BOOKMARK_S):
-                    yield Heard(None, buffer.dropped)
+                    yield EventStep(None, buffer.dropped)
         finally:
             self._watchers.discard(watcher)
             self._door.leave()
 
 
-async def _each(events: Iterable[ServerEvent]) -> AsyncGenerator[Heard]:
+async def _each(events: Iterable[ServerEvent]) -> AsyncGenerator[EventStep]:
     for event in events:
-        yield Heard(event)
+        yield EventStep(event)

@@ -17,7 +17,7 @@ from hubbubd.core.questions import problem
 from hubbubd.core.tasks import RELATED_TASK
 from hubbubd.errors import HubError, NotFound
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.calls import ClientTasks, Consents, Lane, Live, kind_of, served
+from hubbubd.runtime.calls import ActiveCall, ClientTasks, Consents, ServerQueue, kind_of, served
 from hubbubd.runtime.catalog import ServerCatalog
 from hubbubd.runtime.inbox import Authorizations, Inbox, ReceiverTasks, Tasks, question
 from hubbubd.runtime.oversight import Audit
@@ -47,7 +47,7 @@ class ServerInbound:
         self,
         *,
         name: str,
-        lane: Lane,
+        lane: ServerQueue,
         inbox: Inbox,
         tasks: Tasks,
         client_tasks: ClientTasks,
@@ -106,7 +106,7 @@ class ServerInbound:
         self,
         request: InboundRequest,
         kind: RequestKind,
-        live: Live | None,
+        live: ActiveCall | None,
         source: CauseSource | None,
         task_id: str | None,
     ) -> Reply:
@@ -164,7 +164,7 @@ class ServerInbound:
         live = self._lane.lives.get(call_id) if call_id else None
         return self._lane.asked(live) if live else self._catalog.patience.asking()
 
-    async def _plain(self, request: InboundRequest, pending: PendingRequest, live: Live | None) -> Reply:
+    async def _plain(self, request: InboundRequest, pending: PendingRequest, live: ActiveCall | None) -> Reply:
         self._inbox.require_room(self._name, 1, len(pending.request))  # before the call that caused it is parked
         with self._lane.asked(live, pending.id, candidates=pending.candidate_call_ids):
             try:
@@ -192,7 +192,7 @@ class ServerInbound:
             raise ReplyError(answer["error"]["code"], answer["error"]["message"], sent=sent)
         return Reply(result=answer, sent=sent)
 
-    async def _as_task(self, request: InboundRequest, pending: PendingRequest, live: Live | None) -> Reply:
+    async def _as_task(self, request: InboundRequest, pending: PendingRequest, live: ActiveCall | None) -> Reply:
         task = self._receiver.new(request.params["task"], request.method, pending)
         # Nobody else ends the task, so its question must end with it.
         deadline = core_tasks.expires_at(task)
@@ -203,7 +203,7 @@ class ServerInbound:
         self._background.start_soon(self._park_until_settled, live, pending)
         return Reply(result={"task": core_tasks.on_the_wire(task)})
 
-    async def _park_until_settled(self, live: Live | None, pending: PendingRequest) -> None:
+    async def _park_until_settled(self, live: ActiveCall | None, pending: PendingRequest) -> None:
         if live is not None and live.call.state.ended:
             return
         with self._lane.asked(live, pending.id, candidates=pending.candidate_call_ids), suppress(NotFound):
@@ -213,7 +213,7 @@ class ServerInbound:
         self,
         request: InboundRequest,
         kind: RequestKind,
-        live: Live | None,
+        live: ActiveCall | None,
         source: CauseSource | None,
         task_id: str | None,
     ) -> PendingRequest:

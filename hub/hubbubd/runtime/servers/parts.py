@@ -13,7 +13,7 @@ from hubbubd.core.connection import State
 from hubbubd.core.server import ServerRecord
 from hubbubd.errors import Fault
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.calls import Calls, ClientTasks, Consents, Lane
+from hubbubd.runtime.calls import Calls, ClientTasks, Consents, ServerQueue
 from hubbubd.runtime.catalog import Catalog, ServerCatalog
 from hubbubd.runtime.inbox import Authorizations, Inbox, ReceiverTasks, Tasks
 from hubbubd.runtime.oversight import Audit
@@ -33,7 +33,7 @@ class ServerParts:
     """What the hub keeps for one server while it runs."""
 
     record: ServerRecord
-    lane: Lane
+    lane: ServerQueue
     shell: ConnectionShell
     catalog: ServerCatalog
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
@@ -102,7 +102,7 @@ class Assembly:
         record: ServerRecord,
         confinement: Confinement | None,
         changed: Callable[[], None],
-        lane: Lane | None = None,
+        lane: ServerQueue | None = None,
     ) -> ServerParts:
         """The parts of a server; `lane` is its queue where it has one already."""
         config = record.config
@@ -161,7 +161,7 @@ class Assembly:
         self._subscriptions.follow(name, link)
         self._log_levels.follow(name, link)
 
-    async def let_go(self, parts: ServerParts, fault: Fault) -> Lane:
+    async def let_go(self, parts: ServerParts, fault: Fault) -> ServerQueue:
         """Ends the connection, for another one to the same server; returns its queue.
 
         What is on the wire fails with the connection; all else waits in the queue, for its turn, people or a task.

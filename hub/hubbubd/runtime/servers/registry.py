@@ -22,7 +22,7 @@ from hubbubd.core.server import ServerRecord, Source
 from hubbubd.errors import AlreadyExists, FailedPrecondition, HubError, NotFound, ResourceExhausted
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.calls import End, Lane
+from hubbubd.runtime.calls import End, ServerQueue
 from hubbubd.runtime.oversight import Audit
 from hubbubd.runtime.records import Change, Ledger, Table, WatchEvent
 from hubbubd.runtime.servers.parts import Assembly, ServerParts
@@ -42,7 +42,7 @@ COUNTS_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turnover:
+class ServerDiff:
     """Which servers the files brought, changed, and have no more, by name."""
 
     added: tuple[str, ...] = ()
@@ -117,13 +117,13 @@ class Servers:
             await self._take_up(config)
         await self._ledger.flush()  # so that the first snapshot of a watch is whole
 
-    async def adopt(self, configured: Mapping[str, ServerConfig], settings: HubSettings) -> Turnover:
+    async def adopt(self, configured: Mapping[str, ServerConfig], settings: HubSettings) -> ServerDiff:
         """Follows what the files say now. Servers whose configuration is the same are not touched.
 
         Raises Unavailable, when it is to be done once more.
         """
         await self._confine(settings)
-        turnover = Turnover(
+        turnover = ServerDiff(
             added=tuple(name for name in configured if name not in self._kept),
             changed=tuple(name for name, config in configured.items() if self._differs(config)),
             removed=tuple(
@@ -336,7 +336,7 @@ class Servers:
             )
         return record
 
-    def _keep(self, record: ServerRecord, lane: Lane | None = None) -> None:
+    def _keep(self, record: ServerRecord, lane: ServerQueue | None = None) -> None:
         name = record.name
         confined = self._confinement if record.source == "api" else None
         kept = self._kept[name] = self._assembly.make(record, confined, lambda: self._show(name), lane)

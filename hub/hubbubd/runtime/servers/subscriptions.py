@@ -21,7 +21,7 @@ from hubbubd.errors import (
 )
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import Calls, CallSpec
-from hubbubd.runtime.records import BOOKMARK_S, Doorkeeper, Pulse
+from hubbubd.runtime.records import BOOKMARK_S, Pulse, WatcherLimit
 from hubbubd.upstream.ports import Era, Link
 
 PRINCIPAL = "hub"
@@ -50,7 +50,7 @@ class ResourceUpdate:
 class Subscriptions:
     """The watched resources of all servers."""
 
-    def __init__(self, calls: Calls, clock: Clock, background: Background, door: Doorkeeper) -> None:
+    def __init__(self, calls: Calls, clock: Clock, background: Background, door: WatcherLimit) -> None:
         self.calls = calls
         self.clock = clock
         self.closed = False

@@ -1,0 +1,193 @@
+"""A model that answers samplings, behind an endpoint for chat completions as OpenAI has made it usual."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import httpx2
+
+from hubbub_agent.limits import Use
+from hubbub_agent.rules import Answer, AnswerProblem, Chat, blocks
+from hubbub_client import payload
+from hubbub_client.numbers import whole
+
+MAX_RESPONSE_BYTES = 16 * 1024 * 1024
+MAX_STOPS = 4
+"""How many stop sequences such an endpoint takes."""
+
+STOP_REASONS = {"stop": "endTurn", "length": "maxTokens", "tool_calls": "toolUse"}
+AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+
+
+class NotAsked(AnswerProblem):
+    """The model has not been at work, so that nothing was used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """How many tokens a model reads and writes."""
+
+    input: int
+    output: int
+
+    def use(self, chat: Chat) -> Use:
+        """All of them, and their cost by the prices of the rules."""
+        cost = (self.input * chat.input_price + self.output * chat.output_price) / 1_000_000
+        return Use(self.input + self.output, cost)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the model says, and what it used; None where its endpoint does not say."""
+
+    answer: Answer
+    model: str
+    tokens: Tokens | None
+
+
+def most(body: Mapping[str, Any]) -> Tokens:
+    """The most that a request to the endpoint may take: a token is at least a byte of what is sent."""
+    return Tokens(len(payload.dumps(body)), body["max_tokens"])
+
+
+async def ask(client: httpx2.AsyncClient, chat: Chat, body: Mapping[str, Any], timeout_s: float) -> Reply:
+    """The model's answer to a `completion`. Raises AnswerProblem; NotAsked where nothing was used."""
+    try:
+        key = chat.api_key()
+    except ValueError as error:
+        raise NotAsked(str(error)) from None
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    url = chat.base_url.rstrip("/") + "/chat/completions"
+    try:
+        async with client.stream("POST", url, json=body, headers=headers, timeout=timeout_s) as response:
+            content = bytearray()
+            async for chunk in response.aiter_bytes():
+                content += chunk
+                if len(content) > MAX_RESPONSE_BYTES:
+                    raise AnswerProblem(f"the model's answer is longer than {MAX_RESPONSE_BYTES} bytes")
+    except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+        raise NotAsked(f"the model cannot be reached: {type(error).__name__} {error}".strip()) from None
+    except httpx2.HTTPError as error:
+        raise AnswerProblem(f"the model cannot be reached: {type(error).__name__} {error}".strip()) from None
+    if not response.is_success:
+        raise NotAsked(f"the model's endpoint says {response.status_code}: {_excerpt(content)}")
+    try:
+        return reply(json.loads(content), body["model"], with_tools="tools" in body)
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+        raise AnswerProblem(f"the model's answer is not a chat completion: {error!r}") from None
+
+
+def completion(chat: Chat, params: Mapping[str, Any]) -> dict[str, Any]:
+    """The request to the endpoint, of the params of `sampling/createMessage` (MCP client/sampling)."""
+    system = [text for text in (chat.system, params.get("systemPrompt")) if text]
+    messages: list[dict[str, Any]] = [{"role": "system", "content": text} for text in system]
+    for message in payload.as_objects(params.get("messages")):
+        messages += _messages(str(message.get("role")), blocks(message.get("content")))
+    body: dict[str, Any] = {
+        "model": _model(chat, params),
+        "messages": messages,
+        "max_tokens": _at_most(params.get("maxTokens"), chat.max_tokens),
+    }
+    if isinstance(temperature := params.get("temperature"), (int, float)) and math.isfinite(temperature):
+        body["temperature"] = temperature
+    if stops := payload.as_list(params.get("stopSequences")):
+        body["stop"] = stops[:MAX_STOPS]
+    if tools := payload.as_objects(params.get("tools")):
+        body["tools"] = [{"type": "function", "function": _function(tool)} for tool in tools]
+        if mode := payload.as_object(params.get("toolChoice")).get("mode"):
+            body["tool_choice"] = mode
+    return body
+
+
+def reply(said: Mapping[str, Any], asked: str, *, with_tools: bool) -> Reply:
+    """The MCP result that a completion is. Raises ValueError, TypeError, KeyError or IndexError."""
+    choice = said["choices"][0]
+    message, why = choice["message"], choice.get("finish_reason")
+    text = message.get("content")
+    content: list[dict[str, Any]] = [{"type": "text", "text": text}] if isinstance(text, str) and text else []
+    if with_tools:
+        for call in message.get("tool_calls") or ():
+            function = call["function"]
+            use = {"id": call["id"], "name": function["name"], "input": json.loads(function.get("arguments") or "{}")}
+            content.append({"type": "tool_use", **use})
+    if not content:
+        raise ValueError(f"it has no text (finish_reason {why})")
+    model = str(said.get("model") or asked)
+    usage: Mapping[str, Any] = said.get("usage") or {}
+    tokens = Tokens(whole(usage.get("prompt_tokens")) or 0, whole(usage.get("completion_tokens")) or 0)
+    result = {
+        "role": "assistant",
+        "content": content if len(content) > 1 or content[0]["type"] != "text" else content[0],
+        "model": model,
+        "stopReason": STOP_REASONS.get(str(why), str(why or "endTurn")),
+    }
+    return Reply({"result": result}, model, tokens if usage else None)
+
+
+def _at_most(asked: object, allowed: int) -> int:
+    """How much the model may write: what the server asks for, but at least a token and at most what the rule allows.
+
+    A negative number stands for "no limit" at some endpoints, and would be credited to what has been used.
+    """
+    if not isinstance(asked, (int, float)) or not asked <= allowed:
+        return allowed
+    return max(1, int(max(1.0, asked)))
+
+
+def _model(chat: Chat, params: Mapping[str, Any]) -> str:
+    preferences = payload.as_object(params.get("modelPreferences"))
+    for hint in payload.as_objects(preferences.get("hints")):
+        for pattern, model in chat.models.items():
+            if fnmatchcase(str(hint.get("name", "")), pattern):
+                return model
+    return chat.model
+
+
+def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
+    function = {"name": tool.get("name"), "parameters": tool.get("inputSchema") or {"type": "object"}}
+    return function | ({"description": tool["description"]} if tool.get("description") else {})
+
+
+def _messages(role: str, content: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One MCP message is several here when it has results of tools."""
+    results = [_result(block) for block in content if block.get("type") == "tool_result"]
+    uses = [_use(block) for block in content if block.get("type") == "tool_use"]
+    parts = [_part(block) for block in content if block.get("type") not in ("tool_result", "tool_use")]
+    if not parts and not uses:
+        return results
+    message: dict[str, Any] = {"role": role, "content": parts or None}
+    if all(part["type"] == "text" for part in parts) and parts:
+        message["content"] = "\n".join(part["text"] for part in parts)
+    return [*results, message | ({"tool_calls": uses} if uses else {})]
+
+
+def _part(block: Mapping[str, Any]) -> dict[str, Any]:
+    match block.get("type"):
+        case "text":
+            return {"type": "text", "text": str(block.get("text", ""))}
+        case "image":
+            url = f"data:{block.get('mimeType')};base64,{block.get('data')}"
+            return {"type": "image_url", "image_url": {"url": url}}
+        case "audio" if (kind := AUDIO.get(str(block.get("mimeType")))) is not None:
+            return {"type": "input_audio", "input_audio": {"data": block.get("data"), "format": kind}}
+        case other:
+            raise AnswerProblem(f"a model cannot be shown {other} {block.get('mimeType', '')}".strip())
+
+
+def _use(block: Mapping[str, Any]) -> dict[str, Any]:
+    function = {"name": block.get("name"), "arguments": json.dumps(block.get("input") or {})}
+    return {"id": block.get("id"), "type": "function", "function": function}
+
+
+def _result(block: Mapping[str, Any]) -> dict[str, Any]:
+    told = [part["text"] if part.get("type") == "text" else json.dumps(part) for part in blocks(block.get("content"))]
+    if not any(told) and (structured := block.get("structuredContent")) is not None:
+        told = [json.dumps(structured)]
+    return {"role": "tool", "tool_call_id": block.get("toolUseId"), "content": "\n".join(told)}
+
+
+def _excerpt(content: bytes | bytearray) -> str:
+    return " ".join(content[:300].decode(errors="replace").split())

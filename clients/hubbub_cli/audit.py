@@ -1,0 +1,54 @@
+"""`hubbub audit`."""
+
+import contextlib
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from hubbub_cli.output import print_json, print_records
+from hubbub_cli.params import Limit, example
+from hubbub_cli.session import run, settings_of
+from hubbub_client.audit import AuditEntry
+from hubbub_client.hub import Hub
+
+app = typer.Typer(help="Who changed what, and who was refused.")
+
+Since = Annotated[
+    datetime | None,
+    typer.Option(metavar="TIME", help="Only what began then or later, local time: 2026-01-31T18:00:00."),
+]
+
+
+@app.command("list", epilog=example("audit list --action AddServer"))
+def list_(
+    context: typer.Context,
+    principal: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this principal.")] = None,
+    action: Annotated[str | None, typer.Option(metavar="RPC", help="Only of this action.")] = None,
+    target: Annotated[str | None, typer.Option(metavar="NAME", help="Only about this server, request, token.")] = None,
+    since: Since = None,
+    limit: Limit = 100,
+) -> None:
+    """Entries of the audit log, newest first."""
+
+    async def work(hub: Hub) -> None:
+        found = await hub.audit.list(principal=principal, action=action, target=target, since=_at(since), limit=limit)
+        print_records(AuditEntry, found, settings_of(context).json)
+
+    run(context, work)
+
+
+@app.command(epilog=example("audit export --since 2026-01-31T00:00:00"))
+def export(context: typer.Context, since: Since = None) -> None:
+    """The whole audit log, newest first: a JSON object per line."""
+
+    async def work(hub: Hub) -> None:
+        async with contextlib.aclosing(hub.audit.export(since=_at(since))) as entries:
+            async for entry in entries:
+                print_json(entry.to_json())
+
+    run(context, work)
+
+
+def _at(since: datetime | None) -> datetime | None:
+    return None if since is None else since.astimezone()

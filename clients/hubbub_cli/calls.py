@@ -1,0 +1,253 @@
+"""`hubbub call`, `send`, `calls` and `queue`."""
+
+import contextlib
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, TypedDict, Unpack, cast
+
+import typer
+
+from hubbub_cli import suggest
+from hubbub_cli.details import print_end, print_record
+from hubbub_cli.live import LiveCall
+from hubbub_cli.output import print_counts, print_event, print_json, print_records, print_result
+from hubbub_cli.params import (
+    CALL_STATES,
+    CallId,
+    CallStates,
+    Limit,
+    OfServer,
+    Resume,
+    Server,
+    Timeout,
+    example,
+    finite,
+    known,
+)
+from hubbub_cli.session import Usage, json_object, run, settings_of
+from hubbub_client.errors import NotFound
+from hubbub_client.events import Removed, Reset, Synced, Upsert
+from hubbub_client.hub import Hub
+from hubbub_client.records import Call
+from hubbub_frontend.timeline import timeline
+
+app = typer.Typer(help="Requests to servers, and what became of them.")
+
+Longest = Annotated[
+    float | None,
+    typer.Option("--max", min=0, metavar="S", callback=finite, help="Seconds in all, without those of people."),
+]
+Detach = Annotated[bool, typer.Option("--detach", help="Print the call and leave; the hub goes on with it.")]
+NewId = Annotated[
+    str | None, typer.Option("--call-id", metavar="ID", help="Makes it safe to repeat this command, and to find it.")
+]
+
+
+def call(
+    context: typer.Context,
+    server: Server,
+    tool: Annotated[str, typer.Argument(metavar="TOOL", help="The tool.", autocompletion=suggest.tools)],
+    arguments: Annotated[str | None, typer.Argument(metavar="[JSON]", help="Its arguments, a JSON object.")] = None,
+    timeout: Timeout = None,
+    max_: Longest = None,
+    detach: Detach = False,
+    call_id: NewId = None,
+    as_task: Annotated[bool, typer.Option("--as-task", help="Have the server carry it out as a task.")] = False,
+) -> None:
+    """Call a tool and print its result; progress goes to stderr. Interrupting it aborts the call."""
+    params = {"name": tool, "arguments": json_object(arguments, "JSON") or {}}
+    _send(
+        context, server, "tools/call", params, detach, timeout_s=timeout, max_s=max_, call_id=call_id, as_task=as_task
+    )
+
+
+def send(
+    context: typer.Context,
+    server: Server,
+    method: Annotated[str, typer.Argument(metavar="METHOD", help="The MCP method, such as tools/list.")],
+    params: Annotated[str | None, typer.Argument(metavar="[JSON]", help="Its params, a JSON object.")] = None,
+    timeout: Timeout = None,
+    max_: Longest = None,
+    detach: Detach = False,
+    call_id: NewId = None,
+) -> None:
+    """Send any MCP request and print its result; progress goes to stderr."""
+    given = json_object(params, "JSON")
+    _send(context, server, method, given, detach, timeout_s=timeout, max_s=max_, call_id=call_id)
+
+
+class How(TypedDict, total=False):
+    """How a call is made."""
+
+    timeout_s: float | None
+    max_s: float | None
+    call_id: str | None
+    as_task: bool
+
+
+def _send(
+    context: typer.Context,
+    server: str,
+    method: str,
+    params: dict[str, Any] | None,
+    detach: bool,
+    **how: Unpack[How],
+) -> None:
+    settings = settings_of(context)
+
+    async def work(hub: Hub) -> bool:
+        if detach:
+            print_record(await hub.calls.start(server, method, params, **how), settings.json)
+            return True
+        result = (await LiveCall(hub, settings).run(server, method, params, **how)).result
+        print_result(method, result, settings.json)
+        return not (isinstance(result, Mapping) and cast("Mapping[str, object]", result).get("isError"))
+
+    run(context, work)
+
+
+@app.command("list", epilog=example("calls list --server demo --state failed"))
+def list_(
+    context: typer.Context,
+    server: OfServer = None,
+    state: CallStates = None,
+    limit: Limit = 100,
+) -> None:
+    """Calls, newest first."""
+    states = known(state, "--state", CALL_STATES)
+
+    async def work(hub: Hub) -> None:
+        found = await hub.calls.list(server=server, states=states, limit=limit)
+        print_records(Call, found, settings_of(context).json)
+
+    run(context, work)
+
+
+@app.command(epilog=example("calls get lunch"))
+def get(context: typer.Context, id_: CallId) -> None:
+    """One call."""
+
+    async def work(hub: Hub) -> None:
+        print_record(await hub.calls.get(id_), settings_of(context).json)
+
+    run(context, work)
+
+
+@app.command(epilog=example("calls show lunch --timeline"))
+def show(
+    context: typer.Context,
+    id_: CallId,
+    picture: Annotated[
+        bool, typer.Option("--timeline", help="Where its time went: in the queue, at the server, with people.")
+    ] = False,
+) -> None:
+    """One call, or its time as a picture."""
+    as_json = settings_of(context).json
+
+    async def work(hub: Hub) -> None:
+        call = await hub.calls.get(id_)
+        if not picture:
+            print_record(call, as_json)
+            return
+        line = timeline(call, await hub.inbox.list(call_id=call.id), datetime.now(UTC))
+        if as_json:
+            print_json({"call": call.id, "trace_id": call.trace_id, **line.to_json()})
+        else:
+            from hubbub_cli.timeline import print_timeline  # only here: it brings rich along
+
+            print_timeline(call, line)
+
+    run(context, work)
+
+
+@app.command(epilog=example("calls watch lunch"))
+def watch(
+    context: typer.Context,
+    id_: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="The call; without it all.", autocompletion=suggest.calls)
+    ] = None,
+    server: OfServer = None,
+    state: CallStates = None,
+    resume: Resume = None,
+) -> None:
+    """One call until it ends: exit 0 when it is completed, else 1. Without ID all calls, until interrupted."""
+    as_json = settings_of(context).json
+    states = known(state, "--state", CALL_STATES)
+    if id_ is not None and (server or states):
+        raise Usage("--server and --state are for a watch without ID")
+
+    async def work(hub: Hub) -> bool:
+        return await (_watch_all(hub) if id_ is None else _watch_one(hub, id_))
+
+    async def _watch_all(hub: Hub) -> bool:
+        async with contextlib.aclosing(hub.calls.watch(server=server, states=states, resume_token=resume)) as events:
+            async for event in events:
+                print_event(event, as_json)
+        return True
+
+    async def _watch_one(hub: Hub, id_: str) -> bool:
+        last = await hub.calls.get(id_)
+        if resume and last.ended:
+            return _told(Upsert(resume, last))
+        known = False
+        async with contextlib.aclosing(hub.calls.watch(ids=[id_], resume_token=resume)) as events:
+            async for event in events:
+                match event:
+                    case Upsert(record=now) if now.ended:
+                        return _told(event)
+                    case Upsert():
+                        known = True
+                    case Reset():
+                        known = False
+                    case Removed():
+                        print_event(event, as_json)
+                        return False
+                    case Synced() if not known:
+                        print_event(event, as_json)
+                        raise NotFound(f"no call {id_!r}", reason="CALL_NOT_FOUND", metadata={"call": id_})
+                    case _:
+                        pass
+                print_event(event, as_json)
+        return False
+
+    def _told(last: Upsert[Call]) -> bool:
+        print_event(last, as_json)
+        if not as_json:
+            print_end(last.record)
+        return last.record.state == "completed"
+
+    run(context, work, endless=True)
+
+
+@app.command(epilog=example("calls cancel lunch --abort"))
+def cancel(
+    context: typer.Context,
+    id_: CallId,
+    abort: Annotated[bool, typer.Option("--abort", help="Also when it is on the wire.")] = False,
+) -> None:
+    """Cancel a call that is queued or waits for an answer."""
+
+    async def work(hub: Hub) -> None:
+        print_record(await hub.calls.cancel(id_, abort=abort), settings_of(context).json)
+
+    run(context, work)
+
+
+def queue(
+    context: typer.Context,
+    server: Server,
+    clear: Annotated[bool, typer.Option("--clear", help="First cancel all that are queued.")] = False,
+) -> None:
+    """How many calls of a server are in each state."""
+
+    async def work(hub: Hub) -> None:
+        counts = (await (hub.calls.clear_queue(server) if clear else hub.calls.queue(server))).to_json()
+        if counts["in_progress"]:  # one of which may be what a person is asked for
+            under_way = await hub.calls.list(server=server, states=["in_progress"])
+            counts["perhaps_waiting"] = sum(bool(call.perhaps_pending_ids) for call in under_way)
+        if settings_of(context).json:
+            print_json(counts)
+        else:
+            print_counts(counts.items())
+
+    run(context, work)

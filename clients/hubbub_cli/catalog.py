@@ -1,0 +1,93 @@
+"""`hubbub catalog`."""
+
+import contextlib
+from collections.abc import Sequence
+
+import typer
+
+from hubbub_cli.output import note, print_event, print_json, print_records
+from hubbub_cli.params import CATALOG_KINDS, CatalogKinds, OfServer, Resume, Server, example, known
+from hubbub_cli.session import run, settings_of
+from hubbub_client.hub import Hub
+from hubbub_client.records import CatalogEntry, CatalogKind, CatalogList
+from hubbub_frontend.wording import relative, why
+
+app = typer.Typer(help="What the servers offer.")
+
+
+@app.command(epilog=example("catalog tools --server demo"))
+def tools(context: typer.Context, server: OfServer = None) -> None:
+    """Tools."""
+    _show(context, "tool", server)
+
+
+@app.command(epilog=example("catalog resources --server demo"))
+def resources(context: typer.Context, server: OfServer = None) -> None:
+    """Resources."""
+    _show(context, "resource", server)
+
+
+@app.command(epilog=example("catalog templates --server demo"))
+def templates(context: typer.Context, server: OfServer = None) -> None:
+    """Resource templates."""
+    _show(context, "template", server)
+
+
+@app.command(epilog=example("catalog prompts --server demo"))
+def prompts(context: typer.Context, server: OfServer = None) -> None:
+    """Prompts."""
+    _show(context, "prompt", server)
+
+
+@app.command(epilog=example("catalog refresh demo"))
+def refresh(context: typer.Context, server: Server) -> None:
+    """Fetch all lists of a server anew."""
+
+    async def work(hub: Hub) -> None:
+        print_records(CatalogList, await hub.catalog.refresh(server), settings_of(context).json)
+
+    run(context, work)
+
+
+@app.command(epilog=example("catalog watch --server demo --kind tool"))
+def watch(context: typer.Context, server: OfServer = None, kind: CatalogKinds = None, resume: Resume = None) -> None:
+    """How fresh each list is, and its changes, until interrupted."""
+    kinds = known(kind, "--kind", CATALOG_KINDS)
+
+    async def work(hub: Hub) -> None:
+        watching = hub.catalog.watch(server=server, kinds=kinds, resume_token=resume)
+        async with contextlib.aclosing(watching) as events:
+            async for event in events:
+                print_event(event, settings_of(context).json)
+
+    run(context, work, endless=True)
+
+
+def _show(context: typer.Context, kind: CatalogKind, server: str | None) -> None:
+    async def work(hub: Hub) -> None:
+        entries, lists = await hub.catalog.read(kind, server)
+        if settings_of(context).json:
+            for entry in entries:
+                print_json({"server": entry.server, kind: entry.object})
+        else:
+            print_records(CatalogEntry, entries, as_json=False)
+        _warn(lists)
+
+    run(context, work)
+
+
+def _warn(lists: Sequence[CatalogList]) -> None:
+    for each in lists:
+        what = f"{each.server}: its {each.kind}s"
+        match each.freshness:
+            case "fresh":
+                continue
+            case "unknown":
+                note(f"{what} have not been fetched yet")
+            case "empty":
+                note(f"{what}: it says that it has some, and lists none")
+            case "error":
+                cause = why(each.error) if each.error else "the fetch failed"
+                note(f"{what} could not be fetched ({cause}); shown as of {relative(each.fetched_at)}")
+            case _:
+                note(f"{what} are {each.freshness}, as of {relative(each.fetched_at)}")

@@ -1,0 +1,55 @@
+"""`hubbub certs`."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hubbub_cli.output import print_json, say
+from hubbub_cli.params import example
+from hubbub_cli.session import Usage, settings_of
+
+app = typer.Typer(help="Certificates for a hub that others reach over the network.", no_args_is_help=True)
+
+
+@app.command("dev", epilog=example("certs dev certs --host hub.example.com --client alice"))
+def dev(
+    context: typer.Context,
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where the files are kept; made when missing.")],
+    host: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="What else the hub is called, a name or an address.")
+    ] = None,
+    client: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A caller that shows a certificate, as `cert:NAME`.")
+    ] = None,
+) -> None:
+    """An authority for development, a certificate for the hub, and one for each client; prints what to configure.
+
+    The authority is made once, the rest anew each time: a hub that runs takes it up by itself.
+    """
+    from hubbub_frontend.certs import Authority  # costs more to import than most commands take
+
+    try:
+        authority = Authority.open(directory.absolute())
+        server = authority.server(host or ())
+        clients = {name: authority.client(name) for name in client or ()}
+    except ValueError as error:
+        raise Usage(str(error)) from None
+    except OSError as error:
+        raise typer.TyperException(f"{error.filename or directory}: {error.strerror}") from None
+    if settings_of(context).json:
+        pairs = {name: {"cert": str(pair.cert), "key": str(pair.key)} for name, pair in clients.items()}
+        made = {"ca": str(authority.file), "cert": str(server.cert), "key": str(server.key), "clients": pairs}
+        print_json(made)
+        return
+    say("# The hub's configuration:\n[hub]")
+    say(f"tls_cert = {json.dumps(str(server.cert))}\ntls_key = {json.dumps(str(server.key))}")
+    if clients:
+        say(f"tls_client_ca = {json.dumps(str(authority.file))}")
+    for name in clients:
+        say(f'\n[[hub.grants]]\nwho = "cert:{name}"\nroles = ["viewer"]')
+    say("\n# Its callers:")
+    say(f"#   hubbub --address https://HOST:PORT --ca {authority.file} ...")
+    for pair in clients.values():
+        say(f"#   hubbub --address https://HOST:PORT --ca {authority.file} --cert {pair.cert} --key {pair.key} ...")

@@ -1,0 +1,133 @@
+"""One record for people, in full: of a call or a server first what happened to it in words, then a fact per line."""
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import TypeVar
+
+from hubbub_cli.output import cell_of, coloured, print_json, say, show_result, style_of, trouble
+from hubbub_client.payload import as_object
+from hubbub_client.records import Call, Record, Server
+from hubbub_frontend.wording import in_queue, moment, relative, story, why
+
+R = TypeVar("R", bound=Record)
+
+# Each with what is shown of it; a line that has nothing to say is left out.
+SERVER: Mapping[str, Callable[[Server], str | None]] = {
+    "wanted": lambda it: it.desired_state if it.desired_state != it.state else None,
+    "what is wrong": lambda it: trouble(it) or None,
+    "see": lambda it: it.error and it.error.help_url,
+    "failed": lambda it: f"{it.attempt} times in a row" if it.attempt else None,
+    "again": lambda it: relative(it.next_retry_at) if it.next_retry_at else None,
+    "server": lambda it: _introduced(it),
+    "offers": lambda it: ", ".join(as_object(it.capabilities)),
+    "process": lambda it: str(it.pid) if it.pid else None,
+    "calls": lambda it: it.queue and _calls(it),
+    "defect": lambda it: it.defect,
+}
+CALL: Mapping[str, Callable[[Call], str | None]] = {
+    "id": lambda it: it.id,
+    "method": lambda it: it.method,
+    "arguments": lambda it: _asked(it),
+    "came": lambda it: _time(it.created_at),
+    "began": lambda it: _time(it.started_at),
+    "ended": lambda it: _time(it.completed_at),
+    "error": lambda it: it.error and why(it.error),
+    "see": lambda it: it.error and it.error.help_url,
+    "asked": lambda it: "\n".join(it.pending_ids) if it.ended else None,
+    "asks": lambda it: None if it.ended else _answers(it.pending_ids),
+    "perhaps asks": lambda it: None if it.ended else _answers(it.perhaps_pending_ids),
+    "task": lambda it: it.task_id,
+    "trace": lambda it: it.trace_id,
+    "defect": lambda it: it.defect,
+}
+WIDTH = max(map(len, (*SERVER, *CALL)))
+
+
+def print_record(record: Record, as_json: bool) -> None:
+    """One record: a line, or for people one field per line, without those that have no value."""
+    shape = record.to_json()
+    if as_json:
+        print_json(shape)
+        return
+    if isinstance(record, (Call, Server)):
+        print_details(record)
+        return
+    told = {name: value for name, value in shape.items() if value not in (None, "", [], {})}
+    width = max(len(name) for name in shape)
+    for name, value in told.items():
+        field = getattr(record, name, None)
+        if isinstance(field, datetime):
+            text = f"{moment(field)}, {relative(field)}"
+        elif isinstance(value, bool):
+            text = "yes" if value else "no"
+        elif isinstance(value, (dict, list)):
+            text = json.dumps(value, indent=2, ensure_ascii=False)
+        else:
+            text = cell_of(value)
+        first, *rest = text.splitlines() or [""]
+        say(f"{name:{width}}", coloured(first, style_of(name, first)))
+        for line in rest:
+            say(f"{'':{width}}", line)
+
+
+def print_details(record: Call | Server) -> None:
+    """A call, with its result at the end, or a server."""
+    if isinstance(record, Server):
+        say(coloured(f"{record.name}: {_standing(record)}", style_of("state", record.state)))
+        _print_facts(SERVER, record)
+        return
+    say(coloured(story(record), style_of("state", record.state)))
+    _print_facts(CALL, record)
+    print_end(record)
+
+
+def print_end(call: Call) -> None:
+    """What a call came to, where it has a result."""
+    if call.result is not None:
+        show_result(call.method, call.result)
+
+
+def _print_facts(facts: Mapping[str, Callable[[R], str | None]], it: R) -> None:
+    for label, show in facts.items():
+        value = show(it)
+        if value:
+            first, *rest = value.splitlines() or [""]
+            say(f"{label:{WIDTH}}", first)
+            for line in rest:
+                say(f"{'':{WIDTH}}", line)
+
+
+def _standing(server: Server) -> str:
+    how = ", ".join(each for each in (server.transport, _revision(server)) if each)
+    return f"{server.state} ({how})" if how else server.state
+
+
+def _revision(server: Server) -> str | None:
+    return f"MCP {server.protocol_version}" if server.protocol_version else None
+
+
+def _introduced(server: Server) -> str | None:
+    info = as_object(server.server_info)
+    return " ".join(str(each) for each in (info.get("title") or info.get("name"), info.get("version")) if each) or None
+
+
+def _calls(server: Server) -> str | None:
+    if (queue := server.queue) is None:
+        return None
+    ended = ((queue.completed, "completed"), (queue.failed, "failed"), (queue.cancelled, "cancelled"))
+    return ", ".join([in_queue(queue), *(f"{count} {name}" for count, name in ended if count)])
+
+
+def _asked(call: Call) -> str | None:
+    params = as_object(call.params)
+    asked = params.get("arguments") if call.method == "tools/call" else call.params
+    return json.dumps(asked, ensure_ascii=False) if asked else None
+
+
+def _time(at: datetime | None) -> str | None:
+    return f"{moment(at)}, {relative(at)}" if at else None
+
+
+def _answers(ids: tuple[str, ...]) -> str | None:
+    return "\n".join(f"{each}, answer it with: hubbub inbox answer {each}" for each in ids) or None

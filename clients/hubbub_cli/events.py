@@ -1,0 +1,92 @@
+"""`hubbub events` and `logs`."""
+
+import contextlib
+import json
+from typing import Annotated
+
+import typer
+
+from hubbub_cli.output import note, print_json, say
+from hubbub_cli.params import EVENT_KINDS, EventKinds, OfServer, Server, example, known
+from hubbub_cli.session import run, settings_of
+from hubbub_client.hub import Hub
+from hubbub_client.payload import as_object
+from hubbub_client.records import ServerEvent
+from hubbub_frontend.wording import HUB, of_config
+
+app = typer.Typer(help="What servers tell, as it happens.")
+
+
+@app.callback()
+def group() -> None:
+    """What servers tell, as it happens."""
+
+
+@app.command(epilog=example("events watch --kind log --kind stderr"))
+def watch(
+    context: typer.Context,
+    server: OfServer = None,
+    kind: EventKinds = None,
+) -> None:
+    """Events from now on, until interrupted."""
+    kinds = known(kind, "--kind", EVENT_KINDS)
+    as_json = settings_of(context).json
+
+    async def work(hub: Hub) -> None:
+        watched = hub.events.watch(
+            server=server, kinds=kinds, on_dropped=lambda count: note(f"{count} events were lost")
+        )
+        async with contextlib.aclosing(watched) as events:
+            async for event in events:
+                _show(event, as_json, event.server or HUB, event.kind)
+
+    run(context, work, endless=True)
+
+
+def logs(
+    context: typer.Context,
+    server: Server,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, max=500, metavar="N", help="So many at most.")] = 100,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with those to come, until interrupted.")
+    ] = False,
+) -> None:
+    """A server's log messages, and what a stdio server wrote to its standard error."""
+    as_json = settings_of(context).json
+
+    async def work(hub: Hub) -> None:
+        if not follow:
+            for event in await hub.events.logs(server, lines=lines):
+                _show(event, as_json)
+            return
+        async with contextlib.aclosing(hub.events.follow_logs(server, lines=lines)) as events:
+            async for event in events:
+                _show(event, as_json)
+
+    run(context, work, endless=follow)
+
+
+def _show(event: ServerEvent, as_json: bool, *columns: str) -> None:
+    if as_json:
+        print_json(event.to_json())
+    else:
+        at = f"{event.at.astimezone():%H:%M:%S}" if event.at else "-"
+        say(at, *columns, _text(event))
+
+
+def _text(event: ServerEvent) -> str:
+    """What was told, in one line."""
+    params = as_object(event.params)
+    match event.kind:
+        case "stderr" | "throttled":
+            text = str(params.get("line"))
+        case "log":
+            data = params.get("data")
+            said = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+            logger = f"{params['logger']}: " if params.get("logger") else ""
+            text = f"{params.get('level')}  {logger}{said}"
+        case "config_reloaded" | "config_problem":
+            text = of_config(params)
+        case _:
+            text = f"{event.method}  {json.dumps(params, ensure_ascii=False)}"
+    return text.replace("\n", " ")

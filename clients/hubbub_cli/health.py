@@ -1,0 +1,21 @@
+"""`hubbub health`."""
+
+import typer
+
+from hubbub_cli.output import print_json, say
+from hubbub_cli.session import run, settings_of
+from hubbub_client.hub import Hub
+
+
+def health(context: typer.Context) -> None:
+    """Whether the hub takes new work, for whatever looks after it: exit 0 when it does, else 1."""
+
+    async def work(hub: Hub) -> bool:
+        well = await hub.admin.well()
+        if settings_of(context).json:
+            print_json({"serving": well})
+        else:
+            say("serving" if well else "not serving: its store cannot be written, or it stops")
+        return well
+
+    run(context, work)

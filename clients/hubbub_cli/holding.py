@@ -1,0 +1,67 @@
+"""A request that is claimed for as long as a person at the terminal answers it."""
+
+import contextlib
+import secrets
+
+import anyio
+
+from hubbub_cli.answering import ask
+from hubbub_cli.output import note
+from hubbub_cli.waiting import settled
+from hubbub_client.errors import FailedPrecondition, HubbubError
+from hubbub_client.hub import Hub
+from hubbub_client.records import PendingRequest
+
+CLAIM_S = 60.0
+# How long an interrupted command waits for the hub to take its claim back.
+RELEASE_S = 2.0
+
+
+async def answer_claimed(hub: Hub, request: PendingRequest, claim_id: str | None = None) -> PendingRequest | None:
+    """Asks the person while nobody else can answer: claims, keeps the claim, and gives it back at the end.
+
+    None when they leave it open. Raises HubbubError: ALREADY_CLAIMED, REQUEST_CLOSED when there is nothing to answer
+    any more.
+    """
+    claimed = claim_id or secrets.token_urlsafe(18)
+    outcome: PendingRequest | HubbubError | None = None
+
+    async def lost() -> None:
+        nonlocal outcome
+        with contextlib.suppress(HubbubError):
+            over = await settled(hub, request, answered=False)
+            state = f"{over.state}: {over.reason or 'no answer is needed any more'}" if over else "gone"
+            outcome = FailedPrecondition(f"{request.id} is {state}", reason="REQUEST_CLOSED")
+            note("")
+            group.cancel_scope.cancel()
+
+    try:
+        if claim_id is None:
+            await request.take(CLAIM_S, claim_id=claimed)
+        async with anyio.create_task_group() as group:
+            group.start_soon(lost)
+            group.start_soon(_keep, hub, request.id, claimed)
+            try:
+                outcome = await ask(hub, request, {"claim_id": claimed})
+            except HubbubError as error:
+                outcome = error
+            group.cancel_scope.cancel()
+    finally:
+        if claim_id is None and not isinstance(outcome, PendingRequest):
+            with anyio.CancelScope(shield=True), anyio.move_on_after(RELEASE_S), contextlib.suppress(HubbubError):
+                await hub.inbox.release(request.id, claimed)
+    if isinstance(outcome, HubbubError):
+        raise outcome
+    return outcome
+
+
+async def _keep(hub: Hub, id_: str, claim_id: str) -> None:
+    while True:
+        await anyio.sleep(CLAIM_S / 3)
+        try:
+            await hub.inbox.renew(id_, claim_id, CLAIM_S)
+        except FailedPrecondition as error:
+            note(f"\nthe claim is lost: {error.message}")
+            return
+        except HubbubError:
+            continue

@@ -1,0 +1,291 @@
+"""`hubbub inbox` and `open`."""
+
+import contextlib
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from hubbub_cli import suggest
+from hubbub_cli.command import LIMIT_S, Command
+from hubbub_cli.details import print_record
+from hubbub_cli.holding import answer_claimed
+from hubbub_cli.notify import Notices
+from hubbub_cli.output import note, print_event, print_json, print_records, print_request, say
+from hubbub_cli.params import (
+    MOST,
+    REQUEST_KINDS,
+    REQUEST_STATES,
+    ClaimOption,
+    OfCall,
+    OfServer,
+    RequestId,
+    RequestKinds,
+    RequestStates,
+    Resume,
+    Ttl,
+    example,
+    finite,
+    known,
+)
+from hubbub_cli.session import Usage, json_object, run, settings_of
+from hubbub_cli.terminal import read_line
+from hubbub_cli.webhook import webhook as webhook_at
+from hubbub_client.errors import FailedPrecondition
+from hubbub_client.hub import Hub
+from hubbub_client.numbers import whole_text
+from hubbub_client.payload import as_object
+from hubbub_client.records import PendingRequest
+from hubbub_frontend.wording import host_of, imitates, question
+
+app = typer.Typer(help="What servers ask, and the answers.")
+
+MAX_OFFERED = 20
+
+
+@app.command("list", epilog=example("inbox list --state open"))
+def list_(
+    context: typer.Context,
+    server: OfServer = None,
+    kind: RequestKinds = None,
+    state: RequestStates = None,
+    call: OfCall = None,
+    limit: Annotated[int | None, typer.Option(min=1, max=MOST, metavar="N", help="So many at most.")] = None,
+) -> None:
+    """Pending requests, newest first, in every state unless --state is given."""
+    kinds, states = known(kind, "--kind", REQUEST_KINDS), known(state, "--state", REQUEST_STATES)
+
+    async def work(hub: Hub) -> None:
+        found = await hub.inbox.list(server=server, kinds=kinds, states=states, call_id=call, limit=limit)
+        print_records(PendingRequest, found, settings_of(context).json)
+
+    run(context, work)
+
+
+@app.command(epilog=example("inbox show REQUEST"))
+def show(context: typer.Context, id_: RequestId) -> None:
+    """One pending request, with what is asked."""
+
+    async def work(hub: Hub) -> None:
+        print_request(await hub.inbox.get(id_), settings_of(context).json)
+
+    run(context, work)
+
+
+@app.command(epilog=example("inbox watch --state open --exec 'notify-send \"$HUBBUB_SERVER asks\"'"))
+def watch(
+    context: typer.Context,
+    server: OfServer = None,
+    kind: RequestKinds = None,
+    state: RequestStates = None,
+    call: OfCall = None,
+    command: Annotated[
+        str | None,
+        typer.Option(
+            "--exec",
+            metavar="CMD",
+            help="Run this shell command for every request that becomes open: its JSON on stdin, "
+            "HUBBUB_REQUEST_ID, HUBBUB_REQUEST_KIND and HUBBUB_SERVER in the environment.",
+        ),
+    ] = None,
+    exec_timeout: Annotated[
+        float,
+        typer.Option(min=0, metavar="S", callback=finite, help="Seconds that the command may take before it is ended."),
+    ] = LIMIT_S,
+    webhook: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="POST every request that becomes open to this https url (http on loopback), signed with the secret "
+            "in HUBBUB_WEBHOOK_SECRET.",
+        ),
+    ] = None,
+    resume: Resume = None,
+) -> None:
+    """Pending requests and their changes, until interrupted."""
+    settings = settings_of(context)
+    kinds, states = known(kind, "--kind", REQUEST_KINDS), known(state, "--state", REQUEST_STATES)
+    hook = webhook_at(webhook) if webhook is not None else None
+
+    async def work(hub: Hub) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            ways = [Command(command, settings.environment, exec_timeout).deliver] if command is not None else []
+            if hook is not None:
+                ways.append((await stack.enter_async_context(hook)).deliver)
+            notices = await stack.enter_async_context(Notices(*ways))
+            watching = hub.inbox.watch(server=server, kinds=kinds, states=states, call_id=call, resume_token=resume)
+            events = await stack.enter_async_context(contextlib.aclosing(watching))
+            async for event in events:
+                print_event(event, settings.json)
+                notices.see(event)
+
+    run(context, work, endless=True)
+
+
+@app.command(epilog=example("inbox claim REQUEST --ttl 300"))
+def claim(
+    context: typer.Context,
+    id_: RequestId,
+    ttl: Ttl = 60.0,
+    claim: Annotated[
+        str | None,
+        typer.Option(metavar="C", help="The claim's id, which you choose: repeating the command prolongs the claim."),
+    ] = None,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Take over what you have claimed in another window or program.")
+    ] = False,
+) -> None:
+    """Lease an open request, so that others leave it alone; prints the claim's id."""
+
+    async def work(hub: Hub) -> None:
+        held = await hub.inbox.claim(id_, ttl, claim_id=claim, take_over=take_over)
+        print_record(held, settings_of(context).json)
+
+    run(context, work)
+
+
+@app.command(epilog=example("inbox renew REQUEST --claim CLAIM --ttl 300"))
+def renew(context: typer.Context, id_: RequestId, claim: ClaimOption, ttl: Ttl = 60.0) -> None:
+    """Prolong a claim: to so many seconds from now."""
+
+    async def work(hub: Hub) -> None:
+        print_record(await hub.inbox.renew(id_, claim, ttl), settings_of(context).json)
+
+    run(context, work)
+
+
+@app.command(epilog=example("inbox release REQUEST --claim CLAIM"))
+def release(context: typer.Context, id_: RequestId, claim: ClaimOption) -> None:
+    """Give a claim back."""
+
+    async def work(hub: Hub) -> None:
+        print_record(await hub.inbox.release(id_, claim), settings_of(context).json)
+
+    run(context, work)
+
+
+class AnswerCommand(TyperCommand):
+    """`--accept` may stand without a value: an empty one then means the defaults."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments, with the value of `--accept` made explicit."""
+        explicit = [
+            "--accept=" if word == "--accept" and following.startswith("-") else word
+            for word, following in zip(args, [*args, "--"][1:], strict=True)
+        ]
+        return super().parse_args(ctx, explicit)
+
+
+@app.command(cls=AnswerCommand, epilog=example('inbox answer REQUEST --accept \'{"dish": "soup", "portions": 2}\''))
+def answer(
+    context: typer.Context,
+    id_: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[ID]", help="The pending request; a terminal lets you choose.", autocompletion=suggest.requests
+        ),
+    ] = None,
+    accept: Annotated[
+        str | None, typer.Option(metavar="[JSON]", help="Elicitation: yes, with this content or the defaults.")
+    ] = None,
+    decline: Annotated[bool, typer.Option("--decline", help="Elicitation: no.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Elicitation: dismissed without a choice.")] = False,
+    text: Annotated[str | None, typer.Option(help="Sampling: an assistant message.")] = None,
+    result: Annotated[str | None, typer.Option(metavar="JSON", help="Any kind: the whole MCP result.")] = None,
+    error: Annotated[str | None, typer.Option(metavar="MESSAGE", help="Sampling: refused, with this reason.")] = None,
+    claim: Annotated[str | None, typer.Option(metavar="C", help="The claim under which you answer.")] = None,
+    answer_id: Annotated[str | None, typer.Option(metavar="A", help="Makes it safe to repeat this command.")] = None,
+) -> None:
+    """Answer a pending request; without an answer, a terminal asks for it, and holds a claim meanwhile."""
+    settings = settings_of(context)
+    given: dict[str, Any] = {
+        "accept": (json_object(accept, "--accept") if accept else True) if accept is not None else False,
+        "decline": decline,
+        "cancel": cancel,
+        "text": text,
+        "result": json_object(result, "--result"),
+        "reject": error,
+    }
+    count = sum(value is not None and value is not False for value in given.values())
+    if count > 1 or (count == 0 and not settings.interactive):
+        raise Usage("give one answer: --accept [JSON], --decline, --cancel, --text, --result JSON or --error MESSAGE")
+    if count and id_ is None:
+        raise Usage("Missing argument 'ID'.")
+
+    async def work(hub: Hub) -> bool:
+        if count and id_ is not None:
+            print_request(await hub.inbox.answer(id_, **given, claim_id=claim, answer_id=answer_id), settings.json)
+            return True
+        request = await hub.inbox.get(id_) if id_ is not None else await _chosen(hub)
+        return request is not None and await _answered(hub, request, claim)
+
+    run(context, work)
+
+
+async def _chosen(hub: Hub) -> PendingRequest | None:
+    """The only open request, or the one that the person chooses, the oldest by default."""
+    found = [*reversed(await hub.inbox.list(states=["open"]))]
+    if not found:
+        note("nothing is asked")
+        return None
+    if len(found) == 1:
+        return found[0]
+    for number, request in enumerate(found[:MAX_OFFERED], 1):
+        note(
+            f"{number:3}) {request.server}: {' '.join(question(request).split())[:80]}  ({request.kind}, {request.id})"
+        )
+    if len(found) > MAX_OFFERED:
+        note(f"     and {len(found) - MAX_OFFERED} more")
+    while True:
+        try:
+            typed = await read_line("which one [1]: ") or "1"
+        except EOFError:
+            return None
+        number = whole_text(typed)
+        if number is not None and 1 <= number <= len(found):
+            return found[number - 1]
+        note(f"type a number from 1 to {len(found)}")
+
+
+async def _answered(hub: Hub, request: PendingRequest, claim: str | None) -> bool:
+    if request.state != "open":
+        by = f" by {request.answered_by}" if request.answered_by else ""
+        raise FailedPrecondition(f"{request.id} is {request.state}{by}", reason="REQUEST_CLOSED")
+    note(f"{request.server} asks ({request.kind}, {request.id})")
+    answered = await answer_claimed(hub, request, claim)
+    if answered is None:
+        note(f"{request.id} is left open")
+        return False
+    print_request(answered, as_json=False)
+    return True
+
+
+def open_(
+    context: typer.Context,
+    id_: Annotated[str, typer.Argument(metavar="ID", help="A request to visit a page.", autocompletion=suggest.pages)],
+    print_only: Annotated[
+        bool, typer.Option("--print-only", help="Print its address; open and answer nothing.")
+    ] = False,
+) -> None:
+    """Visit the page that a server asks for: shows where it leads, and opens it only when you agree."""
+    settings = settings_of(context)
+    if not print_only and not settings.interactive:
+        raise Usage(
+            "a page is opened only with consent, given at a terminal; `--print-only` prints its address, "
+            f"and `{settings.command('inbox', 'answer', id_, '--accept')}` or --decline answers"
+        )
+
+    async def work(hub: Hub) -> bool:
+        request = await hub.inbox.get(id_)
+        if request.kind != "elicitation_url":
+            raise FailedPrecondition(f"{id_} asks for no page ({request.kind})", reason="NO_PAGE")
+        if not print_only:
+            return await _answered(hub, request, None)
+        url = str(as_object(request.request).get("url", ""))
+        if settings.json:
+            print_json({"id": request.id, "url": url, "host": host_of(url), "imitates": imitates(url)})
+        else:
+            say(url)
+        return True
+
+    run(context, work)

@@ -1,0 +1,157 @@
+"""A call that is waited for: its progress on stderr, and the questions that it puts to a person."""
+
+import contextlib
+import sys
+from typing import Any
+
+import anyio
+
+from hubbub_cli.answering import ask
+from hubbub_cli.meter import Meter
+from hubbub_cli.output import note
+from hubbub_cli.session import Settings
+from hubbub_cli.waiting import settled
+from hubbub_client.errors import HubbubError
+from hubbub_client.hub import Hub
+from hubbub_client.records import Call, PendingRequest, Progress
+from hubbub_frontend.wording import describe, question
+
+# A call that is over by then is not worth a line on the terminal.
+SHOWN_AFTER_S = 0.5
+# The longest that a result waits for what became of the questions before it, which the hub tells apart from it.
+LAST_NEWS_S = 5.0
+
+# How each kind is answered on the command line.
+ANSWERS = {
+    "elicitation_form": "--accept '{...}' (or --accept, --decline, --cancel)",
+    "elicitation_url": "--accept (or --decline, --cancel)",
+    "sampling": "--text '...' (or --result '{...}', --error '...')",
+    "roots": "--result '{\"roots\": [...]}'",
+}
+
+
+class LiveCall:
+    """One call, told to the person who waits for it."""
+
+    def __init__(self, hub: Hub, settings: Settings) -> None:
+        self._hub = hub
+        self._settings = settings
+        self._meter = Meter(moving=not settings.json)
+        self._now: tuple[str, float | None, float | None] = ("", None, None)
+        self._waiting: dict[str, str] = {}
+        self._over: dict[str, anyio.Event] = {}
+        self._asking = anyio.Lock()
+        self._group = anyio.create_task_group()
+
+    async def run(
+        self,
+        server: str,
+        method: str,
+        params: dict[str, Any] | None,
+        *,
+        timeout_s: float | None = None,
+        call_id: str | None = None,
+        max_s: float | None = None,
+        as_task: bool = False,
+    ) -> Call:
+        """The completed call. Raises HubbubError."""
+        outcome: Call | HubbubError | None = None
+        self._now = (f"{server}: {(params or {}).get('name') or method}", None, None)
+        async with self._group as group:
+            group.start_soon(self._appear)
+            try:
+                outcome = await self._hub.calls.call(
+                    server,
+                    method,
+                    params,
+                    timeout_s=timeout_s,
+                    max_s=max_s,
+                    call_id=call_id,
+                    as_task=as_task,
+                    on_progress=self._progress,
+                    on_pending=self._pending,
+                    on_perhaps_pending=self._perhaps,
+                )
+            except HubbubError as error:
+                outcome = error
+            finally:
+                self._meter.hide()
+            with anyio.move_on_after(LAST_NEWS_S):
+                for over in list(self._over.values()):
+                    await over.wait()
+            group.cancel_scope.cancel()
+        if isinstance(outcome, Call):
+            return outcome
+        raise outcome or AssertionError("the group ends with an outcome or raises")
+
+    async def _appear(self) -> None:
+        await anyio.sleep(SHOWN_AFTER_S)
+        self._draw()
+
+    def _draw(self) -> None:
+        """The line on the terminal, which must not be in the way of one who types."""
+        if self._asking.locked():
+            self._meter.hide()
+        elif self._waiting:
+            self._meter.show(f"waiting for a person: {'; '.join(self._waiting.values())}")
+        else:
+            self._meter.show(*self._now)
+
+    async def _progress(self, progress: Progress) -> None:
+        self._now = (describe(progress), progress.progress, progress.total)
+        if self._settings.json or not sys.stderr.isatty():
+            note(f"progress {describe(progress)}")
+        else:
+            self._draw()
+
+    async def _perhaps(self, id_: str) -> None:
+        await self._pending(id_, ", perhaps for this call")
+
+    async def _pending(self, id_: str, doubt: str = "") -> None:
+        if id_ in self._waiting:
+            return
+        try:
+            request = await self._hub.inbox.get(id_)
+        except HubbubError as error:
+            note(f"the call asks {id_}, which cannot be read: {error.message}")
+            return
+        if request.state != "open":
+            return
+        command = self._settings.command("inbox", "answer", id_)
+        self._meter.hide()
+        asks = f"{request.server} asks{doubt} ({request.kind}, {id_})"
+        if self._settings.interactive:
+            note(f"{asks}; answer elsewhere with: {command}")
+        else:
+            how = ANSWERS.get(request.kind, "")
+            note(f"waiting for a person: {asks}: {question(request)}\n  answer with: {command} {how}")
+        self._waiting[id_] = asks
+        if not doubt:  # else it may be of another call, and stay open
+            self._over[id_] = anyio.Event()
+        self._group.start_soon(self._attend, request)
+
+    async def _attend(self, request: PendingRequest) -> None:
+        """Asks here, until there is an answer from wherever."""
+        async with anyio.create_task_group() as group:
+            if self._settings.interactive:
+                group.start_soon(self._ask, request)
+            with contextlib.suppress(HubbubError):
+                over = await settled(self._hub, request)
+                del self._waiting[request.id]
+                if self._asking.locked():
+                    note("")
+                by = f" by {over.answered_by}" if over and over.answered_by else ""
+                note(f"{request.id} is {over.state if over else 'gone'}{by}")
+            if request.id in self._over:
+                self._over[request.id].set()
+            group.cancel_scope.cancel()
+        self._draw()
+
+    async def _ask(self, request: PendingRequest) -> None:
+        async with self._asking:
+            self._draw()
+            try:
+                await ask(self._hub, request, {})
+            except HubbubError as error:
+                note(f"error: {error.message} ({error.reason})")
+        self._draw()

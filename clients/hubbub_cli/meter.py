@@ -1,0 +1,51 @@
+"""How far something has come: one moving line on a terminal, plain lines elsewhere."""
+
+import sys
+from typing import TYPE_CHECKING
+
+from hubbub_cli.output import console, note
+from hubbub_client.legible import clean
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
+MAX_CHARS = 120
+
+
+class Meter:
+    """One thing that takes its time, told on stderr. `moving` false: lines even on a terminal."""
+
+    def __init__(self, *, moving: bool) -> None:
+        self._moving = moving and sys.stderr.isatty()
+        self._bar: Bar | None = None
+
+    def tell(self, words: str, done: float | None = None, whole: float | None = None) -> None:
+        """Where it is now; what is `whole` may not be known."""
+        if self._moving:
+            self.show(words, done, whole)
+        else:
+            note(words)
+
+    def show(self, words: str, done: float | None = None, whole: float | None = None) -> None:
+        """As `tell`, on a terminal only: for what says nothing new."""
+        if not self._moving:
+            return
+        if self._bar is None:
+            self._bar = _bar()
+            self._bar.add_task("")
+            self._bar.start()
+        short = clean(" ".join(words.split()))[:MAX_CHARS]
+        self._bar.update(self._bar.task_ids[0], completed=done or 0, total=whole, description=short)
+
+    def hide(self) -> None:
+        """Takes the line off the terminal."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+def _bar() -> "Bar":
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), BarColumn(24), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
+    return Progress(*columns, console=console(stderr=True), transient=True)

@@ -1,0 +1,325 @@
+"""What the commands print: JSON lines for programs, tables and short lines for people.
+
+All that is printed goes through here, and what others wrote through `clean`: a test over the sources holds the other
+modules to it. JSON keeps its value: at a terminal, what would steer it is escaped.
+"""
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
+
+from hubbub_client.audit import AuditEntry
+from hubbub_client.errors import HubbubError
+from hubbub_client.events import Event, Logged, Progressed, Removed, Reset, Upsert
+from hubbub_client.legible import clean, escaped
+from hubbub_client.payload import as_object
+from hubbub_client.records import Call, CatalogEntry, CatalogList, PendingRequest, Record, Server, Task
+from hubbub_client.tokens import Caller, Token
+from hubbub_frontend.content import describe_result
+from hubbub_frontend.wording import (
+    call_state,
+    describe,
+    in_queue,
+    last_words,
+    question,
+    relative,
+    request_state,
+    story,
+    what,
+    why,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+R = TypeVar("R", bound=Record)
+
+# The columns that have a colour.
+STATES = frozenset(("state", "status", "freshness", "delivery"))
+
+# Columns whose cells are never broken.
+UNCUT = frozenset(("id", "name", "came", "expires", "state", "status"))
+NOTHING = "-"
+
+# Wide enough for whole ids where no terminal says how wide it is.
+PIPE_WIDTH = 200
+
+
+def print_json(value: object) -> None:
+    """One line on stdout, flushed. Numbers that JSON does not have are null. A terminal is not steered by it."""
+    try:
+        line = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        value = _finite(value)
+        line = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    if sys.stdout.isatty():
+        line = escaped(line)
+    try:
+        sys.stdout.write(line + "\n")
+    except UnicodeEncodeError:
+        sys.stdout.write(json.dumps(value, separators=(",", ":")) + "\n")
+    sys.stdout.flush()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(each) for key, each in cast("Mapping[str, Any]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(each) for each in cast("Sequence[Any]", value)]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def say(*columns: "str | Text") -> None:
+    """A line for a person on stdout, flushed; a column that is a `Text` in its colour, where stdout shows colours."""
+    shown = [clean(each) if isinstance(each, str) else _painted(each) for each in columns]
+    _write(sys.stdout, "  ".join(shown) + "\n")
+
+
+def note(text: str, end: str = "\n") -> None:
+    """A line for a person, on stderr."""
+    _write(sys.stderr, clean(text) + end)
+
+
+def _write(stream: TextIO, text: str) -> None:
+    try:
+        stream.write(text)
+    except UnicodeEncodeError:  # the locale has no such letters
+        stream.write(text.encode("ascii", "replace").decode())
+    stream.flush()
+
+
+def print_error(error: HubbubError, as_json: bool) -> None:
+    """The error as stderr's last line, or for a person with what may help."""
+    shape = error.to_json()
+    if as_json:
+        _write(sys.stderr, json.dumps(shape) + "\n")
+        return
+    if error.reason == "USAGE":
+        note(f"error: {error.message}\n`--help` after the command shows how it is used")
+        return
+    note(f"error: {shape['message']} ({error.reason})")
+    if error.retry_after_s is not None:
+        note(f"try again in {error.retry_after_s:g} s")
+    if error.help_url:
+        note(f"see {error.help_url}")
+
+
+def trouble(server: Server) -> str:
+    """What is wrong with a server, and what to type to learn more or to try again; empty when nothing is wrong."""
+    parts = [why(server.error)] if server.error else []
+    if server.error and last_words(server.error):
+        parts.append(f"more: hubbub logs {server.name}")
+    if server.gave_up:
+        parts.append(f"gave up; try again: hubbub servers connect {server.name}")
+    return "; ".join(parts)
+
+
+Columns = Mapping[str, Callable[[Any], str | None]]
+
+# For each record: its columns, in a table and in the line of a watch.
+COLUMNS: dict[type[Record], Columns] = {
+    Server: {
+        "name": lambda it: it.name,
+        "state": lambda it: it.state,
+        "transport": lambda it: it.transport,
+        "protocol": lambda it: it.protocol_version,
+        "queue": lambda it: in_queue(it.queue),
+        "retry": lambda it: "gave up" if it.gave_up else relative(it.next_retry_at),
+        "error": lambda it: trouble(it) or None,
+    },
+    PendingRequest: {
+        "id": lambda it: it.id,
+        "server": lambda it: it.server,
+        "kind": lambda it: it.kind,
+        "state": request_state,
+        "came": lambda it: relative(it.created_at),
+        "expires": lambda it: relative(it.deadline) if it.state == "open" else "-",
+        "question": question,
+    },
+    Call: {
+        "id": lambda it: it.id,
+        "server": lambda it: it.server,
+        "call": lambda it: what(it).removeprefix("tools/call "),
+        "state": call_state,
+        "came": lambda it: relative(it.created_at),
+        "asks": lambda it: str(len(it.pending_ids)) if it.state == "waiting_input" else None,
+        "error": lambda it: it.error and why(it.error),
+    },
+    Task: {
+        "id": lambda it: it.id,
+        "server": lambda it: it.server,
+        "role": lambda it: it.role,
+        "status": lambda it: it.status,
+        "method": lambda it: it.method,
+        "came": lambda it: relative(it.created_at),
+        "message": lambda it: it.status_message,
+    },
+    CatalogList: {
+        "server": lambda it: it.server,
+        "kind": lambda it: it.kind,
+        "freshness": lambda it: it.freshness,
+        "count": lambda it: str(it.count),
+        "fetched": lambda it: relative(it.fetched_at),
+        "error": lambda it: it.error and why(it.error),
+    },
+    Caller: {
+        "name": lambda it: it.name,
+        "grants": lambda it: _grants(it),
+        "credential": lambda it: it.credential,
+        "expires": lambda it: relative(it.expires_at),
+        "names others": lambda it: "yes" if it.may_name_others else "no",
+    },
+    Token: {
+        "name": lambda it: it.name,
+        "grants": lambda it: _grants(it),
+        "made": lambda it: relative(it.created_at),
+        "by": lambda it: it.created_by,
+        "expires": lambda it: relative(it.expires_at),
+        "used": lambda it: relative(it.last_used_at),
+    },
+    CatalogEntry: {
+        "server": lambda it: it.server,
+        "name": lambda it: it.name,
+        "uri": lambda it: it.uri,
+        "description": lambda it: it.title or it.description,
+    },
+    AuditEntry: {
+        "came": lambda it: relative(it.created_at),
+        "principal": lambda it: it.principal,
+        "from": lambda it: it.peer,
+        "action": lambda it: it.action,
+        "target": lambda it: it.target,
+        "outcome": lambda it: it.outcome if it.count == 1 else f"{it.outcome} x {it.count}",
+    },
+}
+
+
+def print_records(kind: type[R], records: Sequence[R], as_json: bool) -> None:
+    """A list of records: a line each, or a table of the columns in which something stands."""
+    if as_json:
+        for record in records:
+            print_json(record.to_json())
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    rows = [_cells(record) for record in records]
+    if not rows:
+        note("there is nothing to show")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    shown = [at for at in range(len(COLUMNS[kind])) if any(row[at][1] != NOTHING for row in rows)]
+    for name in (rows[0][at][0] for at in shown):
+        # Ids are there to be copied: they are never cut.
+        table.add_column(name, no_wrap=name in UNCUT, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(row[at][1], style=style_of(*row[at])) for at in shown))
+    console().print(table)
+
+
+def _grants(of: Caller | Token) -> str:
+    return ", ".join(f"{grant.role} of {' '.join(grant.servers)}" for grant in of.grants)
+
+
+def print_request(request: PendingRequest, as_json: bool) -> None:
+    """A pending request: a line, or what it asks as people read it."""
+    if as_json:
+        print_json(request.to_json())
+        return
+    from hubbub_frontend.questions import asked  # it brings rich along
+
+    console().print(asked(request), end="")
+
+
+def print_result(method: str, result: object, as_json: bool) -> None:
+    """An MCP result: a line, or on a terminal what a tool says, and of other methods indented JSON."""
+    if as_json or not sys.stdout.isatty():
+        print_json(result)
+        return
+    show_result(method, result)
+    if method == "tools/call" and as_object(result).get("isError"):
+        note("the tool says that this is an error")
+
+
+def show_result(method: str, result: object) -> None:
+    """An MCP result for people: what a tool says, and of other methods indented JSON."""
+    said = describe_result(method, as_object(result)) if method == "tools/call" else ""
+    if said:
+        say(said)
+    else:
+        console().print_json(json.dumps(_finite(result)))
+
+
+def print_event(event: Event, as_json: bool) -> None:
+    """One step of a watch: a line."""
+    if as_json:
+        print_json(event.to_json())
+        return
+    match event:
+        case Upsert(record=Call() as call):
+            cells = [call.id, coloured(story(call), style_of("state", call.state))]
+        case Upsert(record=record):
+            cells = [coloured(cell, style_of(name, cell)) for name, cell in _cells(record) if cell != NOTHING]
+        case Removed(id=name):
+            cells = [name, "is gone"]
+        case Reset(reason=reason):
+            cells = [f"{reason}: everything is told once more"]
+        case Progressed(progress=progress):
+            cells = [progress.call_id, describe(progress)]
+        case Logged(log=log):
+            cells = [log.call_id, json.dumps(log.params)]
+        case _:
+            return
+    say(f"{datetime.now(UTC).astimezone():%H:%M:%S}", *cells)
+
+
+def print_counts(counts: Iterable[tuple[str, object]]) -> None:
+    """Names and numbers, one per line."""
+    for name, value in counts:
+        say(f"{name:14} {value}")
+
+
+def console(stderr: bool = False) -> "Console":
+    """A rich console, wide where its width is not known. What is printed on it is clean, whatever it came in."""
+    from hubbub_cli.screen import Screen  # it brings rich along
+
+    stream = sys.stderr if stderr else sys.stdout
+    return Screen(stderr=stderr, width=None if stream.isatty() else PIPE_WIDTH, highlight=False)
+
+
+def coloured(text: str, style: str) -> "str | Text":
+    """A text in a colour, for `say`."""
+    if not style or not sys.stdout.isatty():
+        return text
+    from rich.text import Text
+
+    return Text(text, style=style)
+
+
+def _painted(text: "Text") -> str:
+    target = console()
+    with target.capture() as captured:
+        target.print(text, end="", soft_wrap=True)
+    return captured.get()
+
+
+def _cells(record: Record) -> list[tuple[str, str]]:
+    return [(name, cell_of(show(record))) for name, show in COLUMNS[type(record)].items()]
+
+
+def style_of(column: str, cell: str) -> str:
+    """The colour of a state; other columns have none."""
+    if column not in STATES:
+        return ""
+    from hubbub_frontend.text import STYLES
+
+    return STYLES.get(cell, "")
+
+
+def cell_of(value: object) -> str:
+    """A value as one line of a table."""
+    return NOTHING if value is None or value == "" else clean(str(value)).replace("\n", " ")

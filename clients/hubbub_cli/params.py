@@ -1,0 +1,73 @@
+"""Arguments and options that several commands have, and the example below a command's help."""
+
+from typing import Annotated, Any, get_args
+
+import typer
+
+from hubbub_cli import suggest
+from hubbub_cli.session import Usage
+from hubbub_client.records import CallState, CatalogKind, EventKind, RequestKind, RequestState, TaskRole, TaskStatus
+
+# The longest time that an option may say, as for the hub: some 30 years.
+MOST_S = 1e9
+# The largest number that an `int32` of the API holds.
+MOST = 2**31 - 1
+
+
+def example(words: str) -> str:
+    """The end of a command's help."""
+    return f"Example: hubbub {words}"
+
+
+def finite(value: float | None) -> float | None:
+    """A number of seconds that is one: the callback of each option that has seconds. Raises BadParameter."""
+    if value is not None and not value <= MOST_S:
+        raise typer.BadParameter(f"must be a number up to {MOST_S:g}.")
+    return value
+
+
+def _several(option: str, names: tuple[str, ...]) -> Any:
+    return typer.Option(
+        option, help=f"Only {' or '.join(names)}; repeatable.", autocompletion=suggest.among(names), metavar="NAME"
+    )
+
+
+def known(values: list[str] | None, option: str, names: tuple[str, ...]) -> list[Any]:
+    """The values of a repeatable option. Raises Usage for one that is not among the names."""
+    for value in values or ():
+        if value not in names:
+            raise Usage(f"{option}: {value!r} is not one of {', '.join(names)}")
+    return values or []
+
+
+REQUEST_KINDS: tuple[str, ...] = get_args(RequestKind)
+REQUEST_STATES: tuple[str, ...] = get_args(RequestState)
+CALL_STATES: tuple[str, ...] = get_args(CallState)
+TASK_STATUSES: tuple[str, ...] = get_args(TaskStatus)
+EVENT_KINDS: tuple[str, ...] = get_args(EventKind)
+CATALOG_KINDS: tuple[str, ...] = get_args(CatalogKind)
+
+Server = Annotated[str, typer.Argument(metavar="SERVER", help="The server.", autocompletion=suggest.servers)]
+ServerName = Annotated[str, typer.Argument(metavar="NAME", help="The server.", autocompletion=suggest.servers)]
+OfServer = Annotated[str | None, typer.Option("--server", help="Only of this server.", autocompletion=suggest.servers)]
+OfCall = Annotated[str | None, typer.Option("--call", metavar="ID", help="Only those of this call.")]
+
+RequestId = Annotated[str, typer.Argument(metavar="ID", help="The pending request.", autocompletion=suggest.requests)]
+CallId = Annotated[str, typer.Argument(metavar="ID", help="The call.", autocompletion=suggest.calls)]
+TaskId = Annotated[str, typer.Argument(metavar="ID", help="The task.", autocompletion=suggest.tasks)]
+
+RequestKinds = Annotated[list[str] | None, _several("--kind", REQUEST_KINDS)]
+RequestStates = Annotated[list[str] | None, _several("--state", REQUEST_STATES)]
+CallStates = Annotated[list[str] | None, _several("--state", CALL_STATES)]
+TaskStatuses = Annotated[list[str] | None, _several("--status", TASK_STATUSES)]
+EventKinds = Annotated[list[str] | None, _several("--kind", EVENT_KINDS)]
+CatalogKinds = Annotated[list[str] | None, _several("--kind", CATALOG_KINDS)]
+Role = Annotated[TaskRole | None, typer.Option(help="Who holds them: the hub (receiver) or a server (client).")]
+
+Limit = Annotated[int, typer.Option(min=1, max=MOST, metavar="N", help="So many at most.")]
+Resume = Annotated[str | None, typer.Option(metavar="TOKEN", help="Go on from here.")]
+Timeout = Annotated[
+    float | None, typer.Option(min=0, metavar="S", callback=finite, help="Seconds without progress; else the server's.")
+]
+ClaimOption = Annotated[str, typer.Option("--claim", metavar="C", help="The claim's id.")]
+Ttl = Annotated[float, typer.Option("--ttl", min=0, metavar="S", callback=finite, help="Seconds until it lapses.")]

@@ -1,0 +1,24 @@
+"""`hubbub reload`."""
+
+import typer
+
+from hubbub_cli.output import print_json, say
+from hubbub_cli.session import run, settings_of
+from hubbub_client.hub import Hub
+
+
+def reload(context: typer.Context) -> None:
+    """Have the hub take over its configuration as it is now; exit 1 when it is wrong, and nothing has changed."""
+
+    async def work(hub: Hub) -> None:
+        done = (await hub.admin.reload()).to_json()
+        if settings_of(context).json:
+            print_json(done)
+            return
+        for what, names in done.items():
+            if names:
+                say(f"{what.replace('_', ' ')}: {', '.join(names)}")
+        if not any(done.values()):
+            say("nothing has changed")
+
+    run(context, work)

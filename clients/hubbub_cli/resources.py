@@ -1,0 +1,156 @@
+"""`hubbub read`, `prompt`, `complete`, `subscribe`, `roots` and `log-level`."""
+
+import contextlib
+from typing import Annotated, Any, cast, get_args
+
+import typer
+
+from hubbub_cli import suggest
+from hubbub_cli.live import LiveCall
+from hubbub_cli.output import note, print_json, say
+from hubbub_cli.params import Server, Timeout
+from hubbub_cli.session import Usage, json_object, json_value, run, settings_of
+from hubbub_client.hub import Hub, LogLevel
+from hubbub_client.payload import as_objects
+from hubbub_client.servers import Roots
+from hubbub_frontend.content import describe_result
+from hubbub_frontend.wording import why
+
+LEVELS: tuple[str, ...] = get_args(LogLevel)
+Uri = Annotated[str, typer.Argument(metavar="URI", help="The resource.", autocompletion=suggest.resources)]
+
+
+def read(context: typer.Context, server: Server, uri: Uri, timeout: Timeout = None) -> None:
+    """Read a resource: its text, and in words what else it has."""
+    _ask(context, server, "resources/read", {"uri": uri}, timeout)
+
+
+def prompt(
+    context: typer.Context,
+    server: Server,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The prompt.", autocompletion=suggest.prompts)],
+    arguments: Annotated[str | None, typer.Argument(metavar="[JSON]", help="Its arguments, a JSON object.")] = None,
+    timeout: Timeout = None,
+) -> None:
+    """Get a prompt with its arguments filled in."""
+    _ask(context, server, "prompts/get", {"name": name, "arguments": json_object(arguments, "JSON") or {}}, timeout)
+
+
+def complete(
+    context: typer.Context,
+    server: Server,
+    argument: Annotated[str, typer.Argument(metavar="ARGUMENT", help="The argument's name.")],
+    value: Annotated[str, typer.Argument(metavar="[VALUE]", help="What is typed so far.")] = "",
+    prompt: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The argument is one of this prompt.", autocompletion=suggest.prompts),
+    ] = None,
+    template: Annotated[str | None, typer.Option(metavar="URI", help="It is one of this resource template.")] = None,
+    known: Annotated[str | None, typer.Option("--context", metavar="JSON", help="The arguments known already.")] = None,
+) -> None:
+    """What a server suggests for an argument of a prompt or of a resource template."""
+    if (prompt is None) == (template is None):
+        raise Usage("give either --prompt NAME or --template URI")
+    ref = {"type": "ref/resource", "uri": template} if prompt is None else {"type": "ref/prompt", "name": prompt}
+    params: dict[str, Any] = {"ref": ref, "argument": {"name": argument, "value": value}}
+    if given := json_object(known, "--context"):
+        params["context"] = {"arguments": given}
+    _ask(context, server, "completion/complete", params, None)
+
+
+def _ask(context: typer.Context, server: str, method: str, params: dict[str, Any], timeout_s: float | None) -> None:
+    settings = settings_of(context)
+
+    async def work(hub: Hub) -> None:
+        result = (await LiveCall(hub, settings).run(server, method, params, timeout_s=timeout_s)).result
+        if settings.json:
+            print_json(result)
+        elif said := describe_result(method, result):
+            say(said)
+        else:
+            note("there is nothing to show")
+
+    run(context, work)
+
+
+def subscribe(context: typer.Context, server: Server, uri: Uri) -> None:
+    """Read a resource, and again after each change that the server tells of, until interrupted."""
+    settings = settings_of(context)
+
+    async def work(hub: Hub) -> None:
+        async with contextlib.aclosing(hub.subscribe(server, uri)) as updates:
+            async for update in updates:
+                if settings.json:
+                    print_json(update.to_json())
+                elif update.error is not None:
+                    note(f"{update.at.astimezone():%H:%M:%S}  {why(update.error)}")
+                else:
+                    text = describe_result("resources/read", update.result)
+                    say(f"{update.at.astimezone():%H:%M:%S}  {text}")
+
+    run(context, work, endless=True)
+
+
+def log_level(
+    context: typer.Context,
+    server: Server,
+    level: Annotated[
+        str, typer.Argument(metavar="LEVEL", help=f"{', '.join(LEVELS)}.", autocompletion=suggest.among(LEVELS))
+    ],
+) -> None:
+    """Set the level of the log messages that a server sends (to revision 2025-11-25)."""
+    if level not in LEVELS:
+        raise Usage(f"LEVEL: {level!r} is not one of {', '.join(LEVELS)}")
+
+    async def work(hub: Hub) -> None:
+        await hub.set_log_level(server, cast("LogLevel", level))
+        if settings_of(context).json:
+            print_json({"server": server, "level": level})
+        else:
+            note(f"{server} sends log messages from {level} on")
+
+    run(context, work)
+
+
+def roots(
+    context: typer.Context,
+    server: Server,
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="[list/set]", help="Show them, or set them.", autocompletion=suggest.among(("list", "set"))
+        ),
+    ] = "list",
+    value: Annotated[
+        str | None, typer.Argument(metavar="[JSON]", help="An array of roots, `ask`, or `configured` to go back.")
+    ] = None,
+) -> None:
+    """What the hub tells a server that asks for roots; it is told when they change."""
+    if (what, value is None) not in (("list", True), ("set", False)):
+        raise Usage("give `list`, or `set` with the roots")
+    new = _roots(value)
+
+    async def work(hub: Hub) -> None:
+        found = await (hub.servers.roots(server) if what == "list" else hub.servers.set_roots(server, new))
+        if settings_of(context).json:
+            print_json(found)
+        elif isinstance(found, str):
+            say("ask")
+        elif not found:
+            note(f"{server} is told of no directories")
+        else:
+            for root in as_objects(found):
+                say("  ".join(str(root[key]) for key in ("uri", "name") if key in root))
+
+    run(context, work)
+
+
+def _roots(text: str | None) -> Roots | None:
+    if text is None or text == "configured":
+        return None
+    if text == "ask":
+        return "ask"
+    value: object = json_value(text, "JSON")
+    if not isinstance(value, list):
+        raise Usage("JSON must be an array of roots")
+    return cast("list[dict[str, Any]]", value)

@@ -1,0 +1,252 @@
+"""`hubbub servers`."""
+
+import contextlib
+from typing import Annotated, Literal
+
+import anyio
+import typer
+from google.protobuf import json_format
+
+from hubbub.v1 import server_pb2
+from hubbub_cli import suggest
+from hubbub_cli.details import print_record
+from hubbub_cli.output import note, print_event, print_json, print_records
+from hubbub_cli.params import Resume, ServerName, example, finite
+from hubbub_cli.session import Usage, json_value, run, settings_of
+from hubbub_client.errors import DeadlineExceeded
+from hubbub_client.events import Removed, Reset, Synced, Upsert
+from hubbub_client.hub import Hub
+from hubbub_client.records import Server, Transport
+
+FIRST_LOOK_S = 30.0
+"""How long the hub may take to say how the servers are, before anybody waits for them."""
+
+app = typer.Typer(help="The configured MCP servers and their connections.")
+
+NewName = Annotated[str, typer.Argument(metavar="NAME", help="What it is to be called.")]
+CommandLine = Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND ARGS...", help="A stdio server.")]
+Url = Annotated[str | None, typer.Option(help="A server over HTTP.")]
+TransportOption = Annotated[Transport | None, typer.Option(help="Where the url alone does not say it.")]
+Headers = Annotated[list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="HTTP header; repeatable.")]
+Env = Annotated[list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="For the process; repeatable.")]
+Cwd = Annotated[str | None, typer.Option(help="Where the process starts.")]
+# What has an option of its own is none of these.
+SETTABLE = tuple(
+    f"{field.name}="
+    for field in server_pb2.ServerSpec.DESCRIPTOR.fields
+    if field.has_presence or field.is_repeated
+    if field.name not in ("args", "env", "headers")
+)
+Options = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="OPTION=VALUE",
+        help="A server option, such as call_timeout_s=120; repeatable.",
+        autocompletion=suggest.among(SETTABLE),
+    ),
+]
+
+
+@app.command("list", epilog=example("servers list --wait connected --timeout 60"))
+def list_(
+    context: typer.Context,
+    wait: Annotated[
+        Literal["connected"] | None, typer.Option(help="First wait until every wanted server is connected.")
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(min=0, metavar="S", callback=finite, help="Seconds to wait at most.")
+    ] = 60.0,
+) -> None:
+    """All servers."""
+
+    async def work(hub: Hub) -> None:
+        late = await _missing(hub, timeout) if wait else []
+        print_records(Server, await hub.servers.list(), settings_of(context).json)
+        if late:
+            raise DeadlineExceeded(
+                f"after {timeout:g} s not connected: {', '.join(late)}",
+                reason="NOT_CONNECTED",
+                metadata={"servers": ",".join(late)},
+            )
+
+    run(context, work)
+
+
+async def _missing(hub: Hub, timeout_s: float) -> list[str]:
+    """Waits for the wanted servers; the names of those that are not connected in time.
+
+    The time begins when the hub has said how they are, so that without any it is still known.
+    """
+    missing: set[str] = set()
+    with anyio.move_on_after(timeout_s + FIRST_LOOK_S) as wait:
+        async with contextlib.aclosing(hub.servers.watch()) as events:
+            synced = False
+            async for event in events:
+                match event:
+                    case Upsert(record=server) if server.desired_state == "connected" != server.state:
+                        missing.add(server.name)
+                    case Upsert(record=server):
+                        missing.discard(server.name)
+                    case Removed(id=name):
+                        missing.discard(name)
+                    case Reset():
+                        missing.clear()
+                        synced = False
+                    case Synced():
+                        synced = True
+                        wait.deadline = min(wait.deadline, anyio.current_time() + timeout_s)
+                    case _:
+                        pass
+                if synced and not missing:
+                    return []
+    return sorted(missing) or ["(the hub did not say)"]
+
+
+@app.command(epilog=example("servers get demo"))
+def get(context: typer.Context, name: ServerName) -> None:
+    """One server."""
+
+    async def work(hub: Hub) -> None:
+        print_record(await hub.servers.get(name), settings_of(context).json)
+
+    run(context, work)
+
+
+@app.command(epilog=example("servers add search --url https://mcp.example.com/mcp"))
+def add(
+    context: typer.Context,
+    name: NewName,
+    command: CommandLine = None,
+    url: Url = None,
+    transport: TransportOption = None,
+    header: Headers = None,
+    env: Env = None,
+    cwd: Cwd = None,
+    option: Options = None,
+) -> None:
+    """Add a server: NAME --url URL, or NAME -- COMMAND ARGS..."""
+    spec = _spec(name, command, url, transport, header, env, cwd, option)
+
+    async def work(hub: Hub) -> None:
+        print_record(await hub.servers.add(spec), settings_of(context).json)
+
+    run(context, work)
+
+
+@app.command(epilog=example("servers update search --url https://mcp.example.com/mcp --set call_timeout_s=120"))
+def update(
+    context: typer.Context,
+    name: ServerName,
+    command: CommandLine = None,
+    url: Url = None,
+    transport: TransportOption = None,
+    header: Headers = None,
+    env: Env = None,
+    cwd: Cwd = None,
+    option: Options = None,
+) -> None:
+    """Replace all that was given when a server was added over the API, and reconnect."""
+    spec = _spec(name, command, url, transport, header, env, cwd, option)
+
+    async def work(hub: Hub) -> None:
+        print_record(await hub.servers.update(spec), settings_of(context).json)
+
+    run(context, work)
+
+
+def _spec(
+    name: str,
+    command: list[str] | None,
+    url: str | None,
+    transport: Transport | None,
+    header: list[str] | None,
+    env: list[str] | None,
+    cwd: str | None,
+    option: list[str] | None,
+) -> server_pb2.ServerSpec:
+    if bool(command) == bool(url):
+        raise Usage("give either --url URL or -- COMMAND ARGS...")
+    spec = _options(option or [])
+    spec.name, spec.url, spec.cwd = name, url or "", cwd or ""
+    if command:
+        spec.command = command[0]
+        spec.args.extend(command[1:])
+    if transport:
+        spec.transport = server_pb2.Transport.Value(f"TRANSPORT_{transport.upper()}")
+    spec.headers.update(_pair(each) for each in header or [])
+    spec.env.update(_pair(each) for each in env or [])
+    return spec
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise Usage(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def _options(pairs: list[str]) -> server_pb2.ServerSpec:
+    """A spec with these options; a value is JSON where the option is not a text."""
+    values: dict[str, object] = {}
+    fields = server_pb2.ServerSpec.DESCRIPTOR.fields
+    texts = {each.name for each in fields if each.type == each.TYPE_STRING and not each.is_repeated}
+    for name, value in map(_pair, pairs):
+        values[name] = value if name in texts else json_value(value, f"--set {name}: {value!r}")
+    try:
+        return json_format.ParseDict(values, server_pb2.ServerSpec())
+    except (json_format.ParseError, ValueError, TypeError, OverflowError) as error:
+        raise Usage(f"--set: {error}") from None
+
+
+@app.command(epilog=example("servers remove search"))
+def remove(context: typer.Context, name: ServerName) -> None:
+    """Disconnect and forget a server that was added over the API."""
+
+    async def work(hub: Hub) -> None:
+        await hub.servers.remove(name)
+        if settings_of(context).json:
+            print_json({"name": name, "removed": True})
+        else:
+            note(f"{name} is removed")
+
+    run(context, work)
+
+
+@app.command(epilog=example("servers connect demo"))
+def connect(context: typer.Context, name: ServerName) -> None:
+    """Keep a server connected, also after a restart of the hub."""
+
+    async def work(hub: Hub) -> None:
+        print_record(await hub.servers.connect(name), settings_of(context).json)
+
+    run(context, work)
+
+
+@app.command(epilog=example("servers disconnect demo"))
+def disconnect(context: typer.Context, name: ServerName) -> None:
+    """Disconnect a server; its calls fail and its tasks end."""
+
+    async def work(hub: Hub) -> None:
+        print_record(await hub.servers.disconnect(name), settings_of(context).json)
+
+    run(context, work)
+
+
+@app.command(epilog=example("servers watch demo"))
+def watch(
+    context: typer.Context,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Only these.", autocompletion=suggest.servers),
+    ] = None,
+    resume: Resume = None,
+) -> None:
+    """Servers and their changes, until interrupted."""
+
+    async def work(hub: Hub) -> None:
+        async with contextlib.aclosing(hub.servers.watch(names or (), resume_token=resume)) as events:
+            async for event in events:
+                print_event(event, settings_of(context).json)
+
+    run(context, work, endless=True)

@@ -1,0 +1,143 @@
+"""One run of a command: the global options, the connection to the hub, and how it ends."""
+
+import asyncio
+import shlex
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import typer
+
+from hubbub_cli import ends
+from hubbub_client import payload, tracing
+from hubbub_client.hub import Hub, connect
+
+CONNECT_TIMEOUT_S = 5.0
+
+
+class Usage(typer.TyperException):
+    """The command line is wrong."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The global options."""
+
+    address: str | None
+    token: str | None
+    data_dir: str | None
+    ca: str | None
+    cert: str | None
+    key: str | None
+    name: str | None
+    json: bool
+    connect_timeout_s: float | None
+    """How long to wait for a hub; None where nobody has said that it should be waited for."""
+
+    @property
+    def interactive(self) -> bool:
+        """Whether a person can be asked."""
+        return not self.json and sys.stdin.isatty() and sys.stderr.isatty()
+
+    def command(self, *words: str) -> str:
+        """A command to type that reaches the same hub; its token is never repeated."""
+        where = [
+            ("--address", self.address),
+            ("--data-dir", self.data_dir),
+            ("--ca", self.ca),
+            ("--cert", self.cert),
+            ("--key", self.key),
+        ]
+        given = [word for option, value in where if value for word in (option, value)]
+        return shlex.join(("hubbub", *given, *words))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What another `hubbub` needs in its environment to reach the same hub."""
+        given = {
+            "HUBBUB_ADDRESS": self.address,
+            "HUBBUB_TOKEN": self.token,
+            "HUBBUB_DATA_DIR": self.data_dir,
+            "HUBBUB_CA": self.ca,
+            "HUBBUB_CERT": self.cert,
+            "HUBBUB_KEY": self.key,
+        }
+        return {name: value for name, value in given.items() if value}
+
+    def connect(self, name: str | None = None, *, patient: bool = True) -> AbstractAsyncContextManager[Hub]:
+        """The hub, as `hubbub_client.connect` finds it; a `name` goes before that of the options.
+
+        What is not `patient` waits for a hub only as long as the options say.
+        """
+        return connect(
+            self.address,
+            self.token,
+            self.data_dir,
+            ca=self.ca,
+            cert=self.cert,
+            key=self.key,
+            name=name or self.name,
+            connect_timeout_s=CONNECT_TIMEOUT_S if self.connect_timeout_s is None else self.connect_timeout_s,
+            patient=patient or self.connect_timeout_s is not None,
+        )
+
+
+def settings_of(context: typer.Context) -> Settings:
+    """The global options of this run."""
+    assert isinstance(context.obj, Settings)
+    return context.obj
+
+
+def run(context: typer.Context, work: Callable[[Hub], Awaitable[bool | None]], *, endless: bool = False) -> None:
+    """Connects, does the work, and exits 1 if it returns False. An `endless` work waits for a hub, and ends well by
+    SIGINT.
+
+    Raises HubbubError.
+    """
+    settings = settings_of(context)
+
+    async def session() -> bool | None:
+        tracing.from_environment()
+        async with settings.connect(patient=endless) as hub:
+            return await work(hub)
+
+    interrupted = 0 if endless else 1
+    try:
+        good = asyncio.run(session())
+    except BaseException as error:  # noqa: BLE001 - what is no end of a reader or a person goes on
+        match ends.first(error):
+            case BrokenPipeError():  # whoever read the output has left
+                ends.discard(1)
+            case KeyboardInterrupt():
+                pass
+            case other:
+                raise other from None
+        raise typer.Exit(interrupted) from None
+    if good is False:
+        raise typer.Exit(1)
+
+
+def json_value(text: str, name: str) -> Any:
+    """A JSON value that stands on the command line, and can be sent. Raises Usage, naming the argument."""
+    try:
+        value = payload.loads(text.encode())
+        payload.dumps(value)
+    except RecursionError:
+        raise Usage(f"{name} nests too deep to be sent") from None
+    except ValueError as error:
+        raise Usage(f"{name} is not JSON: {error}") from None
+    return value
+
+
+def json_object(text: str | None, name: str) -> dict[str, Any] | None:
+    """As `json_value`, an object; None for none."""
+    if text is None:
+        return None
+    value = json_value(text, name)
+    if not isinstance(value, Mapping):
+        raise Usage(f"{name} must be a JSON object")
+    return cast("dict[str, Any]", value)

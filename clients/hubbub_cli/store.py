@@ -1,0 +1,94 @@
+"""`hubbub store`."""
+
+from typing import Annotated
+
+import typer
+
+from hubbub_cli.details import print_record
+from hubbub_cli.meter import Meter
+from hubbub_cli.output import print_counts, print_json, say
+from hubbub_cli.params import example
+from hubbub_cli.session import run, settings_of
+from hubbub_client.errors import FailedPrecondition
+from hubbub_client.hub import Hub
+from hubbub_client.records import StoreStatus
+from hubbub_frontend.wording import size
+
+app = typer.Typer(help="What the hub remembers on its disk.")
+
+
+@app.command(epilog=example("store stats"))
+def stats(context: typer.Context) -> None:
+    """The store in numbers."""
+
+    async def work(hub: Hub) -> None:
+        it = await hub.store.stats()
+        if settings_of(context).json:
+            print_json(it.to_json())
+        else:
+            print_counts(_rows(it))
+
+    run(context, work)
+
+
+@app.command(epilog=example("store compact"))
+def compact(context: typer.Context) -> None:
+    """Delete now what is too old or too much, and give the space back."""
+
+    async def work(hub: Hub) -> None:
+        it = await hub.store.compact()
+        if settings_of(context).json:
+            print_json(it.to_json())
+        elif it.before and it.after:
+            say(f"{it.deleted} records deleted")
+            rows = zip(_rows(it.before), _rows(it.after), strict=True)
+            print_counts(
+                (name, before if before == after else f"{before} -> {after}") for (name, before), (_, after) in rows
+            )
+
+    run(context, work)
+
+
+@app.command(epilog=example("store backup hub-copy.db"))
+def backup(
+    context: typer.Context,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Where to; for its owner only.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace FILE if it exists.")] = False,
+) -> None:
+    """Write a copy of the store into a file here, while the hub goes on."""
+    settings = settings_of(context)
+    meter = Meter(moving=not settings.json)
+    told = 0
+
+    async def show(here: int, whole: int) -> None:
+        nonlocal told
+        percent = 100 * here // whole if whole else 0
+        words = f"{size(here)} of {size(whole)}, {percent} %" if whole else "the hub makes the copy"
+        if not whole or percent >= told + 10 or here == whole:
+            told = percent
+            meter.tell(words, here, whole or None)
+        else:
+            meter.show(words, here, whole)
+
+    async def work(hub: Hub) -> None:
+        try:
+            written = await hub.store.backup(file, replace=force, on_copied=show)
+        except OSError as exc:
+            raise FailedPrecondition(f"{exc.filename or file}: {exc.strerror}", reason="FILE_NOT_WRITTEN") from None
+        finally:
+            meter.hide()
+        print_record(written, settings.json)
+
+    run(context, work)
+
+
+def _rows(it: StoreStatus) -> list[tuple[str, str]]:
+    return [
+        ("id", it.id or "-"),
+        ("revision", str(it.revision)),
+        ("resumable from", str(it.compacted_revision)),
+        ("records", str(it.keys)),
+        ("deletions", str(it.deletions)),
+        ("size", size(it.size_bytes)),
+        ("free", size(it.free_bytes)),
+    ]

@@ -1,0 +1,75 @@
+"""A person at the terminal: lines that they type, choices, texts from their editor; meanwhile all else goes on."""
+
+import asyncio
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+
+from hubbub_cli.output import console, note
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+
+async def read_line(prompt: str) -> str:
+    """One line from the terminal. A cancelled wait leaves nothing behind. Raises EOFError at the end of input."""
+    note(prompt, end="")
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(sys.stdin.fileno(), ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(sys.stdin.fileno())
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError
+    return line.strip()
+
+
+async def choose(choices: Mapping[str, str]) -> str:
+    """One of the choices, each a letter and how it is shown: `{"a": "[a]ccept"}`. Raises EOFError."""
+    *first, last = choices.values()
+    while True:
+        typed = (await read_line(f"{', '.join(first)} or {last}? ")).lower()
+        if typed[:1] in choices:
+            return typed[:1]
+        *letters, other = choices
+        note(f"type {', '.join(letters)} or {other}")
+
+
+def show(text: "Text") -> None:
+    """A text with colours, on stderr, wrapped by the terminal alone so that it can be copied."""
+    console(stderr=True).print(text, soft_wrap=True)
+
+
+async def edit(text: str) -> str | None:
+    """The text as it was left in the person's editor (VISUAL, EDITOR, else vi); None where that failed."""
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    with tempfile.TemporaryDirectory(prefix="hubbub-") as directory:
+        file = anyio.Path(directory) / "reply.md"
+        await file.write_text(text, encoding="utf-8")
+        try:
+            command = [*shlex.split(editor), str(file)]
+            done = await anyio.run_process(command, stdin=None, stdout=None, stderr=None, check=False)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            note(f"the editor {editor!r} cannot be started: {error}; set EDITOR")
+            return None
+        if done.returncode:
+            note(f"the editor ended with {done.returncode}")
+            return None
+        return await _left(Path(str(file)))
+
+
+async def _left(file: Path) -> str | None:
+    try:
+        return (await anyio.Path(file).read_text(encoding="utf-8")).strip()
+    except (OSError, ValueError) as error:
+        note(f"what the editor left cannot be read: {error}")
+        return None

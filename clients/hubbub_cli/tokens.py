@@ -1,0 +1,103 @@
+"""`hubbub tokens` and `whoami`."""
+
+import re
+from typing import Annotated, Any, get_args
+
+import typer
+
+from hubbub_cli import suggest
+from hubbub_cli.details import print_record
+from hubbub_cli.output import note, print_json, print_records, say
+from hubbub_cli.params import example, known
+from hubbub_cli.session import Usage, run, settings_of
+from hubbub_client.hub import Hub
+from hubbub_client.numbers import whole_text
+from hubbub_client.tokens import Caller, Grant, Role, Token
+from hubbub_frontend.wording import SPANS
+
+app = typer.Typer(help="Who may use the hub: tokens for people and programs.")
+
+ROLES: tuple[str, ...] = get_args(Role)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The token.", autocompletion=suggest.tokens)]
+
+
+@app.command(epilog=example("tokens create reports --role viewer --expires 30d"))
+def create(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Who answers, claims and calls with it.")],
+    role: Annotated[
+        list[str],
+        typer.Option(
+            "--role", metavar="ROLE", help=f"{', '.join(ROLES)}; repeatable.", autocompletion=suggest.among(ROLES)
+        ),
+    ],
+    server: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--server",
+            metavar="PATTERN",
+            help="Only for servers of such a name, as `git*`; repeatable.",
+            autocompletion=suggest.servers,
+        ),
+    ] = None,
+    expires: Annotated[
+        str | None,
+        typer.Option(metavar="SPAN", help="For how long it is good, as 30d, 12h, 45m or 90s; else for ever."),
+    ] = None,
+    may_name_others: Annotated[
+        bool, typer.Option("--may-name-others", help="It may speak for anybody with --as, as a frontend of many does.")
+    ] = False,
+) -> None:
+    """Make a token, and print it: this once."""
+    roles: list[Any] = known(role, "--role", ROLES)
+    grants = [Grant(role=each, servers=tuple(server or ("*",))) for each in roles]
+    ttl_s = _seconds(expires) if expires is not None else None
+
+    async def work(hub: Hub) -> None:
+        made = await hub.tokens.create(name, grants, ttl_s=ttl_s, may_name_others=may_name_others)
+        if settings_of(context).json:
+            print_json(made.to_json())
+        else:
+            say(made.secret)
+            note("keep it now, the hub has only its digest; who has it uses it with --token or HUBBUB_TOKEN")
+
+    run(context, work)
+
+
+@app.command("list", epilog=example("tokens list"))
+def list_(context: typer.Context) -> None:
+    """The tokens there are, without what would let their finder in."""
+
+    async def work(hub: Hub) -> None:
+        print_records(Token, await hub.tokens.list(), settings_of(context).json)
+
+    run(context, work)
+
+
+@app.command(epilog=example("tokens revoke reports"))
+def revoke(context: typer.Context, name: Name) -> None:
+    """Forget a token; what is open with it ends."""
+
+    async def work(hub: Hub) -> None:
+        print_record(await hub.tokens.revoke(name), settings_of(context).json)
+
+    run(context, work)
+
+
+def whoami(context: typer.Context) -> None:
+    """Who you are to the hub, and what you may do."""
+
+    async def work(hub: Hub) -> None:
+        print_records(Caller, [await hub.admin.whoami()], settings_of(context).json)
+
+    run(context, work)
+
+
+def _seconds(span: str) -> float:
+    """The length of a span such as 30d. Raises Usage."""
+    form = re.fullmatch(r"(\d{1,9})([dhms])", span)
+    amount = whole_text(form[1]) if form is not None else None
+    if form is None or not amount:
+        raise Usage(f"--expires: {span!r} is not a span such as 30d, 12h, 45m or 90s")
+    return amount * next(size for size, unit in SPANS if unit == form[2])

@@ -1,0 +1,26 @@
+"""`hubbub tui`."""
+
+import importlib.util
+import sys
+
+import typer
+
+from hubbub_cli.session import Usage, run, settings_of
+from hubbub_client.hub import Hub
+
+MISSING = "the terminal UI is an extra that is not installed here: pip install 'hubbub[tui]'"
+
+
+def tui(context: typer.Context) -> None:
+    """Watch and answer in the terminal: inbox, servers, calls, tasks, catalog and events, live."""
+    if importlib.util.find_spec("textual") is None:
+        raise Usage(MISSING)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise Usage("the terminal UI needs a terminal")
+
+    async def work(hub: Hub) -> None:
+        from hubbub_tui.app import run as run_app
+
+        await run_app(hub, settings_of(context).name)
+
+    run(context, work, endless=True)

@@ -1,0 +1,73 @@
+"""google.rpc.Status (AIP-193), as far as hubs use it, read without the package that has it generated.
+
+Importing this takes time that most programs need not spend: they never see an error.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+
+# Of each message the fields that are read: their name, number, type, and whether there may be several.
+# https://github.com/googleapis/googleapis/blob/master/google/rpc/error_details.proto
+_MESSAGES: dict[str, tuple[tuple[str, int, str, bool], ...]] = {
+    "Status": (("details", 3, "Detail", True),),
+    "Detail": (("type_url", 1, "string", False), ("value", 2, "bytes", False)),
+    "ErrorInfo": (("reason", 1, "string", False), ("metadata", 3, "Entry", True)),
+    "Entry": (("key", 1, "string", False), ("value", 2, "string", False)),
+    "RetryInfo": (("retry_delay", 1, "Duration", False),),
+    "Duration": (("seconds", 1, "int64", False), ("nanos", 2, "int32", False)),
+    "Help": (("links", 1, "Link", True),),
+    "Link": (("url", 2, "string", False),),
+    "BadRequest": (("field_violations", 1, "FieldViolation", True),),
+    "FieldViolation": (("field", 1, "string", False), ("description", 2, "string", False)),
+}
+_PACKAGE = "hubbub_client"
+_TYPES = {
+    "string": FieldDescriptorProto.TYPE_STRING,
+    "bytes": FieldDescriptorProto.TYPE_BYTES,
+    "int64": FieldDescriptorProto.TYPE_INT64,
+    "int32": FieldDescriptorProto.TYPE_INT32,
+}
+
+
+def _field(name: str, number: int, of: str, several: bool) -> FieldDescriptorProto:
+    return FieldDescriptorProto(
+        name=name,
+        number=number,
+        type=_TYPES.get(of, FieldDescriptorProto.TYPE_MESSAGE),
+        type_name=None if of in _TYPES else f".{_PACKAGE}.{of}",
+        label=FieldDescriptorProto.LABEL_REPEATED if several else FieldDescriptorProto.LABEL_OPTIONAL,
+    )
+
+
+# A pool of their own: a program may have the generated ones as well.
+_POOL = DescriptorPool()
+_POOL.AddSerializedFile(
+    FileDescriptorProto(
+        name="status.proto",
+        package=_PACKAGE,
+        syntax="proto3",
+        message_type=[
+            DescriptorProto(name=name, field=[_field(*each) for each in fields]) for name, fields in _MESSAGES.items()
+        ],
+    ).SerializeToString()
+)
+
+
+def _class(name: str) -> Any:
+    return GetMessageClass(_POOL.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
+
+
+_STATUS = _class("Status")
+_DETAILS = {name: _class(name) for name in ("ErrorInfo", "RetryInfo", "Help", "BadRequest")}
+
+
+def details(document: bytes) -> Iterator[tuple[str, Any]]:
+    """The details of a status that are known here, each with the name of its message. Raises DecodeError."""
+    for each in _STATUS.FromString(document).details:
+        name = each.type_url.rpartition("/google.rpc.")[2]
+        if name in _DETAILS:
+            yield name, _DETAILS[name].FromString(each.value)

@@ -1,0 +1,152 @@
+"""A pending request in full: what is asked, why, and what became of it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from hubbub_client.payload import as_object, as_objects
+from hubbub_client.records import PendingRequest
+from hubbub_frontend import content, text
+from hubbub_frontend.forms import Field, fields, shown
+from hubbub_frontend.text import Page
+from hubbub_frontend.wording import duration, moment
+
+# What a list of fields, and of choices, shows of them.
+MAX_FIELDS = 60
+MAX_CHOICES = 8
+
+CAUSES = {"wire": "as the server says", "inferred": "the only call it can be"}
+WORDS = {
+    "elicitation_form": "asks you to fill in a form",
+    "elicitation_url": "asks you to visit a page",
+    "sampling": "asks for a text as a model would write it",
+    "roots": "asks which directories it may use",
+}
+
+
+HAPPENED = {
+    "shown": "shown to",
+    "claimed": "claimed by",
+    "released": "given back by",
+    "lapsed": "left by",
+    "answered": "answered by",
+}
+
+
+def headline(request: PendingRequest) -> Text:
+    """Who asks for what."""
+    return Text.assemble((text.line(request.server), "bold"), f" {WORDS.get(request.kind, request.kind)}")
+
+
+def asked(request: PendingRequest) -> Text:
+    """The request, its cause and its end."""
+    page = Page().paragraph(headline(request)).defect(request.defect)
+    page.paragraph(call_over(request), "red")
+    _end(page, request)
+    if request.state == "open" and request.claim:
+        page.fact("answered by", f"{request.claim.by}, at this moment", "magenta")
+    page.text.append("\n")
+    question(page, request)
+    page.heading("Why")
+    cause(page, request)
+    story(page, request)
+    return page.text
+
+
+def story(page: Page, request: PendingRequest) -> None:
+    """Who was shown it, claimed it and answered it, and when."""
+    if request.moments:
+        page.heading("What happened")
+    for each in request.moments:
+        done = HAPPENED.get(each.what or "") if each.by else None
+        if each.what == "delivered" and request.delivery == "late":
+            done = "delivered too late"
+        by = f" {'the agent ' if each.agent else ''}{text.line(each.by)}" if each.by and done else ""
+        after = duration((each.at - request.created_at).total_seconds())
+        page.paragraph(f"{after:>9}  {done or each.what or 'unknown'}{by}")
+
+
+def cause(page: Page, request: PendingRequest) -> None:
+    """What led to it, as far as it is known, and whether that is over already."""
+    source = CAUSES.get(request.cause_source or "", "")
+    page.fact("call", request.call_id and f"{request.call_id}{f' ({source})' if source else ''}")
+    if not request.call_id:
+        page.fact("call", candidates(request))
+    if request.delivery != "delivered":
+        page.fact("call is over", request.cause_ended)
+    page.fact("caller", request.caller)
+    page.fact("task", request.task_id)
+    page.fact("came", moment(request.created_at))
+    page.fact("id", request.id)
+
+
+def candidates(request: PendingRequest) -> str | None:
+    """The calls of which one has led to it; None where none is known."""
+    ids = request.candidate_call_ids
+    more = f" and {len(ids) - MAX_CHOICES} more" if len(ids) > MAX_CHOICES else ""
+    return f"one of {', '.join(ids[:MAX_CHOICES])}{more}" if ids else None
+
+
+def call_over(request: PendingRequest) -> str | None:
+    """What to know before answering: the call that led to it has ended. None of any other."""
+    if request.state != "open" or not request.cause_ended:
+        return None
+    return f"{text.line(request.cause_ended)}: an answer may come too late"
+
+
+def question(page: Page, request: PendingRequest) -> None:
+    """What is asked."""
+    params = as_object(request.request)
+    match request.kind:
+        case "elicitation_form":
+            page.paragraph(params.get("message"))
+            form(page, fields(params.get("requestedSchema")))
+        case "elicitation_url":
+            page.paragraph(params.get("message")).paragraph(text.location(str(params.get("url", ""))))
+        case "sampling":
+            sampling(page, params)
+        case _:
+            page.paragraph("It asks for the directories that it may use.")
+
+
+def form(page: Page, questions: Sequence[Field]) -> None:
+    """The fields of a form, a line each."""
+    page.heading("Form")
+    for each in questions[:MAX_FIELDS]:
+        words = Text.assemble("• ", text.line(each.title, 100), ("*" if each.required else "", "red"))
+        titles = " / ".join(text.line(title, 40) for _, title in each.choices[:MAX_CHOICES])
+        left = len(each.choices) - MAX_CHOICES
+        for part in (titles, f"and {left} more" if left > 0 else "", each.hint):
+            words.append(f"  {part}" if part else "", style="dim")
+        if each.default is not None:
+            words.append(f"  default: {text.line(shown(each.default), 60)}", style="dim")
+        page.paragraph(words)
+    if len(questions) > MAX_FIELDS:
+        page.paragraph(f"and {len(questions) - MAX_FIELDS} fields more", "dim")
+
+
+def sampling(page: Page, params: Mapping[str, Any]) -> None:
+    """The conversation that is to go on, and what the server would like."""
+    page.fact("system", params.get("systemPrompt"))
+    for message in as_objects(params.get("messages")):
+        page.fact(text.line(message.get("role", "-"), 10), content.content(message))
+    preferences = as_object(params.get("modelPreferences"))
+    page.fact("models", ", ".join(str(each.get("name")) for each in as_objects(preferences.get("hints"))))
+    wishes = {name.removesuffix("Priority"): value for name, value in preferences.items() if name != "hints"}
+    page.fact("wishes", ", ".join(f"{name} {value}" for name, value in wishes.items()))
+    page.fact("at most", params.get("maxTokens") and f"{params['maxTokens']} tokens")
+    page.fact("tools", ", ".join(str(tool.get("name")) for tool in as_objects(params.get("tools"))))
+
+
+def _end(page: Page, request: PendingRequest) -> None:
+    if request.state == "open":
+        return
+    by = f" by {text.line(request.answered_by)}" if request.answered_by else ""
+    page.fact("state", Text.assemble(text.state(request.state), by))
+    page.fact("answered", moment(request.answered_at))
+    page.fact("reason", request.reason)
+    late = ": the call that asked was over already" if request.delivery == "late" else ""
+    page.fact("delivery", text.state(request.delivery).append(late))
+    if request.answer is not None:
+        page.heading("Answer").json(request.answer)

@@ -1,0 +1,146 @@
+"""What servers write, made fit for the screen: shown, never obeyed, and never more than can be read."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from rich.text import Text
+
+from hubbub_client.legible import NOT_LEGIBLE, clean, is_clean
+from hubbub_frontend.wording import IMITATES, host_of, imitates
+
+# The longest text of a detail; of a line in a list.
+MAX_CHARS = 20_000
+MAX_LINE_CHARS = 300
+LABEL_WIDTH = 13
+
+# One colour for each state of anything.
+STYLES = {
+    "connected": "green",
+    "completed": "green",
+    "answered": "green",
+    "delivered": "green",
+    "fresh": "green",
+    "connecting": "yellow",
+    "disconnecting": "yellow",
+    "waiting_input": "yellow",
+    "input_required": "yellow",
+    "open": "yellow",
+    "pending": "yellow",
+    "late": "yellow",
+    "gave_up": "red",
+    "stale": "yellow",
+    "call is over": "yellow",
+    "perhaps waiting": "yellow",
+    "in_progress": "cyan",
+    "working": "cyan",
+    "error": "red",
+    "failed": "red",
+    "expired": "red",
+    "withdrawn": "red",
+}
+
+
+def safe(value: object, limit: int = MAX_CHARS) -> str:
+    """A value as text of at most `limit` characters; what was left out is counted."""
+    text = str(value)
+    more = len(text) - limit
+    return clean(text[:limit]) + (f"… ({more} characters more)" if more > 0 else "")
+
+
+def line(value: object, limit: int = MAX_LINE_CHARS) -> str:
+    """A value as one line for a list."""
+    text = str(value)[: limit + 1]
+    return clean(" ".join(text.split()))[:limit] + ("…" if len(text) > limit else "")
+
+
+def editable(value: Any) -> str:
+    """A value as JSON to be changed; what must not be shown as it is, is shown by its number and keeps its meaning."""
+    written = json.dumps(value, indent=2, ensure_ascii=False)
+    return NOT_LEGIBLE.sub(lambda found: json.dumps(found[0])[1:-1], written)
+
+
+def state(name: str | None) -> Text:
+    """The name of a state, in its colour."""
+    return Text(line((name or "-").replace("_", " ")), style=STYLES.get(name or "", ""))
+
+
+def remaining(deadline: datetime | None) -> Text:
+    """The time that is left: `4:59`, `2 h`, red in its last minute."""
+    if deadline is None:
+        return Text("-", style="dim")
+    seconds = int((deadline - datetime.now(UTC)).total_seconds())
+    if seconds < 0:
+        return Text("over", style="red")
+    if seconds >= 3600:
+        return Text(f"{seconds // 3600} h", style="dim")
+    return Text(f"{seconds // 60}:{seconds % 60:02}", style="bold red" if seconds < 60 else "")
+
+
+def location(url: str) -> Text:
+    """A whole url with its host made plain, and a warning below where it may pass for another.
+
+    MCP client/elicitation, url mode. Characters that do not belong into a url are shown by their numbers.
+    """
+    shown = "".join(
+        each if each.isprintable() and is_clean(each) else json.dumps(each)[1:-1] for each in url[:MAX_CHARS]
+    )
+    host = host_of(url)
+    text = Text(shown)
+    if host:
+        start = shown.lower().find(host, shown.find("//") + 2 if "//" in shown else 0)
+        if start >= 0:
+            text.stylize("bold reverse", start, start + len(host))
+    for warning in _warnings(url, host):
+        text.append(f"\n⚠ {line(warning)}", style="bold red")
+    return text
+
+
+def _warnings(url: str, host: str | None) -> list[str]:
+    if not host:
+        return ["this is not a url with a host"]
+    found = [IMITATES] if imitates(url) else []
+    if not url.isprintable() or not url.isascii():
+        found.append("it has characters that urls do not have")
+    if "@" in urlsplit(url).netloc:
+        found.append(f"what stands before the @ is not where it leads: that is {host}")
+    if urlsplit(url).scheme != "https":
+        found.append("what is typed there can be read on its way: this is not https")
+    return found
+
+
+class Page:
+    """A detail, put together part by part: facts, headings, texts and JSON. Empty facts are left out."""
+
+    def __init__(self) -> None:
+        self.text = Text()
+
+    def fact(self, label: str, value: object, style: str = "") -> "Page":
+        """A line with a label."""
+        if value is None or value == "":
+            return self
+        shown = value if isinstance(value, Text) else Text(safe(value), style=style)
+        self.text.append(f"{label:{LABEL_WIDTH}} ", style="dim")
+        self.text.append_text(shown).append("\n")
+        return self
+
+    def heading(self, words: str) -> "Page":
+        """What follows, in words of our own."""
+        self.text.append(f"\n{words}\n", style="bold")
+        return self
+
+    def paragraph(self, words: object, style: str = "") -> "Page":
+        """A text of any length."""
+        if words is not None and words != "":
+            shown = words if isinstance(words, Text) else Text(safe(words), style=style)
+            self.text.append_text(shown).append("\n")
+        return self
+
+    def defect(self, what: str | None) -> "Page":
+        """What of a record cannot be shown; nothing where it is whole."""
+        return self.paragraph(f"not all of this can be shown: {line(what)}" if what else None, "red")
+
+    def json(self, value: Any) -> "Page":
+        """A value, indented."""
+        return self.paragraph(json.dumps(value, indent=2, ensure_ascii=False))

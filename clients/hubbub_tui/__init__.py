@@ -1,0 +1,1 @@
+"""The terminal UI, `hubbub tui`. Needs the extra `tui`."""

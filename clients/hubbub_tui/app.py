@@ -1,0 +1,297 @@
+"""The terminal UI: six panes over one hub, kept live by its watches."""
+
+import os
+import sys
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, ClassVar
+
+import anyio
+from textual.app import App, ComposeResult, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.css.query import NoMatches
+from textual.filter import LineFilter
+from textual.notifications import SeverityLevel
+from textual.screen import Screen
+from textual.widgets import Footer, TabbedContent, TabPane
+
+from hubbub_client.errors import HubbubError
+from hubbub_client.hub import Hub
+from hubbub_client.records import Call, CatalogEntry
+from hubbub_frontend.text import line
+from hubbub_tui.answer import AnswerScreen
+from hubbub_tui.boards import MAX_ROWS, Boards
+from hubbub_tui.calls import CallsPane
+from hubbub_tui.catalog import CatalogPane
+from hubbub_tui.dialogs import Confirm, Help
+from hubbub_tui.events import EventsPane
+from hubbub_tui.header import Header
+from hubbub_tui.inbox import InboxPane
+from hubbub_tui.invoke import CallScreen, InvokeScreen, questions_of, request_of
+from hubbub_tui.last import Legible
+from hubbub_tui.pane import ListPane
+from hubbub_tui.part import Application
+from hubbub_tui.servers import ServersPane
+from hubbub_tui.tasks import TasksPane
+
+PANES: tuple[tuple[str, type[ListPane] | type[CatalogPane]], ...] = (
+    ("inbox", InboxPane),
+    ("servers", ServersPane),
+    ("calls", CallsPane),
+    ("tasks", TasksPane),
+    ("catalog", CatalogPane),
+    ("events", EventsPane),
+)
+LIGHT, DARK = "textual-light", "textual-dark"
+# How long the hub is waited for when this ends.
+RELEASE_S = 2.0
+LOOK_S = 0.3
+
+
+class HubbubApp(App[None]):
+    """A hub on the screen. `who` is the name that claims and answers are made under."""
+
+    TITLE = "Hubbub"
+    CSS_PATH = "tui.tcss"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-broad")]  # noqa: RUF012 - no class variable there either
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(
+            Binding(str(number), f"pane('{name}')", name.title(), show=False)
+            for number, (name, _) in enumerate(PANES, 1)
+        ),
+        Binding("question_mark", "help", "Keys", key_display="?"),
+        Binding("t", "light_or_dark", "Light/Dark", show=False),
+        Binding("q", "quit", "Quit"),
+    ]
+
+    def __init__(self, hub: Hub, who: str | None = None, keep: int = MAX_ROWS) -> None:
+        super().__init__()
+        self.hub = hub
+        self.who = who
+        self.boards = Boards(hub, keep)
+        self._legible = Legible()
+        # The claims to give back, by request.
+        self._claims: dict[str, str] = {}
+
+    def compose(self) -> ComposeResult:
+        """The parts."""
+        yield Header()
+        with TabbedContent(initial="inbox", id="panes"):
+            for number, (name, pane) in enumerate(PANES, 1):
+                with TabPane(f"{number} {name.title()}", id=name):
+                    yield pane()
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Begins to watch."""
+        for watch in self.boards.watches():
+            self.run_worker(watch(), group="watches")
+        self.set_interval(LOOK_S, self._count)
+        self.action_pane("inbox")
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """The commands of the palette."""
+        yield from super().get_system_commands(screen)  # pyright: ignore[reportUnknownMemberType] - as typed there
+        for name, _ in PANES:
+            yield SystemCommand(f"Go to {name}", f"Shows the {name} pane", lambda name=name: self.action_pane(name))
+        yield SystemCommand("Light or dark", "Changes the colours", self.action_light_or_dark)
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """What each line passes on its way to the terminal, whatever widget it is of."""
+        return (*super().get_line_filters(), self._legible)
+
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = False,
+    ) -> None:
+        """Says something in a corner, for a while; never more than a line, and as it is."""
+        super().notify(line(message), title=line(title), severity=severity, timeout=timeout, markup=markup)
+
+    def action_pane(self, name: str) -> None:
+        """Shows a pane."""
+        if len(self.screen_stack) > 1:
+            return
+        self.query_one("#panes", TabbedContent).active = name
+        pane = self._pane(name)
+        if isinstance(pane, ListPane):
+            pane.refresh_rows(at_once=True)  # what the next key is meant for is there, not only from the next tick on
+        pane.focus_list()
+
+    def action_help(self) -> None:
+        """Shows the keys."""
+        self.push_screen(Help())
+
+    def action_light_or_dark(self) -> None:
+        """Changes the colours."""
+        self.theme = DARK if self.theme == LIGHT else LIGHT
+
+    def show(self, name: str, key: str) -> None:
+        """Shows one row of a pane."""
+        self.action_pane(name)
+        pane = self._pane(name)
+        if isinstance(pane, ListPane) and not pane.select(key):
+            self.notify(f"{line(key)} is not among the {name} that are kept here", markup=False)
+
+    def open_request(self, id_: str) -> None:
+        """Opens a pending request to be answered."""
+
+        async def work() -> None:
+            try:
+                request = await self.hub.inbox.get(id_)
+            except HubbubError as error:
+                self.tell(error)
+                return
+            if request.state == "open":
+                self.push_screen(AnswerScreen(request))
+            else:
+                self.notify(f"it is {request.state}", markup=False)
+
+        self.run_worker(work(), group="open", exclusive=True)
+
+    def answer_for(self, call: Call) -> None:
+        """Opens the question that a call waits for; where it is not known which, the first that may be it."""
+        self.answer_one_of(call.pending_ids or self.boards.perhaps_of(call))
+
+    def answer_one_of(self, ids: Collection[str]) -> None:
+        """Opens the first of these requests that is open."""
+        for id_ in ids:
+            request = self.boards.request(id_)
+            if (request is not None and request.state == "open") or id_ in self.boards.open.hidden:
+                self.open_request(id_)
+                return
+        self.notify("it asks nothing now")
+
+    def show_call(self, id_: str) -> None:
+        """Shows a call by itself, live."""
+        self.push_screen(CallScreen(id_))
+
+    def use(self, entry: CatalogEntry) -> None:
+        """Calls, reads or gets an entry of the catalog, by a form where something must be known."""
+        if entry.kind == "tool" or questions_of(entry):
+            self.push_screen(InvokeScreen(entry))
+            return
+
+        async def work() -> None:
+            try:
+                call = await self.hub.calls.start(entry.server, *request_of(entry, {}))
+            except HubbubError as error:
+                self.tell(error)
+            else:
+                self.show_call(call.id)
+
+        self.run_worker(work(), group="open", exclusive=True)
+
+    def cancel_call(self, call: Call, about: str) -> None:
+        """Cancels a call, once that is confirmed; one on the wire is aborted."""
+        if call.ended:
+            self.notify("this call has ended")
+            return
+        verb = "Abort" if call.state == "in_progress" else "Cancel"
+        question = f"{verb} {about} on {line(call.server)}?"
+        abort = call.state == "in_progress"
+        self.confirm(question, lambda: self.hub.calls.cancel(call.id, abort=abort), "cancelled")
+
+    def clear_queue(self, server: str) -> None:
+        """Cancels all that waits in a server's queue, once that is confirmed."""
+        question = f"Cancel all calls that wait in the queue of {line(server)}?"
+        self.confirm(question, lambda: self.hub.calls.clear_queue(server), "the queue is cleared")
+
+    def confirm(self, question: str, work: Callable[[], Awaitable[object]], done: str) -> None:
+        """Does something once that is confirmed."""
+
+        def decided(yes: bool | None) -> None:
+            if yes:
+                self.do(work(), done)
+
+        self.push_screen(Confirm(question), decided)
+
+    def do(self, work: Awaitable[object], done: str) -> None:
+        """Does something, and says how it went."""
+
+        async def doing() -> None:
+            try:
+                await work
+            except HubbubError as error:
+                self.tell(error)
+            else:
+                self.notify(done, markup=False)
+
+        self.run_worker(doing(), group="do")
+
+    def tell(self, error: HubbubError) -> None:
+        """Says what the hub refused."""
+        self.notify(line(f"{error.message} ({error.reason})"), severity="error", markup=False)
+
+    def release(self, id_: str, claim_id: str) -> None:
+        """Gives a claim back."""
+        self._claims[id_] = claim_id
+        if self.is_running:
+            self.run_worker(self.release_all(), group="release")
+
+    async def release_all(self) -> None:
+        """Gives back what is still claimed; without a hub the claims lapse by themselves."""
+        for id_, claim_id in [*self._claims.items()]:
+            with anyio.move_on_after(RELEASE_S), suppress(HubbubError):
+                await self.hub.inbox.release(id_, claim_id)
+            self._claims.pop(id_, None)
+
+    def _pane(self, name: str) -> ListPane | CatalogPane:
+        return self.query_one(f"#{name}", TabPane).query_one(dict(PANES)[name])
+
+    def _count(self) -> None:
+        if len(self.screen_stack) > 1:
+            return
+        counts = {"inbox": self.boards.open.total, "tasks": self._going_tasks, "calls": self._going_calls}
+        for number, (name, _) in enumerate(PANES, 1):
+            count = f" ({counts[name]})" if counts.get(name) else ""
+            label = f"{number} {name.title()}{count}"
+            # Before the screen is put together, and when it is taken apart, there are no tabs.
+            with suppress(NoMatches):
+                tab = self.query_one("#panes", TabbedContent).get_tab(name)
+                if tab.label.plain != label:
+                    tab.label = Content(label)
+
+    @property
+    def _going_calls(self) -> int:
+        return sum(not row.record.ended for row in self.boards.calls.rows.values())
+
+    @property
+    def _going_tasks(self) -> int:
+        return sum(row.record.status in ("working", "input_required") for row in self.boards.tasks.rows.values())
+
+
+# Parts see it as an `Application`, which the type checker compares here.
+_as_parts_see_it: type[Application] = HubbubApp
+
+
+async def run(hub: Hub, who: str | None) -> None:
+    """Runs the terminal UI until it is left."""
+    app = HubbubApp(hub, who)
+    try:
+        with undisturbed():
+            await app.run_async()
+    finally:
+        await app.release_all()
+
+
+@contextmanager
+def undisturbed() -> Generator[None]:
+    """Keeps what native libraries log off the terminal: they write to descriptor 2, the screen is drawn on a copy."""
+    before, drawn = sys.__stderr__, os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    with os.fdopen(drawn, "w") as screen:
+        sys.__stderr__ = screen  # pyright: ignore[reportAttributeAccessIssue] - where Textual draws
+        try:
+            yield
+        finally:
+            screen.flush()
+            sys.__stderr__ = before  # pyright: ignore[reportAttributeAccessIssue] - as it was
+            os.dup2(drawn, 2)
+            os.close(nowhere)

@@ -1,0 +1,115 @@
+"""Events and logs: what servers tell, as it happens."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, get_args
+
+from rich.text import Text
+from textual.binding import Binding, BindingType
+
+from hubbub_client.records import EventKind, ServerEvent
+from hubbub_frontend import text
+from hubbub_frontend.text import Page
+from hubbub_frontend.wording import HUB, moment
+from hubbub_tui.boards import Row
+from hubbub_tui.dialogs import Choose
+from hubbub_tui.pane import ListPane
+from hubbub_tui.table import Column
+
+STYLES = {"log": "cyan", "stderr": "yellow", "cancelled": "red", "config_problem": "red"}
+
+
+class EventsPane(ListPane):
+    """The last events, the newest first; none is stored, so what happened before is not seen."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("s", "server", "Server"),
+        Binding("e", "kind", "Kind"),
+        Binding("p", "pause", "Pause"),
+        Binding("c", "clear", "Clear"),
+    ]
+    COLUMNS = (
+        Column("at", lambda row: f"{row.record.at.astimezone():%H:%M:%S}", 8),
+        Column("server", lambda row: row.record.server or HUB, 12),
+        Column("kind", lambda row: Text(row.record.kind, style=STYLES.get(row.record.kind, "")), 16),
+        Column("what", lambda row: row.about),
+    )
+    FOLLOWS = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._paused: list[Row[ServerEvent]] | None = None
+        self._paused_at = 0
+        self._server: str | None = None
+        self._kind: str | None = None
+
+    @property
+    def board(self) -> None:
+        return None
+
+    def version(self) -> object:
+        return self._paused is not None, self.boards.events_seen, len(self.boards.events), self._server, self._kind
+
+    def rows(self) -> Sequence[Row[ServerEvent]]:
+        rows = self._paused if self._paused is not None else list(reversed(self.boards.events))
+        return [
+            row for row in rows if self._server in (None, row.record.server) and self._kind in (None, row.record.kind)
+        ]
+
+    def summary(self) -> str:
+        boards = self.boards
+        parts = [f"the last {len(boards.events)} of {boards.events_seen} events" if boards.events else "No events yet"]
+        if self._paused is not None:
+            parts.append(f"PAUSED, {boards.events_seen - self._paused_at} more since")
+        if boards.events_dropped:
+            parts.append(f"{boards.events_dropped} lost on the way")
+        chosen = [text.line(each) for each in (self._server, self._kind) if each]
+        parts.append(f"only {' '.join(chosen)}" if chosen else "s, e and / choose")
+        return " · ".join(parts)
+
+    def words(self, row: Row[Any]) -> str:
+        return f"{row.record.server or HUB} {row.record.kind} {row.about}"
+
+    async def detail(self, row: Row[Any]) -> Text:
+        event: ServerEvent = row.record
+        page = Page().fact("kind", event.kind).fact("server", event.server or HUB).fact("method", event.method)
+        page.fact("call", event.call_id).fact("at", moment(event.at))
+        return page.heading("Told").json(event.params).text
+
+    def action_server(self) -> None:
+        """Asks which server's events are shown."""
+
+        def chosen(server: str | None) -> None:
+            self._server = server
+
+        self._choose("Whose events?", "of all servers", sorted(self.boards.servers.rows), self._server, chosen)
+
+    def action_kind(self) -> None:
+        """Asks which kind of events is shown."""
+
+        def chosen(kind: str | None) -> None:
+            self._kind = kind
+
+        self._choose("Which events?", "of all kinds", list(get_args(EventKind)), self._kind, chosen)
+
+    def _choose(
+        self, question: str, every: str, values: Sequence[str], now: str | None, choose: Callable[[str | None], None]
+    ) -> None:
+        def decided(at: int | None) -> None:
+            if at is not None:
+                choose(values[at - 1] if at else None)
+                self.refresh_rows(at_once=True)
+
+        shown = [every, *(text.line(each) for each in values)]
+        self.hub_app.push_screen(Choose(question, shown, values.index(now) + 1 if now in values else 0), decided)
+
+    def action_pause(self) -> None:
+        """Holds the list still, or goes on."""
+        self._paused = list(reversed(self.boards.events)) if self._paused is None else None
+        self._paused_at = self.boards.events_seen
+        self.refresh_rows(at_once=True)
+
+    def action_clear(self) -> None:
+        """Forgets what was seen."""
+        self.boards.events.clear()
+        self._paused = [] if self._paused is not None else None
+        self.refresh_rows(at_once=True)

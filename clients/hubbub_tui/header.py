@@ -1,0 +1,53 @@
+"""The line at the top: which hub, whether it is there, who you are, what waits."""
+
+from rich.text import Text
+from textual.widgets import Static
+
+from hubbub_frontend.text import line
+from hubbub_tui.part import Part
+
+LOOK_S = 0.3
+# From this width on there is room for words.
+ROOMY = 100
+NOUNS = {"elicitation_form": "form", "elicitation_url": "page", "sampling": "sampling", "roots": "roots"}
+
+
+class Header(Part, Static):
+    """Follows the connection and the inbox."""
+
+    def __init__(self) -> None:
+        super().__init__(markup=False)
+        self._shown = Text()
+
+    def on_mount(self) -> None:
+        """Looks from now on."""
+        self.set_interval(LOOK_S, self.look)
+        self.look()
+
+    def look(self) -> None:
+        """Says how things stand."""
+        app = self.hub_app
+        text = Text(no_wrap=True, overflow="ellipsis")
+        roomy = self.size.width >= ROOMY
+        text.append(" Hubbub ", style="bold reverse").append(f" {line(app.hub.address, 40)} ")
+        if not app.hub.connected:
+            text.append("● lost, reconnecting", style="bold red")
+        elif app.boards.refusal:
+            text.append(f"● {app.boards.refusal}", style="bold red")
+        else:
+            text.append("● live" if roomy else "●", style="green")
+        if app.who:
+            text.append(f" · as {line(app.who, 20)}")
+        kinds = app.boards.open_kinds()
+        if kinds:
+            parts = ", ".join(_counted(count, NOUNS.get(kind, kind)) for kind, count in sorted(kinds.items()))
+            text.append(" · waiting: " if roomy else " · ").append(parts, style="bold")
+        else:
+            text.append(" · nothing waits", style="dim")
+        if text != self._shown or text.spans != self._shown.spans:
+            self._shown = text
+            self.update(text, layout=False)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 or noun.endswith('s') else 's'}"

@@ -1,0 +1,108 @@
+"""Servers: their connections and queues."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual.binding import Binding, BindingType
+
+from hubbub_client.records import Server
+from hubbub_frontend import text
+from hubbub_frontend.text import Page
+from hubbub_frontend.wording import in_queue, moment, relative
+from hubbub_tui.boards import Board, Row
+from hubbub_tui.pane import ListPane
+from hubbub_tui.table import Column
+
+
+def _trouble(server: Server) -> Text:
+    if server.gave_up:
+        again = "c connects again"
+        reason = f"{server.error.code} · {again}: {server.error.message or ''}" if server.error else again
+        return Text(text.line(reason), style="red")
+    if server.state == "error" or server.error:
+        retry = f"next try {relative(server.next_retry_at)} · " if server.next_retry_at else ""
+        error = f"{server.error.code}: {server.error.message or ''}" if server.error else ""
+        return Text(text.line(retry + error), style="red")
+    return Text(in_queue(server.queue), style="" if server.state == "connected" else "dim")
+
+
+def _state(server: Server) -> Text:
+    """How it is connected; one that was given up does not come back by itself."""
+    return text.state("gave_up" if server.gave_up else server.state)
+
+
+class ServersPane(ListPane):
+    """All servers, by name."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("c", "connect", "Connect"),
+        Binding("d", "disconnect", "Disconnect"),
+        Binding("x", "clear_queue", "Clear queue"),
+    ]
+    COLUMNS = (
+        Column("name", lambda row: text.line(row.record.name), 14),
+        Column("state", lambda row: _state(row.record), 13),
+        Column("by", lambda row: row.record.transport or "-", 5),
+        Column("protocol", lambda row: text.line(row.record.protocol_version or "-"), 10, wide=True),
+        Column("queue or trouble", lambda row: _trouble(row.record)),
+    )
+
+    @property
+    def board(self) -> Board[Any]:
+        return self.boards.servers
+
+    def rows(self) -> Sequence[Row[Server]]:
+        return sorted(self.board.rows.values(), key=lambda row: row.key)
+
+    def summary(self) -> str:
+        servers = [row.record for row in self.board.rows.values()]
+        connected = sum(server.state == "connected" for server in servers)
+        kept = f" (the newest {len(servers)} are shown)" if self.board.hidden else ""
+        return f"{connected} of {self.board.total} connected{kept}" if servers else "No server is configured"
+
+    def words(self, row: Row[Any]) -> str:
+        return f"{row.key} {row.record.state} {row.record.transport}"
+
+    async def detail(self, row: Row[Any]) -> Text:
+        server: Server = row.record
+        page = Page().defect(server.defect).fact("state", _state(server)).fact("wanted", server.desired_state)
+        if server.gave_up:
+            again = f"press c, or type: hubbub servers connect {text.line(server.name)}"
+            page.paragraph(f"The hub does not try again by itself: {again}", "red")
+        page.fact("transport", server.transport).fact("protocol", server.protocol_version).fact("process", server.pid)
+        page.fact("attempt", server.attempt or None)
+        page.fact("next try", moment(server.next_retry_at))
+        if server.error:
+            page.heading("Trouble").fact("code", f"{server.error.code} ({server.error.category})", "red")
+            page.paragraph(server.error.message, "red").fact("help", server.error.help_url)
+            if server.error.details:
+                page.json(server.error.details)
+        counts = server.queue.to_json() if server.queue else {}
+        if any(counts.values()):
+            page.heading("Queue")
+            for name, count in counts.items():
+                page.fact(name.replace("_", " "), count or None)
+        if server.server_info:
+            page.heading("Server").json(server.server_info)
+        if server.capabilities:
+            page.heading("Capabilities").json(server.capabilities)
+        return page.text
+
+    def action_connect(self) -> None:
+        """Wants it connected."""
+        if (row := self.current) is not None:
+            self.hub_app.do(self.hub_app.hub.servers.connect(row.key), f"{row.key} is being connected")
+
+    def action_disconnect(self) -> None:
+        """Wants it disconnected."""
+        if (row := self.current) is not None:
+            question = f"Disconnect {text.line(row.key)}? Its calls fail, and its questions are withdrawn."
+            self.hub_app.confirm(
+                question, lambda: self.hub_app.hub.servers.disconnect(row.key), f"{row.key} is being disconnected"
+            )
+
+    def action_clear_queue(self) -> None:
+        """Cancels what waits in its queue."""
+        if (row := self.current) is not None:
+            self.hub_app.clear_queue(row.key)

@@ -1,0 +1,128 @@
+"""A table of rows that change: what stands still is not drawn again, and the cursor stays on its row."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.widgets import DataTable
+
+from hubbub_frontend.text import line
+from hubbub_tui.boards import Row
+
+# From this width on there is room for columns that are `wide`.
+WIDE = 100
+LEAST_WIDTH = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """`cell` makes a row's text, put into one clean line here; without a width the column takes what others leave."""
+
+    title: str
+    cell: Callable[[Row[Any]], Text | str]
+    width: int | None = None
+    wide: bool = False
+
+
+class RecordTable(DataTable[Text]):
+    """Rows of a board. With `follows` a cursor at the top stays at the top."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "select_cursor", "Open"),
+        Binding("j", "cursor_down", show=False),
+        Binding("k", "cursor_up", show=False),
+    ]
+
+    def __init__(self, columns: Sequence[Column], *, follows: bool = False) -> None:
+        super().__init__(cursor_type="row", zebra_stripes=False, cell_padding=1)
+        self._all_columns = columns
+        self._follows = follows
+        self._now_columns: tuple[Column, ...] = ()
+        self._rows_shown: list[Row[Any]] = []
+        self._cells: dict[str, tuple[Text, ...]] = {}
+
+    @property
+    def current(self) -> Row[Any] | None:
+        """The row under the cursor."""
+        return self._rows_shown[self.cursor_row] if 0 <= self.cursor_row < len(self._rows_shown) else None
+
+    def use(self, columns: Sequence[Column]) -> None:
+        """Shows other columns."""
+        self._all_columns = columns
+        self._lay_out()
+
+    def show(self, rows: Sequence[Row[Any]], *, at_top: bool = False) -> None:
+        """Makes these the rows; the cursor stays on its row, or is put at the top."""
+        if not self._now_columns:
+            self._rows_shown = [*rows]
+            return
+        if [row.key for row in rows] == [row.key for row in self._rows_shown] and self.row_count == len(rows):
+            self._rows_shown = [*rows]
+            self._update()
+        else:
+            self._rebuild(rows, at_top=at_top)
+
+    def go_to(self, key: str) -> bool:
+        """Puts the cursor on a row; whether it is there."""
+        for index, row in enumerate(self._rows_shown):
+            if row.key == key:
+                self.move_cursor(row=index)
+                return True
+        return False
+
+    def on_resize(self, _: events.Resize) -> None:
+        """Columns are as wide as there is room for."""
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        room = self.size.width
+        if not room:
+            return
+        self._now_columns = tuple(each for each in self._all_columns if room >= WIDE or not each.wide)
+        padding = 2 * self.cell_padding * len(self._now_columns)
+        fixed = sum(each.width or 0 for each in self._now_columns)
+        rest = max(room - fixed - padding - self.scrollbar_size_vertical, LEAST_WIDTH)
+        self.clear(columns=True)
+        for number, each in enumerate(self._now_columns):
+            self.add_column(Text(each.title), width=each.width or rest, key=str(number))
+        rows, self._rows_shown = self._rows_shown, []
+        self._rebuild(rows)
+
+    def _rebuild(self, rows: Sequence[Row[Any]], *, at_top: bool = False) -> None:
+        before, index = self.current, self.cursor_row
+        scroll = self.scroll_y
+        self._rows_shown = [*rows]
+        self.clear()
+        self._cells = {row.key: self._made(row) for row in rows}
+        for row in rows:
+            self.add_row(*self._cells[row.key], key=row.key)
+        if not rows:
+            return
+        kept = next((at for at, row in enumerate(rows) if before is not None and row.key == before.key), None)
+        at_top |= self._follows and index == 0
+        target = 0 if at_top else min(index, len(rows) - 1) if kept is None else kept
+        self.scroll_to(y=scroll + (target - index if scroll else 0), animate=False, immediate=True)
+        self.move_cursor(row=target)
+
+    def _update(self) -> None:
+        for row in self._rows_shown:
+            now, before = self._made(row), self._cells[row.key]
+            for number, (new, old) in enumerate(zip(now, before, strict=True)):
+                if new != old or new.style != old.style:
+                    self.update_cell(row.key, str(number), new)
+            self._cells[row.key] = now
+
+    def _made(self, row: Row[Any]) -> tuple[Text, ...]:
+        cells = (each.cell(row) for each in self._now_columns)
+        return tuple(
+            Text(line(cell), no_wrap=True, overflow="ellipsis") if isinstance(cell, str) else _one_line(cell)
+            for cell in cells
+        )
+
+
+def _one_line(text: Text) -> Text:
+    text.no_wrap, text.overflow = True, "ellipsis"
+    return text

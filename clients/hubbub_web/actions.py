@@ -1,0 +1,228 @@
+"""What a page can ask, one function each: the session and checked JSON values in, a JSON value out."""
+
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, JsonValue, validate_call
+
+from hubbub_client.errors import FailedPrecondition, HubbubError, InvalidArgument
+from hubbub_client.hub import Hub
+from hubbub_client.records import Call, PendingRequest
+from hubbub_frontend.as_task import ways
+from hubbub_frontend.timeline import timeline
+from hubbub_web.sessions import Session
+
+Action = Callable[..., Awaitable[Any]]
+Object = dict[str, JsonValue]
+Id = Annotated[str, Field(min_length=1, max_length=128)]
+ClaimId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{16,64}$")]
+"""Of one window, which chooses it: two windows of one person are two claims."""
+
+CLAIM_S = 60.0
+"""How long a claim outlives a page that has gone without a word; the page renews it more often."""
+
+MAX_NAME = 64
+LOG_LINES = 200
+MAX_QUESTIONS = 200
+
+ACTIONS: dict[str, Action] = {}
+
+
+def action(function: Action) -> Action:
+    """Makes a function something to ask for, under its name."""
+    checked = validate_call(config=ConfigDict(strict=True, arbitrary_types_allowed=True))(function)
+    ACTIONS[function.__name__] = checked
+    return checked
+
+
+@action
+async def me(who: Session) -> Any:
+    """Who this browser is said to be; `fixed` when the hub lets this bridge speak for nobody but itself."""
+    if who.name is None:
+        caller = await (await who.hub()).admin.whoami()
+        if not caller.may_name_others:
+            return {"name": caller.name, "fixed": True}
+    return {"name": who.name, "fixed": False}
+
+
+@action
+async def rename(who: Session, name: str) -> Any:
+    """Sets the name under which this browser claims and answers: one that the hub takes."""
+    wanted = f"has 1 to {MAX_NAME} characters that can be printed"
+    name = name.strip()
+    if not name:
+        raise InvalidArgument("a name is needed", violations=(("name", wanted),))
+    try:
+        named = (await (await who.people.hub(name)).admin.whoami()).name
+    except InvalidArgument:
+        raise InvalidArgument(f"a name {wanted}", violations=(("name", wanted),)) from None
+    await _release_all(who)
+    who.name = named
+    return {"name": named}
+
+
+@action
+async def request(who: Session, id: Id) -> Any:  # noqa: A002 - the field's name
+    """A pending request, whole."""
+    return _shown(await (await who.hub()).inbox.get(id))
+
+
+@action
+async def claim(who: Session, id: Id, claim_id: ClaimId, take_over: bool = False) -> Any:  # noqa: A002
+    """Claims a request for a window, or prolongs its claim; `take_over` also from another window of the same person."""
+    hub = await who.hub()
+    async with who.turn:
+        if claim_id in who.left:
+            raise FailedPrecondition("this window has left the question", reason="CLAIM_LOST")
+        who.keep(id, claim_id)  # before it is asked for: the response may get lost
+        return _shown(await hub.inbox.claim(id, CLAIM_S, claim_id=claim_id, take_over=take_over))
+
+
+@action
+async def release(who: Session, id: Id, claim_id: ClaimId) -> Any:  # noqa: A002
+    """Gives a window's claim back, for good: a claim of it that comes late is refused."""
+    async with who.turn:
+        who.leave(claim_id)
+        with contextlib.suppress(FailedPrecondition):
+            await (await who.hub()).inbox.release(id, claim_id)
+    return {}
+
+
+@action
+async def answer(
+    who: Session,
+    id: Id,  # noqa: A002
+    answer_id: Id,
+    claim_id: ClaimId | None = None,
+    accept: Object | None = None,
+    visit: bool = False,
+    decline: bool = False,
+    cancel: bool = False,
+    text: str | None = None,
+    result: Object | None = None,
+    reject: str | None = None,
+) -> Any:
+    """Answers a request, under the window's claim if it has one. `visit` accepts a page to visit."""
+    inbox = (await who.hub()).inbox
+
+    async def give(claimed: str | None) -> PendingRequest:
+        return await inbox.answer(
+            id,
+            accept=True if visit else accept if accept is not None else False,
+            decline=decline,
+            cancel=cancel,
+            text=text,
+            result=result,
+            reject=reject,
+            claim_id=claimed,
+            answer_id=answer_id,
+        )
+
+    async with who.turn:
+        try:
+            record = await give(claim_id)
+        except FailedPrecondition as error:
+            if claim_id is None or error.reason != "CLAIM_LOST":
+                raise
+            record = await give(None)
+        if claim_id is not None:
+            who.claims.pop(claim_id, None)
+    return _shown(record)
+
+
+@action
+async def call(who: Session, id: Id) -> Any:  # noqa: A002
+    """A call, whole, the questions that it led to, and where its time went."""
+    found, asked, spent = await _with_time(await who.hub(), id)
+    return {"call": found.to_json(), "requests": [_shown(each) for each in reversed(asked)], "timeline": spent}
+
+
+@action
+async def call_time(who: Session, id: Id) -> Any:  # noqa: A002
+    """Where the time of a call went."""
+    _, _, spent = await _with_time(await who.hub(), id)
+    return spent
+
+
+@action
+async def start(who: Session, server: Id, method: Id, params: Object | None = None, as_task: bool = False) -> Any:
+    """Starts a call that goes on by itself."""
+    return (await (await who.hub()).start(server, method, params, as_task=as_task)).to_json()
+
+
+@action
+async def cancel_call(who: Session, id: Id) -> Any:  # noqa: A002
+    """Cancels a call, one on the wire too."""
+    return (await (await who.hub()).calls.cancel(id, abort=True)).to_json()
+
+
+@action
+async def task(who: Session, id: Id) -> Any:  # noqa: A002
+    """A task, and its result or why there is none."""
+    hub = await who.hub()
+    found = await hub.tasks.get(id)
+    outcome: dict[str, Any] = {"result": None, "error": None}
+    if found.status in ("completed", "failed", "cancelled"):
+        try:
+            outcome["result"] = await hub.tasks.result(id)
+        except HubbubError as error:
+            outcome["error"] = error.to_json()
+    return {"task": found.to_json(), **outcome}
+
+
+@action
+async def cancel_task(who: Session, id: Id) -> Any:  # noqa: A002
+    """Cancels a task."""
+    return (await (await who.hub()).tasks.cancel(id)).to_json()
+
+
+@action
+async def server(who: Session, name: Id) -> Any:
+    """A server, whole, and the last lines of its log."""
+    hub = await who.hub()
+    found = await hub.servers.get(name)
+    lines = await hub.events.logs(name, lines=LOG_LINES)
+    return {"server": found.to_json(), "logs": [each.to_json() for each in lines]}
+
+
+@action
+async def set_server(who: Session, name: Id, to: Literal["connected", "disconnected"]) -> Any:
+    """Wants a server connected, or not."""
+    servers = (await who.hub()).servers
+    return (await (servers.connect(name) if to == "connected" else servers.disconnect(name))).to_json()
+
+
+@action
+async def catalog(who: Session, server: Id, kind: Literal["tool", "resource", "template", "prompt"]) -> Any:
+    """What a server offers of one kind; of each tool, in which `ways` it can be called."""
+    hub = await who.hub()
+    entries, lists = await hub.catalog.read(kind, server)
+    of = await hub.servers.get(server) if kind == "tool" else None
+    found = [asdict(ways(of, each.object)) for each in entries] if of else []
+    return {"entries": [each.object for each in entries], "ways": found, "lists": [each.to_json() for each in lists]}
+
+
+async def _release_all(who: Session) -> None:
+    """Claims are held in a name; under another one they cannot be used."""
+    async with who.turn:
+        while who.claims:
+            claim_id, request_id = who.claims.popitem(last=False)
+            with contextlib.suppress(HubbubError):
+                await (await who.hub()).inbox.release(request_id, claim_id)
+
+
+async def _with_time(hub: Hub, call_id: str) -> tuple[Call, Sequence[PendingRequest], dict[str, Any]]:
+    found = await hub.calls.get(call_id)
+    asked = await hub.inbox.list(call_id=call_id, limit=MAX_QUESTIONS)
+    return found, asked, timeline(found, asked, datetime.now(UTC)).to_json()
+
+
+def _shown(record: PendingRequest) -> dict[str, Any]:
+    """The record without its claim's secret."""
+    shape = record.to_json()
+    if shape["claim"]:
+        shape["claim"]["id"] = None
+    return shape

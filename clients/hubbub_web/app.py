@@ -1,0 +1,186 @@
+"""The web application: the page, the stream of news, and the actions."""
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import anyio
+from grpc import StatusCode
+from pydantic import ValidationError
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
+
+from hubbub_client.errors import HubbubError, InvalidArgument, NotFound, ResourceExhausted, Unauthenticated
+from hubbub_client.records import EventKind
+from hubbub_web.actions import ACTIONS
+from hubbub_web.event_stream import EventStream
+from hubbub_web.feed import Feed
+from hubbub_web.guard import MAX_BODY_BYTES, TOKEN_HEADER, Guard, Site
+from hubbub_web.sessions import Session, Sessions
+
+STATIC = Path(__file__).parent / "static"
+
+STATUS = {
+    StatusCode.INVALID_ARGUMENT: 400,
+    StatusCode.UNAUTHENTICATED: 401,
+    StatusCode.PERMISSION_DENIED: 403,
+    StatusCode.NOT_FOUND: 404,
+    StatusCode.ALREADY_EXISTS: 409,
+    StatusCode.FAILED_PRECONDITION: 409,
+    StatusCode.ABORTED: 409,
+    StatusCode.RESOURCE_EXHAUSTED: 429,
+    StatusCode.UNAVAILABLE: 503,
+    StatusCode.DEADLINE_EXCEEDED: 504,
+}
+
+
+class Bridge:
+    """The routes, over one feed and one set of sessions."""
+
+    def __init__(self, feed: Feed, sessions: Sessions, port: int, site: Site) -> None:
+        self._feed = feed
+        self._sessions = sessions
+        # Cookies do not tell ports apart: two bridges on one machine must not overwrite each other's.
+        self._cookie = f"{'__Host-' if site.secure else ''}hubbub-{port}"
+        self._site = site
+
+    def application(self) -> Starlette:
+        """The ASGI application."""
+        return Starlette(
+            routes=[
+                Route("/", self._page),
+                Route("/api/login", self._login, methods=["POST"]),
+                Route("/api/logout", self._logout, methods=["POST"]),
+                Route("/api/link", self._link, methods=["POST"]),
+                Route("/api/feed", self._stream, methods=["POST"]),
+                Route("/api/events", self._events, methods=["POST"]),
+                Route("/api/{action}", self._act, methods=["POST"]),
+                Mount("/static", StaticFiles(directory=STATIC)),
+            ],
+            middleware=[Middleware(Guard, self._site)],
+            exception_handlers={HubbubError: _refused},
+        )
+
+    async def _page(self, _request: Request) -> Response:
+        return FileResponse(STATIC / "index.html")
+
+    async def _login(self, request: Request) -> Response:
+        entered = self._sessions.enter(str((await _body(request)).get("link", "")))
+        if entered is None:
+            raise Unauthenticated("this link has been used, or is not one of this bridge", reason="LINK_USED")
+        cookie, session = entered
+        response = JSONResponse({"token": session.token})
+        response.set_cookie(self._cookie, cookie, httponly=True, samesite="strict", path="/", secure=self._site.secure)
+        return response
+
+    async def _logout(self, request: Request) -> Response:
+        self._sessions.leave(self._session(request))
+        response = JSONResponse({})
+        response.delete_cookie(self._cookie, path="/", httponly=True, samesite="strict", secure=self._site.secure)
+        return response
+
+    async def _link(self, request: Request) -> Response:
+        self._session(request)
+        return JSONResponse({"url": f"{self._site.scheme}://{request.headers['host']}/#login={self._sessions.link()}"})
+
+    async def _stream(self, request: Request) -> Response:
+        session = self._session(request)
+        token = str((await _body(request)).get("token", ""))
+
+        async def lines() -> AsyncGenerator[bytes, None]:
+            async with aclosing(self._feed.lines(token)) as news:
+                async for chunk in news:
+                    if session.over:
+                        return
+                    yield chunk
+
+        return StreamingResponse(lines(), media_type="application/x-ndjson")
+
+    async def _events(self, request: Request) -> Response:
+        session = self._session(request)
+        body = await _body(request)
+        server, kind = str(body.get("server", "")), str(body.get("kind", ""))
+        if kind not in ("", *get_args(EventKind)):
+            raise InvalidArgument("there is no such kind of event", violations=(("kind", "is not known"),))
+        return _Listening(
+            EventStream(await session.hub(), server or None, cast("EventKind | None", kind or None)), session
+        )
+
+    async def _act(self, request: Request) -> Response:
+        session = self._session(request)
+        name = request.path_params["action"]
+        if name not in ACTIONS:
+            raise NotFound(f"there is nothing like {name}", reason="ACTION_NOT_FOUND")
+        try:
+            return JSONResponse(await ACTIONS[name](session, **await _body(request)))
+        except ValidationError as error:
+            found = tuple((".".join(map(str, each["loc"])), each["msg"]) for each in error.errors())
+            raise InvalidArgument("the page asked in a wrong way", violations=found) from None
+        except ValueError as error:
+            raise InvalidArgument(str(error)) from None
+
+    def _session(self, request: Request) -> Session:
+        found = self._sessions.find(request.cookies.get(self._cookie), request.headers.get(TOKEN_HEADER))
+        if found is None:
+            raise Unauthenticated("log in with a link from `hubbub web`", reason="LOGIN_NEEDED")
+        return found
+
+
+class _Listening(StreamingResponse):
+    """Events for as long as the browser reads and is logged in."""
+
+    def __init__(self, stream: EventStream, session: Session) -> None:
+        async def lines() -> AsyncGenerator[bytes, None]:
+            async with aclosing(stream.lines()) as chunks:
+                async for chunk in chunks:
+                    if session.over:
+                        return
+                    yield chunk
+
+        super().__init__(lines(), media_type="application/x-ndjson")
+        self._stream = stream
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Listens and sends."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._stream.follow)
+            with suppress(ClientDisconnect):
+                await super().__call__(scope, receive, send)
+            group.cancel_scope.cancel()
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    """The request's JSON object. Raises InvalidArgument, ResourceExhausted."""
+    taken = bytearray()
+    async for chunk in request.stream():
+        taken += chunk
+        if len(taken) > MAX_BODY_BYTES:
+            raise ResourceExhausted(f"at most {MAX_BODY_BYTES} bytes are taken", reason="BODY_TOO_LARGE")
+    try:
+        value = json.loads(taken)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise InvalidArgument("the body must be a JSON object", reason="BODY_NOT_JSON")
+    return cast("dict[str, Any]", value)
+
+
+async def _refused(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HubbubError)
+    shape = {
+        "code": error.code.name,
+        "reason": error.reason,
+        "message": error.message,
+        "metadata": error.metadata,
+        "violations": error.violations,
+        "retry_after_s": error.retry_after_s,
+        "help_url": error.help_url,
+    }
+    return JSONResponse({"error": shape}, STATUS.get(error.code, 502))

@@ -1,0 +1,141 @@
+"""`hubbub web` at work: a socket, on loopback unless there is TLS, the bridge behind it, and the link to open."""
+
+import socket
+import ssl
+import webbrowser
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import uvicorn
+
+from hubbub_client.discovery import is_loopback
+from hubbub_client.hub import Hub
+from hubbub_client.numbers import LAST_PORT, whole_text
+from hubbub_web.app import Bridge
+from hubbub_web.feed import Feed
+from hubbub_web.guard import Site
+from hubbub_web.sessions import People, Sessions
+
+STOP_S = 2
+
+
+class _Server(uvicorn.Server):
+    """A server whose endless responses end when it stops."""
+
+    def __init__(self, config: uvicorn.Config, feed: Feed) -> None:
+        super().__init__(config)
+        self._feed = feed
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._feed.close()
+        await super().shutdown(sockets)
+
+
+def bind(listen: str, *, secure: bool = False) -> socket.socket:
+    """A socket at HOST:PORT; port 0 picks a free one.
+
+    Raises ValueError for what is not on loopback unless it is `secure`: everybody on the way could read and answer.
+    """
+    host, colon, port = listen.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or (number := whole_text(port)) is None or number > LAST_PORT:
+        raise ValueError(f"{listen!r} is not HOST:PORT")
+    if not secure and not is_loopback(host):
+        raise ValueError(
+            f"{host!r} is not on loopback, and without TLS others on the network could read and answer; "
+            "give --tls-cert and --tls-key, or use a tunnel, for example ssh -L"
+        )
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, number))
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+@dataclass(frozen=True, slots=True)
+class Secured:
+    """A page over TLS: its names, and how it speaks."""
+
+    site: Site
+    context: ssl.SSLContext
+
+    @classmethod
+    def by(cls, cert: Path, key: Path) -> "Secured":
+        """With a certificate and its key, PEM. Raises ValueError for files that cannot be used."""
+        from hubbub_frontend.certs import names  # most pages are served on loopback, and need none
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            context.load_cert_chain(cert, key)
+        except (OSError, ssl.SSLError) as error:
+            raise ValueError(f"{cert} with {key} cannot be used: {error}") from None
+        return cls(Site(names(cert), secure=True), context)
+
+
+async def serve(
+    hub: Hub,
+    connect: Callable[[str | None], AbstractAsyncContextManager[Hub]],
+    bound: socket.socket,
+    announce: Callable[[str], None],
+    say: Callable[[str], None],
+    *,
+    tls: Secured | None = None,
+    open_browser: bool,
+) -> None:
+    """Serves until SIGINT or SIGTERM. `announce` is told the link, `say` what else the person should know.
+
+    Raises HubbubError when the hub refuses us.
+    """
+    host, port = bound.getsockname()[:2]
+    feed, people = Feed(), People(connect)
+    sessions = Sessions(people)
+    site = tls.site if tls else Site()
+    config = uvicorn.Config(
+        Bridge(feed, sessions, port, site).application(),
+        lifespan="off",
+        ws="none",
+        http="h11",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        ssl_context_factory=(lambda _config, _default: tls.context) if tls else None,
+        timeout_graceful_shutdown=STOP_S,
+    )
+    named = _named(host, site)
+    url = f"{site.scheme}://{f'[{named}]' if ':' in named else named}:{port}/#login={sessions.link()}"
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(feed.follow, hub)
+            bound.listen()
+            announce(url)
+            if open_browser:
+                group.start_soon(_show, url, say)
+            await _Server(config, feed).serve([bound])
+            group.cancel_scope.cancel()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await people.close()
+
+
+def _named(host: str, site: Site) -> str:
+    """What to write into an address: every address of a machine has none of its own."""
+    if not ip_address(host).is_unspecified:
+        return host
+    return next((name for name in sorted(site.names) if name[0] != "*" and not is_loopback(name)), socket.gethostname())
+
+
+async def _show(url: str, say: Callable[[str], None]) -> None:
+    # Some browsers are in no hurry to give back control.
+    if not await anyio.to_thread.run_sync(webbrowser.open, url, abandon_on_cancel=True):
+        say("no browser was found: open the link yourself")

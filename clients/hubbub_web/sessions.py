@@ -1,0 +1,126 @@
+"""Who is at a browser: one-time links, sessions, and a connection to the hub under each person's name."""
+
+import hmac
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import KW_ONLY, dataclass, field
+
+import anyio
+
+from hubbub_client.hub import Hub
+
+Connect = Callable[[str | None], AbstractAsyncContextManager[Hub]]
+
+MAX_LINKS = 16
+MAX_SESSIONS = 64
+MAX_NAMES = 32
+MAX_CLAIMS = 256
+
+
+class People:
+    """A connection to the hub for each name, the least recently used given up first."""
+
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
+        self._hubs: OrderedDict[str | None, tuple[Hub, AsyncExitStack]] = OrderedDict()
+        self._opening = anyio.Lock()
+
+    async def hub(self, name: str | None) -> Hub:
+        """The hub, to which everything is said in this name. Raises Unavailable."""
+        async with self._opening:
+            if name not in self._hubs:
+                stack = AsyncExitStack()
+                self._hubs[name] = (await stack.enter_async_context(self._connect(name)), stack)
+                if len(self._hubs) > MAX_NAMES:
+                    _, (_, oldest) = self._hubs.popitem(last=False)
+                    await oldest.aclose()
+            self._hubs.move_to_end(name)
+            return self._hubs[name][0]
+
+    async def close(self) -> None:
+        """Ends all connections."""
+        for _, stack in self._hubs.values():
+            await stack.aclose()
+
+
+@dataclass(slots=True)
+class Session:
+    """One browser that has logged in. `token` is what its page sends along; the cookie alone opens nothing.
+
+    `claims` has the request of each claim that a window of this browser may hold, `left` the claims of windows that
+    are no more. `turn` is held by whatever claims, releases or answers: none of them may overtake another.
+    """
+
+    people: People
+    _: KW_ONLY
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    name: str | None = None
+    over: bool = False
+    claims: OrderedDict[str, str] = field(default_factory=OrderedDict[str, str])
+    left: OrderedDict[str, None] = field(default_factory=OrderedDict[str, None])
+    turn: anyio.Lock = field(default_factory=anyio.Lock)
+
+    async def hub(self) -> Hub:
+        """The hub, for this person. Raises Unavailable."""
+        return await self.people.hub(self.name)
+
+    def keep(self, request_id: str, claim_id: str) -> None:
+        """Remembers a claim."""
+        self.claims[claim_id] = request_id
+        self.claims.move_to_end(claim_id)
+        if len(self.claims) > MAX_CLAIMS:
+            self.claims.popitem(last=False)
+
+    def leave(self, claim_id: str) -> None:
+        """Forgets a claim, whose window will not use it again."""
+        self.claims.pop(claim_id, None)
+        self.left[claim_id] = None
+        if len(self.left) > MAX_CLAIMS:
+            self.left.popitem(last=False)
+
+
+class Sessions:
+    """Everyone who has logged in, for as long as the bridge runs."""
+
+    def __init__(self, people: People) -> None:
+        self._people = people
+        self._links: OrderedDict[str, None] = OrderedDict()
+        self._sessions: OrderedDict[str, Session] = OrderedDict()
+
+    def link(self) -> str:
+        """The secret of a new link, which lets one browser in, once."""
+        secret = secrets.token_urlsafe(32)
+        self._links[secret] = None
+        if len(self._links) > MAX_LINKS:
+            self._links.popitem(last=False)
+        return secret
+
+    def enter(self, secret: str) -> tuple[str, Session] | None:
+        """The cookie and the session of a browser with a link; None when there is no such link any more."""
+        known = next((each for each in self._links if _same(each, secret)), None)
+        if known is None:
+            return None
+        del self._links[known]
+        cookie = secrets.token_urlsafe(32)
+        self._sessions[cookie] = Session(self._people)
+        if len(self._sessions) > MAX_SESSIONS:
+            _, oldest = self._sessions.popitem(last=False)
+            oldest.over = True
+        return cookie, self._sessions[cookie]
+
+    def find(self, cookie: str | None, token: str | None) -> Session | None:
+        """The session of a request that brings both its cookie and its token."""
+        session = self._sessions.get(cookie or "")
+        return session if session is not None and _same(session.token, token or "") else None
+
+    def leave(self, session: Session) -> None:
+        """Logs a browser out; what it still listens to ends."""
+        session.over = True
+        for cookie in [each for each, known in self._sessions.items() if known is session]:
+            del self._sessions[cookie]
+
+
+def _same(known: str, given: str) -> bool:
+    return hmac.compare_digest(known.encode(), given.encode("utf-8", "replace"))

@@ -1,0 +1,55 @@
+// The time of a call as a picture, from the rows that the bridge reckons (hubbub_frontend/timeline.py). Nothing is reckoned here.
+
+import { h, svg } from "./dom.js";
+import { span } from "./time.js";
+
+const ROW = 26;
+const MAX_ROWS = 12;
+// In percent: what took no time at all is seen as well.
+const NARROWEST = 0.3;
+const NAMES = { queued: "queued", server: "at work", person: "waiting for a person" };
+const SIGNS = { shown: "○", claimed: "◐", released: "◌", lapsed: "◌", answered: "●", delivered: "✓" };
+const OTHER = "✗";
+
+/** The picture, with its parts and what happened to its questions in words below; `title` says what a question is about. */
+export function timeline(time, title) {
+  const sums = Object.entries(NAMES).map(([kind, name]) => [kind, name, time[`${kind}_s`]]).filter(([, , sum]) => sum > 0);
+  const rows = time.asked.slice(0, MAX_ROWS);
+  const picture = svg("svg", { class: "timeline", width: "100%", height: ROW * (rows.length + 1), role: "img",
+    "aria-label": `Time of the call: ${sums.map(([, name, sum]) => `${name} ${words(sum)}`).join(", ")}` });
+  const x = (at) => (time.total_s > 0 ? (100 * at) / time.total_s : 0);
+  const bar = (kind, from, to, y, height) =>
+    svg("rect", { class: kind, x: `${Math.min(x(from), 100 - NARROWEST)}%`, y, width: `${Math.max(NARROWEST, x(to) - x(from))}%`, height, rx: 3 });
+  for (const part of time.parts) picture.append(bar(`part ${part.kind}`, part.start_s, part.end_s, 3, ROW - 6));
+  rows.forEach((asked, at) => {
+    const top = ROW * (at + 1);
+    picture.append(svg("rect", { class: "lane", x: 0, y: top + ROW / 2 - 0.5, width: "100%", height: 1 }),
+      bar("question", asked.start_s, asked.end_s, top + 10, ROW - 20));
+    for (const step of asked.steps) {
+      picture.append(svg("text", { class: `step ${step.what}`, x: `${x(Math.min(step.at_s, time.total_s))}%`, y: top + 18, text: sign(step) }));
+    }
+  });
+  const more = time.asked.length - rows.length;
+  return h("figure", { class: "time" }, picture,
+    h("div", { class: "axis", "aria-hidden": "true" }, h("span", { text: "0" }), h("span", { text: words(time.total_s / 2) }), h("span", { text: words(time.total_s) })),
+    h("ul", { class: "legend" }, sums.map(([kind, name, sum]) =>
+      h("li", {}, h("span", { class: `swatch ${kind}` }), `${name} `, h("strong", { text: words(sum) })))),
+    rows.map((asked) => story(asked, title(asked))),
+    more > 0 ? h("p", { class: "quiet", text: `${more} more question${more === 1 ? "" : "s"}` }) : null);
+}
+
+function story(asked, title) {
+  return h("div", { class: "story" }, h("strong", { text: title, dir: "auto" }),
+    h("ol", { "aria-label": `What happened to: ${title}` }, asked.steps.map((step) =>
+      h("li", {}, h("span", { "aria-hidden": "true", text: `${sign(step)} ` }), `${step.what} `,
+        step.by ? [step.what === "shown" ? "to " : "by ", h("bdi", { text: step.by }), step.agent ? ", an agent," : "", " "] : null,
+        h("span", { class: "at", text: `after ${words(step.at_s)}` })))));
+}
+
+function sign(step) {
+  return SIGNS[step.what] ?? OTHER;
+}
+
+function words(seconds) {
+  return span(1000 * seconds);
+}

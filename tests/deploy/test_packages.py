@@ -1,0 +1,226 @@
+"""The two distributions, built and installed in environments that have nothing else."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import venv
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from email import message_from_string
+from email.message import Message
+from pathlib import Path
+from subprocess import PIPE
+from typing import Any
+from zipfile import ZipFile
+
+import anyio
+import pytest
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+import hubbub_client
+
+from ..e2e.conftest import RunningHub, child, environment, toml
+from .conftest import LIMIT_S, ROOT, installed
+
+INSTALL_LIMIT_S = 600
+EXTRAS = ("connect", "keyring", "telemetry", "tui", "web")
+# What an environment of Python begins with.
+GIVEN = {"pip", "setuptools"}
+EXAMPLE = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+
+
+def run(*command: str | Path, cwd: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        env={**environment(), **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=INSTALL_LIMIT_S,
+    )
+
+
+@dataclass(frozen=True)
+class Environment:
+    """One that has some wheels installed, and what these need."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, path: Path, *wheels: Path) -> "Environment":
+        venv.create(path, with_pip=True)
+        made = cls(path)
+        done = run(made.program("pip"), "install", "--quiet", "--constraint", ROOT / "constraints.txt", *wheels)
+        assert done.returncode == 0, done.stdout
+        return made
+
+    def program(self, name: str) -> Path:
+        return self.path / "bin" / name
+
+    def packages(self) -> set[str]:
+        listed = run(self.program("pip"), "--disable-pip-version-check", "list", "--format", "json")
+        return {each["name"].lower().replace("_", "-") for each in json.loads(listed.stdout)} - GIVEN
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    """The wheel of each distribution, by its name."""
+    directory = tmp_path_factory.mktemp("wheels")
+    for project in (ROOT, ROOT / "clients/library"):
+        built = run(installed("hatchling"), "build", "--target", "wheel", "--directory", directory, cwd=project)
+        assert built.returncode == 0, built.stdout
+    found = {path.name.partition("-")[0].replace("_", "-"): path for path in directory.glob("*.whl")}
+    assert found.keys() == {"hubbub", "hubbub-client"}
+    return found
+
+
+@pytest.fixture(scope="module")
+def library(wheels: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    return Environment.of(tmp_path_factory.mktemp("library") / "env", wheels["hubbub-client"])
+
+
+@pytest.fixture(scope="module")
+def product(wheels: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    return Environment.of(tmp_path_factory.mktemp("product") / "env", wheels["hubbub-client"], wheels["hubbub"])
+
+
+@pytest.fixture
+async def hub(product: Environment, mcp1_python: str, tmp_path: Path) -> AsyncIterator[RunningHub]:
+    """The installed `hubbubd`, with the server of the README's example."""
+    time = {"command": mcp1_python, "args": ["-m", "mcp_server_time", "--local-timezone", "UTC"]}
+    config = tmp_path / "hub.toml"
+    config.write_text(toml({"servers": {"time": time}}))
+    words = ["--config", str(config), "--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0"]
+    async with AsyncExitStack() as stack:
+        process = await stack.enter_async_context(child([str(product.program("hubbubd")), *words], stdout=PIPE))
+        assert process.stdout is not None
+        with anyio.fail_after(LIMIT_S):
+            ready: dict[str, Any] = json.loads(
+                await BufferedByteReceiveStream(process.stdout).receive_until(b"\n", 1 << 16)
+            )
+        client = await stack.enter_async_context(hubbub_client.connect(data_dir=ready["data_dir"]))
+        running = RunningHub(process, ready, client, stack)
+        await running.connected("time")
+        yield running
+        await running.terminate()
+
+
+def metadata(wheel: Path) -> Message:
+    with ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return message_from_string(archive.read(name).decode())
+
+
+def test_the_library_brings_grpcio_and_protobuf_and_what_these_need(library: Environment) -> None:
+    assert library.packages() == {"hubbub-client", "grpcio", "protobuf", "typing-extensions"}
+
+
+def test_the_library_is_in_one_wheel_and_all_else_in_the_other(wheels: Mapping[str, Path]) -> None:
+    held = {
+        name: {file.partition("/")[0] for file in ZipFile(wheel).namelist() if ".dist-info/" not in file}
+        for name, wheel in wheels.items()
+    }
+    folders = (path.name for path in (*(ROOT / "clients").glob("hubbub_*"), ROOT / "hub/hubbubd"))
+    assert held == {
+        "hubbub-client": {"hubbub", "hubbub_client"},
+        "hubbub": {*folders} - {"hubbub_client"},
+    }
+
+
+def test_no_file_of_a_package_is_left_out(wheels: Mapping[str, Path]) -> None:
+    roots = ("hub", "clients", "protos")
+    listed = subprocess.run(["git", "ls-files", "-z", *roots], cwd=ROOT, capture_output=True, check=True, text=True)
+    below = [Path(*Path(name).parts[1:]) for name in listed.stdout.split("\0") if name]
+    of_packages = {str(path) for path in below if path.parts[0] == "hubbub" or path.parts[0].startswith("hubbub")}
+    assert of_packages - {name for wheel in wheels.values() for name in ZipFile(wheel).namelist()} == set()
+
+
+def test_the_product_needs_the_library_of_its_own_version(wheels: Mapping[str, Path]) -> None:
+    library, product = metadata(wheels["hubbub-client"]), metadata(wheels["hubbub"])
+    assert library["Version"] == product["Version"]
+    assert f"hubbub-client=={library['Version']}" in product.get_all("Requires-Dist", [])
+
+
+def test_the_extra_all_is_every_extra_but_that_of_contributors(wheels: Mapping[str, Path]) -> None:
+    product = metadata(wheels["hubbub"])
+    assert set(product.get_all("Provides-Extra", [])) == {*EXTRAS, "all", "dev"}
+    needs = {
+        extra: {each.partition(";")[0] for each in product.get_all("Requires-Dist", []) if f"'{extra}'" in each}
+        for extra in (*EXTRAS, "all")
+    }
+    assert needs["all"] == set().union(*(needs[extra] for extra in EXTRAS))
+
+
+@pytest.mark.parametrize("of", ["library", "product"])
+async def test_the_first_example_of_the_readme_runs(
+    of: str, hub: RunningHub, library: Environment, product: Environment
+) -> None:
+    assert EXAMPLE is not None
+    python = {"library": library, "product": product}[of].program("python")
+    with anyio.fail_after(LIMIT_S):
+        ran = await anyio.run_process(
+            [str(python), "-c", EXAMPLE[1]],
+            cwd=hub.data_dir,
+            env={**environment(), "HUBBUB_DATA_DIR": str(hub.data_dir)},
+            check=False,
+        )
+    assert ran.returncode == 0, ran.stderr.decode()
+    assert json.loads(ran.stdout)["timezone"] == "UTC"
+
+
+async def test_the_installed_command_calls(hub: RunningHub, product: Environment) -> None:
+    words = ["--data-dir", str(hub.data_dir), "--json", "call", "time", "get_current_time", '{"timezone": "UTC"}']
+    with anyio.fail_after(LIMIT_S):
+        ran = await anyio.run_process([str(product.program("hubbub")), *words], env=environment(), check=False)
+    assert ran.returncode == 0, ran.stderr.decode()
+    assert "isError" in json.loads(ran.stdout)
+
+
+@pytest.mark.parametrize(
+    ("extra", "program", "variables"),
+    [
+        ("tui", ("hubbub", "tui"), {}),
+        ("connect", ("hubbubd",), {"HUBBUBD_CONNECT_LISTEN": "127.0.0.1:0"}),
+        ("telemetry", ("hubbubd",), {"HUBBUBD_METRICS_LISTEN": "127.0.0.1:0"}),
+    ],
+)
+def test_what_needs_an_extra_says_which(
+    extra: str, program: tuple[str, ...], variables: dict[str, str], product: Environment, tmp_path: Path
+) -> None:
+    """Not so `web`: all that it needs the MCP SDK of the daemon brings along today."""
+    name, *words = program
+    data = {"HUBBUB_DATA_DIR": str(tmp_path), "HUBBUBD_DATA_DIR": str(tmp_path)}
+    ran = run(product.program(name), *words, cwd=tmp_path, **data, **variables)
+    assert ran.returncode != 0
+    assert f"pip install 'hubbub[{extra}]'" in ran.stdout
+
+
+def test_an_archive_of_the_library_builds_the_same_wheel(wheels: Mapping[str, Path], tmp_path: Path) -> None:
+    project = ROOT / "clients/library"
+    archived = run(installed("hatchling"), "build", "--target", "sdist", "--directory", tmp_path, cwd=project)
+    assert archived.returncode == 0, archived.stdout
+    (archive,) = tmp_path.glob("*.tar.gz")
+    unpacked = run("tar", "--extract", "--file", archive, "--directory", tmp_path)
+    assert unpacked.returncode == 0, unpacked.stdout
+    inside = tmp_path / archive.name.removesuffix(".tar.gz")
+    built = run(installed("hatchling"), "build", "--target", "wheel", "--directory", tmp_path, cwd=inside)
+    assert built.returncode == 0, built.stdout
+    (again,) = tmp_path.glob("*.whl")
+    assert sorted(ZipFile(again).namelist()) == sorted(ZipFile(wheels["hubbub-client"]).namelist())
+
+
+def test_an_installation_for_development_has_the_library_from_the_repository(tmp_path: Path) -> None:
+    """`pip install -e .` needs no distribution that is published nowhere yet."""
+    script = "import sys, hatchling.build as build; print(build.build_editable(sys.argv[1]))"
+    built = run(sys.executable, "-c", script, tmp_path, PIP_BUILD_TRACKER=os.devnull)
+    assert built.returncode == 0, built.stdout
+    wheel = tmp_path / built.stdout.split()[-1]
+    assert not any("hubbub-client" in each for each in metadata(wheel).get_all("Requires-Dist", []))
+    with ZipFile(wheel) as archive:
+        (roots,) = (archive.read(name).decode().split() for name in archive.namelist() if name.endswith(".pth"))
+    assert {str(ROOT / each) for each in ("hub", "clients", "protos")} == set(roots)
