@@ -8,9 +8,11 @@ from hubbub.v1 import call_pb2, inbox_pb2, task_pb2
 async def test_a_list_for_people_shows_ids_whole_and_steers_no_terminal(hub: Any, hubbub: Any) -> None:
     long = "r" * 60
     request = inbox_pb2.PendingRequest(
-        id=long, kind=inbox_pb2.REQUEST_KIND_ELICITATION_FORM, request=b'{"message":"\\u001b[2Jhow [bold]many?"}'
+        id=long,
+        kind=inbox_pb2.PENDING_REQUEST_KIND_ELICITATION_FORM,
+        request=b'{"message":"\\u001b[2Jhow [bold]many?"}',
     )
-    hub.replies["ListRequests"] = lambda _: inbox_pb2.ListRequestsResponse(requests=[request])
+    hub.replies["ListPendingRequests"] = lambda _: inbox_pb2.ListPendingRequestsResponse(pending_requests=[request])
     ran = await hubbub("inbox", "list", json=False)
     assert long in ran.out
     assert "[2Jhow [bold]many?" in ran.out
@@ -62,11 +64,11 @@ async def test_a_request_for_people_is_a_form_to_read(hub: Any, hubbub: Any) -> 
     asked = inbox_pb2.PendingRequest(
         id="r1",
         server="kitchen",
-        kind=inbox_pb2.REQUEST_KIND_ELICITATION_FORM,
-        state=inbox_pb2.REQUEST_STATE_OPEN,
+        kind=inbox_pb2.PENDING_REQUEST_KIND_ELICITATION_FORM,
+        state=inbox_pb2.PENDING_REQUEST_STATE_OPEN,
         request=b'{"message":"What shall\\u001b[2J it be?","requestedSchema":%s}' % schema,
     )
-    hub.replies["GetRequest"] = lambda _: inbox_pb2.GetRequestResponse(request=asked)
+    hub.replies["GetPendingRequest"] = lambda _: inbox_pb2.GetPendingRequestResponse(pending_request=asked)
     ran = await hubbub("inbox", "show", "r1", json=False)
     assert "kitchen asks you to fill in a form" in ran.out
     assert "• Dish*  soup / pie" in ran.out

@@ -36,8 +36,8 @@ def listed(hub: Any, *servers: Any) -> None:
     hub.replies["ListServers"] = lambda _: server_pb2.ListServersResponse(servers=servers)
     hub.replies["GetServer"] = lambda _: server_pb2.GetServerResponse(server=servers[0])
     hub.replies["GetStatus"] = lambda _: admin_pb2.GetStatusResponse(version="9", serving=True)
-    hub.replies["ListCatalog"] = lambda _: catalog_pb2.ListCatalogResponse()
-    hub.replies["ListRequests"] = lambda _: inbox_pb2.ListRequestsResponse()
+    hub.replies["ListCatalogEntries"] = lambda _: catalog_pb2.ListCatalogEntriesResponse()
+    hub.replies["ListPendingRequests"] = lambda _: inbox_pb2.ListPendingRequestsResponse()
     finding = admin_pb2.Finding
     findings = [
         finding(about="server dead", verdict=admin_pb2.VERDICT_OK, message="/usr/bin/python3"),
@@ -108,7 +108,7 @@ async def called(hub: Any, hubbub: Any, asks: Callable[[Any], None]) -> Any:
 
     async def watch(request: Any) -> AsyncIterator[Any]:
         step = call_pb2.WatchCallsResponse
-        yield step(synced=common_pb2.Synced())
+        yield step(synced=common_pb2.WatchSynced())
         for _ in range(2):
             asking = call_pb2.Call(id=request.filter.ids[0], state=state)
             asks(asking)
@@ -123,12 +123,12 @@ async def called(hub: Any, hubbub: Any, asks: Callable[[Any], None]) -> Any:
 
     async def requests(_: Any) -> AsyncIterator[Any]:
         read.set()
-        yield inbox_pb2.WatchInboxResponse(upsert=QUESTION)
+        yield inbox_pb2.WatchPendingRequestsResponse(upsert=QUESTION)
         await anyio.sleep_forever()
 
-    hub.streams["WatchCalls"], hub.streams["WatchInbox"] = watch, requests
+    hub.streams["WatchCalls"], hub.streams["WatchPendingRequests"] = watch, requests
     hub.replies["CallMethod"] = call
-    hub.replies["GetRequest"] = lambda _: inbox_pb2.GetRequestResponse(request=QUESTION)
+    hub.replies["GetPendingRequest"] = lambda _: inbox_pb2.GetPendingRequestResponse(pending_request=QUESTION)
     ran = await hubbub("call", "demo", "order_lunch", json=False)
     assert ran.status == 0, ran.err
     return ran
@@ -137,8 +137,8 @@ async def called(hub: Any, hubbub: Any, asks: Callable[[Any], None]) -> Any:
 QUESTION = inbox_pb2.PendingRequest(
     id="req_1",
     server="demo",
-    kind=inbox_pb2.REQUEST_KIND_ELICITATION_FORM,
-    state=inbox_pb2.REQUEST_STATE_OPEN,
+    kind=inbox_pb2.PENDING_REQUEST_KIND_ELICITATION_FORM,
+    state=inbox_pb2.PENDING_REQUEST_STATE_OPEN,
     request=FORM,
 )
 
@@ -157,8 +157,8 @@ async def test_a_watched_call_is_told_in_words_and_ends_with_its_result(hub: Any
     hub.replies["GetCall"] = lambda _: call_pb2.GetCallResponse(call=over)
 
     async def script(_: Any) -> AsyncIterator[Any]:
-        yield step(upsert=call(**about, state=call_pb2.CALL_STATE_WAITING_INPUT, pending_ids=["req_1"]))
-        yield step(synced=common_pb2.Synced())
+        yield step(upsert=call(**about, state=call_pb2.CALL_STATE_WAITING_INPUT, pending_request_ids=["req_1"]))
+        yield step(synced=common_pb2.WatchSynced())
         yield step(upsert=over)
         await anyio.sleep_forever()
 

@@ -8,6 +8,7 @@ import pytest
 
 import hubbub_client
 from hubbub.v1 import call_pb2, event_pb2, server_pb2
+from hubbub_client.specs import roots_message
 
 LIMIT_S = 60
 
@@ -168,12 +169,14 @@ async def test_a_result_is_text_for_people_and_all_of_it_for_programs(
 
 
 async def test_roots_are_shown_and_set(hub: Any, hubbub: Callable[..., Any]) -> None:
-    hub.replies["GetRoots"] = lambda _: server_pb2.GetRootsResponse(roots="ask")
-    hub.replies["SetRoots"] = lambda request: server_pb2.SetRootsResponse(roots=request.roots or "[]")
+    hub.replies["GetRoots"] = lambda _: server_pb2.GetRootsResponse(roots=roots_message("ask"))
+    hub.replies["SetRoots"] = lambda request: server_pb2.SetRootsResponse(roots=request.roots)
     assert (await hubbub("roots", "one", json=False)).out == "ask\n"
     given = '[{"uri": "file:///x", "name": "x"}]'
     assert (await hubbub("roots", "one", "set", given, json=False)).out == "file:///x  x\n"
     await hubbub("roots", "one", "set", "configured")
-    assert [request.roots for request in hub.requests("SetRoots")] == ['[{"uri":"file:///x","name":"x"}]', ""]
+    first, last = hub.requests("SetRoots")
+    assert first.roots == roots_message([{"uri": "file:///x", "name": "x"}])
+    assert not last.HasField("roots")
     for words in (["set"], ["list", "[]"], ["set", "{}"], ["set", "nonsense"], ["drop"]):
         assert (await hubbub("roots", "one", *words)).status == 2

@@ -291,7 +291,7 @@ async def test_a_watch_goes_on_from_its_token(web: Web) -> None:
 
 async def test_a_stream_that_is_refused_says_so_in_its_last_message(web: Web) -> None:
     body = {"filter": {"states": [77]}}
-    [(flags, message)] = [step async for step in web.stream("/hubbub.v1.InboxService/WatchInbox", body)]
+    [(flags, message)] = [step async for step in web.stream("/hubbub.v1.InboxService/WatchPendingRequests", body)]
     error = json.loads(message)["error"]
     assert (flags, error["code"]) == (END, "invalid_argument")
     assert error["details"][1]["debug"]["fieldViolations"][0]["field"].startswith("filter.states")

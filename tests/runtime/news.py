@@ -22,9 +22,9 @@ Watch = Callable[[Hub], AsyncIterator[WatchEvent[Any]]]
 WATCHES: dict[str, Watch] = {
     "WatchServers": lambda hub: hub.servers.watch(ServerFilter()),
     "WatchCalls": lambda hub: hub.calls.watch(CallFilter()),
-    "WatchInbox": lambda hub: hub.inbox.watch(RequestFilter()),
+    "WatchPendingRequests": lambda hub: hub.inbox.watch(RequestFilter()),
     "WatchTasks": lambda hub: hub.tasks.watch(TaskFilter()),
-    "WatchCatalog": lambda hub: hub.catalog.watch(CatalogFilter()),
+    "WatchCatalogLists": lambda hub: hub.catalog.watch(CatalogFilter()),
 }
 
 SHOWN: dict[type[Any], Callable[[Any], Message]] = {
