@@ -10,7 +10,7 @@ from hubbub_client import connect
 
 def _catalog(_: Any) -> Any:
     tool = catalog_pb2.CatalogEntry(server="a", kind=catalog_pb2.CATALOG_KIND_TOOL, object=b'{"name":"t","title":"T"}')
-    fault = common_pb2.Fault(code="CALL_TIMEOUT", category="timeout", message="slow")
+    fault = common_pb2.Fault(code="CALL_TIMEOUT", category=common_pb2.FAULT_CATEGORY_TIMEOUT, message="slow")
     states = ("FRESH", "STALE", "EMPTY", "ERROR", "UNKNOWN")
     lists = [
         catalog_pb2.CatalogList(
@@ -37,12 +37,12 @@ async def test_the_catalog_warns_of_lists_that_cannot_be_relied_on(hub: Any, hub
     assert warned == ["stale", "empty", "error", "unknown"]
     assert "CALL_TIMEOUT: slow" in ran.err
     (request,) = hub.requests("ListCatalogEntries")
-    assert (request.kind, request.server) == (catalog_pb2.CATALOG_KIND_TOOL, "a")
+    assert (request.filter.kinds, request.filter.server) == ([catalog_pb2.CATALOG_KIND_TOOL], "a")
 
 
 async def test_the_catalog_is_read_over_all_its_pages_with_the_lists_of_the_first(hub: Any) -> None:
     def page(request: Any) -> Any:
-        number = int(request.page.token or "0")
+        number = int(request.page_token or "0")
         entry = catalog_pb2.CatalogEntry(
             server="a", kind=catalog_pb2.CATALOG_KIND_TEMPLATE, object=b'{"name":"n%d","uriTemplate":"x:{y}"}' % number
         )

@@ -148,7 +148,7 @@ async def test_claim_and_release_print_the_record(hub: Any, hubbub: Any) -> None
     )
     claimed = await hubbub("inbox", "claim", "r", "--ttl", "5")
     assert claimed.lines[0]["claim"]["id"] == "secret-claim"
-    assert hub.requests("ClaimPendingRequest")[0].ttl_s == 5
+    assert hub.requests("ClaimPendingRequest")[0].ttl.seconds == 5
     released = await hubbub("inbox", "release", "r", "--claim", "secret-claim")
     assert released.lines[0]["claim"] is None
     assert hub.requests("ReleasePendingRequest")[0].claim_id == "secret-claim"
@@ -162,8 +162,9 @@ async def test_a_server_is_added_by_its_command_with_its_options(hub: Any, hubbu
     ran = await hubbub("servers", "add", "git", *words, "--", "uvx", "-v", "--json", "mcp-server-git")
     assert ran.status == 0, ran.err
     spec = hub.requests("AddServer")[0].spec
-    assert (spec.name, spec.command, list(spec.args)) == ("git", "uvx", ["-v", "--json", "mcp-server-git"])
-    assert (dict(spec.env), spec.call_timeout_s, spec.timeout_message, spec.roots) == ({"A": "b=c"}, 5, "[late]", "[]")
+    assert (spec.name, spec.stdio.command, list(spec.stdio.args)) == ("git", "uvx", ["-v", "--json", "mcp-server-git"])
+    assert (dict(spec.stdio.env), spec.timeouts.call.seconds) == ({"A": "b=c"}, 5)
+    assert (spec.pending_requests.timeout_message, spec.roots.WhichOneof("choice")) == ("[late]", "fixed")
 
 
 async def test_waiting_for_connected_ends_when_every_wanted_server_is(hub: Any, hubbub: Any) -> None:
@@ -329,7 +330,7 @@ async def test_a_watch_prints_each_step_at_once_outlives_a_restart_and_ends_well
 
     async def script(request: Any) -> AsyncIterator[Any]:
         if request.resume_token == "mine":
-            yield step(resume_token="1", reset=common_pb2.WatchReset(reason="MALFORMED"))
+            yield step(resume_token="1", reset=common_pb2.WatchReset(reason=common_pb2.RESET_REASON_MALFORMED))
             yield step(resume_token="2", upsert=inbox_pb2.PendingRequest(id="r1"))
             yield step(resume_token="3", synced=common_pb2.WatchSynced())
             yield step(resume_token="4", bookmark=common_pb2.WatchBookmark())

@@ -40,8 +40,8 @@ def listed(hub: Any, *servers: Any) -> None:
     hub.replies["ListPendingRequests"] = lambda _: inbox_pb2.ListPendingRequestsResponse()
     finding = admin_pb2.Finding
     findings = [
-        finding(about="server dead", verdict=admin_pb2.VERDICT_OK, message="/usr/bin/python3"),
-        finding(about="store", verdict=admin_pb2.VERDICT_OK, message="it is sound"),
+        finding(about="server dead", severity=admin_pb2.Finding.SEVERITY_OK, message="/usr/bin/python3"),
+        finding(about="store", severity=admin_pb2.Finding.SEVERITY_OK, message="it is sound"),
     ]
     hub.replies["CheckHub"] = lambda _: admin_pb2.CheckHubResponse(findings=findings)
 
@@ -88,7 +88,7 @@ def test_only_one_function_of_the_command_line_says_why_something_failed() -> No
 async def test_a_call_without_a_terminal_says_at_once_whom_it_waits_for_and_prints_the_result(
     hub: Any, hubbub: Any
 ) -> None:
-    ran = await called(hub, hubbub, lambda call: call.pending_ids.append("req_1"))
+    ran = await called(hub, hubbub, lambda call: call.pending_request_ids.append("req_1"))
     assert "waiting for a person: demo asks (elicitation_form, req_1): Soup" in ran.err
     assert f"answer with: hubbub --data-dir {hub.data_dir} inbox answer req_1" in ran.err
     assert "\x1b" not in ran.err
@@ -96,7 +96,7 @@ async def test_a_call_without_a_terminal_says_at_once_whom_it_waits_for_and_prin
 
 
 async def test_a_call_says_of_a_question_that_is_perhaps_its_own_that_it_is_perhaps(hub: Any, hubbub: Any) -> None:
-    ran = await called(hub, hubbub, lambda call: call.perhaps_pending_ids.append("req_1"))
+    ran = await called(hub, hubbub, lambda call: call.perhaps_pending_request_ids.append("req_1"))
     assert "demo asks, perhaps for this call (elicitation_form, req_1)" in ran.err
     assert ran.err.count("inbox answer req_1") == 1
 

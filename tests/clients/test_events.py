@@ -21,7 +21,7 @@ def event(number: int, **more: Any) -> event_pb2.ServerEvent:
         params=b'{"level": "info", "data": "line %d"}' % number,
         **more,
     )
-    it.at.FromSeconds(1_700_000_000 + number)
+    it.occurred_at.FromSeconds(1_700_000_000 + number)
     return it
 
 

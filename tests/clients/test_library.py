@@ -219,7 +219,7 @@ async def test_a_watch_without_heartbeat_is_taken_for_dead(hub: Any) -> None:
 async def test_every_kind_of_step_is_told_apart(hub: Any) -> None:
     async def script(_: Any) -> AsyncIterator[Any]:
         step = inbox_pb2.WatchPendingRequestsResponse
-        yield step(resume_token="1", reset=common_pb2.WatchReset(reason="MALFORMED"))
+        yield step(resume_token="1", reset=common_pb2.WatchReset(reason=common_pb2.RESET_REASON_MALFORMED))
         yield step(resume_token="2", upsert=inbox_pb2.PendingRequest(id="r"))
         yield step(resume_token="2")
         yield step(resume_token="3", synced=common_pb2.WatchSynced())
@@ -268,8 +268,8 @@ async def test_not_exactly_one_answer_is_a_mistake_of_the_caller(hub: Any, answe
 
 async def test_a_list_is_read_page_by_page_up_to_its_limit(hub: Any) -> None:
     def page(request: Any) -> Any:
-        start = int(request.page.token or 0)
-        end = start + min(request.page.size, 2)
+        start = int(request.page_token or 0)
+        end = start + min(request.page_size, 2)
         calls = [call_pb2.Call(id=str(number)) for number in range(start, end)]
         return call_pb2.ListCallsResponse(calls=calls, next_page_token=str(end) if end < 5 else "")
 

@@ -6,7 +6,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from hubbub.v1 import admin_pb2, call_pb2, inbox_pb2
+from hubbub.v1 import admin_pb2, call_pb2, common_pb2, inbox_pb2
 from hubbubd.core.access import Grant, Role
 from hubbubd.core.calls import CallState
 from hubbubd.core.filters import CallFilter
@@ -288,7 +288,7 @@ async def test_the_resume_token_of_another_brings_a_reset_and_what_is_ones_own(w
     steps = [await mine.read() for _ in range(3)]
     mine.cancel()
     assert [step.WhichOneof("event") for step in steps] == ["reset", "upsert", "synced"]
-    assert (steps[0].reset.reason, steps[1].upsert.id) == ("OTHER_FILTER", own)
+    assert (steps[0].reset.reason, steps[1].upsert.id) == (common_pb2.RESET_REASON_OTHER_FILTER, own)
 
 
 async def test_the_page_token_of_another_is_refused(world: World) -> None:

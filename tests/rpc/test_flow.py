@@ -81,7 +81,7 @@ async def test_a_question_is_claimed_answered_and_the_call_that_caused_it_comple
 
     assert ended[0].state == call_pb2.CALL_STATE_COMPLETED
     assert b"accept Ada" in ended[0].result
-    assert list(ended[0].pending_ids) == [question.id]
+    assert list(ended[0].pending_request_ids) == [question.id]
 
 
 async def test_an_answer_that_does_not_fit_the_form_is_refused_by_field_and_the_question_stays_open(

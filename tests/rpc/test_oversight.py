@@ -228,13 +228,18 @@ async def test_the_log_is_paged_filtered_and_newest_first(make: Make) -> None:
 
         async def listed(**chosen: Any) -> int:
             return len(
-                (await world.local(METHODS["ListAuditEntries"], admin_pb2.ListAuditEntriesRequest(**chosen))).entries
+                (
+                    await world.local(
+                        METHODS["ListAuditEntries"],
+                        admin_pb2.ListAuditEntriesRequest(filter=admin_pb2.AuditFilter(**chosen)),
+                    )
+                ).entries
             )
 
         assert await listed(principal="hub") == 5
         assert await listed(action="DisconnectServer", target="away") == 5
         assert await listed(target="s3") == 1
-        assert await listed(since=Timestamp(seconds=round(world.hub.clock.now()) + 3600)) == 0
+        assert await listed(earliest_created_at=Timestamp(seconds=round(world.hub.clock.now()) + 3600)) == 0
 
 
 async def test_the_rate_of_one_principal_is_bounded_and_others_go_on(make: Make) -> None:

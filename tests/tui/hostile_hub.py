@@ -80,9 +80,11 @@ def questions() -> list[Any]:
     found[1].candidate_call_ids[:] = [f"{TRICK}c2"]
     found[2].ClearField("claim")
     found[2].ClearField("cause_ended")
-    moments = [filled(inbox_pb2.PendingRequest.Event(), what=what) for what in inbox_pb2.Happening.values()]
+    moments = [
+        filled(inbox_pb2.PendingRequest.Event(), type=what) for what in inbox_pb2.PendingRequest.EventType.values()
+    ]
     for state in (inbox_pb2.PENDING_REQUEST_STATE_ANSWERED, inbox_pb2.PENDING_REQUEST_STATE_WITHDRAWN):
-        given = {"kind": 1, "state": state, "delivery": 5, "request": ASKED[1], "moments": moments}
+        given = {"kind": 1, "state": state, "delivery": 5, "request": ASKED[1], "events": moments}
         found.append(filled(inbox_pb2.PendingRequest(), id=f"{TRICK}over{state}", **given))
     return found
 
@@ -178,7 +180,9 @@ def script(hub: ScriptedHub) -> None:
         "GetPendingRequest": lambda request: inbox_pb2.GetPendingRequestResponse(pending_request=asked[request.id]),
         "GetCall": lambda request: call_pb2.GetCallResponse(call=made[request.id]),
         "ListPendingRequests": lambda _: inbox_pb2.ListPendingRequestsResponse(pending_requests=[*asked.values()]),
-        "ListCatalogEntries": lambda request: catalog_pb2.ListCatalogEntriesResponse(entries=[entry(request.kind)]),
+        "ListCatalogEntries": lambda request: catalog_pb2.ListCatalogEntriesResponse(
+            entries=[entry(request.filter.kinds[0])]
+        ),
         "GetTaskResult": lambda _: task_pb2.GetTaskResultResponse(result=json.dumps({TRICK: TRICK}).encode()),
         "ClaimPendingRequest": refuses(reason="ALREADY_CLAIMED"),
         **{
