@@ -247,7 +247,7 @@ async def test_a_call_prints_its_result_and_its_progress_apart(hub: Any, hubbub:
     assert ran.lines == [{"content": [{"type": "text", "text": "ok"}]}]
     assert ran.err.splitlines() == ["progress 1/2 half"]
     spec = hub.requests("CallMethod")[0].spec
-    assert (spec.server, spec.method, spec.call_id, spec.timeout_s) == ("s", "tools/call", "mine", 9)
+    assert (spec.server, spec.method, spec.call_id, spec.timeout.seconds) == ("s", "tools/call", "mine", 9)
     assert json.loads(spec.params) == {"name": "t", "arguments": {"a": 1}}
 
 

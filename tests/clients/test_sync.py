@@ -118,7 +118,7 @@ async def test_records_answer_by_their_own_methods_wherever_they_come_from(hub: 
             assert "_home" not in plain.inbox.get("r1").to_json()
 
     await anyio.to_thread.run_sync(script)
-    assert given == ["accept"] * 3 + ["decline", "cancel", "text", "result", "reject", "ClaimRequestRequest"]
+    assert given == ["accept"] * 3 + ["decline", "cancel", "text", "result", "reject", "ClaimPendingRequestRequest"]
 
 
 async def calls_of(hub: Any, *, ends: bool = True) -> list[Any]:

@@ -147,7 +147,7 @@ OF_A_SERVER: list[tuple[str, Message, set[Role]]] = [
     ("RemoveServer", server_pb2.RemoveServerRequest(name=SERVER), {A}),
     ("ConnectServer", server_pb2.ConnectServerRequest(name=SERVER), {OP, A}),
     ("GetRoots", server_pb2.GetRootsRequest(name=SERVER), {OP, A}),
-    ("SetRoots", server_pb2.SetRootsRequest(name=SERVER, roots="[]"), {OP, A}),
+    ("SetRoots", server_pb2.SetRootsRequest(name=SERVER), {OP, A}),
     ("CallMethod", call_pb2.CallMethodRequest(spec=spec()), {C, A}),
     ("CallMethod", call_pb2.CallMethodRequest(spec=spec("logging/setLevel")), {OP, A}),
     ("CallMethod", call_pb2.CallMethodRequest(spec=spec("tasks/result")), {OP, A}),

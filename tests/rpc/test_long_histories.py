@@ -43,7 +43,7 @@ LISTS: dict[str, tuple[str, Make, Any, str]] = {
         "request",
         lambda name, at: replace(REQUEST, id=name, created_at=at, claim=None, state=RequestState.WITHDRAWN),
         inbox_pb2.ListPendingRequestsRequest,
-        "requests",
+        "pending_requests",
     ),
     "ListTasks": (
         "task",

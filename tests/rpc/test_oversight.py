@@ -276,7 +276,7 @@ async def test_claims_of_one_principal_are_bounded_until_one_is_given_back(make:
         third = inbox_pb2.ClaimPendingRequestRequest(id="req_2")
         refusal = await world.local.refused(METHODS["ClaimPendingRequest"], third)
         assert (refusal.reason, refusal.metadata["limit"]) == ("TOO_MANY_CLAIMS", "2")
-        held = claimed[1].request.claim.id
+        held = claimed[1].pending_request.claim.id
         again = inbox_pb2.ClaimPendingRequestRequest(id="req_1", claim_id=held)  # none more than before
         await world.local(METHODS["ClaimPendingRequest"], again)
         again = inbox_pb2.ClaimPendingRequestRequest(id="req_1", take_over=True)

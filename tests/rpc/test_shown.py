@@ -35,7 +35,7 @@ async def test_without_see_a_fault_has_no_details_and_a_server_no_counts(
     own = call_pb2.CallSpec(server="dies", method="tools/list", call_id="mine", timeout=Duration(nanos=200_000_000))
     await caller(METHODS["StartCall"], call_pb2.StartCallRequest(spec=own))
     one = await caller(METHODS["GetServer"], server_pb2.GetServerRequest(name="dies"))
-    request = server_pb2.WatchServersRequest(names=["dies"])
+    request = server_pb2.WatchServersRequest(filter=server_pb2.ServerFilter(names=["dies"]))
     while not (watched := await caller(METHODS["WatchServers"], request)).upsert.error.code:
         await anyio.sleep(0.01)  # a watch has what is written already
     listed = await caller(METHODS["ListServers"], server_pb2.ListServersRequest())

@@ -238,9 +238,10 @@ async def test_a_change_that_the_store_does_not_take_changes_nothing(world: Worl
 
 async def test_only_commands_that_the_operator_allowed_are_started_over_the_api(world: World) -> None:
     async with world.hub() as hub:
-        for change in (hub.servers.add, partial(update, hub)):
+        await hub.servers.add(server())
+        for change, name in ((hub.servers.add, "two"), (partial(update, hub), "one")):
             with pytest.raises(PermissionDenied) as refused:
-                await change(server(command="rm"))
+                await change(server(name, command="rm"))
             assert refused.value.reason == "COMMAND_NOT_ALLOWED"
 
 
