@@ -69,7 +69,7 @@ async def test_events_go_on_after_a_break_and_what_was_lost_is_told(hub: Any) ->
     assert found[0].kind == "log"
     assert (len(listening), dropped) == (2, [3, 1])
     (request, _) = hub.requests("WatchEvents")
-    assert (request.server, list(request.kinds)) == ("one", [event_pb2.EVENT_KIND_LOG])
+    assert (request.filter.server, list(request.filter.kinds)) == ("one", [event_pb2.EVENT_KIND_LOG])
 
 
 async def test_lines_that_were_shown_before_a_break_are_not_shown_again(hub: Any) -> None:
@@ -97,7 +97,10 @@ async def test_a_log_is_printed_line_by_line_without_what_would_steer_the_termin
     hub: Any, hubbub: Callable[..., Any]
 ) -> None:
     stderr = event_pb2.ServerEvent(
-        server="one", kind=event_pb2.EVENT_KIND_STDERR, params=rb'{"line": "red \u001b[31m"}', at=event(1).at
+        server="one",
+        kind=event_pb2.EVENT_KIND_STDERR,
+        params=rb'{"line": "red \u001b[31m"}',
+        occurred_at=event(1).occurred_at,
     )
 
     async def lines(_: Any) -> AsyncIterator[Any]:

@@ -157,7 +157,7 @@ OF_A_SERVER: list[tuple[str, Message, set[Role]]] = [
     ("GetQueue", call_pb2.GetQueueRequest(server=SERVER), {OP, A}),
     ("ClearQueue", call_pb2.ClearQueueRequest(server=SERVER), {OP, A}),
     ("RefreshCatalog", catalog_pb2.RefreshCatalogRequest(server=SERVER), {C, OP, A}),
-    ("WatchEvents", event_pb2.WatchEventsRequest(server=SERVER), {V, R, OP, A}),
+    ("WatchEvents", event_pb2.WatchEventsRequest(filter=event_pb2.EventFilter(server=SERVER)), {V, R, OP, A}),
     ("TailLogs", event_pb2.TailLogsRequest(server=SERVER, follow=True), {V, R, OP, A}),
     ("WatchResource", event_pb2.WatchResourceRequest(server=SERVER, uri="x://y"), {C, A}),
     ("DisconnectServer", server_pb2.DisconnectServerRequest(name=SERVER), {OP, A}),
@@ -266,7 +266,8 @@ async def outcome(caller: Caller, rpc: str, request: Message) -> str:
 async def shown(caller: Caller, rpc: str) -> set[str]:
     """The ids in a list, or in the snapshot of a watch."""
     method = METHODS[rpc]
-    kinds = {"ListCatalogEntries": catalog_pb2.ListCatalogEntriesRequest(kind=catalog_pb2.CATALOG_KIND_TOOL)}
+    tools = catalog_pb2.CatalogFilter(kinds=[catalog_pb2.CATALOG_KIND_TOOL])
+    kinds = {"ListCatalogEntries": catalog_pb2.ListCatalogEntriesRequest(filter=tools)}
     request = kinds.get(rpc, _request_type(method)())
     if not method.server_streaming:
         answer = await caller(method, request)
@@ -410,7 +411,7 @@ async def test_anybody_with_a_credential_may_ask_who_that_is(world: World, role:
     me = (await caller(METHODS["GetSelf"], admin_pb2.GetSelfRequest())).caller
     assert (me.name, me.credential.split(":")[0], me.may_name_others) == ("me", "token", False)
     assert [(admin_pb2.AccessRole.Name(g.role), list(g.servers)) for g in me.grants] == [
-        (f"ROLE_{role.name}", ["aw*", "b?"])
+        (f"ACCESS_ROLE_{role.name}", ["aw*", "b?"])
     ]
 
 

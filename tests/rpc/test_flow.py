@@ -48,20 +48,20 @@ async def test_a_question_is_claimed_answered_and_the_call_that_caused_it_comple
         tasks.start_soon(call)
         await until(lambda: bool(hub.inbox.select(RequestFilter())))
         listed = await api(METHODS["ListPendingRequests"], inbox_pb2.ListPendingRequestsRequest())
-        (question,) = listed.requests
+        (question,) = listed.pending_requests
         assert question.call_id == "mine"
         assert question.kind == inbox_pb2.PENDING_REQUEST_KIND_ELICITATION_FORM
 
         claimed = await api(METHODS["ClaimPendingRequest"], inbox_pb2.ClaimPendingRequestRequest(id=question.id))
-        claim_id = claimed.request.claim.id
+        claim_id = claimed.pending_request.claim.id
         shown = await api(METHODS["GetPendingRequest"], inbox_pb2.GetPendingRequestRequest(id=question.id))
         assert claim_id
-        assert (shown.request.claim.by, shown.request.claim.id) == ("ada", "")
+        assert (shown.pending_request.claim.by, shown.pending_request.claim.id) == ("ada", "")
 
         mine = inbox_pb2.ClaimPendingRequestRequest(id=question.id, claim_id="my-window_0123456", take_over=True)
         for _ in range(2):  # the response to the first may have got lost
             claimed = await api(METHODS["ClaimPendingRequest"], mine)
-            assert claimed.request.claim.id == mine.claim_id
+            assert claimed.pending_request.claim.id == mine.claim_id
         lost = await api.refused(METHODS["RenewClaim"], inbox_pb2.RenewClaimRequest(id=question.id, claim_id=claim_id))
         assert (lost.reason, lost.metadata["own"]) == ("CLAIM_LOST", "true")
         claim_id = mine.claim_id
@@ -73,7 +73,7 @@ async def test_a_question_is_claimed_answered_and_the_call_that_caused_it_comple
         answer.claim_id = claim_id
         answered = await api(METHODS["AnswerPendingRequest"], answer)
         assert answered.pending_request.state == inbox_pb2.PENDING_REQUEST_STATE_ANSWERED
-        assert answered.request.answered_by == "ada"
+        assert answered.pending_request.answered_by == "ada"
 
         again = await api.refused(METHODS["AnswerPendingRequest"], answer)
         assert (again.code, again.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "ALREADY_ANSWERED")

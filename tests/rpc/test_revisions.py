@@ -1,6 +1,5 @@
 """Two clients read a server, think, and change it: one wins, the other is told what is there now."""
 
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -19,12 +18,13 @@ from .conftest import TOKEN, Caller, explain, spec_of
 from .test_bad_input import METHODS
 
 SECRET = "a-secret-of-this-test"
+URL = "http://127.0.0.1:9/mcp"
 
 
 @pytest.fixture
 async def added(api: Caller) -> server_pb2.GetServerResponse:
     """A server of the API, as it was read."""
-    spec = spec_of(name="mine", command=sys.executable, args=["-c", ""], env={"KEY": SECRET}, call_timeout_s=7)
+    spec = spec_of(name="mine", url=URL, headers={"Key": SECRET}, call_timeout_s=7)
     await api(METHODS["AddServer"], server_pb2.AddServerRequest(spec=spec))
     return await read(api)
 
@@ -73,7 +73,7 @@ async def test_of_two_updates_of_the_same_revision_one_wins_and_the_other_is_tol
     refusal, now, there = explain(error), await read(api), conflict_of(error)
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.ABORTED, "REVISION_CONFLICT")
     assert refusal.metadata == {"server": "mine", "revision": str(now.server.revision)}
-    assert (there.revision, there.spec, list(there.withheld)) == (now.server.revision, now.spec, ["stdio.env.KEY"])
+    assert (there.revision, there.spec, list(there.withheld)) == (now.server.revision, now.spec, ["http.headers.Key"])
     assert now.spec.pending_requests.timeout_message in ("one", "other")
     assert now.server.revision > added.server.revision
 
@@ -84,7 +84,7 @@ async def test_of_two_programs_with_the_library_one_wins_and_the_other_is_told_w
     refused: list[Aborted] = []
     known = await clients[0].servers.get("mine")
     assert known.spec is not None
-    assert (known.revision, known.spec.withheld) == (added.server.revision, ("stdio.env.KEY",))
+    assert (known.revision, known.spec.withheld) == (added.server.revision, ("http.headers.Key",))
 
     async def update(client: hubbub_client.Hub, spec: ServerSpec) -> None:
         try:
@@ -108,7 +108,7 @@ async def test_a_withheld_secret_that_comes_back_stays_what_it_is(
     assert SECRET not in str(added)
     request = server_pb2.UpdateServerRequest(spec=added.spec, expected_revision=added.server.revision)
     await api(METHODS["UpdateServer"], request)
-    assert hub.servers.get("mine").config.env["KEY"].get_secret_value() == SECRET
+    assert hub.servers.get("mine").config.headers["Key"].get_secret_value() == SECRET
 
 
 async def test_two_updates_of_different_parts_both_hold(api: Caller, added: server_pb2.GetServerResponse) -> None:
@@ -120,7 +120,7 @@ async def test_two_updates_of_different_parts_both_hold(api: Caller, added: serv
         await api(METHODS["UpdateServer"], request)
     now = (await read(api)).spec
     assert (now.timeouts.call.seconds, now.timeouts.ping.seconds, now.queue.max_in_flight) == (7, 3, 4)
-    assert now.stdio == added.spec.stdio
+    assert now.http == added.spec.http
 
 
 async def test_roots_and_removal_are_refused_for_a_revision_that_is_past(
@@ -147,7 +147,7 @@ async def test_a_server_that_was_removed_and_added_again_is_another_one(
     api: Caller, added: server_pb2.GetServerResponse
 ) -> None:
     await api(METHODS["RemoveServer"], server_pb2.RemoveServerRequest(name="mine"))
-    again = spec_of(name="mine", command=sys.executable, args=["-c", ""])
+    again = spec_of(name="mine", url=URL)
     await api(METHODS["AddServer"], server_pb2.AddServerRequest(spec=again))
     request = server_pb2.UpdateServerRequest(spec=again, expected_revision=added.server.revision)
     refusal = await api.refused(METHODS["UpdateServer"], request)
