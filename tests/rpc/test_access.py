@@ -263,6 +263,9 @@ async def outcome(caller: Caller, rpc: str, request: Message) -> str:
             return OK
 
 
+MEMBERS = {"ListPendingRequests": "pending_requests"}
+
+
 async def shown(caller: Caller, rpc: str) -> set[str]:
     """The ids in a list, or in the snapshot of a watch."""
     method = METHODS[rpc]
@@ -271,7 +274,11 @@ async def shown(caller: Caller, rpc: str) -> set[str]:
     request = kinds.get(rpc, _request_type(method)())
     if not method.server_streaming:
         answer = await caller(method, request)
-        records = answer.lists if rpc == "ListCatalogEntries" else getattr(answer, rpc.removeprefix("List").lower())
+        records = (
+            answer.lists
+            if rpc == "ListCatalogEntries"
+            else getattr(answer, MEMBERS.get(rpc, rpc.removeprefix("List").lower()))
+        )
         return {getattr(record, "id", "") or record.name for record in records}
     found: set[str] = set()
     path = f"/{method.containing_service.full_name}/{method.name}"

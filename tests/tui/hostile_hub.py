@@ -73,7 +73,7 @@ def questions() -> list[Any]:
     found: list[Any] = []
     for kind, params in ASKED.items():
         shown = filled(inbox_pb2.PendingRequest(), id=f"{TRICK}{kind}", kind=kind, state=1, request=params)
-        shown.deadline.FromDatetime(NOW + timedelta(hours=kind))
+        shown.expires_at.FromDatetime(NOW + timedelta(hours=kind))
         found.append(shown)
     found[1].ClearField("claim")
     found[1].ClearField("call_id")
