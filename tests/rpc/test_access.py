@@ -389,7 +389,7 @@ async def test_lists_and_watches_show_what_is_in_reach(world: World, role: Role)
         ids["Tasks"].append(task)
         ids["Inbox"].append(world.hub.tasks.get(task).pending_ids[0])
         ids["Calls"].append(await world.call(owner, server))
-    ids["Requests"] = ids["Inbox"]
+    ids["PendingRequests"] = ids["Inbox"]
     for rpc, may in OF_MANY.items():
         of = ids.get(rpc.removeprefix("List").removeprefix("Watch"))
         seen, seen_elsewhere = await shown(here, rpc), await shown(elsewhere, rpc)
