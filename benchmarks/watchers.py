@@ -16,8 +16,8 @@ from hubbub.v1 import inbox_pb2
 async def watch(address: str, token: str, synced: asyncio.Semaphore) -> None:
     """One watcher. It reads no message, so that this process costs the others as little as it can."""
     async with aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
-        method = channel.unary_stream("/hubbub.v1.InboxService/WatchInbox")
-        request = inbox_pb2.WatchInboxRequest().SerializeToString()
+        method = channel.unary_stream("/hubbub.v1.InboxService/WatchPendingRequests")
+        request = inbox_pb2.WatchPendingRequestsRequest().SerializeToString()
         stream = method(request, metadata=[("authorization", f"Bearer {token}")])
         await stream.read()
         synced.release()

@@ -8,6 +8,7 @@ from typing import TypeVar
 from hubbub_cli.output import cell_of, coloured, print_json, say, show_result, style_of, trouble
 from hubbub_client.payload import as_object
 from hubbub_client.records import Call, Record, Server
+from hubbub_client.specs import ConfiguredServer
 from hubbub_frontend.wording import in_queue, moment, relative, story, why
 
 R = TypeVar("R", bound=Record)
@@ -23,6 +24,8 @@ SERVER: Mapping[str, Callable[[Server], str | None]] = {
     "offers": lambda it: ", ".join(as_object(it.capabilities)),
     "process": lambda it: str(it.pid) if it.pid else None,
     "calls": lambda it: it.queue and _calls(it),
+    "configured": lambda it: _configured(it),
+    "revision": lambda it: str(it.revision) if it.revision else None,
     "defect": lambda it: it.defect,
 }
 CALL: Mapping[str, Callable[[Call], str | None]] = {
@@ -96,6 +99,17 @@ def _print_facts(facts: Mapping[str, Callable[[R], str | None]], it: R) -> None:
             say(f"{label:{WIDTH}}", first)
             for line in rest:
                 say(f"{'':{WIDTH}}", line)
+
+
+def _configured(server: Server) -> str | None:
+    """What was given for it, an option in each line."""
+    if not isinstance(server, ConfiguredServer) or server.spec is None:
+        return None
+    return "\n".join(
+        f"{key}={json.dumps(value, ensure_ascii=False)}"
+        for key, value in server.spec.to_json().items()
+        if key != "name"
+    )
 
 
 def _standing(server: Server) -> str:

@@ -1,13 +1,11 @@
 """`hubbub servers`."""
 
 import contextlib
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import anyio
 import typer
-from google.protobuf import json_format
 
-from hubbub.v1 import server_pb2
 from hubbub_cli import suggest
 from hubbub_cli.details import print_record
 from hubbub_cli.output import note, print_event, print_json, print_records
@@ -17,6 +15,7 @@ from hubbub_client.errors import DeadlineExceeded
 from hubbub_client.events import Removed, Reset, Synced, Upsert
 from hubbub_client.hub import Hub
 from hubbub_client.records import Server, Transport
+from hubbub_client.specs import KEYS, ServerSpec, to_message
 
 FIRST_LOOK_S = 30.0
 """How long the hub may take to say how the servers are, before anybody waits for them."""
@@ -31,12 +30,12 @@ Headers = Annotated[list[str] | None, typer.Option("--header", metavar="NAME=VAL
 Env = Annotated[list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="For the process; repeatable.")]
 Cwd = Annotated[str | None, typer.Option(help="Where the process starts.")]
 # What has an option of its own is none of these.
-SETTABLE = tuple(
-    f"{field.name}="
-    for field in server_pb2.ServerSpec.DESCRIPTOR.fields
-    if field.has_presence or field.is_repeated
-    if field.name not in ("args", "env", "headers")
-)
+OWN = ("name", "command", "args", "env", "cwd", "url", "transport", "headers")
+TEXTS = ("protocol", "timeout_message")
+SETTABLE = tuple(f"{key}=" for key in KEYS if key not in OWN)
+Revision = Annotated[
+    int | None, typer.Option(metavar="R", help="Only if it is still as it was at this revision (servers get).")
+]
 Options = Annotated[
     list[str] | None,
     typer.Option(
@@ -145,12 +144,13 @@ def update(
     env: Env = None,
     cwd: Cwd = None,
     option: Options = None,
+    revision: Revision = None,
 ) -> None:
     """Replace all that was given when a server was added over the API, and reconnect."""
     spec = _spec(name, command, url, transport, header, env, cwd, option)
 
     async def work(hub: Hub) -> None:
-        print_record(await hub.servers.update(spec), settings_of(context).json)
+        print_record(await hub.servers.update(spec, revision=revision), settings_of(context).json)
 
     run(context, work)
 
@@ -164,18 +164,24 @@ def _spec(
     env: list[str] | None,
     cwd: str | None,
     option: list[str] | None,
-) -> server_pb2.ServerSpec:
+) -> ServerSpec:
     if bool(command) == bool(url):
         raise Usage("give either --url URL or -- COMMAND ARGS...")
-    spec = _options(option or [])
-    spec.name, spec.url, spec.cwd = name, url or "", cwd or ""
-    if command:
-        spec.command = command[0]
-        spec.args.extend(command[1:])
-    if transport:
-        spec.transport = server_pb2.Transport.Value(f"TRANSPORT_{transport.upper()}")
-    spec.headers.update(_pair(each) for each in header or [])
-    spec.env.update(_pair(each) for each in env or [])
+    spec = ServerSpec(
+        name=name,
+        command=command[0] if command else None,
+        args=command[1:] if command else None,
+        url=url or None,
+        cwd=cwd or None,
+        transport=transport,
+        headers=dict(_pair(each) for each in header or []) or None,
+        env=dict(_pair(each) for each in env or []) or None,
+        **_options(option or []),
+    )
+    try:
+        to_message(spec)
+    except ValueError as error:
+        raise Usage(str(error)) from None
     return spec
 
 
@@ -186,17 +192,15 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _options(pairs: list[str]) -> server_pb2.ServerSpec:
-    """A spec with these options; a value is JSON where the option is not a text."""
-    values: dict[str, object] = {}
-    fields = server_pb2.ServerSpec.DESCRIPTOR.fields
-    texts = {each.name for each in fields if each.type == each.TYPE_STRING and not each.is_repeated}
+def _options(pairs: list[str]) -> dict[str, Any]:
+    """Options of a spec; a value is JSON where the option is not a text."""
+    values: dict[str, Any] = {}
     for name, value in map(_pair, pairs):
-        values[name] = value if name in texts else json_value(value, f"--set {name}: {value!r}")
-    try:
-        return json_format.ParseDict(values, server_pb2.ServerSpec())
-    except (json_format.ParseError, ValueError, TypeError, OverflowError) as error:
-        raise Usage(f"--set: {error}") from None
+        if f"{name}=" not in SETTABLE:
+            raise Usage(f"--set: a server has no option {name!r}")
+        plain = name in TEXTS or (name == "roots" and value == "ask")
+        values[name] = value if plain else json_value(value, f"--set {name}: {value!r}")
+    return values
 
 
 @app.command(epilog=example("servers remove search"))

@@ -41,6 +41,7 @@ from hubbub_client.records import (
     ServerEvent,
     Task,
 )
+from hubbub_client.specs import ConfiguredServer, ServerSpec
 from hubbub_client.store import Backup, Compaction, StoreStatus
 from hubbub_client.tokens import Caller, Grant, NewToken, Token
 
@@ -58,6 +59,7 @@ __all__ = [
     "CatalogList",
     "Claim",
     "Compaction",
+    "ConfiguredServer",
     "DeadlineExceeded",
     "FailedPrecondition",
     "Fault",
@@ -82,6 +84,7 @@ __all__ = [
     "ResourceUpdate",
     "Server",
     "ServerEvent",
+    "ServerSpec",
     "StoreStatus",
     "Synced",
     "Task",

@@ -94,7 +94,10 @@ class HubStatus(Record):
 
 
 # Where the converter looks for the record of a message.
-RECORDS.update({kind.__name__: kind for kind in (Versions, ConfigStatus, TelemetryStatus, Reload, Finding)})
+RECORDS.update({kind.__name__: kind for kind in (Versions, ConfigStatus, TelemetryStatus, Finding)})
+RECORDS["ConfigChanges"] = Reload
+for _noun in ("Server", "PendingRequest", "PendingRequestKind", "Call", "Task"):
+    RECORDS[f"{_noun}Count"] = StateCount
 RECORDS["GetStatusResponse"] = HubStatus
 
 
@@ -114,7 +117,7 @@ class Admin:
         Raises FailedPrecondition (CONFIG_REJECTED) when it is wrong; the hub then goes on as before.
         """
         answer = await self._link.call(lambda hub: hub.admin.ReloadConfig, admin_pb2.ReloadConfigRequest())
-        return read(Reload, answer.reload)
+        return read(Reload, answer.changes)
 
     async def check(self) -> list[Finding]:
         """What the hub finds when it looks at its configuration, its directory, and the way to its servers."""

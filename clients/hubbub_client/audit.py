@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from hubbub.v1 import admin_pb2, common_pb2
-from hubbub_client.link import Link, pages
+from hubbub.v1 import admin_pb2
+from hubbub_client.link import Link, Page, pages
 from hubbub_client.reading import read
 from hubbub_client.records import Record
 
@@ -50,7 +50,7 @@ class AuditLog:
         """Entries, newest first; every condition given must hold."""
         condition = _filter(principal, action, target, since)
 
-        async def page(which: common_pb2.Page) -> tuple[Sequence[AuditEntry], str]:
+        async def page(which: Page) -> tuple[Sequence[AuditEntry], str]:
             return await self._page(condition, which)
 
         return await pages(page, limit)
@@ -59,25 +59,22 @@ class AuditLog:
         """All entries, newest first, a page at a time."""
         condition, token = _filter(None, None, None, since), ""
         while True:
-            entries, token = await self._page(condition, common_pb2.Page(size=PAGE, token=token))
+            entries, token = await self._page(condition, Page(page_size=PAGE, page_token=token))
             for entry in entries:
                 yield entry
             if not token:
                 return
 
-    async def _page(
-        self, condition: admin_pb2.ListAuditRequest, which: common_pb2.Page
-    ) -> tuple[Sequence[AuditEntry], str]:
-        request = admin_pb2.ListAuditRequest(page=which)
-        request.MergeFrom(condition)
-        answer = await self._link.call(lambda hub: hub.admin.ListAudit, request)
+    async def _page(self, condition: admin_pb2.AuditFilter, which: Page) -> tuple[Sequence[AuditEntry], str]:
+        request = admin_pb2.ListAuditEntriesRequest(filter=condition, **which)
+        answer = await self._link.call(lambda hub: hub.admin.ListAuditEntries, request)
         return [read(AuditEntry, each) for each in answer.entries], answer.next_page_token
 
 
 def _filter(
     principal: str | None, action: str | None, target: str | None, since: datetime | None
-) -> admin_pb2.ListAuditRequest:
-    condition = admin_pb2.ListAuditRequest(principal=principal or "", action=action or "", target=target or "")
+) -> admin_pb2.AuditFilter:
+    condition = admin_pb2.AuditFilter(principal=principal or "", action=action or "", target=target or "")
     if since is not None:
-        condition.since.FromDatetime(since)
+        condition.earliest_created_at.FromDatetime(since)
     return condition

@@ -7,11 +7,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Map
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from hubbub.v1 import call_pb2, common_pb2
-from hubbub_client import events, payload
+from hubbub.v1 import call_pb2
+from hubbub_client import events, numbers, payload
 from hubbub_client.errors import HubbubError
 from hubbub_client.events import CallEvent, Progressed, Synced, Upsert
-from hubbub_client.link import Link, pages
+from hubbub_client.link import Link, Page, pages
 from hubbub_client.reading import enum_numbers, read
 from hubbub_client.records import Call, CallState, Progress, QueueCounts
 from hubbub_client.waits import within
@@ -114,8 +114,8 @@ class Calls:
         """Calls, newest first; every condition given must hold."""
         condition = _filter(server, states, ())
 
-        async def page(which: common_pb2.Page) -> tuple[Sequence[Call], str]:
-            request = call_pb2.ListCallsRequest(filter=condition, page=which)
+        async def page(which: Page) -> tuple[Sequence[Call], str]:
+            request = call_pb2.ListCallsRequest(filter=condition, **which)
             answer = await self._link.call(lambda hub: hub.calls.ListCalls, request)
             return [read(Call, each) for each in answer.calls], answer.next_page_token
 
@@ -227,8 +227,8 @@ def _spec(
         method=method,
         params=b"" if params is None else payload.dumps(params),
         call_id=call_id or "",
-        timeout_s=timeout_s,
-        max_s=max_s,
+        timeout=None if timeout_s is None else numbers.duration(timeout_s),
+        max_duration=None if max_s is None else numbers.duration(max_s),
         as_task=as_task,
     )
 

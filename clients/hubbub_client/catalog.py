@@ -2,11 +2,11 @@
 
 from collections.abc import AsyncGenerator, Collection, Sequence
 
-from hubbub.v1 import catalog_pb2, common_pb2
+from hubbub.v1 import catalog_pb2
 from hubbub_client import events
 from hubbub_client.events import WatchEvent
-from hubbub_client.link import Link, pages
-from hubbub_client.reading import enum_number, enum_numbers, read
+from hubbub_client.link import Link, Page, pages
+from hubbub_client.reading import enum_numbers, read
 from hubbub_client.records import CatalogEntry, CatalogKind, CatalogList
 from hubbub_client.watch import follow
 
@@ -40,12 +40,12 @@ class Catalog:
 
         Every condition given must hold.
         """
-        number = enum_number(catalog_pb2.CatalogKind.DESCRIPTOR, kind) if kind else catalog_pb2.CATALOG_KIND_UNSPECIFIED
+        condition = _filter(server, [kind] if kind else ())
         lists: list[CatalogList] = []
 
-        async def page(which: common_pb2.Page) -> tuple[Sequence[CatalogEntry], str]:
-            request = catalog_pb2.ListCatalogRequest(kind=number, server=server or "", page=which)
-            answer = await self._link.call(lambda hub: hub.catalog.ListCatalog, request)
+        async def page(which: Page) -> tuple[Sequence[CatalogEntry], str]:
+            request = catalog_pb2.ListCatalogEntriesRequest(filter=condition, **which)
+            answer = await self._link.call(lambda hub: hub.catalog.ListCatalogEntries, request)
             lists.extend(read(CatalogList, each) for each in answer.lists)
             return [read(CatalogEntry, each) for each in answer.entries], answer.next_page_token
 
@@ -64,11 +64,16 @@ class Catalog:
         self, *, server: str | None = None, kinds: Collection[CatalogKind] = (), resume_token: str | None = None
     ) -> AsyncGenerator[WatchEvent[CatalogList], None]:
         """Snapshot and changes of the lists; every condition given must hold."""
-        numbers = enum_numbers(catalog_pb2.CatalogKind.DESCRIPTOR, kinds)
+        condition = _filter(server, kinds)
         return follow(
             self._link,
-            lambda hub: hub.catalog.WatchCatalog,
-            lambda token: catalog_pb2.WatchCatalogRequest(server=server or "", kinds=numbers, resume_token=token),
+            lambda hub: hub.catalog.WatchCatalogLists,
+            lambda token: catalog_pb2.WatchCatalogListsRequest(filter=condition, resume_token=token),
             lambda step: events.read(CatalogList, step),
             resume_token,
         )
+
+
+def _filter(server: str | None, kinds: Collection[CatalogKind]) -> catalog_pb2.CatalogFilter:
+    numbers = enum_numbers(catalog_pb2.CatalogKind.DESCRIPTOR, kinds)
+    return catalog_pb2.CatalogFilter(server=server or "", kinds=numbers)

@@ -109,7 +109,7 @@ def read(kind: type[R], message: Any) -> WatchEvent[R] | None:
         case "synced":
             return Synced(token)
         case "reset":
-            return Reset(token, message.reset.reason)
+            return Reset(token, reading.enum_name(message.reset, "reason").upper())
         case "bookmark":
             return Bookmark(token)
         case _:

@@ -4,10 +4,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Map
 from dataclasses import replace
 from typing import Any
 
-from hubbub.v1 import common_pb2, inbox_pb2
-from hubbub_client import events, payload, reading
+from hubbub.v1 import inbox_pb2
+from hubbub_client import events, numbers, payload, reading
 from hubbub_client.events import Upsert, WatchEvent
-from hubbub_client.link import Link, pages
+from hubbub_client.link import Link, Page, pages
 from hubbub_client.reading import enum_numbers
 from hubbub_client.records import Answering, PendingRequest, RequestKind, RequestState
 from hubbub_client.watch import follow
@@ -32,17 +32,19 @@ class Inbox:
         """Pending requests, newest first; every condition given must hold."""
         condition = _filter(server, kinds, states, call_id)
 
-        async def page(which: common_pb2.Page) -> tuple[Sequence[PendingRequest], str]:
-            request = inbox_pb2.ListRequestsRequest(filter=condition, page=which)
-            answer = await self._link.call(lambda hub: hub.inbox.ListRequests, request)
-            return [self._read(each) for each in answer.requests], answer.next_page_token
+        async def page(which: Page) -> tuple[Sequence[PendingRequest], str]:
+            request = inbox_pb2.ListPendingRequestsRequest(filter=condition, **which)
+            answer = await self._link.call(lambda hub: hub.inbox.ListPendingRequests, request)
+            return [self._read(each) for each in answer.pending_requests], answer.next_page_token
 
         return await pages(page, limit)
 
     async def get(self, id: str) -> PendingRequest:  # noqa: A002 - the field's name
         """One pending request."""
-        answer = await self._link.call(lambda hub: hub.inbox.GetRequest, inbox_pb2.GetRequestRequest(id=id))
-        return self._read(answer.request)
+        answer = await self._link.call(
+            lambda hub: hub.inbox.GetPendingRequest, inbox_pb2.GetPendingRequestRequest(id=id)
+        )
+        return self._read(answer.pending_request)
 
     async def claim(
         self,
@@ -58,21 +60,23 @@ class Inbox:
         this id is prolonged. `take_over` also gets what the same name holds already, in another window or program.
         Raises FailedPrecondition, for example ALREADY_CLAIMED (its metadata say by whom, and `own` when by oneself).
         """
-        request = inbox_pb2.ClaimRequestRequest(id=id, ttl_s=ttl_s, claim_id=claim_id or "", take_over=take_over)
-        answer = await self._link.call(lambda hub: hub.inbox.ClaimRequest, request)
-        return self._read(answer.request)
+        request = inbox_pb2.ClaimPendingRequestRequest(
+            id=id, ttl=numbers.duration(ttl_s), claim_id=claim_id or "", take_over=take_over
+        )
+        answer = await self._link.call(lambda hub: hub.inbox.ClaimPendingRequest, request)
+        return self._read(answer.pending_request)
 
     async def renew(self, id: str, claim_id: str, ttl_s: float = 60) -> PendingRequest:  # noqa: A002
         """Prolongs a claim to `ttl_s` seconds from now."""
-        request = inbox_pb2.RenewClaimRequest(id=id, claim_id=claim_id, ttl_s=ttl_s)
+        request = inbox_pb2.RenewClaimRequest(id=id, claim_id=claim_id, ttl=numbers.duration(ttl_s))
         answer = await self._link.call(lambda hub: hub.inbox.RenewClaim, request)
-        return self._read(answer.request)
+        return self._read(answer.pending_request)
 
     async def release(self, id: str, claim_id: str) -> PendingRequest:  # noqa: A002
         """Gives a claim back."""
-        request = inbox_pb2.ReleaseRequestRequest(id=id, claim_id=claim_id)
-        answer = await self._link.call(lambda hub: hub.inbox.ReleaseRequest, request)
-        return self._read(answer.request)
+        request = inbox_pb2.ReleasePendingRequestRequest(id=id, claim_id=claim_id)
+        answer = await self._link.call(lambda hub: hub.inbox.ReleasePendingRequest, request)
+        return self._read(answer.pending_request)
 
     async def answer(
         self,
@@ -97,22 +101,26 @@ class Inbox:
         """
         answers: dict[str, Any] = {}
         if accept is not False:
-            answers["accept"] = inbox_pb2.Accept(content=b"" if accept is True else payload.dumps(accept))
+            answers["accept"] = inbox_pb2.AnswerPendingRequestRequest.Accept(
+                content=b"" if accept is True else payload.dumps(accept)
+            )
         if decline:
-            answers["decline"] = inbox_pb2.Decline()
+            answers["decline"] = inbox_pb2.AnswerPendingRequestRequest.Decline()
         if cancel:
-            answers["cancel"] = inbox_pb2.Cancel()
+            answers["cancel"] = inbox_pb2.AnswerPendingRequestRequest.Cancel()
         if text is not None:
             answers["text"] = text
         if result is not None:
             answers["result"] = payload.dumps(result)
         if reject is not None:
-            answers["reject"] = inbox_pb2.Reject(message=reject)
+            answers["reject"] = inbox_pb2.AnswerPendingRequestRequest.Reject(message=reject)
         if len(answers) != 1:
             raise ValueError(f"exactly one answer is needed, not {len(answers)}")
-        request = inbox_pb2.AnswerRequestRequest(id=id, claim_id=claim_id or "", answer_id=answer_id or "", **answers)
-        response = await self._link.call(lambda hub: hub.inbox.AnswerRequest, request)
-        return self._read(response.request)
+        request = inbox_pb2.AnswerPendingRequestRequest(
+            id=id, claim_id=claim_id or "", answer_id=answer_id or "", **answers
+        )
+        response = await self._link.call(lambda hub: hub.inbox.AnswerPendingRequest, request)
+        return self._read(response.pending_request)
 
     def watch(
         self,
@@ -127,8 +135,8 @@ class Inbox:
         condition = _filter(server, kinds, states, call_id)
         return follow(
             self._link,
-            lambda hub: hub.inbox.WatchInbox,
-            lambda token: inbox_pb2.WatchInboxRequest(filter=condition, resume_token=token),
+            lambda hub: hub.inbox.WatchPendingRequests,
+            lambda token: inbox_pb2.WatchPendingRequestsRequest(filter=condition, resume_token=token),
             self._event,
             resume_token,
         )
@@ -158,7 +166,7 @@ class Inbox:
         )
         await worker.run()
 
-    def _event(self, step: inbox_pb2.WatchInboxResponse) -> WatchEvent[PendingRequest] | None:
+    def _event(self, step: inbox_pb2.WatchPendingRequestsResponse) -> WatchEvent[PendingRequest] | None:
         event = events.read(PendingRequest, step)
         return replace(event, record=self._own(event.record)) if isinstance(event, Upsert) else event
 
@@ -173,10 +181,10 @@ class Inbox:
 
 def _filter(
     server: str | None, kinds: Collection[RequestKind], states: Collection[RequestState], call_id: str | None
-) -> inbox_pb2.RequestFilter:
-    return inbox_pb2.RequestFilter(
+) -> inbox_pb2.PendingRequestFilter:
+    return inbox_pb2.PendingRequestFilter(
         server=server or "",
-        kinds=enum_numbers(inbox_pb2.RequestKind.DESCRIPTOR, kinds),
-        states=enum_numbers(inbox_pb2.RequestState.DESCRIPTOR, states),
+        kinds=enum_numbers(inbox_pb2.PendingRequestKind.DESCRIPTOR, kinds),
+        states=enum_numbers(inbox_pb2.PendingRequestState.DESCRIPTOR, states),
         call_id=call_id or "",
     )

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, TypedDict, TypeVar, cast
 
 from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 from grpc import ChannelConnectivity, aio, ssl_channel_credentials
@@ -14,7 +14,6 @@ from hubbub.v1 import (
     admin_pb2_grpc,
     call_pb2_grpc,
     catalog_pb2_grpc,
-    common_pb2,
     event_pb2_grpc,
     inbox_pb2_grpc,
     server_pb2_grpc,
@@ -341,15 +340,20 @@ def _is_refused(channel: aio.Channel | None) -> bool:
     return channel is not None and channel.get_state() is ChannelConnectivity.TRANSIENT_FAILURE
 
 
-async def pages(
-    fetch: Callable[[common_pb2.Page], Awaitable[tuple[Sequence[A], str]]], limit: int | None = None
-) -> list[A]:
+class Page(TypedDict):
+    """Which page of a list, as every request of a list has it."""
+
+    page_size: int
+    page_token: str
+
+
+async def pages(fetch: Callable[[Page], Awaitable[tuple[Sequence[A], str]]], limit: int | None = None) -> list[A]:
     """All records of a list, page by page, at most `limit`."""
     found: list[A] = []
     token = ""
     while limit is None or len(found) < limit:
         size = PAGE_SIZE if limit is None else min(PAGE_SIZE, limit - len(found))
-        records, token = await fetch(common_pb2.Page(size=size, token=token))
+        records, token = await fetch(Page(page_size=size, page_token=token))
         found += records
         if not token:
             break

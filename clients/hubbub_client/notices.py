@@ -31,7 +31,7 @@ class Events:
         with how many events a connection has lost so far because they were not taken in time.
         """
         numbers = enum_numbers(event_pb2.EventKind.DESCRIPTOR, kinds)
-        request = event_pb2.WatchEventsRequest(server=server or "", kinds=numbers)
+        request = event_pb2.WatchEventsRequest(filter=event_pb2.EventFilter(server=server or "", kinds=numbers))
         dropped, begun = 0, False
 
         def again() -> AsyncGenerator[event_pb2.WatchEventsResponse, None]:

@@ -3,10 +3,15 @@
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from google.protobuf.duration_pb2 import Duration
+
 LARGEST: Final = 2**53 - 1
 """The largest integer that JSON carries between all languages (RFC 8259, section 6)."""
 
 LAST_PORT: Final = 65535
+LONGEST_S: Final = 315_576_000_000
+"""The longest duration of protocol buffers, in seconds."""
+
 LATEST_S: Final = 253402300799
 """The end of the year 9999, in seconds since the epoch."""
 
@@ -27,6 +32,20 @@ def whole_text(text: str, high: int = LARGEST) -> int | None:
         return None
     digits = text.lstrip("0")
     return min(int(digits or "0"), high) if len(digits) <= _DIGITS else high
+
+
+def duration(seconds: float) -> Duration:
+    """Seconds as a protobuf duration, to the microsecond. Raises ValueError for what none can express."""
+    if seconds != seconds or abs(seconds) > LONGEST_S:
+        raise ValueError(f"{seconds} is no number of seconds that can be sent")
+    found = Duration()
+    found.FromMicroseconds(round(seconds * 1_000_000))
+    return found
+
+
+def seconds(value: Duration) -> float:
+    """A protobuf duration in seconds, to the microsecond."""
+    return round(value.seconds + value.nanos / 1e9, 6)
 
 
 def date(seconds: int, nanos: int = 0) -> datetime:

@@ -7,9 +7,9 @@ hub says.
 """
 
 import dataclasses
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from google.protobuf.message import Message
@@ -22,6 +22,25 @@ from hubbub_client.records import RECORDS, Record
 R = TypeVar("R", bound=Record)
 UNKNOWN = "unknown"
 UNREADABLE = (ValueError, RecursionError)
+
+# What the fields of records are called in JSON, where the API has another name for them.
+NAMES: Mapping[str, Mapping[str, str]] = {
+    "AuditEntry": {"kind": "sort"},
+    "Call": {"pending_request_ids": "pending_ids", "perhaps_pending_request_ids": "perhaps_pending_ids"},
+    "Event": {"occurred_at": "at", "type": "what"},
+    "Finding": {"severity": "verdict"},
+    "GetStatusResponse": {
+        "open_pending_requests": "open_requests",
+        "pending_requests": "requests",
+        "read_at": "now",
+    },
+    "PendingRequest": {"events": "moments", "expires_at": "deadline"},
+    "PendingRequestKindCount": {"kind": "state"},
+    "ResourceUpdate": {"read_at": "at"},
+    "ServerEvent": {"occurred_at": "at"},
+    "Task": {"pending_request_ids": "pending_ids", "poll_interval": "poll_interval_ms", "ttl": "ttl_ms"},
+    "TaskCount": {"status": "state"},
+}
 
 
 def read(kind: type[R], message: Message) -> R:
@@ -48,6 +67,14 @@ def result(data: bytes) -> Any:
         raise HubbubError(said, reason="ANSWER_UNREADABLE", code=StatusCode.DATA_LOSS) from None
 
 
+def document(data: bytes) -> Any:
+    """The value of a payload; None where it cannot be read."""
+    try:
+        return payload.loads(data)
+    except UNREADABLE:
+        return None
+
+
 def enum_number(enum: EnumDescriptor, name: str) -> Any:
     """The number of a short name such as `connected`. Raises ValueError, naming those there are."""
     prefix = _prefix(enum)
@@ -62,6 +89,14 @@ def enum_numbers(enum: EnumDescriptor, names: Collection[str]) -> list[Any]:
     return [enum_number(enum, name) for name in names]
 
 
+def enum_name(message: Message, field: str) -> str:
+    """The short name of an enum's value in a message, such as `connected`."""
+    found: str = _converter(cast("FieldDescriptor", message.DESCRIPTOR.fields_by_name[field]), "")(
+        getattr(message, field)
+    )
+    return found
+
+
 def _prefix(enum: EnumDescriptor) -> str:
     zero = enum.values_by_number[0].name
     return zero.removesuffix("UNSPECIFIED")
@@ -71,8 +106,11 @@ def _prefix(enum: EnumDescriptor) -> str:
 def _readers(message: Descriptor, kind: type[Record]) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
     """For each field, how to take its value out of a message."""
     declared = {each.name: str(each.type) for each in dataclasses.fields(kind)}
+    names = NAMES.get(message.name, {})
     return tuple(
-        (each.name, _reader(each, may_be_none="None" in declared.get(each.name, "None"))) for each in message.fields
+        (name, _reader(each, may_be_none="None" in declared.get(name, "None")))
+        for each in message.fields
+        for name in [names.get(each.name, each.name)]
     )
 
 
@@ -101,6 +139,8 @@ def _converter(spec: FieldDescriptor, unset: str | None) -> Callable[[Any], Any]
             assert spec.message_type is not None
             if spec.message_type.full_name == "google.protobuf.Timestamp":
                 return lambda value: numbers.date(value.seconds, value.nanos)
+            if spec.message_type.full_name == "google.protobuf.Duration":
+                return lambda value: round(numbers.seconds(value) * 1000)
             kind = RECORDS[spec.message_type.name]
             return lambda value: read(kind, value)
         case _:

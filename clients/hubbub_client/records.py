@@ -100,6 +100,7 @@ class Server(Record):
     queue: QueueCounts | None
     gave_up: bool = False
     defect: str | None = None
+    revision: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -405,3 +406,5 @@ class Compaction(Record):
 
 # The record of each message, by the message's name.
 RECORDS: dict[str, type[Record]] = {kind.__name__: kind for kind in Record.__subclasses__()}
+RECORDS["Event"] = RECORDS.pop("Moment")  # PendingRequest.Event
+del RECORDS["StateCount"]  # one for each kind of state, in admin.py

@@ -1,18 +1,18 @@
 """`hub.servers`: the configured MCP servers and the hub's connection to each."""
 
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import AsyncGenerator, Collection, Sequence
+from dataclasses import replace
 
-from hubbub.v1 import common_pb2, server_pb2
-from hubbub_client import events, payload
+from google.protobuf.field_mask_pb2 import FieldMask
+
+from hubbub.v1 import server_pb2
+from hubbub_client import events, specs
 from hubbub_client.events import WatchEvent
-from hubbub_client.link import Link, pages
-from hubbub_client.payload import as_list
-from hubbub_client.reading import read, result
+from hubbub_client.link import Link, Page, pages
+from hubbub_client.reading import read
 from hubbub_client.records import Server
+from hubbub_client.specs import ConfiguredServer, Roots, ServerSpec
 from hubbub_client.watch import follow
-
-Roots = Sequence[Mapping[str, Any]] | Literal["ask"]
 
 
 class Servers:
@@ -24,32 +24,46 @@ class Servers:
     async def list(self, limit: int | None = None) -> Sequence[Server]:
         """All servers, by name."""
 
-        async def page(which: common_pb2.Page) -> tuple[Sequence[Server], str]:
-            request = server_pb2.ListServersRequest(page=which)
+        async def page(which: Page) -> tuple[Sequence[Server], str]:
+            request = server_pb2.ListServersRequest(**which)
             answer = await self._link.call(lambda hub: hub.servers.ListServers, request)
             return [read(Server, each) for each in answer.servers], answer.next_page_token
 
         return await pages(page, limit)
 
-    async def get(self, name: str) -> Server:
-        """One server."""
+    async def get(self, name: str) -> ConfiguredServer:
+        """One server, with its `spec` where one may know it; secrets are withheld in it."""
         answer = await self._link.call(lambda hub: hub.servers.GetServer, server_pb2.GetServerRequest(name=name))
+        found = read(ConfiguredServer, answer.server)
+        if not answer.HasField("spec"):
+            return found
+        return replace(found, spec=specs.from_message(answer.spec, answer.withheld))
+
+    async def add(self, spec: ServerSpec) -> Server:
+        """Adds a server and starts connecting to it. Raises ValueError for a spec that cannot be sent."""
+        request = server_pb2.AddServerRequest(spec=specs.to_message(spec))
+        answer = await self._link.call(lambda hub: hub.servers.AddServer, request)
         return read(Server, answer.server)
 
-    async def add(self, spec: server_pb2.ServerSpec) -> Server:
-        """Adds a server and starts connecting to it."""
-        answer = await self._link.call(lambda hub: hub.servers.AddServer, server_pb2.AddServerRequest(spec=spec))
-        return read(Server, answer.server)
+    async def update(
+        self, spec: ServerSpec, *, only: Collection[str] | None = None, revision: int | None = None
+    ) -> Server:
+        """Changes a server that was added over the API, and reconnects where that is needed.
 
-    async def update(self, spec: server_pb2.ServerSpec) -> Server:
-        """Replaces the spec of a server that was added over the API, and reconnects."""
-        request = server_pb2.UpdateServerRequest(spec=spec)
+        `only` names the options that are taken from the spec (one that is None takes its default), else all are.
+        With the `revision` that was read, nothing is changed that somebody else has changed meanwhile: raises Aborted
+        (REVISION_CONFLICT), whose `server` says what is there now. Raises ValueError for a spec that cannot be sent.
+        """
+        mask = None if only is None else FieldMask(paths=specs.paths(*only))
+        message = specs.to_message(spec)
+        request = server_pb2.UpdateServerRequest(spec=message, update_mask=mask, expected_revision=revision)
         answer = await self._link.call(lambda hub: hub.servers.UpdateServer, request)
         return read(Server, answer.server)
 
-    async def remove(self, name: str) -> None:
-        """Disconnects and forgets a server that was added over the API."""
-        await self._link.call(lambda hub: hub.servers.RemoveServer, server_pb2.RemoveServerRequest(name=name))
+    async def remove(self, name: str, *, revision: int | None = None) -> None:
+        """Disconnects and forgets a server that was added over the API; `revision` as in `update`."""
+        request = server_pb2.RemoveServerRequest(name=name, expected_revision=revision)
+        await self._link.call(lambda hub: hub.servers.RemoveServer, request)
 
     async def connect(self, name: str) -> Server:
         """Wants the server connected; returns at once."""
@@ -66,26 +80,26 @@ class Servers:
     async def roots(self, name: str) -> Roots:
         """What the hub tells the server when it asks for roots: a list of MCP roots, or `ask`."""
         answer = await self._link.call(lambda hub: hub.servers.GetRoots, server_pb2.GetRootsRequest(name=name))
-        return _roots(answer.roots)
+        return specs.roots(answer.roots)
 
-    async def set_roots(self, name: str, roots: Roots | None) -> Roots:
-        """Sets the roots and tells the server; None goes back to its configuration. The roots now in force."""
-        given = "" if roots is None else roots if isinstance(roots, str) else payload.dumps(list(roots)).decode()
-        request = server_pb2.SetRootsRequest(name=name, roots=given)
-        return _roots((await self._link.call(lambda hub: hub.servers.SetRoots, request)).roots)
+    async def set_roots(self, name: str, roots: Roots | None, *, revision: int | None = None) -> Roots:
+        """Sets the roots and tells the server; None goes back to its configuration. The roots now in force.
+
+        `revision` as in `update`.
+        """
+        given = None if roots is None else specs.roots_message(roots)
+        request = server_pb2.SetRootsRequest(name=name, roots=given, expected_revision=revision)
+        return specs.roots((await self._link.call(lambda hub: hub.servers.SetRoots, request)).roots)
 
     def watch(
         self, names: Collection[str] = (), *, resume_token: str | None = None
     ) -> AsyncGenerator[WatchEvent[Server], None]:
         """Snapshot and changes of servers (of all, without names)."""
+        condition = server_pb2.ServerFilter(names=names)
         return follow(
             self._link,
             lambda hub: hub.servers.WatchServers,
-            lambda token: server_pb2.WatchServersRequest(names=names, resume_token=token),
+            lambda token: server_pb2.WatchServersRequest(filter=condition, resume_token=token),
             lambda step: events.read(Server, step),
             resume_token,
         )
-
-
-def _roots(text: str) -> Roots:
-    return "ask" if text == "ask" else as_list(result(text.encode()))

@@ -3,10 +3,10 @@
 from collections.abc import AsyncGenerator, Collection, Sequence
 from typing import Any
 
-from hubbub.v1 import common_pb2, task_pb2
+from hubbub.v1 import task_pb2
 from hubbub_client import events
 from hubbub_client.events import WatchEvent
-from hubbub_client.link import Link, pages
+from hubbub_client.link import Link, Page, pages
 from hubbub_client.reading import enum_number, enum_numbers, read, result
 from hubbub_client.records import Task, TaskRole, TaskStatus
 from hubbub_client.watch import follow
@@ -29,8 +29,8 @@ class Tasks:
         """Tasks, newest first; every condition given must hold."""
         condition = _filter(server, role, statuses)
 
-        async def page(which: common_pb2.Page) -> tuple[Sequence[Task], str]:
-            request = task_pb2.ListTasksRequest(filter=condition, page=which)
+        async def page(which: Page) -> tuple[Sequence[Task], str]:
+            request = task_pb2.ListTasksRequest(filter=condition, **which)
             answer = await self._link.call(lambda hub: hub.tasks.ListTasks, request)
             return [read(Task, each) for each in answer.tasks], answer.next_page_token
 

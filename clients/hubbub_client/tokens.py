@@ -5,14 +5,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from hubbub.v1 import admin_pb2, common_pb2
-from hubbub_client.link import Link, pages
+from hubbub.v1 import admin_pb2
+from hubbub_client import numbers
+from hubbub_client.link import Link, Page, pages
 from hubbub_client.reading import enum_number, read
 from hubbub_client.records import RECORDS, Record
 
 Role = Literal["viewer", "responder", "caller", "operator", "admin"]
 
-_ROLES: Any = admin_pb2.Role.DESCRIPTOR
+_ROLES: Any = admin_pb2.AccessRole.DESCRIPTOR
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +58,7 @@ class Caller(Record):
 
 
 # Where the converter looks for the record of a message.
-RECORDS.update({"Grant": Grant, "Token": Token, "CreateTokenResponse": NewToken, "Caller": Caller})
+RECORDS.update({"AccessGrant": Grant, "ApiToken": Token, "CreateTokenResponse": NewToken, "Caller": Caller})
 
 
 class Tokens:
@@ -72,8 +73,10 @@ class Tokens:
         """A token, good for `ttl_s` seconds or for ever. `may_name_others` lets it speak for anybody (`connect`)."""
         request = admin_pb2.CreateTokenRequest(
             name=name,
-            grants=[admin_pb2.Grant(role=enum_number(_ROLES, grant.role), servers=grant.servers) for grant in grants],
-            ttl_s=ttl_s or 0,
+            grants=[
+                admin_pb2.AccessGrant(role=enum_number(_ROLES, grant.role), servers=grant.servers) for grant in grants
+            ],
+            ttl=numbers.duration(ttl_s or 0),
             may_name_others=may_name_others,
         )
         return read(NewToken, await self._link.call(lambda hub: hub.admin.CreateToken, request))
@@ -81,8 +84,8 @@ class Tokens:
     async def list(self, limit: int | None = None) -> Sequence[Token]:
         """The tokens there are, expired ones included, newest first."""
 
-        async def page(which: common_pb2.Page) -> tuple[Sequence[Token], str]:
-            request = admin_pb2.ListTokensRequest(page=which)
+        async def page(which: Page) -> tuple[Sequence[Token], str]:
+            request = admin_pb2.ListTokensRequest(**which)
             answer = await self._link.call(lambda hub: hub.admin.ListTokens, request)
             return [read(Token, each) for each in answer.tokens], answer.next_page_token
 

@@ -30,14 +30,14 @@ class Worker:
         *,
         read: Callable[[inbox_pb2.PendingRequest], PendingRequest],
         handle: Callable[[PendingRequest], Awaitable[object]],
-        condition: inbox_pb2.RequestFilter,
+        condition: inbox_pb2.PendingRequestFilter,
         capacity: int,
         on_error: OnError | None,
     ) -> None:
         self._link = link
         self._read = read
         self._handle = handle
-        self._ready = inbox_pb2.Ready(filter=condition, capacity=capacity)
+        self._ready = inbox_pb2.WorkRequest.Ready(filter=condition, capacity=capacity)
         self._on_error = on_error or _log
         self._busy: dict[str, asyncio.Task[None]] = {}
 
@@ -56,8 +56,8 @@ class Worker:
                     case "assigned":
                         self._begin(tasks, say, self._read(step.assigned))
                     # Who holds the claim has answered it: its own answer must not be cut off by the news of it.
-                    case "over" if step.over.state != inbox_pb2.REQUEST_STATE_ANSWERED:
-                        if (handling := self._busy.get(step.over.id)) is not None:
+                    case "revoked" if step.revoked.state != inbox_pb2.PENDING_REQUEST_STATE_ANSWERED:
+                        if (handling := self._busy.get(step.revoked.id)) is not None:
                             handling.cancel()
                     case _:
                         pass
@@ -89,7 +89,7 @@ class Worker:
         finally:
             self._forget(request.id, asyncio.current_task())
         with contextlib.suppress(HubbubError):  # a stream that broke has given it to others already
-            await say(inbox_pb2.WorkRequest(skip=inbox_pb2.Skip(id=request.id)))
+            await say(inbox_pb2.WorkRequest(skip=inbox_pb2.WorkRequest.Skip(id=request.id)))
 
 
 def _log(request: PendingRequest, error: Exception) -> None:

@@ -10,7 +10,7 @@ from hubbub_client import connect
 
 def _catalog(_: Any) -> Any:
     tool = catalog_pb2.CatalogEntry(server="a", kind=catalog_pb2.CATALOG_KIND_TOOL, object=b'{"name":"t","title":"T"}')
-    fault = common_pb2.Fault(code="CALL_TIMEOUT", category="timeout", message="slow")
+    fault = common_pb2.Fault(code="CALL_TIMEOUT", category=common_pb2.FAULT_CATEGORY_TIMEOUT, message="slow")
     states = ("FRESH", "STALE", "EMPTY", "ERROR", "UNKNOWN")
     lists = [
         catalog_pb2.CatalogList(
@@ -21,12 +21,12 @@ def _catalog(_: Any) -> Any:
         )
         for state in states
     ]
-    return catalog_pb2.ListCatalogResponse(entries=[tool], lists=lists)
+    return catalog_pb2.ListCatalogEntriesResponse(entries=[tool], lists=lists)
 
 
 @pytest.mark.parametrize("json", [True, False])
 async def test_the_catalog_warns_of_lists_that_cannot_be_relied_on(hub: Any, hubbub: Any, json: bool) -> None:
-    hub.replies["ListCatalog"] = _catalog
+    hub.replies["ListCatalogEntries"] = _catalog
     ran = await hubbub("catalog", "tools", "--server", "a", json=json)
     assert ran.status == 0
     if json:
@@ -36,21 +36,21 @@ async def test_the_catalog_warns_of_lists_that_cannot_be_relied_on(hub: Any, hub
     warned = [line.partition(":")[0] for line in ran.err.splitlines()]
     assert warned == ["stale", "empty", "error", "unknown"]
     assert "CALL_TIMEOUT: slow" in ran.err
-    (request,) = hub.requests("ListCatalog")
-    assert (request.kind, request.server) == (catalog_pb2.CATALOG_KIND_TOOL, "a")
+    (request,) = hub.requests("ListCatalogEntries")
+    assert (request.filter.kinds, request.filter.server) == ([catalog_pb2.CATALOG_KIND_TOOL], "a")
 
 
 async def test_the_catalog_is_read_over_all_its_pages_with_the_lists_of_the_first(hub: Any) -> None:
     def page(request: Any) -> Any:
-        number = int(request.page.token or "0")
+        number = int(request.page_token or "0")
         entry = catalog_pb2.CatalogEntry(
             server="a", kind=catalog_pb2.CATALOG_KIND_TEMPLATE, object=b'{"name":"n%d","uriTemplate":"x:{y}"}' % number
         )
         lists = [] if number else [catalog_pb2.CatalogList(id="a/template", count=3)]
         token = str(number + 1) if number < 2 else ""
-        return catalog_pb2.ListCatalogResponse(entries=[entry], next_page_token=token, lists=lists)
+        return catalog_pb2.ListCatalogEntriesResponse(entries=[entry], next_page_token=token, lists=lists)
 
-    hub.replies["ListCatalog"] = page
+    hub.replies["ListCatalogEntries"] = page
     async with connect(data_dir=hub.data_dir) as client:
         entries, lists = await client.catalog.read("template", "a")
         assert [each.name for each in await client.catalog.templates()] == ["n0", "n1", "n2"]

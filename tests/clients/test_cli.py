@@ -28,8 +28,8 @@ class Lines:
 
 
 def _answered(request: Any) -> Any:
-    record = inbox_pb2.PendingRequest(id=request.id, state=inbox_pb2.REQUEST_STATE_ANSWERED)
-    return inbox_pb2.AnswerRequestResponse(request=record)
+    record = inbox_pb2.PendingRequest(id=request.id, state=inbox_pb2.PENDING_REQUEST_STATE_ANSWERED)
+    return inbox_pb2.AnswerPendingRequestResponse(pending_request=record)
 
 
 def _server(name: str, state: Any, desired: Any = server_pb2.DESIRED_STATE_CONNECTED) -> Any:
@@ -37,14 +37,14 @@ def _server(name: str, state: Any, desired: Any = server_pb2.DESIRED_STATE_CONNE
 
 
 async def test_a_list_is_one_object_per_line(hub: Any, hubbub: Any) -> None:
-    hub.replies["ListRequests"] = lambda request: inbox_pb2.ListRequestsResponse(
-        requests=[inbox_pb2.PendingRequest(id="r1", server="ö"), inbox_pb2.PendingRequest(id="r2", call_id="c")]
+    hub.replies["ListPendingRequests"] = lambda request: inbox_pb2.ListPendingRequestsResponse(
+        pending_requests=[inbox_pb2.PendingRequest(id="r1", server="ö"), inbox_pb2.PendingRequest(id="r2", call_id="c")]
     )
     ran = await hubbub("inbox", "list", "--server", "s", "--kind", "sampling", "--state", "open", "--state", "expired")
     assert ran.status == 0
     assert [(line["id"], line["server"], line["call_id"]) for line in ran.lines] == [("r1", "ö", None), ("r2", "", "c")]
     assert '"server":"ö"' in ran.out
-    condition = hub.requests("ListRequests")[0].filter
+    condition = hub.requests("ListPendingRequests")[0].filter
     assert (condition.server, list(condition.kinds), list(condition.states)) == ("s", [3], [1, 4])
 
 
@@ -77,7 +77,7 @@ async def test_a_refusal_exits_1_with_its_status_reason_and_metadata(hub: Any, h
     def refuse(_: Any) -> Any:
         raise refusal("FAILED_PRECONDITION", "ALREADY_ANSWERED", "ann was first", {"answered_by": "ann"})
 
-    hub.replies["AnswerRequest"] = refuse
+    hub.replies["AnswerPendingRequest"] = refuse
     ran = await hubbub("inbox", "answer", "r", "--accept")
     assert ran.status == 1
     assert ran.error == {
@@ -105,53 +105,53 @@ async def test_an_unreachable_hub_exits_1_and_says_where_it_was_looked_for(hub: 
 @pytest.mark.parametrize(
     ("flags", "kind", "value"),
     [
-        (("--accept",), "accept", inbox_pb2.Accept()),
-        (("--accept", "{}"), "accept", inbox_pb2.Accept(content=b"{}")),
-        (("--accept", '{"n": 1}'), "accept", inbox_pb2.Accept(content=b'{"n":1}')),
-        (('--accept={"n": 1}',), "accept", inbox_pb2.Accept(content=b'{"n":1}')),
-        (("--decline",), "decline", inbox_pb2.Decline()),
-        (("--cancel",), "cancel", inbox_pb2.Cancel()),
+        (("--accept",), "accept", inbox_pb2.AnswerPendingRequestRequest.Accept()),
+        (("--accept", "{}"), "accept", inbox_pb2.AnswerPendingRequestRequest.Accept(content=b"{}")),
+        (("--accept", '{"n": 1}'), "accept", inbox_pb2.AnswerPendingRequestRequest.Accept(content=b'{"n":1}')),
+        (('--accept={"n": 1}',), "accept", inbox_pb2.AnswerPendingRequestRequest.Accept(content=b'{"n":1}')),
+        (("--decline",), "decline", inbox_pb2.AnswerPendingRequestRequest.Decline()),
+        (("--cancel",), "cancel", inbox_pb2.AnswerPendingRequestRequest.Cancel()),
         (("--text", "--hello"), "text", "--hello"),
         (("--text", ""), "text", ""),
         (("--result", '{"roots": []}'), "result", b'{"roots":[]}'),
-        (("--error", "no"), "reject", inbox_pb2.Reject(message="no")),
+        (("--error", "no"), "reject", inbox_pb2.AnswerPendingRequestRequest.Reject(message="no")),
     ],
 )
 async def test_every_answer_reaches_the_hub_as_it_was_meant(
     hub: Any, hubbub: Any, flags: tuple[str, ...], kind: str, value: Any
 ) -> None:
-    hub.replies["AnswerRequest"] = _answered
+    hub.replies["AnswerPendingRequest"] = _answered
     ran = await hubbub("inbox", "answer", "r", *flags, "--claim", "c", "--answer-id", "a")
     assert ran.status == 0, ran.err
     assert ran.lines[0]["state"] == "answered"
-    (request,) = hub.requests("AnswerRequest")
+    (request,) = hub.requests("AnswerPendingRequest")
     assert (request.id, request.claim_id, request.answer_id) == ("r", "c", "a")
     assert request.WhichOneof("answer") == kind
     assert getattr(request, kind) == value
 
 
 async def test_a_bare_accept_may_stand_before_another_option(hub: Any, hubbub: Any) -> None:
-    hub.replies["AnswerRequest"] = _answered
+    hub.replies["AnswerPendingRequest"] = _answered
     ran = await hubbub("inbox", "answer", "--accept", "--answer-id", "a", "r")
     assert ran.status == 0, ran.err
-    assert hub.requests("AnswerRequest")[0].accept.content == b""
+    assert hub.requests("AnswerPendingRequest")[0].accept.content == b""
 
 
 async def test_claim_and_release_print_the_record(hub: Any, hubbub: Any) -> None:
     def claim(request: Any) -> Any:
-        record = inbox_pb2.PendingRequest(id=request.id, claim=inbox_pb2.Claim(id="secret-claim"))
-        return inbox_pb2.ClaimRequestResponse(request=record)
+        record = inbox_pb2.PendingRequest(id=request.id, claim=inbox_pb2.PendingRequest.Claim(id="secret-claim"))
+        return inbox_pb2.ClaimPendingRequestResponse(pending_request=record)
 
-    hub.replies["ClaimRequest"] = claim
-    hub.replies["ReleaseRequest"] = lambda request: inbox_pb2.ReleaseRequestResponse(
-        request=inbox_pb2.PendingRequest(id=request.id)
+    hub.replies["ClaimPendingRequest"] = claim
+    hub.replies["ReleasePendingRequest"] = lambda request: inbox_pb2.ReleasePendingRequestResponse(
+        pending_request=inbox_pb2.PendingRequest(id=request.id)
     )
     claimed = await hubbub("inbox", "claim", "r", "--ttl", "5")
     assert claimed.lines[0]["claim"]["id"] == "secret-claim"
-    assert hub.requests("ClaimRequest")[0].ttl_s == 5
+    assert hub.requests("ClaimPendingRequest")[0].ttl.seconds == 5
     released = await hubbub("inbox", "release", "r", "--claim", "secret-claim")
     assert released.lines[0]["claim"] is None
-    assert hub.requests("ReleaseRequest")[0].claim_id == "secret-claim"
+    assert hub.requests("ReleasePendingRequest")[0].claim_id == "secret-claim"
 
 
 async def test_a_server_is_added_by_its_command_with_its_options(hub: Any, hubbub: Any) -> None:
@@ -162,8 +162,9 @@ async def test_a_server_is_added_by_its_command_with_its_options(hub: Any, hubbu
     ran = await hubbub("servers", "add", "git", *words, "--", "uvx", "-v", "--json", "mcp-server-git")
     assert ran.status == 0, ran.err
     spec = hub.requests("AddServer")[0].spec
-    assert (spec.name, spec.command, list(spec.args)) == ("git", "uvx", ["-v", "--json", "mcp-server-git"])
-    assert (dict(spec.env), spec.call_timeout_s, spec.timeout_message, spec.roots) == ({"A": "b=c"}, 5, "[late]", "[]")
+    assert (spec.name, spec.stdio.command, list(spec.stdio.args)) == ("git", "uvx", ["-v", "--json", "mcp-server-git"])
+    assert (dict(spec.stdio.env), spec.timeouts.call.seconds) == ({"A": "b=c"}, 5)
+    assert (spec.pending_requests.timeout_message, spec.roots.WhichOneof("choice")) == ("[late]", "fixed")
 
 
 async def test_waiting_for_connected_ends_when_every_wanted_server_is(hub: Any, hubbub: Any) -> None:
@@ -173,7 +174,7 @@ async def test_waiting_for_connected_ends_when_every_wanted_server_is(hub: Any, 
     async def script(_: Any) -> AsyncIterator[Any]:
         yield step(upsert=_server("a", CONNECTING))
         yield step(upsert=listed[1])
-        yield step(synced=common_pb2.Synced())
+        yield step(synced=common_pb2.WatchSynced())
         yield step(upsert=listed[0])
         await anyio.sleep_forever()
 
@@ -187,7 +188,7 @@ async def test_waiting_for_connected_ends_when_every_wanted_server_is(hub: Any, 
 async def test_waiting_for_connected_exits_1_at_its_timeout_and_names_who_is_late(hub: Any, hubbub: Any) -> None:
     async def script(_: Any) -> AsyncIterator[Any]:
         yield server_pb2.WatchServersResponse(upsert=_server("slow", CONNECTING))
-        yield server_pb2.WatchServersResponse(synced=common_pb2.Synced())
+        yield server_pb2.WatchServersResponse(synced=common_pb2.WatchSynced())
         await anyio.sleep_forever()
 
     hub.streams["WatchServers"] = script
@@ -203,7 +204,7 @@ async def test_who_gives_no_time_to_wait_is_told_how_the_servers_are(hub: Any, h
     async def script(_: Any) -> AsyncIterator[Any]:
         for name, state in states.items():
             yield server_pb2.WatchServersResponse(upsert=_server(name, state))
-        yield server_pb2.WatchServersResponse(synced=common_pb2.Synced())
+        yield server_pb2.WatchServersResponse(synced=common_pb2.WatchSynced())
         await anyio.sleep_forever()
 
     hub.streams["WatchServers"] = script
@@ -219,10 +220,10 @@ def _calls(hub: Any, *, pending: str = "") -> anyio.Event:
 
     async def script(request: Any) -> AsyncIterator[Any]:
         (call_id,) = request.filter.ids
-        yield step(synced=common_pb2.Synced())
+        yield step(synced=common_pb2.WatchSynced())
         yield step(progress=call_pb2.Progress(call_id=call_id, progress=1, total=2, message="half"))
         if pending:
-            yield step(upsert=call_pb2.Call(id=call_id, pending_ids=[pending]))
+            yield step(upsert=call_pb2.Call(id=call_id, pending_request_ids=[pending]))
         yield step(upsert=call_pb2.Call(id=call_id, state=call_pb2.CALL_STATE_COMPLETED))
         told.set()
         await anyio.sleep_forever()
@@ -246,7 +247,7 @@ async def test_a_call_prints_its_result_and_its_progress_apart(hub: Any, hubbub:
     assert ran.lines == [{"content": [{"type": "text", "text": "ok"}]}]
     assert ran.err.splitlines() == ["progress 1/2 half"]
     spec = hub.requests("CallMethod")[0].spec
-    assert (spec.server, spec.method, spec.call_id, spec.timeout_s) == ("s", "tools/call", "mine", 9)
+    assert (spec.server, spec.method, spec.call_id, spec.timeout.seconds) == ("s", "tools/call", "mine", 9)
     assert json.loads(spec.params) == {"name": "t", "arguments": {"a": 1}}
 
 
@@ -257,12 +258,12 @@ async def test_a_result_that_is_an_error_prints_and_exits_1(hub: Any, hubbub: An
 
 
 async def test_a_call_that_needs_a_person_says_how_to_answer(hub: Any, hubbub: Any) -> None:
-    hub.replies["GetRequest"] = lambda request: inbox_pb2.GetRequestResponse(
-        request=inbox_pb2.PendingRequest(
+    hub.replies["GetPendingRequest"] = lambda request: inbox_pb2.GetPendingRequestResponse(
+        pending_request=inbox_pb2.PendingRequest(
             id=request.id,
             server="s",
-            kind=inbox_pb2.REQUEST_KIND_ELICITATION_FORM,
-            state=inbox_pb2.REQUEST_STATE_OPEN,
+            kind=inbox_pb2.PENDING_REQUEST_KIND_ELICITATION_FORM,
+            state=inbox_pb2.PENDING_REQUEST_STATE_OPEN,
             request=b'{"message":"how many?"}',
         )
     )
@@ -277,7 +278,7 @@ async def test_a_question_that_was_answered_meanwhile_is_no_reason_to_fail(hub: 
     def gone(_: Any) -> Any:
         raise refusal("NOT_FOUND", "REQUEST_NOT_FOUND")
 
-    hub.replies["GetRequest"] = gone
+    hub.replies["GetPendingRequest"] = gone
     _results(hub, _calls(hub, pending="r7"), b"{}")
     ran = await hubbub("call", "s", "t")
     assert (ran.status, ran.lines) == (0, [{}])
@@ -325,19 +326,19 @@ async def test_interrupting_a_call_hangs_up_and_exits_1(hub: Any, hubbub_process
 
 
 async def test_a_watch_prints_each_step_at_once_outlives_a_restart_and_ends_well(hub: Any, hubbub_process: Any) -> None:
-    step = inbox_pb2.WatchInboxResponse
+    step = inbox_pb2.WatchPendingRequestsResponse
 
     async def script(request: Any) -> AsyncIterator[Any]:
         if request.resume_token == "mine":
-            yield step(resume_token="1", reset=common_pb2.Reset(reason="MALFORMED"))
+            yield step(resume_token="1", reset=common_pb2.WatchReset(reason=common_pb2.RESET_REASON_MALFORMED))
             yield step(resume_token="2", upsert=inbox_pb2.PendingRequest(id="r1"))
-            yield step(resume_token="3", synced=common_pb2.Synced())
-            yield step(resume_token="4", bookmark=common_pb2.Bookmark())
+            yield step(resume_token="3", synced=common_pb2.WatchSynced())
+            yield step(resume_token="4", bookmark=common_pb2.WatchBookmark())
         else:
-            yield step(resume_token="5", removed=common_pb2.Removed(id="r1"))
+            yield step(resume_token="5", removed=common_pb2.WatchRemoved(id="r1"))
         await anyio.sleep_forever()
 
-    hub.streams["WatchInbox"] = script
+    hub.streams["WatchPendingRequests"] = script
     with anyio.fail_after(LIMIT_S):
         async with await hubbub_process("inbox", "watch", "--resume", "mine", "--state", "open") as process:
             lines = Lines(process)
@@ -355,24 +356,28 @@ async def test_a_watch_prints_each_step_at_once_outlives_a_restart_and_ends_well
         ("removed", "5"),
     ]
     assert seen[1]["record"]["id"] == seen[4]["record"]["id"] == "r1"
-    assert hub.requests("WatchInbox")[-1].resume_token == "4"
+    assert hub.requests("WatchPendingRequests")[-1].resume_token == "4"
 
 
 async def test_exec_runs_once_for_each_request_that_becomes_open(hub: Any, hubbub_process: Any) -> None:
-    step, request = inbox_pb2.WatchInboxResponse, partial(inbox_pb2.PendingRequest, kind=1, server="s")
+    step, request = inbox_pb2.WatchPendingRequestsResponse, partial(inbox_pb2.PendingRequest, kind=1, server="s")
     done = hub.data_dir / "done"
     ran = anyio.Event()
 
     async def script(_: Any) -> AsyncIterator[Any]:
-        yield step(upsert=request(id="old", state=inbox_pb2.REQUEST_STATE_ANSWERED))
-        yield step(upsert=request(id="r1", state=inbox_pb2.REQUEST_STATE_OPEN))
-        yield step(upsert=request(id="r1", state=inbox_pb2.REQUEST_STATE_OPEN, claim=inbox_pb2.Claim(by="x")))
+        yield step(upsert=request(id="old", state=inbox_pb2.PENDING_REQUEST_STATE_ANSWERED))
+        yield step(upsert=request(id="r1", state=inbox_pb2.PENDING_REQUEST_STATE_OPEN))
+        yield step(
+            upsert=request(
+                id="r1", state=inbox_pb2.PENDING_REQUEST_STATE_OPEN, claim=inbox_pb2.PendingRequest.Claim(by="x")
+            )
+        )
         while not done.exists() or not done.read_text().endswith("\n"):
             await anyio.sleep(0.02)
         ran.set()
         await anyio.sleep_forever()
 
-    hub.streams["WatchInbox"] = script
+    hub.streams["WatchPendingRequests"] = script
     command = f'echo "$HUBBUB_REQUEST_ID $HUBBUB_SERVER $(cut -c 1-10)" >> {done}'
     with anyio.fail_after(LIMIT_S):
         async with await hubbub_process("inbox", "watch", "--exec", command) as process:
@@ -389,7 +394,7 @@ async def test_a_refused_watch_that_would_run_commands_ends_with_the_plain_error
         raise refusal("PERMISSION_DENIED", "NOT_YOURS")
         yield
 
-    hub.streams["WatchInbox"] = script
+    hub.streams["WatchPendingRequests"] = script
     ran = await hubbub("inbox", "watch", "--exec", "true")
     assert (ran.status, ran.error["reason"]) == (1, "NOT_YOURS")
 
@@ -401,7 +406,7 @@ async def test_watching_a_call_ends_with_it(hub: Any, hubbub: Any, state: str, s
 
     async def script(_: Any) -> AsyncIterator[Any]:
         yield step(upsert=call_pb2.Call(id="c", state=call_pb2.CALL_STATE_IN_PROGRESS))
-        yield step(synced=common_pb2.Synced())
+        yield step(synced=common_pb2.WatchSynced())
         yield step(progress=call_pb2.Progress(call_id="c", progress=1))
         yield step(upsert=call_pb2.Call(id="c", state=call_pb2.CallState.Value(f"CALL_STATE_{state}")))
         await anyio.sleep_forever()

@@ -2,15 +2,19 @@
 
 from typing import Any
 
+from google.protobuf.duration_pb2 import Duration
+
 from hubbub.v1 import call_pb2, inbox_pb2, task_pb2
 
 
 async def test_a_list_for_people_shows_ids_whole_and_steers_no_terminal(hub: Any, hubbub: Any) -> None:
     long = "r" * 60
     request = inbox_pb2.PendingRequest(
-        id=long, kind=inbox_pb2.REQUEST_KIND_ELICITATION_FORM, request=b'{"message":"\\u001b[2Jhow [bold]many?"}'
+        id=long,
+        kind=inbox_pb2.PENDING_REQUEST_KIND_ELICITATION_FORM,
+        request=b'{"message":"\\u001b[2Jhow [bold]many?"}',
     )
-    hub.replies["ListRequests"] = lambda _: inbox_pb2.ListRequestsResponse(requests=[request])
+    hub.replies["ListPendingRequests"] = lambda _: inbox_pb2.ListPendingRequestsResponse(pending_requests=[request])
     ran = await hubbub("inbox", "list", json=False)
     assert long in ran.out
     assert "[2Jhow [bold]many?" in ran.out
@@ -22,7 +26,7 @@ async def test_a_table_has_the_columns_in_which_something_stands_and_an_empty_on
 ) -> None:
     called = call_pb2.Call(id="c1", server="s", method="tools/call", state=call_pb2.CALL_STATE_WAITING_INPUT)
     called.created_at.GetCurrentTime()
-    called.params, called.pending_ids[:] = b'{"name": "order_lunch"}', ["r1", "r2"]
+    called.params, called.pending_request_ids[:] = b'{"name": "order_lunch"}', ["r1", "r2"]
     hub.replies["ListCalls"] = lambda _: call_pb2.ListCallsResponse(calls=[called])
     header, row = (await hubbub("calls", "list", json=False)).out.splitlines()
     assert header.split() == ["id", "server", "call", "state", "came", "asks"]
@@ -47,7 +51,7 @@ async def test_a_record_for_people_has_local_times_and_leaves_out_what_is_not_th
 async def test_a_record_without_a_page_of_its_own_has_a_line_for_each_field_in_which_something_stands(
     hub: Any, hubbub: Any
 ) -> None:
-    task = task_pb2.Task(id="t1", server="s", role=task_pb2.TASK_ROLE_CLIENT, ttl_ms=5)
+    task = task_pb2.Task(id="t1", server="s", role=task_pb2.TASK_ROLE_CLIENT, ttl=Duration(nanos=5_000_000))
     task.created_at.FromSeconds(1_000_000_000)
     hub.replies["GetTask"] = lambda _: task_pb2.GetTaskResponse(task=task)
     ran = await hubbub("tasks", "get", "t1", json=False, env={"TZ": "Europe/Vienna"})
@@ -62,11 +66,11 @@ async def test_a_request_for_people_is_a_form_to_read(hub: Any, hubbub: Any) -> 
     asked = inbox_pb2.PendingRequest(
         id="r1",
         server="kitchen",
-        kind=inbox_pb2.REQUEST_KIND_ELICITATION_FORM,
-        state=inbox_pb2.REQUEST_STATE_OPEN,
+        kind=inbox_pb2.PENDING_REQUEST_KIND_ELICITATION_FORM,
+        state=inbox_pb2.PENDING_REQUEST_STATE_OPEN,
         request=b'{"message":"What shall\\u001b[2J it be?","requestedSchema":%s}' % schema,
     )
-    hub.replies["GetRequest"] = lambda _: inbox_pb2.GetRequestResponse(request=asked)
+    hub.replies["GetPendingRequest"] = lambda _: inbox_pb2.GetPendingRequestResponse(pending_request=asked)
     ran = await hubbub("inbox", "show", "r1", json=False)
     assert "kitchen asks you to fill in a form" in ran.out
     assert "• Dish*  soup / pie" in ran.out

@@ -36,12 +36,12 @@ def listed(hub: Any, *servers: Any) -> None:
     hub.replies["ListServers"] = lambda _: server_pb2.ListServersResponse(servers=servers)
     hub.replies["GetServer"] = lambda _: server_pb2.GetServerResponse(server=servers[0])
     hub.replies["GetStatus"] = lambda _: admin_pb2.GetStatusResponse(version="9", serving=True)
-    hub.replies["ListCatalog"] = lambda _: catalog_pb2.ListCatalogResponse()
-    hub.replies["ListRequests"] = lambda _: inbox_pb2.ListRequestsResponse()
+    hub.replies["ListCatalogEntries"] = lambda _: catalog_pb2.ListCatalogEntriesResponse()
+    hub.replies["ListPendingRequests"] = lambda _: inbox_pb2.ListPendingRequestsResponse()
     finding = admin_pb2.Finding
     findings = [
-        finding(about="server dead", verdict=admin_pb2.VERDICT_OK, message="/usr/bin/python3"),
-        finding(about="store", verdict=admin_pb2.VERDICT_OK, message="it is sound"),
+        finding(about="server dead", severity=admin_pb2.Finding.SEVERITY_OK, message="/usr/bin/python3"),
+        finding(about="store", severity=admin_pb2.Finding.SEVERITY_OK, message="it is sound"),
     ]
     hub.replies["CheckHub"] = lambda _: admin_pb2.CheckHubResponse(findings=findings)
 
@@ -88,7 +88,7 @@ def test_only_one_function_of_the_command_line_says_why_something_failed() -> No
 async def test_a_call_without_a_terminal_says_at_once_whom_it_waits_for_and_prints_the_result(
     hub: Any, hubbub: Any
 ) -> None:
-    ran = await called(hub, hubbub, lambda call: call.pending_ids.append("req_1"))
+    ran = await called(hub, hubbub, lambda call: call.pending_request_ids.append("req_1"))
     assert "waiting for a person: demo asks (elicitation_form, req_1): Soup" in ran.err
     assert f"answer with: hubbub --data-dir {hub.data_dir} inbox answer req_1" in ran.err
     assert "\x1b" not in ran.err
@@ -96,7 +96,7 @@ async def test_a_call_without_a_terminal_says_at_once_whom_it_waits_for_and_prin
 
 
 async def test_a_call_says_of_a_question_that_is_perhaps_its_own_that_it_is_perhaps(hub: Any, hubbub: Any) -> None:
-    ran = await called(hub, hubbub, lambda call: call.perhaps_pending_ids.append("req_1"))
+    ran = await called(hub, hubbub, lambda call: call.perhaps_pending_request_ids.append("req_1"))
     assert "demo asks, perhaps for this call (elicitation_form, req_1)" in ran.err
     assert ran.err.count("inbox answer req_1") == 1
 
@@ -108,7 +108,7 @@ async def called(hub: Any, hubbub: Any, asks: Callable[[Any], None]) -> Any:
 
     async def watch(request: Any) -> AsyncIterator[Any]:
         step = call_pb2.WatchCallsResponse
-        yield step(synced=common_pb2.Synced())
+        yield step(synced=common_pb2.WatchSynced())
         for _ in range(2):
             asking = call_pb2.Call(id=request.filter.ids[0], state=state)
             asks(asking)
@@ -123,12 +123,12 @@ async def called(hub: Any, hubbub: Any, asks: Callable[[Any], None]) -> Any:
 
     async def requests(_: Any) -> AsyncIterator[Any]:
         read.set()
-        yield inbox_pb2.WatchInboxResponse(upsert=QUESTION)
+        yield inbox_pb2.WatchPendingRequestsResponse(upsert=QUESTION)
         await anyio.sleep_forever()
 
-    hub.streams["WatchCalls"], hub.streams["WatchInbox"] = watch, requests
+    hub.streams["WatchCalls"], hub.streams["WatchPendingRequests"] = watch, requests
     hub.replies["CallMethod"] = call
-    hub.replies["GetRequest"] = lambda _: inbox_pb2.GetRequestResponse(request=QUESTION)
+    hub.replies["GetPendingRequest"] = lambda _: inbox_pb2.GetPendingRequestResponse(pending_request=QUESTION)
     ran = await hubbub("call", "demo", "order_lunch", json=False)
     assert ran.status == 0, ran.err
     return ran
@@ -137,8 +137,8 @@ async def called(hub: Any, hubbub: Any, asks: Callable[[Any], None]) -> Any:
 QUESTION = inbox_pb2.PendingRequest(
     id="req_1",
     server="demo",
-    kind=inbox_pb2.REQUEST_KIND_ELICITATION_FORM,
-    state=inbox_pb2.REQUEST_STATE_OPEN,
+    kind=inbox_pb2.PENDING_REQUEST_KIND_ELICITATION_FORM,
+    state=inbox_pb2.PENDING_REQUEST_STATE_OPEN,
     request=FORM,
 )
 
@@ -157,8 +157,8 @@ async def test_a_watched_call_is_told_in_words_and_ends_with_its_result(hub: Any
     hub.replies["GetCall"] = lambda _: call_pb2.GetCallResponse(call=over)
 
     async def script(_: Any) -> AsyncIterator[Any]:
-        yield step(upsert=call(**about, state=call_pb2.CALL_STATE_WAITING_INPUT, pending_ids=["req_1"]))
-        yield step(synced=common_pb2.Synced())
+        yield step(upsert=call(**about, state=call_pb2.CALL_STATE_WAITING_INPUT, pending_request_ids=["req_1"]))
+        yield step(synced=common_pb2.WatchSynced())
         yield step(upsert=over)
         await anyio.sleep_forever()
 

@@ -8,6 +8,7 @@ import pytest
 
 import hubbub_client
 from hubbub.v1 import call_pb2, event_pb2, server_pb2
+from hubbub_client.specs import roots_message
 
 LIMIT_S = 60
 
@@ -20,7 +21,7 @@ def event(number: int, **more: Any) -> event_pb2.ServerEvent:
         params=b'{"level": "info", "data": "line %d"}' % number,
         **more,
     )
-    it.at.FromSeconds(1_700_000_000 + number)
+    it.occurred_at.FromSeconds(1_700_000_000 + number)
     return it
 
 
@@ -68,7 +69,7 @@ async def test_events_go_on_after_a_break_and_what_was_lost_is_told(hub: Any) ->
     assert found[0].kind == "log"
     assert (len(listening), dropped) == (2, [3, 1])
     (request, _) = hub.requests("WatchEvents")
-    assert (request.server, list(request.kinds)) == ("one", [event_pb2.EVENT_KIND_LOG])
+    assert (request.filter.server, list(request.filter.kinds)) == ("one", [event_pb2.EVENT_KIND_LOG])
 
 
 async def test_lines_that_were_shown_before_a_break_are_not_shown_again(hub: Any) -> None:
@@ -96,7 +97,10 @@ async def test_a_log_is_printed_line_by_line_without_what_would_steer_the_termin
     hub: Any, hubbub: Callable[..., Any]
 ) -> None:
     stderr = event_pb2.ServerEvent(
-        server="one", kind=event_pb2.EVENT_KIND_STDERR, params=rb'{"line": "red \u001b[31m"}', at=event(1).at
+        server="one",
+        kind=event_pb2.EVENT_KIND_STDERR,
+        params=rb'{"line": "red \u001b[31m"}',
+        occurred_at=event(1).occurred_at,
     )
 
     async def lines(_: Any) -> AsyncIterator[Any]:
@@ -168,12 +172,14 @@ async def test_a_result_is_text_for_people_and_all_of_it_for_programs(
 
 
 async def test_roots_are_shown_and_set(hub: Any, hubbub: Callable[..., Any]) -> None:
-    hub.replies["GetRoots"] = lambda _: server_pb2.GetRootsResponse(roots="ask")
-    hub.replies["SetRoots"] = lambda request: server_pb2.SetRootsResponse(roots=request.roots or "[]")
+    hub.replies["GetRoots"] = lambda _: server_pb2.GetRootsResponse(roots=roots_message("ask"))
+    hub.replies["SetRoots"] = lambda request: server_pb2.SetRootsResponse(roots=request.roots)
     assert (await hubbub("roots", "one", json=False)).out == "ask\n"
     given = '[{"uri": "file:///x", "name": "x"}]'
     assert (await hubbub("roots", "one", "set", given, json=False)).out == "file:///x  x\n"
     await hubbub("roots", "one", "set", "configured")
-    assert [request.roots for request in hub.requests("SetRoots")] == ['[{"uri":"file:///x","name":"x"}]', ""]
+    first, last = hub.requests("SetRoots")
+    assert first.roots == roots_message([{"uri": "file:///x", "name": "x"}])
+    assert not last.HasField("roots")
     for words in (["set"], ["list", "[]"], ["set", "{}"], ["set", "nonsense"], ["drop"]):
         assert (await hubbub("roots", "one", *words)).status == 2

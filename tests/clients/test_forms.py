@@ -161,7 +161,9 @@ class Terminal:
 
 def _open_form(id_: str) -> Any:
     form = b'{"message":"Who?","requestedSchema":{"properties":{"age":{"type":"integer","default":7}}}}'
-    return inbox_pb2.PendingRequest(id=id_, server="s", kind=1, state=inbox_pb2.REQUEST_STATE_OPEN, request=form)
+    return inbox_pb2.PendingRequest(
+        id=id_, server="s", kind=1, state=inbox_pb2.PENDING_REQUEST_STATE_OPEN, request=form
+    )
 
 
 @pytest.mark.usefixtures("processes")
@@ -169,8 +171,8 @@ async def test_a_person_at_the_terminal_fills_in_the_form_that_a_call_asks(hub: 
     step, answered = call_pb2.WatchCallsResponse, anyio.Event()
 
     async def script(request: Any) -> AsyncIterator[Any]:
-        yield step(synced=common_pb2.Synced())
-        yield step(upsert=call_pb2.Call(id=request.filter.ids[0], pending_ids=["r1"]))
+        yield step(synced=common_pb2.WatchSynced())
+        yield step(upsert=call_pb2.Call(id=request.filter.ids[0], pending_request_ids=["r1"]))
         await anyio.sleep_forever()
 
     async def result(_: Any) -> Any:
@@ -181,12 +183,14 @@ async def test_a_person_at_the_terminal_fills_in_the_form_that_a_call_asks(hub: 
         if request.accept.content == b'{"age":99}':
             raise refusal("INVALID_ARGUMENT", "INVALID_ARGUMENT", "age: too old", violations=(("age", "too old"),))
         answered.set()
-        return inbox_pb2.AnswerRequestResponse(request=inbox_pb2.PendingRequest(id=request.id))
+        return inbox_pb2.AnswerPendingRequestResponse(pending_request=inbox_pb2.PendingRequest(id=request.id))
 
     hub.streams["WatchCalls"] = script
     hub.replies["CallMethod"] = result
-    hub.replies["GetRequest"] = lambda request: inbox_pb2.GetRequestResponse(request=_open_form(request.id))
-    hub.replies["AnswerRequest"] = answer
+    hub.replies["GetPendingRequest"] = lambda request: inbox_pb2.GetPendingRequestResponse(
+        pending_request=_open_form(request.id)
+    )
+    hub.replies["AnswerPendingRequest"] = answer
 
     screen, terminal = pty.openpty()
     try:
@@ -207,7 +211,7 @@ async def test_a_person_at_the_terminal_fills_in_the_form_that_a_call_asks(hub: 
         os.close(terminal)
     assert "Who?" in person.shown
     assert "type a whole number" in person.shown
-    assert [request.accept.content for request in hub.requests("AnswerRequest")] == [
+    assert [request.accept.content for request in hub.requests("AnswerPendingRequest")] == [
         b'{"age":99}',
         b'{"age":99}',
         b'{"age":8}',

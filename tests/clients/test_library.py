@@ -92,7 +92,7 @@ async def test_field_violations_stand_in_the_error_its_message_and_its_metadata(
     def refuse(_: Any) -> Any:
         raise refusal("INVALID_ARGUMENT", "INVALID", "wrong content", violations=(("content.age", "must be >= 18"),))
 
-    hub.replies["AnswerRequest"] = refuse
+    hub.replies["AnswerPendingRequest"] = refuse
     async with connect(data_dir=hub.data_dir) as client:
         with pytest.raises(InvalidArgument) as caught:
             await client.inbox.answer("r", accept={"age": 3})
@@ -159,7 +159,7 @@ async def test_a_watch_goes_on_from_its_token_after_a_restart_on_another_port(hu
     async def script(request: Any) -> AsyncIterator[Any]:
         if not request.resume_token:
             yield _server("a")
-            yield server_pb2.WatchServersResponse(resume_token="synced", synced=common_pb2.Synced())
+            yield server_pb2.WatchServersResponse(resume_token="synced", synced=common_pb2.WatchSynced())
         else:
             yield _server("b")
         await anyio.sleep_forever()
@@ -218,16 +218,16 @@ async def test_a_watch_without_heartbeat_is_taken_for_dead(hub: Any) -> None:
 
 async def test_every_kind_of_step_is_told_apart(hub: Any) -> None:
     async def script(_: Any) -> AsyncIterator[Any]:
-        step = inbox_pb2.WatchInboxResponse
-        yield step(resume_token="1", reset=common_pb2.Reset(reason="MALFORMED"))
+        step = inbox_pb2.WatchPendingRequestsResponse
+        yield step(resume_token="1", reset=common_pb2.WatchReset(reason=common_pb2.RESET_REASON_MALFORMED))
         yield step(resume_token="2", upsert=inbox_pb2.PendingRequest(id="r"))
         yield step(resume_token="2")
-        yield step(resume_token="3", synced=common_pb2.Synced())
-        yield step(resume_token="4", removed=common_pb2.Removed(id="r"))
-        yield step(resume_token="5", bookmark=common_pb2.Bookmark())
+        yield step(resume_token="3", synced=common_pb2.WatchSynced())
+        yield step(resume_token="4", removed=common_pb2.WatchRemoved(id="r"))
+        yield step(resume_token="5", bookmark=common_pb2.WatchBookmark())
         await anyio.sleep_forever()
 
-    hub.streams["WatchInbox"] = script
+    hub.streams["WatchPendingRequests"] = script
     with anyio.fail_after(LIMIT_S):
         async with connect(data_dir=hub.data_dir) as client, contextlib.aclosing(client.inbox.watch()) as events:
             seen = [await anext(events) for _ in range(5)]
@@ -237,12 +237,12 @@ async def test_every_kind_of_step_is_told_apart(hub: Any) -> None:
 
 async def test_a_watched_request_can_be_answered_in_place(hub: Any) -> None:
     async def script(_: Any) -> AsyncIterator[Any]:
-        yield inbox_pb2.WatchInboxResponse(upsert=inbox_pb2.PendingRequest(id="r"))
+        yield inbox_pb2.WatchPendingRequestsResponse(upsert=inbox_pb2.PendingRequest(id="r"))
         await anyio.sleep_forever()
 
-    hub.streams["WatchInbox"] = script
-    hub.replies["AnswerRequest"] = lambda request: inbox_pb2.AnswerRequestResponse(
-        request=inbox_pb2.PendingRequest(id=request.id, state=inbox_pb2.REQUEST_STATE_ANSWERED)
+    hub.streams["WatchPendingRequests"] = script
+    hub.replies["AnswerPendingRequest"] = lambda request: inbox_pb2.AnswerPendingRequestResponse(
+        pending_request=inbox_pb2.PendingRequest(id=request.id, state=inbox_pb2.PENDING_REQUEST_STATE_ANSWERED)
     )
     with anyio.fail_after(LIMIT_S):
         async with connect(data_dir=hub.data_dir) as client, contextlib.aclosing(client.inbox.watch()) as events:
@@ -252,7 +252,7 @@ async def test_a_watched_request_can_be_answered_in_place(hub: Any) -> None:
             await answered.accept()
             await answered.reject("never")
     assert answered.state == "answered"
-    first, second, third = hub.requests("AnswerRequest")
+    first, second, third = hub.requests("AnswerPendingRequest")
     assert (first.accept.content, first.answer_id, first.claim_id) == (b'{"n":1}', "once", "c")
     assert (second.WhichOneof("answer"), second.accept.content) == ("accept", b"")
     assert third.reject.message == "never"
@@ -268,8 +268,8 @@ async def test_not_exactly_one_answer_is_a_mistake_of_the_caller(hub: Any, answe
 
 async def test_a_list_is_read_page_by_page_up_to_its_limit(hub: Any) -> None:
     def page(request: Any) -> Any:
-        start = int(request.page.token or 0)
-        end = start + min(request.page.size, 2)
+        start = int(request.page_token or 0)
+        end = start + min(request.page_size, 2)
         calls = [call_pb2.Call(id=str(number)) for number in range(start, end)]
         return call_pb2.ListCallsResponse(calls=calls, next_page_token=str(end) if end < 5 else "")
 
@@ -285,11 +285,11 @@ def _progressing(hub: Any, state: Any = call_pb2.CALL_STATE_COMPLETED) -> anyio.
 
     async def script(request: Any) -> AsyncIterator[Any]:
         (call_id,) = request.filter.ids
-        yield step(resume_token="1", synced=common_pb2.Synced())
+        yield step(resume_token="1", synced=common_pb2.WatchSynced())
         yield step(resume_token="1", progress=call_pb2.Progress(call_id=call_id, progress=1, total=2, message="half"))
-        yield step(resume_token="2", upsert=call_pb2.Call(id=call_id, pending_ids=["r1"]))
+        yield step(resume_token="2", upsert=call_pb2.Call(id=call_id, pending_request_ids=["r1"]))
         told.set()
-        yield step(resume_token="3", upsert=call_pb2.Call(id=call_id, pending_ids=["r1"], state=state))
+        yield step(resume_token="3", upsert=call_pb2.Call(id=call_id, pending_request_ids=["r1"], state=state))
         await anyio.sleep_forever()
 
     hub.streams["WatchCalls"] = script
@@ -326,8 +326,8 @@ async def test_a_call_that_is_found_again_after_its_end_reports_what_it_asked(hu
     step, ended = call_pb2.WatchCallsResponse, call_pb2.CALL_STATE_COMPLETED
 
     async def script(_: Any) -> AsyncIterator[Any]:
-        yield step(upsert=call_pb2.Call(id="mine", pending_ids=["r1"], state=ended))
-        yield step(synced=common_pb2.Synced())
+        yield step(upsert=call_pb2.Call(id="mine", pending_request_ids=["r1"], state=ended))
+        yield step(synced=common_pb2.WatchSynced())
         await anyio.sleep_forever()
 
     hub.streams["WatchCalls"] = script

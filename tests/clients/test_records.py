@@ -15,7 +15,7 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc import StatusCode, aio
 
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2
-from hubbub_client import admin, audit, numbers, records, tokens
+from hubbub_client import admin, audit, numbers, reading, records, tokens
 from hubbub_client.admin import HubStatus
 from hubbub_client.errors import DETAILS_KEY, HubbubError, NotFound, from_rpc
 from hubbub_client.reading import enum_number, read, result
@@ -26,8 +26,8 @@ MESSAGES: dict[str, Any] = {
     "Fault": common_pb2.Fault,
     "QueueCounts": server_pb2.QueueCounts,
     "Server": server_pb2.Server,
-    "Claim": inbox_pb2.Claim,
-    "Moment": inbox_pb2.Moment,
+    "Claim": inbox_pb2.PendingRequest.Claim,
+    "Event": inbox_pb2.PendingRequest.Event,
     "PendingRequest": inbox_pb2.PendingRequest,
     "Call": call_pb2.Call,
     "Progress": call_pb2.Progress,
@@ -37,17 +37,20 @@ MESSAGES: dict[str, Any] = {
     "CatalogEntry": catalog_pb2.CatalogEntry,
     "ServerEvent": event_pb2.ServerEvent,
     "ResourceUpdate": event_pb2.ResourceUpdate,
-    "StateCount": admin_pb2.StateCount,
+    **{
+        f"{noun}Count": getattr(admin_pb2.GetStatusResponse, f"{noun}Count")
+        for noun in ("Server", "PendingRequest", "PendingRequestKind", "Call", "Task")
+    },
     "StoreStatus": admin_pb2.StoreStatus,
     "Compaction": admin_pb2.Compaction,
     "GetStatusResponse": admin_pb2.GetStatusResponse,
     "Versions": admin_pb2.Versions,
     "ConfigStatus": admin_pb2.ConfigStatus,
     "TelemetryStatus": admin_pb2.TelemetryStatus,
-    "Reload": admin_pb2.Reload,
+    "ConfigChanges": admin_pb2.ConfigChanges,
     "Finding": admin_pb2.Finding,
-    "Grant": admin_pb2.Grant,
-    "Token": admin_pb2.Token,
+    "AccessGrant": admin_pb2.AccessGrant,
+    "ApiToken": admin_pb2.ApiToken,
     "CreateTokenResponse": admin_pb2.CreateTokenResponse,
     "Caller": admin_pb2.Caller,
 }
@@ -56,10 +59,10 @@ ENUMS = [
     (server_pb2.Transport, records.Transport),
     (server_pb2.ServerState, records.ServerState),
     (server_pb2.DesiredState, records.DesiredState),
-    (inbox_pb2.RequestKind, records.RequestKind),
-    (inbox_pb2.RequestState, records.RequestState),
+    (inbox_pb2.PendingRequestKind, records.RequestKind),
+    (inbox_pb2.PendingRequestState, records.RequestState),
     (inbox_pb2.DeliveryState, records.DeliveryState),
-    (inbox_pb2.Happening, records.Happening),
+    (inbox_pb2.PendingRequest.EventType, records.Happening),
     (inbox_pb2.CauseSource, records.CauseSource),
     (call_pb2.CallState, records.CallState),
     (event_pb2.EventKind, records.EventKind),
@@ -67,11 +70,12 @@ ENUMS = [
     (task_pb2.TaskStatus, records.TaskStatus),
     (catalog_pb2.CatalogKind, records.CatalogKind),
     (catalog_pb2.Freshness, records.Freshness),
-    (admin_pb2.AuditSort, audit.AuditSort),
-    (admin_pb2.Role, tokens.Role),
-    (admin_pb2.Verdict, admin.Verdict),
+    (admin_pb2.AuditKind, audit.AuditSort),
+    (admin_pb2.AccessRole, tokens.Role),
+    (admin_pb2.Finding.Severity, admin.Verdict),
 ]
 
+CONNECTED = admin_pb2.GetStatusResponse.ServerCount(state=server_pb2.SERVER_STATE_CONNECTED, count=3)
 MOMENT = Timestamp(seconds=1_767_225_600, nanos=123_000_000)
 
 
@@ -79,7 +83,8 @@ MOMENT = Timestamp(seconds=1_767_225_600, nanos=123_000_000)
 def test_a_record_has_exactly_the_fields_of_its_message_in_its_order(name: str) -> None:
     message = MESSAGES[name]()
     shape = read(records.RECORDS[name], message).to_json()
-    assert list(shape) == [field.name for field in message.DESCRIPTOR.fields]
+    names = reading.NAMES.get(message.DESCRIPTOR.name, {})
+    assert list(shape) == [names.get(field.name, field.name) for field in message.DESCRIPTOR.fields]
 
 
 @pytest.mark.parametrize(("enum", "names"), ENUMS)
@@ -90,7 +95,7 @@ def test_short_names_and_enum_values_are_the_same(enum: Any, names: Any) -> None
 
 def test_an_unknown_short_name_is_refused_with_those_there_are() -> None:
     with pytest.raises(ValueError, match="'opened' is not one of open, answered"):
-        enum_number(inbox_pb2.RequestState.DESCRIPTOR, "opened")
+        enum_number(inbox_pb2.PendingRequestState.DESCRIPTOR, "opened")
 
 
 @pytest.mark.parametrize("name", sorted(records.RECORDS))
@@ -178,6 +183,7 @@ def test_an_unset_server_has_every_field_and_null_where_nothing_is_known() -> No
         "queue": None,
         "gave_up": False,
         "defect": None,
+        "revision": 0,
     }
 
 
@@ -191,7 +197,11 @@ def test_a_full_server_is_written_as_scripts_read_it() -> None:
         server_info=b'{"name":"mcp-time"}',
         capabilities=b"{}",
         error=common_pb2.Fault(
-            code="CONNECTION_TIMEOUT", category="timeout", message="late", retryable=True, details=b'{"elapsed_s":30}'
+            code="CONNECTION_TIMEOUT",
+            category=common_pb2.FAULT_CATEGORY_TIMEOUT,
+            message="late",
+            retryable=True,
+            details=b'{"elapsed_s":30}',
         ),
         attempt=2,
         next_retry_at=MOMENT,
@@ -220,6 +230,7 @@ def test_a_full_server_is_written_as_scripts_read_it() -> None:
         "queue": {"queued": 1, "in_progress": 0, "waiting_input": 2, "completed": 0, "failed": 0, "cancelled": 0},
         "gave_up": False,
         "defect": None,
+        "revision": 0,
     }
 
 
@@ -227,11 +238,11 @@ def test_a_pending_request_keeps_its_payload_and_its_claim() -> None:
     message = inbox_pb2.PendingRequest(
         id="r1",
         server="s",
-        kind=inbox_pb2.REQUEST_KIND_ELICITATION_FORM,
-        state=inbox_pb2.REQUEST_STATE_OPEN,
+        kind=inbox_pb2.PENDING_REQUEST_KIND_ELICITATION_FORM,
+        state=inbox_pb2.PENDING_REQUEST_STATE_OPEN,
         delivery=inbox_pb2.DELIVERY_STATE_NONE,
         request=b'{"message":"how many?","big":123456789012345678901234567890}',
-        claim=inbox_pb2.Claim(by="ann", expires_at=MOMENT),
+        claim=inbox_pb2.PendingRequest.Claim(by="ann", expires_at=MOMENT),
         created_at=MOMENT,
     )
     record = read(PendingRequest, message)
@@ -246,15 +257,15 @@ def test_a_pending_request_keeps_its_payload_and_its_claim() -> None:
 
 
 def test_lists_are_lists_and_absent_numbers_are_null() -> None:
-    call = read(Call, call_pb2.Call(id="c", pending_ids=["a", "b"], state=call_pb2.CALL_STATE_WAITING_INPUT))
+    call = read(Call, call_pb2.Call(id="c", pending_request_ids=["a", "b"], state=call_pb2.CALL_STATE_WAITING_INPUT))
     assert call.to_json()["pending_ids"] == ["a", "b"]
     assert not call.ended
-    task = read(Task, task_pb2.Task(id="t", ttl_ms=60_000)).to_json()
+    task = read(Task, task_pb2.Task(id="t", ttl=Duration(seconds=60))).to_json()
     assert (task["ttl_ms"], task["poll_interval_ms"], task["pending_ids"]) == (60_000, None, [])
 
 
 def test_nested_records_of_a_list_are_read_too() -> None:
-    counted = admin_pb2.GetStatusResponse(servers=[admin_pb2.StateCount(state="connected", count=3)])
+    counted = admin_pb2.GetStatusResponse(servers=[CONNECTED])
     assert read(HubStatus, counted).to_json()["servers"] == [{"state": "connected", "count": 3}]
 
 
@@ -265,7 +276,8 @@ def test_a_state_that_only_a_newer_hub_knows_is_shown_by_its_number() -> None:
 
 def test_an_entry_of_the_audit_log_has_exactly_the_fields_of_its_message() -> None:
     shape = read(audit.AuditEntry, admin_pb2.AuditEntry(count=1)).to_json()
-    assert list(shape) == [field.name for field in admin_pb2.AuditEntry.DESCRIPTOR.fields]
+    names = reading.NAMES["AuditEntry"]
+    assert list(shape) == [names.get(field.name, field.name) for field in admin_pb2.AuditEntry.DESCRIPTOR.fields]
 
 
 @pytest.mark.parametrize("raw", [b"{", b"NaN}", b"\xff", b"[" * 100_000])

@@ -22,7 +22,7 @@ def serve(hub: Any, chunks: Sequence[bytes] = CHUNKS, digest: str | None = DIGES
     """The hub hands out a backup; without a digest it breaks off."""
 
     async def steps(_: Any) -> AsyncIterator[admin_pb2.BackupStoreResponse]:
-        yield admin_pb2.BackupStoreResponse(bookmark=common_pb2.Bookmark())
+        yield admin_pb2.BackupStoreResponse(bookmark=common_pb2.WatchBookmark())
         for chunk in chunks:
             yield admin_pb2.BackupStoreResponse(size_bytes=len(WHOLE), chunk=chunk)
         if digest:

@@ -93,10 +93,10 @@ async def test_no_surroundings_are_too_odd(hub: Any, hubbub: Any) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_a_signal_ends_a_watch_without_a_traceback(hub: Any, number: signal.Signals, hubbub_process: Any) -> None:
     async def watch(_: Any) -> AsyncIterator[Any]:
-        yield inbox_pb2.WatchInboxResponse(synced=common_pb2.Synced())
+        yield inbox_pb2.WatchPendingRequestsResponse(synced=common_pb2.WatchSynced())
         await anyio.sleep_forever()
 
-    hub.streams["WatchInbox"] = watch
+    hub.streams["WatchPendingRequests"] = watch
     with anyio.fail_after(60):
         async with await hubbub_process("inbox", "watch") as process:
             assert await process.stdout.receive()

@@ -25,7 +25,10 @@ POLL_S = 0.02
 # What serves until it is cancelled has no form that waits.
 ENDLESS = {"Hub": {"serve", "on_elicitation", "on_sampling", "on_roots"}, "Inbox": {"work"}}
 OPEN = inbox_pb2.PendingRequest(
-    id="r1", server="s", kind=inbox_pb2.REQUEST_KIND_ELICITATION_FORM, state=inbox_pb2.REQUEST_STATE_OPEN
+    id="r1",
+    server="s",
+    kind=inbox_pb2.PENDING_REQUEST_KIND_ELICITATION_FORM,
+    state=inbox_pb2.PENDING_REQUEST_STATE_OPEN,
 )
 
 
@@ -76,11 +79,11 @@ def scripted(hub: Any) -> list[str]:
 
     def answer(request: Any) -> Any:
         given.append(request.WhichOneof("answer"))
-        return inbox_pb2.AnswerRequestResponse(request=OPEN)
+        return inbox_pb2.AnswerPendingRequestResponse(pending_request=OPEN)
 
     async def watch(_: Any) -> AsyncIterator[Any]:
-        yield inbox_pb2.WatchInboxResponse(upsert=OPEN)
-        yield inbox_pb2.WatchInboxResponse(synced=common_pb2.Synced())
+        yield inbox_pb2.WatchPendingRequestsResponse(upsert=OPEN)
+        yield inbox_pb2.WatchPendingRequestsResponse(synced=common_pb2.WatchSynced())
 
     def claim(request: Any) -> Any:
         given.append(type(request).__name__)
@@ -90,14 +93,14 @@ def scripted(hub: Any) -> list[str]:
         claimed = inbox_pb2.PendingRequest()
         claimed.CopyFrom(OPEN)
         claimed.claim.id = "c"
-        return inbox_pb2.ClaimRequestResponse(request=claimed)
+        return inbox_pb2.ClaimPendingRequestResponse(pending_request=claimed)
 
-    hub.replies["ListRequests"] = lambda _: inbox_pb2.ListRequestsResponse(requests=[OPEN])
-    hub.replies["GetRequest"] = lambda _: inbox_pb2.GetRequestResponse(request=OPEN)
-    hub.replies["AnswerRequest"] = answer
-    hub.replies["ClaimRequest"] = claim
-    hub.replies["ReleaseRequest"] = lambda _: inbox_pb2.ReleaseRequestResponse(request=OPEN)
-    hub.streams["WatchInbox"] = watch
+    hub.replies["ListPendingRequests"] = lambda _: inbox_pb2.ListPendingRequestsResponse(pending_requests=[OPEN])
+    hub.replies["GetPendingRequest"] = lambda _: inbox_pb2.GetPendingRequestResponse(pending_request=OPEN)
+    hub.replies["AnswerPendingRequest"] = answer
+    hub.replies["ClaimPendingRequest"] = claim
+    hub.replies["ReleasePendingRequest"] = lambda _: inbox_pb2.ReleasePendingRequestResponse(pending_request=OPEN)
+    hub.streams["WatchPendingRequests"] = watch
     return given
 
 
@@ -115,20 +118,20 @@ async def test_records_answer_by_their_own_methods_wherever_they_come_from(hub: 
             assert "_home" not in plain.inbox.get("r1").to_json()
 
     await anyio.to_thread.run_sync(script)
-    assert given == ["accept"] * 3 + ["decline", "cancel", "text", "result", "reject", "ClaimRequestRequest"]
+    assert given == ["accept"] * 3 + ["decline", "cancel", "text", "result", "reject", "ClaimPendingRequestRequest"]
 
 
 async def calls_of(hub: Any, *, ends: bool = True) -> list[Any]:
     """Has the hub take a call that asks one request, and end it or not."""
 
     async def call(request: Any) -> Any:
-        while not (ends and hub.requests("AnswerRequest")):  # it ends with the answer
+        while not (ends and hub.requests("AnswerPendingRequest")):  # it ends with the answer
             await anyio.sleep(POLL_S)
         return call_pb2.CallMethodResponse(call=call_pb2.Call(id=request.spec.call_id, state=4))
 
     async def watch(request: Any) -> AsyncIterator[Any]:
-        yield call_pb2.WatchCallsResponse(synced=common_pb2.Synced())
-        asking = call_pb2.Call(id=request.filter.ids[0], state=3, pending_ids=["r1"])
+        yield call_pb2.WatchCallsResponse(synced=common_pb2.WatchSynced())
+        asking = call_pb2.Call(id=request.filter.ids[0], state=3, pending_request_ids=["r1"])
         yield call_pb2.WatchCallsResponse(upsert=asking)
         await anyio.sleep_forever()
 
@@ -281,13 +284,13 @@ async def test_an_interrupted_watch_ends_at_the_hub(hub: Any) -> None:
 
     async def watch(_: Any) -> AsyncIterator[Any]:
         try:
-            yield inbox_pb2.WatchInboxResponse(upsert=OPEN)
+            yield inbox_pb2.WatchPendingRequestsResponse(upsert=OPEN)
             watching.set()
             await anyio.sleep_forever()
         finally:
             ended.set()
 
-    hub.streams["WatchInbox"] = watch
+    hub.streams["WatchPendingRequests"] = watch
     hand_over = Portal.start
 
     def interrupted(portal: Any, *args: Any, **kwargs: Any) -> Any:

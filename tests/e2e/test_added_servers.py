@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from hubbub.v1 import server_pb2
-from hubbub_client import HubbubError, InvalidArgument, NotFound, PermissionDenied
+from hubbub_client import HubbubError, InvalidArgument, NotFound, PermissionDenied, ServerSpec
 
 from .conftest import LIMIT_S, POLL_S
 
@@ -36,7 +36,7 @@ class Yard:
         before = await self.hub.client.servers.get("good")
         for name, change in (("evil", self.hub.client.servers.add), ("good", self.hub.client.servers.update)):
             with pytest.raises(PermissionDenied) as caught:
-                await change(server_pb2.ServerSpec(**{"name": name, **spec}))
+                await change(ServerSpec(**{"name": name, **spec}))
             assert caught.value.reason == reason
         with pytest.raises(NotFound):
             await self.hub.client.servers.get("evil")
@@ -52,7 +52,7 @@ async def yard(start_shared_hub: Any, peer_scripts: Path, tmp_path_factory: pyte
     directory = tmp_path_factory.mktemp("yard")
     allowed = {"command": sys.executable, "args": [script, "*"], "env": ["APP_*"], "cwd": [str(directory)]}
     hub = await start_shared_hub(hub={"allow_commands": [allowed], "allow_variables": ["HOME"]})
-    await hub.client.servers.add(server_pb2.ServerSpec(name="good", command=sys.executable, args=[script, "stdio"]))
+    await hub.client.servers.add(ServerSpec(name="good", command=sys.executable, args=[script, "stdio"]))
     await hub.connected("good")
     return Yard(hub, script, directory / "canary")
 
@@ -97,7 +97,7 @@ async def test_shell_syntax_in_a_command_names_no_command(yard: Yard, trick: str
 
 async def test_shell_syntax_in_an_allowed_argument_reaches_the_program_as_it_is(yard: Yard) -> None:
     args = [yard.script, f"; {yard.shell} $({yard.shell}) `{yard.shell}` | sh"]
-    await yard.hub.client.servers.add(server_pb2.ServerSpec(name="plain", command=sys.executable, args=args))
+    await yard.hub.client.servers.add(ServerSpec(name="plain", command=sys.executable, args=args))
     await yard.hub.connected("plain")
     await yard.hub.client.servers.remove("plain")
     assert not yard.canary.exists()
@@ -140,7 +140,7 @@ async def test_a_reference_brings_in_neither_a_command_nor_a_secret(yard: Yard) 
         await yard.refused("VARIABLE_NOT_ALLOWED", url=f"https://mcp.example.com/{reference}")
     await yard.refused(command="${HOME}", args=[yard.script, "stdio"])
     with pytest.raises(InvalidArgument):
-        await yard.hub.client.servers.add(server_pb2.ServerSpec(name="evil", command="${"))
+        await yard.hub.client.servers.add(ServerSpec(name="evil", command="${"))
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ async def test_no_server_is_added_at_an_address_that_is_not_of_the_internet(yard
 )
 async def test_a_name_that_could_be_a_path_or_look_like_another_is_refused(yard: Yard, name: str) -> None:
     with pytest.raises(InvalidArgument):
-        await yard.hub.client.servers.add(server_pb2.ServerSpec(name=name, command=sys.executable, args=[yard.script]))
+        await yard.hub.client.servers.add(ServerSpec(name=name, command=sys.executable, args=[yard.script]))
     for ask in (yard.hub.client.servers.get, yard.hub.client.servers.remove, yard.hub.client.servers.connect):
         with pytest.raises((InvalidArgument, NotFound)):
             await ask(name)
@@ -196,7 +196,7 @@ async def test_a_link_that_was_swapped_after_the_start_is_not_followed(
     script.chmod(0o755)
     link.symlink_to(script)
     hub = await start_hub(hub={"allow_commands": [str(link)]})
-    await hub.client.servers.add(server_pb2.ServerSpec(name="tool", command=str(link)))
+    await hub.client.servers.add(ServerSpec(name="tool", command=str(link)))
     await hub.connected("tool")
     evil = tmp_path / "evil"
     evil.write_text(f"#!/bin/sh\ntouch {canary}\n")
@@ -204,7 +204,7 @@ async def test_a_link_that_was_swapped_after_the_start_is_not_followed(
     link.unlink()
     link.symlink_to(evil)
     with pytest.raises(PermissionDenied, match="not the file that it was"):
-        await hub.client.servers.update(server_pb2.ServerSpec(name="tool", command=str(link)))
+        await hub.client.servers.update(ServerSpec(name="tool", command=str(link)))
     await hub.client.servers.disconnect("tool")
     await hub.client.servers.connect("tool")
     (refused,) = await hub.watched(hub.client.servers.watch(["tool"]), lambda s: s.error is not None, 1)
@@ -217,7 +217,7 @@ async def test_a_server_that_is_no_longer_allowed_is_not_started_by_the_next_hub
 ) -> None:
     out = tmp_path / "out.json"
     allowed = {"command": sys.executable, "args": ["**"]}
-    spec = server_pb2.ServerSpec(name="old", command=sys.executable, args=["-c", WRITER, str(out)])
+    spec = ServerSpec(name="old", command=sys.executable, args=["-c", WRITER, str(out)])
     hub = await start_hub(hub={"allow_commands": [allowed]})
     await hub.client.servers.add(spec)
     await appears(out)
@@ -234,7 +234,7 @@ async def test_an_added_server_keeps_its_variables_and_headers_over_a_restart_an
 ) -> None:
     out = tmp_path / "out.json"
     allowed = {"command": sys.executable, "args": ["**"], "env": ["APP_*"]}
-    spec = server_pb2.ServerSpec(
+    spec = ServerSpec(
         name="kept",
         command=sys.executable,
         args=["-c", WRITER, str(out), "; $(id)"],

@@ -214,24 +214,24 @@ async def test_where_a_hub_lets_such_an_address_through_it_is_shown_by_its_numbe
     asked = inbox_pb2.PendingRequest(
         id="r1",
         server="relay",
-        kind=inbox_pb2.REQUEST_KIND_ELICITATION_URL,
-        state=inbox_pb2.REQUEST_STATE_OPEN,
+        kind=inbox_pb2.PENDING_REQUEST_KIND_ELICITATION_URL,
+        state=inbox_pb2.PENDING_REQUEST_STATE_OPEN,
         request=shown,
-        claim=inbox_pb2.Claim(id="c1", by="ann"),
+        claim=inbox_pb2.PendingRequest.Claim(id="c1", by="ann"),
     )
 
     async def unchanged(_: Any) -> AsyncIterator[Any]:
-        yield inbox_pb2.WatchInboxResponse(upsert=asked)
-        yield inbox_pb2.WatchInboxResponse(synced=common_pb2.Synced())
+        yield inbox_pb2.WatchPendingRequestsResponse(upsert=asked)
+        yield inbox_pb2.WatchPendingRequestsResponse(synced=common_pb2.WatchSynced())
         await anyio.sleep_forever()
 
     careless = ScriptedHub(tmp_path)
     careless.replies = {
-        "GetRequest": lambda _: inbox_pb2.GetRequestResponse(request=asked),
-        "ClaimRequest": lambda _: inbox_pb2.ClaimRequestResponse(request=asked),
-        "AnswerRequest": lambda _: inbox_pb2.AnswerRequestResponse(request=asked),
+        "GetPendingRequest": lambda _: inbox_pb2.GetPendingRequestResponse(pending_request=asked),
+        "ClaimPendingRequest": lambda _: inbox_pb2.ClaimPendingRequestResponse(pending_request=asked),
+        "AnswerPendingRequest": lambda _: inbox_pb2.AnswerPendingRequestResponse(pending_request=asked),
     }
-    careless.streams = {"WatchInbox": unchanged}
+    careless.streams = {"WatchPendingRequests": unchanged}
     await careless.start()
     opened = tmp_path / "opened"
     browser = script(tmp_path / "browser", f'echo "$1" >> {opened}')
@@ -246,7 +246,7 @@ async def test_where_a_hub_lets_such_an_address_through_it_is_shown_by_its_numbe
     await careless.stop()
     assert "\u202e" not in person.shown
     assert not opened.exists()
-    assert [answer.WhichOneof("answer") for answer in careless.requests("AnswerRequest")] == ["decline"]
+    assert [answer.WhichOneof("answer") for answer in careless.requests("AnswerPendingRequest")] == ["decline"]
 
 
 async def test_one_who_waits_for_a_call_sees_that_a_person_is_waited_for(hub: Any) -> None:

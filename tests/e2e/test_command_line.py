@@ -103,7 +103,7 @@ async def test_an_update_replaces_all_that_a_server_was_added_with(hub: Any, pee
     before = (await hub.hubbub("servers", "get", "near")).record["pid"]
     refused = await hub.hubbub("servers", "update", "--set", "call_timeout_s=-1", *spec)
     assert (refused.status, refused.error["code"]) == (1, "INVALID_ARGUMENT")
-    assert "spec.call_timeout_s" in refused.error["message"]
+    assert "spec.timeouts.call" in refused.error["message"]
     options = ("--set", "call_timeout_s=0.2", "--set", "retries=7")
     updated = await hub.hubbub("servers", "update", *options, *spec)
     assert updated.record["name"] == "near"

@@ -81,7 +81,9 @@ async def test_a_watch_ends_with_the_hub(start_hub: Callable[..., Any]) -> None:
     headers = {"authorization": f"Bearer {found['token']}", "content-type": "application/connect+json"}
     async with (
         httpx2.AsyncClient(base_url=found["connect"], trust_env=False, timeout=LIMIT_S) as http,
-        http.stream("POST", "/hubbub.v1.InboxService/WatchInbox", content=b"\0\0\0\0\x02{}", headers=headers) as steps,
+        http.stream(
+            "POST", "/hubbub.v1.InboxService/WatchPendingRequests", content=b"\0\0\0\0\x02{}", headers=headers
+        ) as steps,
     ):
         chunks = steps.aiter_raw()
         assert b"synced" in await anext(chunks)

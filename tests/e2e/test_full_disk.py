@@ -9,8 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hubbub.v1 import server_pb2
-from hubbub_client import Unavailable
+from hubbub_client import ServerSpec, Unavailable
 
 from .conftest import LIMIT_S, RunningHub, running
 
@@ -36,7 +35,7 @@ async def fill(hub: RunningHub) -> set[str]:
     try:
         while True:
             name = f"server-{len(added)}"
-            spec = server_pb2.ServerSpec(name=name, url="http://127.0.0.1:9/mcp", timeout_message="x" * 30_000)
+            spec = ServerSpec(name=name, url="http://127.0.0.1:9/mcp", timeout_message="x" * 30_000)
             await hub.client.servers.add(spec)
             added.add(name)
     except Unavailable:

@@ -15,13 +15,13 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2
-from hubbub_client import PermissionDenied, UpstreamError
+from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, task_pb2
+from hubbub_client import PermissionDenied, ServerSpec, UpstreamError
 
 from .collector import Collector, collecting
 from .conftest import LIMIT_S, RunningHub, environment, running, toml
 
-SERVICES = (admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2)
+SERVICES = (admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, task_pb2)
 HARMLESS = ("Get", "List", "Watch", "Call", "Refresh", "Connect", "Set", "Start")
 WHO = {"name", "server", "names", "id"}
 STREAM_S = 0.5
@@ -154,7 +154,7 @@ async def test_no_canary_is_in_the_store_the_log_the_telemetry_or_any_answer(
     with log.open("wb") as stderr:
         async with running(arguments, stderr=stderr, env=environ) as hub:
             add = hub.client.servers.add
-            spec = server_pb2.ServerSpec
+            spec = ServerSpec
             await add(
                 spec(name="added", command=sys.executable, args=["-c", TELLS_ALL], env={"APP_KEY": "canary-added"})
             )
@@ -200,7 +200,7 @@ async def test_the_data_directory_and_all_in_it_are_their_owners_only(start_hub:
     try:
         hub = await start_hub(hub={"allow_commands": [allowed]})
         script = str(peer_scripts / "plain_server.py")
-        spec = server_pb2.ServerSpec(name="x", command=sys.executable, args=[script], env={"APP_KEY": "canary-kept"})
+        spec = ServerSpec(name="x", command=sys.executable, args=[script], env={"APP_KEY": "canary-kept"})
         await hub.client.servers.add(spec)
         found = modes(hub.data_dir)
         assert found.pop(hub.data_dir.name) == 0o700

@@ -14,8 +14,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from hubbub.v1 import server_pb2
-from hubbub_client import Unavailable
+from hubbub_client import ServerSpec, Unavailable
 from hubbubd.store import Write
 from hubbubd.store.sqlite import SqliteStore
 
@@ -75,8 +74,8 @@ def disk(tmp_path: Path) -> FaultyDisk:
     return FaultyDisk(tmp_path)
 
 
-def spec(name: str) -> server_pb2.ServerSpec:
-    return server_pb2.ServerSpec(name=name, url="http://127.0.0.1:9/mcp")
+def spec(name: str) -> ServerSpec:
+    return ServerSpec(name=name, url="http://127.0.0.1:9/mcp")
 
 
 async def names(hub: RunningHub) -> set[str]:

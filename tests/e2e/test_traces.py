@@ -107,7 +107,9 @@ async def require_asked(collector: Collector, span: Any) -> None:
     assert dict(span.events[2][1]) == {"hubbub.by": "local", "hubbub.agent": False}
     # Of another trace, which may be sent later than the question's.
     answer = await collector.has(
-        lambda got: next((s for s in got.spans if s.name.endswith("/AnswerRequest") and s.service == "hubbub"), None)
+        lambda got: next(
+            (s for s in got.spans if s.name.endswith("/AnswerPendingRequest") and s.service == "hubbub"), None
+        )
     )
     assert answer.trace_id != span.trace_id
     assert answer.id in span.links

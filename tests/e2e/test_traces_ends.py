@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ import grpc
 import pytest
 
 import hubbub_client
-from hubbub.v1 import call_pb2, call_pb2_grpc, server_pb2
-from hubbub_client import payload
+from hubbub.v1 import call_pb2, call_pb2_grpc
+from hubbub_client import ServerSpec, payload
 
 from .collector import Collector, TraceOf, tree
 
@@ -153,7 +154,7 @@ async def test_a_server_that_goes_or_is_changed_with_a_call_in_its_queue_one_on_
     start_hub: Any, peer_scripts: Path, collector: Collector, way: str
 ) -> None:
     path = str(peer_scripts / "asking_server.py")
-    spec = server_pb2.ServerSpec(
+    spec = ServerSpec(
         name="asking", command=sys.executable, args=[path, "stdio"], protocol="2025-11-25", max_in_flight=1
     )
     allowed = [{"command": sys.executable, "args": args} for args in ([path, "stdio"], [path, "stdio", "another"])]
@@ -165,10 +166,7 @@ async def test_a_server_that_goes_or_is_changed_with_a_call_in_its_queue_one_on_
     await hub.call(working.id, "in_progress")
     waiting = await started(hub, "asking", "cancelled_calls")
     if way == "update":
-        changed = server_pb2.ServerSpec()
-        changed.CopyFrom(spec)
-        changed.args.append("another")
-        await hub.client.servers.update(changed)
+        await hub.client.servers.update(replace(spec, args=[path, "stdio", "another"]))
     else:
         await getattr(hub.client.servers, way)("asking")
     why = "SERVER_DISCONNECTED" if way == "disconnect" else "SERVER_REMOVED"

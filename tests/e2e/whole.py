@@ -92,7 +92,7 @@ async def pages(
         yield response
         if not getattr(response, "next_page_token", ""):
             return
-        request.page.token = response.next_page_token
+        request.page_token = response.next_page_token
 
 
 async def _synced(channel: grpc.aio.Channel, metadata: Any, method: MethodDescriptor) -> list[str]:

@@ -27,10 +27,9 @@ import uvicorn
 import uvloop
 from wire import status_of, taken
 
-import hubbub_client.cli.app
 import hubbubd.app
 
-IMPORTED = (anyio, hubbub_client, hubbubd, mcp, pydantic, uvicorn, uvloop)
+IMPORTED = (anyio, hubbub_cli, hubbubd, mcp, pydantic, uvicorn, uvloop)
 BIN = Path(sys.executable).parent
 
 
@@ -133,7 +132,7 @@ def begin(wanted: dict[str, Any]) -> None:
     elif program == "hubbub":
         sys.path[0] = str(BIN)
         sys.argv = [str(BIN / "hubbub"), *arguments]
-        from hubbub_client.cli import main
+        from hubbub_cli import main
 
         sys.exit(main())
     else:

@@ -235,7 +235,7 @@ class Attempts:
         if isinstance(spec, server_pb2.ServerSpec):
             spec.name = name
             if method.name == "UpdateServer":
-                plain = server_pb2.ServerSpec(name=name, url=spec.url)
+                plain = server_pb2.ServerSpec(name=name, http=spec.http)
                 await self._rpc("/hubbub.v1.ServerService/AddServer", server_pb2.AddServerRequest(spec=plain), case)
         if method.server_streaming:
             return await self._glimpse(method, made, case)

@@ -41,7 +41,7 @@ class Memory:
             self._seen.setdefault(name, deque(maxlen=100)).append(value)
 
     def recall(self, name: str, chance: Chance) -> str | None:
-        wanted = {"claim_id": "id", "page.token": "next_page_token", "ids": "id"}.get(name, name)
+        wanted = {"claim_id": "id", "page_token": "next_page_token", "ids": "id"}.get(name, name)
         seen = self._seen.get(wanted) or self._seen.get("id")
         return chance.of(seen) if seen else None
 
@@ -81,7 +81,12 @@ class Maker:
                 continue
             if field.containing_oneof and self._chance.one_in(2) and made.WhichOneof(field.containing_oneof.name):
                 continue
-            if self._calm and kind.name == "ServerSpec" and field.name not in SPEC and not self._chance.one_in(20):
+            if (
+                self._calm
+                and kind.name == "ServerSpec"
+                and field.name not in ("name", "http")
+                and not self._chance.one_in(20)
+            ):
                 continue
             self._fill(made, field, depth)
         return made

@@ -103,14 +103,13 @@ class _Trial:
         return await self._try("CallService/CallMethod", call_pb2.CallMethodRequest(spec=spec))
 
     async def _roots(self, chance: Chance) -> str:
-        text = chance.document(chance.maybe_changed(ROOTS)).decode(errors="replace")
-        return await self._try("ServerService/SetRoots", server_pb2.SetRootsRequest(name="asker", roots=text))
+        request = server_pb2.SetRootsRequest(name="asker", roots=_some_roots(chance))
+        return await self._try("ServerService/SetRoots", request)
 
     async def _add(self, chance: Chance) -> str:
-        roots = chance.document(chance.maybe_changed(ROOTS)).decode(errors="replace")
-        spec = server_pb2.ServerSpec(name="added", url="http://127.0.0.1:9/", roots=roots)
-        spec.headers[chance.text()] = chance.text()
-        spec.deny_tools.append(chance.text())
+        endpoint = server_pb2.HttpEndpoint(url="http://127.0.0.1:9/", headers={chance.text(): chance.text()})
+        spec = server_pb2.ServerSpec(name="added", http=endpoint, roots=_some_roots(chance))
+        spec.tools.deny.append(chance.text())
         added = server_pb2.AddServerRequest(spec=spec)
         if (said := await self._try("ServerService/AddServer", added)).startswith("ALREADY"):
             said = await self._try("ServerService/UpdateServer", server_pb2.UpdateServerRequest(spec=spec))
@@ -118,14 +117,15 @@ class _Trial:
 
     async def _answer(self, chance: Chance) -> str:
         if not self._open:
-            filter_ = inbox_pb2.RequestFilter(states=[inbox_pb2.REQUEST_STATE_OPEN])
+            filter_ = inbox_pb2.PendingRequestFilter(states=[inbox_pb2.PENDING_REQUEST_STATE_OPEN])
             listed = await self._tried.channel.unary_unary(
-                "/hubbub.v1.InboxService/ListRequests", response_deserializer=inbox_pb2.ListRequestsResponse.FromString
-            )(inbox_pb2.ListRequestsRequest(filter=filter_).SerializeToString(), metadata=self._tried.metadata)
-            self._open = [each.id for each in listed.requests]
+                "/hubbub.v1.InboxService/ListPendingRequests",
+                response_deserializer=inbox_pb2.ListPendingRequestsResponse.FromString,
+            )(inbox_pb2.ListPendingRequestsRequest(filter=filter_).SerializeToString(), metadata=self._tried.metadata)
+            self._open = [each.id for each in listed.pending_requests]
             if not self._open:
                 return await self._ask(chance)
-        request = inbox_pb2.AnswerRequestRequest(id=self._open.pop())
+        request = inbox_pb2.AnswerPendingRequestRequest(id=self._open.pop())
         document = chance.document(chance.maybe_changed(chance.of(ANSWERS)))
         match chance.upto(5):
             case 0:
@@ -136,7 +136,7 @@ class _Trial:
                 request.accept.content = document
             case _:
                 request.result = document
-        return await self._try("InboxService/AnswerRequest", request)
+        return await self._try("InboxService/AnswerPendingRequest", request)
 
     async def _try(self, rpc: str, request: Any) -> str:
         raw = request.SerializeToString()
@@ -154,3 +154,9 @@ class _Trial:
 def rpc_has_no_end(error: grpc.aio.AioRpcError) -> bool:
     """Whether it was the caller who ended it; the hub's own word of a call that took too long has details."""
     return not any(key == "grpc-status-details-bin" for key, _ in error.trailing_metadata() or ())
+
+
+def _some_roots(chance: Chance) -> server_pb2.Roots:
+    """Roots of which each may be any document."""
+    given = [chance.document(chance.maybe_changed(root)) for root in ROOTS]
+    return server_pb2.Roots(fixed=server_pb2.Roots.Fixed(roots=given))

@@ -221,7 +221,7 @@ def _oauth() -> Iterator[Place]:
 
 
 SPEC: Final = {"name": "added", "url": "@URL@"}
-MEANT: Final[Mapping[str, str]] = {"server": "good", "method": "ping", "uri": "file:///x", "roots": "[]", **SPEC}
+MEANT: Final[Mapping[str, str]] = {"server": "good", "method": "ping", "uri": "file:///x", **SPEC}
 
 
 def _rpcs() -> Iterator[Place]:
@@ -271,6 +271,8 @@ def request(place: Place, value: float, url: str) -> Message:
 def _fill(made: Any, path: Sequence[FieldDescriptor], value: float, url: str) -> None:
     first, *rest = path
     for each in made.DESCRIPTOR.fields:
+        if made.DESCRIPTOR.name == "ServerSpec" and each.name == "http":
+            made.http.url = url
         meant = each.name in (SPEC if made.DESCRIPTOR.name == "ServerSpec" else MEANT)
         if meant and each.type == FieldDescriptor.TYPE_STRING and not each.is_repeated:
             setattr(made, each.name, MEANT[each.name].replace("@URL@", url))

@@ -29,7 +29,11 @@ EXCEPTIONS = {
     "hub/hubbubd/rpc/keys.py": {"float": "a constant"},
     "hub/hubbubd/rpc/catalog.py": {"float": "a place in a list"},
     "hub/hubbubd/rpc/status.py": {"FromMilliseconds": "of what a reader has bounded"},
-    "hub/hubbubd/rpc/convert.py": {"FromMicroseconds": "raises for what no calendar has; `shown` shows the rest"},
+    "hub/hubbubd/rpc/convert.py": {
+        "FromMicroseconds": "raises for what no calendar has; `shown` shows the rest",
+        "FromMilliseconds": "raises for what is longer than any duration; `shown` shows the rest",
+    },
+    "hub/hubbubd/rpc/spec_fields.py": {"FromMicroseconds": "of what a reader has bounded"},
     "clients/hubbub_tui/pane.py": {"int": "of the time of this machine"},
     "clients/hubbub_agent/limits.py": {"int": "of constants"},
     "clients/hubbub_agent/chat.py": {"int": "the rule's limit on what a server asks for"},

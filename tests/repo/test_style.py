@@ -19,7 +19,7 @@ FILES = [
     if name
     and (path := REPOSITORY / name).is_file()
     and "_pb2" not in path.name
-    and path.suffix != ".png"
+    and path.suffix not in (".png", ".binpb")
     and path != Path(__file__)
 ]
 PYTHON = [path for path in FILES if path.suffix == ".py"]

@@ -18,6 +18,8 @@ from google.rpc import error_details_pb2 as details_pb2
 from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
+from hubbub.v1 import server_pb2
+from hubbub_client.specs import ServerSpec, to_message
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.config.commands import REST, AllowedCommand
 from hubbubd.rpc.auth import Gate
@@ -31,6 +33,11 @@ TOKEN = "right-token"
 ANY_PYTHON = AllowedCommand(command=sys.executable, args=(REST,))
 LIMIT_S = 60
 """Bound of every wait of these tests."""
+
+
+def spec_of(**options: Any) -> server_pb2.ServerSpec:
+    """A spec with these options, named as in a configuration file."""
+    return to_message(ServerSpec(**options))
 
 
 def gate(hub: Hub) -> Gate:

@@ -11,6 +11,7 @@ import anyio
 import grpc
 import pytest
 from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
@@ -26,7 +27,7 @@ from hubbubd.store.sqlite import SqliteStore
 from hubbubd.store.vault import TokenFile
 from hubbubd.upstream.connector import McpConnector
 
-from .conftest import LIMIT_S, TOKEN, Caller, explain, gate, settled
+from .conftest import LIMIT_S, TOKEN, Caller, explain, gate, settled, spec_of
 from .test_bad_input import METHODS
 
 V, R, C, OP, A = Role.VIEWER, Role.RESPONDER, Role.CALLER, Role.OPERATOR, Role.ADMIN
@@ -118,11 +119,11 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 def spec(method: str = "tools/call", server: str = SERVER) -> call_pb2.CallSpec:
-    return call_pb2.CallSpec(server=server, method=method, params=b'{"name":"x"}', timeout_s=0.05)
+    return call_pb2.CallSpec(server=server, method=method, params=b'{"name":"x"}', timeout=Duration(nanos=50_000_000))
 
 
 def configured() -> server_pb2.ServerSpec:
-    return server_pb2.ServerSpec(name=SERVER, transport=server_pb2.TRANSPORT_HTTP, url="http://127.0.0.1:9/mcp")
+    return spec_of(name=SERVER, transport="http", url="http://127.0.0.1:9/mcp")
 
 
 # What is about the hub as a whole: who may, given the role for all servers.
@@ -133,9 +134,9 @@ OF_THE_HUB: list[tuple[str, Message, set[Role]]] = [
     ("BackupStore", admin_pb2.BackupStoreRequest(), {A}),
     ("ReloadConfig", admin_pb2.ReloadConfigRequest(), {A}),
     ("CheckHub", admin_pb2.CheckHubRequest(), {A}),
-    ("CreateToken", admin_pb2.CreateTokenRequest(name="new", grants=[admin_pb2.Grant(role=1)]), {A}),
+    ("CreateToken", admin_pb2.CreateTokenRequest(name="new", grants=[admin_pb2.AccessGrant(role=1)]), {A}),
     ("ListTokens", admin_pb2.ListTokensRequest(), {A}),
-    ("ListAudit", admin_pb2.ListAuditRequest(), {A}),
+    ("ListAuditEntries", admin_pb2.ListAuditEntriesRequest(), {A}),
     ("RevokeToken", admin_pb2.RevokeTokenRequest(name="new"), {A}),
 ]
 
@@ -146,7 +147,7 @@ OF_A_SERVER: list[tuple[str, Message, set[Role]]] = [
     ("RemoveServer", server_pb2.RemoveServerRequest(name=SERVER), {A}),
     ("ConnectServer", server_pb2.ConnectServerRequest(name=SERVER), {OP, A}),
     ("GetRoots", server_pb2.GetRootsRequest(name=SERVER), {OP, A}),
-    ("SetRoots", server_pb2.SetRootsRequest(name=SERVER, roots="[]"), {OP, A}),
+    ("SetRoots", server_pb2.SetRootsRequest(name=SERVER), {OP, A}),
     ("CallMethod", call_pb2.CallMethodRequest(spec=spec()), {C, A}),
     ("CallMethod", call_pb2.CallMethodRequest(spec=spec("logging/setLevel")), {OP, A}),
     ("CallMethod", call_pb2.CallMethodRequest(spec=spec("tasks/result")), {OP, A}),
@@ -156,7 +157,7 @@ OF_A_SERVER: list[tuple[str, Message, set[Role]]] = [
     ("GetQueue", call_pb2.GetQueueRequest(server=SERVER), {OP, A}),
     ("ClearQueue", call_pb2.ClearQueueRequest(server=SERVER), {OP, A}),
     ("RefreshCatalog", catalog_pb2.RefreshCatalogRequest(server=SERVER), {C, OP, A}),
-    ("WatchEvents", event_pb2.WatchEventsRequest(server=SERVER), {V, R, OP, A}),
+    ("WatchEvents", event_pb2.WatchEventsRequest(filter=event_pb2.EventFilter(server=SERVER)), {V, R, OP, A}),
     ("TailLogs", event_pb2.TailLogsRequest(server=SERVER, follow=True), {V, R, OP, A}),
     ("WatchResource", event_pb2.WatchResourceRequest(server=SERVER, uri="x://y"), {C, A}),
     ("DisconnectServer", server_pb2.DisconnectServerRequest(name=SERVER), {OP, A}),
@@ -164,15 +165,17 @@ OF_A_SERVER: list[tuple[str, Message, set[Role]]] = [
 
 
 async def _get_request(world: World, owner: str, _by: str) -> Message:
-    return inbox_pb2.GetRequestRequest(id=await world.request(owner))
+    return inbox_pb2.GetPendingRequestRequest(id=await world.request(owner))
 
 
 async def _claim(world: World, owner: str, _by: str) -> Message:
-    return inbox_pb2.ClaimRequestRequest(id=await world.request(owner))
+    return inbox_pb2.ClaimPendingRequestRequest(id=await world.request(owner))
 
 
 async def _answer(world: World, owner: str, _by: str) -> Message:
-    return inbox_pb2.AnswerRequestRequest(id=await world.request(owner), accept=inbox_pb2.Accept(content=ANSWER))
+    return inbox_pb2.AnswerPendingRequestRequest(
+        id=await world.request(owner), accept=inbox_pb2.AnswerPendingRequestRequest.Accept(content=ANSWER)
+    )
 
 
 async def _renew(world: World, owner: str, by: str) -> Message:
@@ -182,7 +185,7 @@ async def _renew(world: World, owner: str, by: str) -> Message:
 
 async def _release(world: World, owner: str, by: str) -> Message:
     request_id, claim_id = await world.claimed(owner, by)
-    return inbox_pb2.ReleaseRequestRequest(id=request_id, claim_id=claim_id)
+    return inbox_pb2.ReleasePendingRequestRequest(id=request_id, claim_id=claim_id)
 
 
 async def _get_call(world: World, owner: str, _by: str) -> Message:
@@ -207,11 +210,11 @@ async def _cancel_task(world: World, owner: str, _by: str) -> Message:
 
 # What is about one record: who may, given the role for its server; callers may all of it with what is their own.
 OF_A_RECORD: list[tuple[str, Callable[[World, str, str], Any], set[Role]]] = [
-    ("GetRequest", _get_request, {V, R, OP, A}),
-    ("ClaimRequest", _claim, {R, A}),
+    ("GetPendingRequest", _get_request, {V, R, OP, A}),
+    ("ClaimPendingRequest", _claim, {R, A}),
     ("RenewClaim", _renew, {R, A}),
-    ("ReleaseRequest", _release, {R, A}),
-    ("AnswerRequest", _answer, {R, A}),
+    ("ReleasePendingRequest", _release, {R, A}),
+    ("AnswerPendingRequest", _answer, {R, A}),
     ("GetCall", _get_call, {V, R, OP, A}),
     ("CancelCall", _cancel_call, {OP, A}),
     ("GetTask", _get_task, {V, R, OP, A}),
@@ -223,10 +226,10 @@ OF_A_RECORD: list[tuple[str, Callable[[World, str, str], Any], set[Role]]] = [
 OF_MANY: dict[str, set[Role]] = {
     "ListServers": {V, R, C, OP, A},
     "WatchServers": {V, R, C, OP, A},
-    "ListCatalog": {V, R, C, OP, A},
-    "WatchCatalog": {V, R, C, OP, A},
-    "ListRequests": {V, R, OP, A},
-    "WatchInbox": {V, R, OP, A},
+    "ListCatalogEntries": {V, R, C, OP, A},
+    "WatchCatalogLists": {V, R, C, OP, A},
+    "ListPendingRequests": {V, R, OP, A},
+    "WatchPendingRequests": {V, R, OP, A},
     "ListCalls": {V, R, OP, A},
     "WatchCalls": {V, R, OP, A},
     "ListTasks": {V, R, OP, A},
@@ -260,14 +263,22 @@ async def outcome(caller: Caller, rpc: str, request: Message) -> str:
             return OK
 
 
+MEMBERS = {"ListPendingRequests": "pending_requests"}
+
+
 async def shown(caller: Caller, rpc: str) -> set[str]:
     """The ids in a list, or in the snapshot of a watch."""
     method = METHODS[rpc]
-    kinds = {"ListCatalog": catalog_pb2.ListCatalogRequest(kind=catalog_pb2.CATALOG_KIND_TOOL)}
+    tools = catalog_pb2.CatalogFilter(kinds=[catalog_pb2.CATALOG_KIND_TOOL])
+    kinds = {"ListCatalogEntries": catalog_pb2.ListCatalogEntriesRequest(filter=tools)}
     request = kinds.get(rpc, _request_type(method)())
     if not method.server_streaming:
         answer = await caller(method, request)
-        records = answer.lists if rpc == "ListCatalog" else getattr(answer, rpc.removeprefix("List").lower())
+        records = (
+            answer.lists
+            if rpc == "ListCatalogEntries"
+            else getattr(answer, MEMBERS.get(rpc, rpc.removeprefix("List").lower()))
+        )
         return {getattr(record, "id", "") or record.name for record in records}
     found: set[str] = set()
     path = f"/{method.containing_service.full_name}/{method.name}"
@@ -355,12 +366,17 @@ async def test_a_cause_that_was_only_inferred_makes_a_request_nobodys_own(world:
     caller = await world.caller(C, name="me")
     request_id = await world.request("me", CauseSource.INFERRED)
     for rpc, request in (
-        ("GetRequest", inbox_pb2.GetRequestRequest(id=request_id)),
-        ("ClaimRequest", inbox_pb2.ClaimRequestRequest(id=request_id)),
-        ("AnswerRequest", inbox_pb2.AnswerRequestRequest(id=request_id, decline=inbox_pb2.Decline())),
+        ("GetPendingRequest", inbox_pb2.GetPendingRequestRequest(id=request_id)),
+        ("ClaimPendingRequest", inbox_pb2.ClaimPendingRequestRequest(id=request_id)),
+        (
+            "AnswerPendingRequest",
+            inbox_pb2.AnswerPendingRequestRequest(
+                id=request_id, decline=inbox_pb2.AnswerPendingRequestRequest.Decline()
+            ),
+        ),
     ):
         assert await outcome(caller, rpc, request) == HIDDEN
-    assert await shown(caller, "ListRequests") == set()
+    assert await shown(caller, "ListPendingRequests") == set()
 
 
 @ROLES
@@ -373,7 +389,7 @@ async def test_lists_and_watches_show_what_is_in_reach(world: World, role: Role)
         ids["Tasks"].append(task)
         ids["Inbox"].append(world.hub.tasks.get(task).pending_ids[0])
         ids["Calls"].append(await world.call(owner, server))
-    ids["Requests"] = ids["Inbox"]
+    ids["PendingRequests"] = ids["Inbox"]
     for rpc, may in OF_MANY.items():
         of = ids.get(rpc.removeprefix("List").removeprefix("Watch"))
         seen, seen_elsewhere = await shown(here, rpc), await shown(elsewhere, rpc)
@@ -401,7 +417,9 @@ async def test_anybody_with_a_credential_may_ask_who_that_is(world: World, role:
     caller = await world.caller(role, "aw*", "b?", name="me")
     me = (await caller(METHODS["GetSelf"], admin_pb2.GetSelfRequest())).caller
     assert (me.name, me.credential.split(":")[0], me.may_name_others) == ("me", "token", False)
-    assert [(admin_pb2.Role.Name(g.role), list(g.servers)) for g in me.grants] == [(f"ROLE_{role.name}", ["aw*", "b?"])]
+    assert [(admin_pb2.AccessRole.Name(g.role), list(g.servers)) for g in me.grants] == [
+        (f"ACCESS_ROLE_{role.name}", ["aw*", "b?"])
+    ]
 
 
 async def test_the_local_token_is_an_admin_who_may_name_others(world: World) -> None:

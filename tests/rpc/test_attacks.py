@@ -13,7 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from hubbub.v1 import admin_pb2
-from hubbub.v1.common_pb2 import Page
+from hubbub.v1.task_pb2 import ListTasksRequest
 from hubbubd.core.access import EVERYTHING, Grant, Role
 from hubbubd.errors import InvalidArgument, Unauthenticated
 from hubbubd.rpc import pages
@@ -165,7 +165,12 @@ def test_a_page_token_that_was_changed_to_a_place_that_is_none_is_refused() -> N
 
     def page(token: str) -> str:
         return pages.page(
-            records, Page(size=1, token=token), pages.newest, lambda _: admin_pb2.Token(), of, EVERYTHING
+            records,
+            ListTasksRequest(page_size=1, page_token=token),
+            pages.newest,
+            lambda _: admin_pb2.ApiToken(),
+            of,
+            EVERYTHING,
         )[1]
 
     token = page("")

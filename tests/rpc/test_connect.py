@@ -282,7 +282,8 @@ async def test_what_newer_clients_add_is_passed_over(web: Web) -> None:
 async def test_a_watch_goes_on_from_its_token(web: Web) -> None:
     away, synced = await web.up_to(lambda step: "synced" in step, {})
     assert away["upsert"]["name"] == "away"
-    await web.post("/hubbub.v1.ServerService/AddServer", {"spec": {"name": "later", "url": "http://127.0.0.1:9/mcp"}})
+    spec = {"name": "later", "http": {"url": "http://127.0.0.1:9/mcp"}}
+    await web.post("/hubbub.v1.ServerService/AddServer", {"spec": spec})
     token = {"resumeToken": synced["resumeToken"]}
     missed = await web.up_to(lambda step: step.get("upsert", {}).get("name") == "later", token)
     assert away["upsert"] not in [step.get("upsert") for step in missed]
@@ -291,7 +292,7 @@ async def test_a_watch_goes_on_from_its_token(web: Web) -> None:
 
 async def test_a_stream_that_is_refused_says_so_in_its_last_message(web: Web) -> None:
     body = {"filter": {"states": [77]}}
-    [(flags, message)] = [step async for step in web.stream("/hubbub.v1.InboxService/WatchInbox", body)]
+    [(flags, message)] = [step async for step in web.stream("/hubbub.v1.InboxService/WatchPendingRequests", body)]
     error = json.loads(message)["error"]
     assert (flags, error["code"]) == (END, "invalid_argument")
     assert error["details"][1]["debug"]["fieldViolations"][0]["field"].startswith("filter.states")
@@ -374,10 +375,10 @@ async def test_a_port_that_is_taken_is_named(hub: Hub, web: Web) -> None:
 async def test_json_adds_no_server_that_the_operator_does_not_allow(web: Web) -> None:
     add = "/hubbub.v1.ServerService/AddServer"
     evil: list[dict[str, Any]] = [
-        {"name": "x", "command": "/bin/sh", "args": ["-c", "exit"]},
-        {"name": "x", "command": sys.executable, "env": {"LD_PRELOAD": "x"}},
-        {"name": "x", "url": "http://169.254.169.254/"},
-        {"name": "x", "url": "http://127.0.0.1/", "headers": {"X": "${HOME}"}},
+        {"name": "x", "stdio": {"command": "/bin/sh", "args": ["-c", "exit"]}},
+        {"name": "x", "stdio": {"command": sys.executable, "env": {"LD_PRELOAD": "x"}}},
+        {"name": "x", "http": {"url": "http://169.254.169.254/"}},
+        {"name": "x", "http": {"url": "http://127.0.0.1/", "headers": {"X": "${HOME}"}}},
     ]
     for spec in evil:
         assert (await web.post(add, {"spec": spec})).status_code == 403

@@ -33,7 +33,7 @@ from hubbubd.store.sqlite import SqliteStore
 from hubbubd.store.vault import TokenFile
 from hubbubd.upstream.connector import McpConnector
 
-from .conftest import LIMIT_S, TOKEN, Until, explain, settled
+from .conftest import LIMIT_S, TOKEN, Until, explain, settled, spec_of
 from .test_access import ELSEWHERE, OF_A_RECORD, OF_A_SERVER, OF_THE_HUB, SERVER, World
 from .test_bad_input import METHODS
 
@@ -178,9 +178,9 @@ async def requests(world: World) -> dict[str, bytes]:
     """One request for each RPC, that would change something where the RPC does."""
     known = {rpc: message for rpc, message, _ in [*OF_THE_HUB, *OF_A_SERVER]}
     known |= {rpc: await make(world, "ada", "ada") for rpc, make, _ in OF_A_RECORD}
-    spec = server_pb2.ServerSpec(name="new", transport=server_pb2.TRANSPORT_HTTP, url="http://127.0.0.1:9/mcp")
+    spec = spec_of(name="new", transport="http", url="http://127.0.0.1:9/mcp")
     known["AddServer"] = server_pb2.AddServerRequest(spec=spec)
-    known["Work"] = inbox_pb2.WorkRequest(ready=inbox_pb2.Ready())
+    known["Work"] = inbox_pb2.WorkRequest(ready=inbox_pb2.WorkRequest.Ready())
     known["ServerReflectionInfo"] = reflection_pb2.ServerReflectionRequest(list_services="")
     return {name: message.SerializeToString() for name, message in known.items()}
 
@@ -220,14 +220,16 @@ async def test_a_stream_takes_and_sends_nothing_once_the_clock_is_past_the_end(c
     """Also where no timer has gone off yet: the loop was busy, or the machine slept."""
     hub = caller.world.hub
     given = await caller.world.request("anybody")
-    watch = caller.world.channel.unary_stream("/hubbub.v1.InboxService/WatchInbox")(b"", metadata=caller.metadata)
+    watch = caller.world.channel.unary_stream("/hubbub.v1.InboxService/WatchPendingRequests")(
+        b"", metadata=caller.metadata
+    )
     work = caller.world.channel.stream_stream(
         "/hubbub.v1.InboxService/Work",
         request_serializer=inbox_pb2.WorkRequest.SerializeToString,
         response_deserializer=inbox_pb2.WorkResponse.FromString,
     )(metadata=caller.metadata)
     with anyio.fail_after(LIMIT_S):
-        await work.write(inbox_pb2.WorkRequest(ready=inbox_pb2.Ready(capacity=5)))
+        await work.write(inbox_pb2.WorkRequest(ready=inbox_pb2.WorkRequest.Ready(capacity=5)))
         while not (step := await work.read()).HasField("assigned"):
             pass
         assert step.assigned.id == given
@@ -253,7 +255,7 @@ async def test_a_step_of_a_stream_is_not_looked_at_once_the_clock_is_past_the_en
         request_serializer=inbox_pb2.WorkRequest.SerializeToString,
         response_deserializer=inbox_pb2.WorkResponse.FromString,
     )(metadata=caller.metadata)
-    ready = inbox_pb2.WorkRequest(ready=inbox_pb2.Ready(capacity=1))
+    ready = inbox_pb2.WorkRequest(ready=inbox_pb2.WorkRequest.Ready(capacity=1))
     with anyio.fail_after(LIMIT_S):
         await work.write(ready)
         while not (await work.read()).HasField("assigned"):

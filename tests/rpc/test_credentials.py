@@ -3,10 +3,10 @@
 import anyio
 import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from hubbub.v1 import admin_pb2, call_pb2, inbox_pb2
-from hubbub.v1.common_pb2 import Page
+from hubbub.v1 import admin_pb2, call_pb2, common_pb2, inbox_pb2
 from hubbubd.core.access import Grant, Role
 from hubbubd.core.calls import CallState
 from hubbubd.core.filters import CallFilter
@@ -19,14 +19,19 @@ __all__ = ["world"]  # the fixture
 
 LOCAL = ("authorization", f"Bearer {TOKEN}")
 SELF = admin_pb2.GetSelfRequest()
-ACCEPT = inbox_pb2.Accept(content=b'{"name":"x"}')
+ACCEPT = inbox_pb2.AnswerPendingRequestRequest.Accept(content=b'{"name":"x"}')
 
 
-def watch_inbox(caller: Caller, token: str = "") -> grpc.aio.UnaryStreamCall[bytes, inbox_pb2.WatchInboxResponse]:
+def watch_inbox(
+    caller: Caller, token: str = ""
+) -> grpc.aio.UnaryStreamCall[bytes, inbox_pb2.WatchPendingRequestsResponse]:
     method = caller.channel.unary_stream(
-        "/hubbub.v1.InboxService/WatchInbox", response_deserializer=inbox_pb2.WatchInboxResponse.FromString
+        "/hubbub.v1.InboxService/WatchPendingRequests",
+        response_deserializer=inbox_pb2.WatchPendingRequestsResponse.FromString,
     )
-    return method(inbox_pb2.WatchInboxRequest(resume_token=token).SerializeToString(), metadata=caller.metadata)
+    return method(
+        inbox_pb2.WatchPendingRequestsRequest(resume_token=token).SerializeToString(), metadata=caller.metadata
+    )
 
 
 # Names
@@ -49,7 +54,7 @@ async def test_a_token_that_may_name_others_speaks_for_them_with_its_own_grants(
     )
     caller = Caller(world.channel, (("authorization", f"Bearer {secret}"), ("hubbub-as", "ada")))
     me = (await caller(METHODS["GetSelf"], SELF)).caller
-    assert (me.name, [grant.role for grant in me.grants]) == ("ada", [admin_pb2.ROLE_RESPONDER])
+    assert (me.name, [grant.role for grant in me.grants]) == ("ada", [admin_pb2.ACCESS_ROLE_RESPONDER])
 
 
 @pytest.mark.parametrize(
@@ -93,7 +98,7 @@ async def test_who_may_not_name_others_may_not_in_another_script_either(world: W
 
 async def test_an_admin_who_may_not_name_others_makes_no_token_that_may(world: World) -> None:
     caller = await world.caller(Role.ADMIN)
-    grants = [admin_pb2.Grant(role=admin_pb2.ROLE_VIEWER)]
+    grants = [admin_pb2.AccessGrant(role=admin_pb2.ACCESS_ROLE_VIEWER)]
     request = admin_pb2.CreateTokenRequest(name="new", grants=grants, may_name_others=True)
     refusal = await caller.refused(METHODS["CreateToken"], request)
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.PERMISSION_DENIED, "NAMING_NOT_ALLOWED")
@@ -111,8 +116,10 @@ async def test_who_has_a_permission_for_some_servers_is_told_where_it_is_needed_
 
 async def test_a_token_is_shown_once_and_its_store_has_a_digest_only(world: World) -> None:
     local = Caller(world.channel, (LOCAL,))
-    grants = [admin_pb2.Grant(role=admin_pb2.ROLE_VIEWER, servers=["a*"])]
-    made = await local(METHODS["CreateToken"], admin_pb2.CreateTokenRequest(name="new", grants=grants, ttl_s=60))
+    grants = [admin_pb2.AccessGrant(role=admin_pb2.ACCESS_ROLE_VIEWER, servers=["a*"])]
+    made = await local(
+        METHODS["CreateToken"], admin_pb2.CreateTokenRequest(name="new", grants=grants, ttl=Duration(seconds=60))
+    )
     assert made.secret.startswith(f"hbt_{made.token.id}_")
     assert made.token.expires_at.seconds - made.token.created_at.seconds in (59, 60)
     listed = await local(METHODS["ListTokens"], admin_pb2.ListTokensRequest())
@@ -181,14 +188,14 @@ async def _use(caller: Caller) -> None:
 # The end of a credential
 
 
-async def ended(stream: grpc.aio.UnaryStreamCall[bytes, inbox_pb2.WatchInboxResponse]) -> str:
+async def ended(stream: grpc.aio.UnaryStreamCall[bytes, inbox_pb2.WatchPendingRequestsResponse]) -> str:
     with anyio.fail_after(LIMIT_S), pytest.raises(grpc.aio.AioRpcError) as caught:
         await _to_the_end(stream)
     assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
     return explain(caught.value).reason
 
 
-async def _to_the_end(stream: grpc.aio.UnaryStreamCall[bytes, inbox_pb2.WatchInboxResponse]) -> None:
+async def _to_the_end(stream: grpc.aio.UnaryStreamCall[bytes, inbox_pb2.WatchPendingRequestsResponse]) -> None:
     while await stream.read() is not grpc.aio.EOF:
         pass
 
@@ -223,7 +230,7 @@ async def test_work_and_reflection_end_with_the_token_too(world: World) -> None:
         request_serializer=inbox_pb2.WorkRequest.SerializeToString,
         response_deserializer=inbox_pb2.WorkResponse.FromString,
     )(metadata=caller.metadata)
-    await work.write(inbox_pb2.WorkRequest(ready=inbox_pb2.Ready()))
+    await work.write(inbox_pb2.WorkRequest(ready=inbox_pb2.WorkRequest.Ready()))
     assert (await work.read()).HasField("bookmark")
     reflection = reflection_pb2_grpc.ServerReflectionStub(caller.channel)
     asked = reflection.ServerReflectionInfo(metadata=caller.metadata)
@@ -281,25 +288,25 @@ async def test_the_resume_token_of_another_brings_a_reset_and_what_is_ones_own(w
     steps = [await mine.read() for _ in range(3)]
     mine.cancel()
     assert [step.WhichOneof("event") for step in steps] == ["reset", "upsert", "synced"]
-    assert (steps[0].reset.reason, steps[1].upsert.id) == ("OTHER_FILTER", own)
+    assert (steps[0].reset.reason, steps[1].upsert.id) == (common_pb2.RESET_REASON_OTHER_FILTER, own)
 
 
 async def test_the_page_token_of_another_is_refused(world: World) -> None:
     seer, caller = await world.caller(Role.VIEWER), await world.caller(Role.CALLER, name="me")
     for owner in ("somebody", "me"):
         await world.request(owner)
-    listed = await seer(METHODS["ListRequests"], inbox_pb2.ListRequestsRequest(page=Page(size=1)))
-    request = inbox_pb2.ListRequestsRequest(page=Page(size=1, token=listed.next_page_token))
-    assert (await caller.refused(METHODS["ListRequests"], request)).reason == "PAGE_TOKEN_INVALID"
+    listed = await seer(METHODS["ListPendingRequests"], inbox_pb2.ListPendingRequestsRequest(page_size=1))
+    request = inbox_pb2.ListPendingRequestsRequest(page_size=1, page_token=listed.next_page_token)
+    assert (await caller.refused(METHODS["ListPendingRequests"], request)).reason == "PAGE_TOKEN_INVALID"
 
 
 async def test_the_answer_id_of_another_is_no_answer_of_ones_own(world: World) -> None:
     ada, bob = await world.caller(Role.RESPONDER, name="ada"), await world.caller(Role.RESPONDER, name="bob")
     request_id = await world.request("somebody")
-    answer = inbox_pb2.AnswerRequestRequest(id=request_id, accept=ACCEPT, answer_id="once")
-    await ada(METHODS["AnswerRequest"], answer)
-    await ada(METHODS["AnswerRequest"], answer)
-    refusal = await bob.refused(METHODS["AnswerRequest"], answer)
+    answer = inbox_pb2.AnswerPendingRequestRequest(id=request_id, accept=ACCEPT, answer_id="once")
+    await ada(METHODS["AnswerPendingRequest"], answer)
+    await ada(METHODS["AnswerPendingRequest"], answer)
+    refusal = await bob.refused(METHODS["AnswerPendingRequest"], answer)
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "ALREADY_ANSWERED")
 
 
@@ -307,9 +314,12 @@ async def test_the_claim_of_another_is_good_for_nothing(world: World) -> None:
     bob = await world.caller(Role.ADMIN, name="bob")
     request_id, claim_id = await world.claimed("somebody", "ada")
     for rpc, request in (
-        ("AnswerRequest", inbox_pb2.AnswerRequestRequest(id=request_id, claim_id=claim_id, accept=ACCEPT)),
+        (
+            "AnswerPendingRequest",
+            inbox_pb2.AnswerPendingRequestRequest(id=request_id, claim_id=claim_id, accept=ACCEPT),
+        ),
         ("RenewClaim", inbox_pb2.RenewClaimRequest(id=request_id, claim_id=claim_id)),
-        ("ReleaseRequest", inbox_pb2.ReleaseRequestRequest(id=request_id, claim_id=claim_id)),
+        ("ReleasePendingRequest", inbox_pb2.ReleasePendingRequestRequest(id=request_id, claim_id=claim_id)),
     ):
         refusal = await bob.refused(METHODS[rpc], request)
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.PERMISSION_DENIED, "CLAIM_NOT_YOURS"), rpc
@@ -343,7 +353,7 @@ async def test_a_worker_is_given_what_it_may_answer_only(world: World, role: Rol
         request_serializer=inbox_pb2.WorkRequest.SerializeToString,
         response_deserializer=inbox_pb2.WorkResponse.FromString,
     )(metadata=caller.metadata)
-    await work.write(inbox_pb2.WorkRequest(ready=inbox_pb2.Ready(capacity=5)))
+    await work.write(inbox_pb2.WorkRequest(ready=inbox_pb2.WorkRequest.Ready(capacity=5)))
     expected = {own} if role is Role.CALLER else {own, others}
     given: set[str] = set()
     with anyio.fail_after(LIMIT_S):

@@ -15,7 +15,7 @@ from starlette.routing import Route
 from hubbub.v1 import admin_pb2, call_pb2, server_pb2
 
 from ..upstream.conftest import Scripted, event, scripted, served
-from .conftest import LIMIT_S, Caller, Refusal, Until, explain
+from .conftest import LIMIT_S, Caller, Refusal, Until, explain, spec_of
 from .test_bad_input import METHODS
 
 __all__ = ["scripted"]
@@ -74,7 +74,7 @@ async def beside(api: Caller, scripted: Scripted) -> AsyncIterator[Beside]:
     good = Scripted()
     async with served(Starlette(routes=[Route("/mcp", good.serve, methods=["GET", "POST", "DELETE"])])) as origin:
         for name, url in (("bad", scripted.url), ("good", f"{origin}/mcp")):
-            spec = server_pb2.ServerSpec(name=name, url=url, protocol="2025-11-25", max_message_bytes=LIMIT)
+            spec = spec_of(name=name, url=url, protocol="2025-11-25", max_message_bytes=LIMIT)
             await api(METHODS["AddServer"], server_pb2.AddServerRequest(spec=spec))
         yield Beside(api, scripted)
         for name in ("bad", "good"):

@@ -13,7 +13,7 @@ from hubbubd.core.calls import CallState
 from hubbubd.core.filters import CallFilter, RequestFilter
 from hubbubd.runtime.hub import Hub
 
-from .conftest import LIMIT_S, Caller, Until
+from .conftest import LIMIT_S, Caller, Until, spec_of
 from .test_bad_input import METHODS
 
 
@@ -21,7 +21,7 @@ from .test_bad_input import METHODS
 async def asking(api: Caller, peer_scripts: Path) -> AsyncIterator[str]:
     """A server that asks, added over the API."""
     script = str(peer_scripts / "asking_server.py")
-    spec = server_pb2.ServerSpec(name="asking", command=sys.executable, args=[script, "stdio"], protocol="2025-11-25")
+    spec = spec_of(name="asking", command=sys.executable, args=[script, "stdio"], protocol="2025-11-25")
     added = await api(METHODS["AddServer"], server_pb2.AddServerRequest(spec=spec))
     assert added.server.name == "asking"
     assert added.server.transport == server_pb2.TRANSPORT_STDIO
@@ -47,41 +47,41 @@ async def test_a_question_is_claimed_answered_and_the_call_that_caused_it_comple
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call)
         await until(lambda: bool(hub.inbox.select(RequestFilter())))
-        listed = await api(METHODS["ListRequests"], inbox_pb2.ListRequestsRequest())
-        (question,) = listed.requests
+        listed = await api(METHODS["ListPendingRequests"], inbox_pb2.ListPendingRequestsRequest())
+        (question,) = listed.pending_requests
         assert question.call_id == "mine"
-        assert question.kind == inbox_pb2.REQUEST_KIND_ELICITATION_FORM
+        assert question.kind == inbox_pb2.PENDING_REQUEST_KIND_ELICITATION_FORM
 
-        claimed = await api(METHODS["ClaimRequest"], inbox_pb2.ClaimRequestRequest(id=question.id))
-        claim_id = claimed.request.claim.id
-        shown = await api(METHODS["GetRequest"], inbox_pb2.GetRequestRequest(id=question.id))
+        claimed = await api(METHODS["ClaimPendingRequest"], inbox_pb2.ClaimPendingRequestRequest(id=question.id))
+        claim_id = claimed.pending_request.claim.id
+        shown = await api(METHODS["GetPendingRequest"], inbox_pb2.GetPendingRequestRequest(id=question.id))
         assert claim_id
-        assert (shown.request.claim.by, shown.request.claim.id) == ("ada", "")
+        assert (shown.pending_request.claim.by, shown.pending_request.claim.id) == ("ada", "")
 
-        mine = inbox_pb2.ClaimRequestRequest(id=question.id, claim_id="my-window_0123456", take_over=True)
+        mine = inbox_pb2.ClaimPendingRequestRequest(id=question.id, claim_id="my-window_0123456", take_over=True)
         for _ in range(2):  # the response to the first may have got lost
-            claimed = await api(METHODS["ClaimRequest"], mine)
-            assert claimed.request.claim.id == mine.claim_id
+            claimed = await api(METHODS["ClaimPendingRequest"], mine)
+            assert claimed.pending_request.claim.id == mine.claim_id
         lost = await api.refused(METHODS["RenewClaim"], inbox_pb2.RenewClaimRequest(id=question.id, claim_id=claim_id))
         assert (lost.reason, lost.metadata["own"]) == ("CLAIM_LOST", "true")
         claim_id = mine.claim_id
 
-        accept = inbox_pb2.Accept(content=b'{"name":"Ada"}')
-        answer = inbox_pb2.AnswerRequestRequest(id=question.id, accept=accept)
-        unclaimed = await api.refused(METHODS["AnswerRequest"], answer)
+        accept = inbox_pb2.AnswerPendingRequestRequest.Accept(content=b'{"name":"Ada"}')
+        answer = inbox_pb2.AnswerPendingRequestRequest(id=question.id, accept=accept)
+        unclaimed = await api.refused(METHODS["AnswerPendingRequest"], answer)
         assert (unclaimed.reason, unclaimed.metadata["own"]) == ("ALREADY_CLAIMED", "true")
         answer.claim_id = claim_id
-        answered = await api(METHODS["AnswerRequest"], answer)
-        assert answered.request.state == inbox_pb2.REQUEST_STATE_ANSWERED
-        assert answered.request.answered_by == "ada"
+        answered = await api(METHODS["AnswerPendingRequest"], answer)
+        assert answered.pending_request.state == inbox_pb2.PENDING_REQUEST_STATE_ANSWERED
+        assert answered.pending_request.answered_by == "ada"
 
-        again = await api.refused(METHODS["AnswerRequest"], answer)
+        again = await api.refused(METHODS["AnswerPendingRequest"], answer)
         assert (again.code, again.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "ALREADY_ANSWERED")
         assert again.metadata["answered_by"] == "ada"
 
     assert ended[0].state == call_pb2.CALL_STATE_COMPLETED
     assert b"accept Ada" in ended[0].result
-    assert list(ended[0].pending_ids) == [question.id]
+    assert list(ended[0].pending_request_ids) == [question.id]
 
 
 async def test_an_answer_that_does_not_fit_the_form_is_refused_by_field_and_the_question_stays_open(
@@ -90,8 +90,10 @@ async def test_an_answer_that_does_not_fit_the_form_is_refused_by_field_and_the_
     await api(METHODS["StartCall"], call_pb2.StartCallRequest(spec=tool(asking, b"ask")))
     await until(lambda: bool(hub.inbox.select(RequestFilter())))
     (question,) = hub.inbox.select(RequestFilter())
-    accept = inbox_pb2.Accept(content=b'{"name":7,"colour":"red"}')
-    refusal = await api.refused(METHODS["AnswerRequest"], inbox_pb2.AnswerRequestRequest(id=question.id, accept=accept))
+    accept = inbox_pb2.AnswerPendingRequestRequest.Accept(content=b'{"name":7,"colour":"red"}')
+    refusal = await api.refused(
+        METHODS["AnswerPendingRequest"], inbox_pb2.AnswerPendingRequestRequest(id=question.id, accept=accept)
+    )
     assert refusal.code is grpc.StatusCode.INVALID_ARGUMENT
     assert set(refusal.violations) == {"content.name", "content.colour"}
     assert hub.inbox.get(question.id).state == "open"

@@ -13,7 +13,6 @@ import pytest
 from pydantic import TypeAdapter
 
 from hubbub.v1 import admin_pb2, call_pb2, inbox_pb2, task_pb2
-from hubbub.v1.common_pb2 import Page
 from hubbubd.config import HubSettings
 from hubbubd.core.audit import AuditEntry, Sort
 from hubbubd.core.calls import CallState
@@ -40,11 +39,11 @@ LISTS: dict[str, tuple[str, Make, Any, str]] = {
         call_pb2.ListCallsRequest,
         "calls",
     ),
-    "ListRequests": (
+    "ListPendingRequests": (
         "request",
         lambda name, at: replace(REQUEST, id=name, created_at=at, claim=None, state=RequestState.WITHDRAWN),
-        inbox_pb2.ListRequestsRequest,
-        "requests",
+        inbox_pb2.ListPendingRequestsRequest,
+        "pending_requests",
     ),
     "ListTasks": (
         "task",
@@ -52,10 +51,10 @@ LISTS: dict[str, tuple[str, Make, Any, str]] = {
         task_pb2.ListTasksRequest,
         "tasks",
     ),
-    "ListAudit": (
+    "ListAuditEntries": (
         "audit",
         lambda name, at: AuditEntry(id=name, sort=Sort.CHANGE, created_at=at, principal="me", action="X"),
-        admin_pb2.ListAuditRequest,
+        admin_pb2.ListAuditEntriesRequest,
         "entries",
     ),
 }
@@ -85,7 +84,7 @@ async def calls_made(rpc: str, length: int, data_dir: Path) -> int:
         api = Caller(channel)
         while token or not found:
             sys.setprofile(on_call)
-            page = await api(METHODS[rpc], request(page=Page(size=PAGE, token=token)))
+            page = await api(METHODS[rpc], request(page_size=PAGE, page_token=token))
             sys.setprofile(None)
             found += [each.id for each in getattr(page, member)]
             token = page.next_page_token

@@ -10,9 +10,10 @@ from typing import Any
 import anyio
 import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from hubbub.v1 import admin_pb2, call_pb2, common_pb2, inbox_pb2, server_pb2
+from hubbub.v1 import admin_pb2, call_pb2, inbox_pb2, server_pb2
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.config.commands import REST, AllowedCommand
 from hubbubd.core.access import Grant, Role
@@ -27,7 +28,7 @@ from hubbubd.store.sqlite import SqliteStore
 from hubbubd.store.vault import TokenFile
 from hubbubd.upstream.connector import McpConnector
 
-from .conftest import LIMIT_S, TOKEN, Caller, Until, explain, gate, settled
+from .conftest import LIMIT_S, TOKEN, Caller, Until, explain, gate, settled, spec_of
 from .test_bad_input import METHODS
 
 SECRET = "a-secret-that-nobody-should-see"
@@ -99,10 +100,10 @@ def test_every_rpc_that_is_not_reading_is_audited_but_calls() -> None:
     names = {path.rpartition("/")[2] for path in reading} - NOT_AUDITED
     assert all(name.startswith(("Get", "List", "Watch", "Tail", "Check")) for name in names)
     assert {path.rpartition("/")[2] for path in RULES if audited(path) is Sort.ANSWER} == {
-        "ClaimRequest",
+        "ClaimPendingRequest",
         "RenewClaim",
-        "ReleaseRequest",
-        "AnswerRequest",
+        "ReleasePendingRequest",
+        "AnswerPendingRequest",
         "Work",
     }
     assert {path.rpartition("/")[2] for path in RULES if audited(path) is Sort.CHANGE} >= {
@@ -126,23 +127,23 @@ def test_every_rpc_that_is_not_reading_is_audited_but_calls() -> None:
 async def test_a_change_is_in_the_log_when_its_rpc_returns_with_who_and_what_and_never_its_contents(make: Make) -> None:
     async with make() as world:
         admin = await world.caller("ada", Role.ADMIN)
-        spec = server_pb2.ServerSpec(name="new", command=sys.executable, args=[SECRET], env={"KEY": SECRET})
+        spec = spec_of(name="new", command=sys.executable, args=[SECRET], env={"KEY": SECRET})
         await admin(METHODS["AddServer"], server_pb2.AddServerRequest(spec=spec))
         (entry,) = world.entries(action="AddServer")
         assert (entry.principal, entry.peer, entry.target, entry.outcome) == ("ada", "loopback", "new", "OK")
         assert entry.credential.startswith("token:")
 
-        grants = [admin_pb2.Grant(role=admin_pb2.ROLE_VIEWER)]
+        grants = [admin_pb2.AccessGrant(role=admin_pb2.ACCESS_ROLE_VIEWER)]
         made = await admin(METHODS["CreateToken"], admin_pb2.CreateTokenRequest(name="eve", grants=grants))
         await world.ask("req_1")
-        answer = inbox_pb2.AnswerRequestRequest(
-            id="req_1", accept=inbox_pb2.Accept(content=b'{"name":"%s"}' % SECRET.encode())
+        answer = inbox_pb2.AnswerPendingRequestRequest(
+            id="req_1", accept=inbox_pb2.AnswerPendingRequestRequest.Accept(content=b'{"name":"%s"}' % SECRET.encode())
         )
-        await admin(METHODS["AnswerRequest"], answer)
+        await admin(METHODS["AnswerPendingRequest"], answer)
         assert [(e.action, e.target) for e in world.entries(principal="ada")] == [
             ("AddServer", "new"),
             ("CreateToken", "eve"),
-            ("AnswerRequest", "req_1"),
+            ("AnswerPendingRequest", "req_1"),
         ]
         kept = (await world.store.snapshot("audit/")).entries
         assert len(kept) == 3, "durable when the RPC returned"
@@ -153,11 +154,11 @@ async def test_an_entry_names_the_trace_of_its_rpc(make: Make) -> None:
     trace_id = "4bf92f3577b34da6a3ce929d0e0e4736"
     async with make() as world:
         traced = Caller(world.channel, (*world.local.metadata, ("traceparent", f"00-{trace_id}-00f067aa0ba902b7-01")))
-        grants = [admin_pb2.Grant(role=admin_pb2.ROLE_VIEWER)]
+        grants = [admin_pb2.AccessGrant(role=admin_pb2.ACCESS_ROLE_VIEWER)]
         await traced(METHODS["CreateToken"], admin_pb2.CreateTokenRequest(name="eve", grants=grants))
         await traced.refused(METHODS["RemoveServer"], server_pb2.RemoveServerRequest(name="away"))
         await world.local(METHODS["CreateToken"], admin_pb2.CreateTokenRequest(name="tim", grants=grants))
-        listed = await world.local(METHODS["ListAudit"], admin_pb2.ListAuditRequest())
+        listed = await world.local(METHODS["ListAuditEntries"], admin_pb2.ListAuditEntriesRequest())
         assert {(entry.target, entry.trace_id) for entry in listed.entries} == {
             ("eve", trace_id),
             ("away", trace_id),
@@ -215,8 +216,9 @@ async def test_the_log_is_paged_filtered_and_newest_first(make: Make) -> None:
         seen: list[admin_pb2.AuditEntry] = []
         token = ""
         while True:
-            page = common_pb2.Page(size=3, token=token)
-            answer = await world.local(METHODS["ListAudit"], admin_pb2.ListAuditRequest(page=page))
+            answer = await world.local(
+                METHODS["ListAuditEntries"], admin_pb2.ListAuditEntriesRequest(page_size=3, page_token=token)
+            )
             seen += answer.entries
             token = answer.next_page_token
             if not token:
@@ -226,12 +228,19 @@ async def test_the_log_is_paged_filtered_and_newest_first(make: Make) -> None:
         assert times == sorted(times, reverse=True)
 
         async def listed(**chosen: Any) -> int:
-            return len((await world.local(METHODS["ListAudit"], admin_pb2.ListAuditRequest(**chosen))).entries)
+            return len(
+                (
+                    await world.local(
+                        METHODS["ListAuditEntries"],
+                        admin_pb2.ListAuditEntriesRequest(filter=admin_pb2.AuditFilter(**chosen)),
+                    )
+                ).entries
+            )
 
         assert await listed(principal="hub") == 5
         assert await listed(action="DisconnectServer", target="away") == 5
         assert await listed(target="s3") == 1
-        assert await listed(since=Timestamp(seconds=round(world.hub.clock.now()) + 3600)) == 0
+        assert await listed(earliest_created_at=Timestamp(seconds=round(world.hub.clock.now()) + 3600)) == 0
 
 
 async def test_the_rate_of_one_principal_is_bounded_and_others_go_on(make: Make) -> None:
@@ -262,20 +271,20 @@ async def test_claims_of_one_principal_are_bounded_until_one_is_given_back(make:
         for number in range(3):
             await world.ask(f"req_{number}")
         claimed = [
-            await world.local(METHODS["ClaimRequest"], inbox_pb2.ClaimRequestRequest(id=f"req_{number}"))
+            await world.local(METHODS["ClaimPendingRequest"], inbox_pb2.ClaimPendingRequestRequest(id=f"req_{number}"))
             for number in range(2)
         ]
-        third = inbox_pb2.ClaimRequestRequest(id="req_2")
-        refusal = await world.local.refused(METHODS["ClaimRequest"], third)
+        third = inbox_pb2.ClaimPendingRequestRequest(id="req_2")
+        refusal = await world.local.refused(METHODS["ClaimPendingRequest"], third)
         assert (refusal.reason, refusal.metadata["limit"]) == ("TOO_MANY_CLAIMS", "2")
-        held = claimed[1].request.claim.id
-        again = inbox_pb2.ClaimRequestRequest(id="req_1", claim_id=held)  # none more than before
-        await world.local(METHODS["ClaimRequest"], again)
-        again = inbox_pb2.ClaimRequestRequest(id="req_1", take_over=True)
-        await world.local(METHODS["ClaimRequest"], again)
-        release = inbox_pb2.ReleaseRequestRequest(id="req_0", claim_id=claimed[0].request.claim.id)
-        await world.local(METHODS["ReleaseRequest"], release)
-        await world.local(METHODS["ClaimRequest"], third)
+        held = claimed[1].pending_request.claim.id
+        again = inbox_pb2.ClaimPendingRequestRequest(id="req_1", claim_id=held)  # none more than before
+        await world.local(METHODS["ClaimPendingRequest"], again)
+        again = inbox_pb2.ClaimPendingRequestRequest(id="req_1", take_over=True)
+        await world.local(METHODS["ClaimPendingRequest"], again)
+        release = inbox_pb2.ReleasePendingRequestRequest(id="req_0", claim_id=claimed[0].pending_request.claim.id)
+        await world.local(METHODS["ReleasePendingRequest"], release)
+        await world.local(METHODS["ClaimPendingRequest"], third)
 
 
 async def test_one_s_own_claim_counts_once_however_often_it_is_made(make: Make) -> None:
@@ -283,24 +292,26 @@ async def test_one_s_own_claim_counts_once_however_often_it_is_made(make: Make) 
         held = world.hub.quotas.claims.held
         for number in range(3):
             await world.ask(f"req_{number}")
-        mine = inbox_pb2.ClaimRequestRequest(id="req_0", claim_id="my-window_0123456", ttl_s=30)
+        mine = inbox_pb2.ClaimPendingRequestRequest(id="req_0", claim_id="my-window_0123456", ttl=Duration(seconds=30))
         for _ in range(3):
-            await world.local(METHODS["ClaimRequest"], mine)
-            renewal = inbox_pb2.RenewClaimRequest(id="req_0", claim_id=mine.claim_id, ttl_s=60)
+            await world.local(METHODS["ClaimPendingRequest"], mine)
+            renewal = inbox_pb2.RenewClaimRequest(id="req_0", claim_id=mine.claim_id, ttl=Duration(seconds=60))
             await world.local(METHODS["RenewClaim"], renewal)
             assert held("local") == 1
-        other = inbox_pb2.ClaimRequestRequest(id="req_0", claim_id="my-phone_01234567", take_over=True)
-        await world.local(METHODS["ClaimRequest"], other)
+        other = inbox_pb2.ClaimPendingRequestRequest(id="req_0", claim_id="my-phone_01234567", take_over=True)
+        await world.local(METHODS["ClaimPendingRequest"], other)
         assert held("local") == 1
         async with anyio.create_task_group() as at_once:
             for number in (1, 2):
-                claim = inbox_pb2.ClaimRequestRequest(id=f"req_{number}")
-                at_once.start_soon(world.local, METHODS["ClaimRequest"], claim)
+                claim = inbox_pb2.ClaimPendingRequestRequest(id=f"req_{number}")
+                at_once.start_soon(world.local, METHODS["ClaimPendingRequest"], claim)
         assert held("local") == 3
-        await world.local(METHODS["ClaimRequest"], other)
+        await world.local(METHODS["ClaimPendingRequest"], other)
         await world.local(
-            METHODS["AnswerRequest"],
-            inbox_pb2.AnswerRequestRequest(id="req_0", claim_id=other.claim_id, decline=inbox_pb2.Decline()),
+            METHODS["AnswerPendingRequest"],
+            inbox_pb2.AnswerPendingRequestRequest(
+                id="req_0", claim_id=other.claim_id, decline=inbox_pb2.AnswerPendingRequestRequest.Decline()
+            ),
         )
         assert held("local") == 2
 
@@ -326,7 +337,7 @@ async def test_calls_of_one_principal_are_bounded_until_one_has_ended(make: Make
 
 async def test_streams_of_one_principal_are_bounded_until_one_has_ended(make: Make, until: Until) -> None:
     async with make(streams_per_principal=2) as world:
-        path = f"/{METHODS['WatchInbox'].containing_service.full_name}/WatchInbox"
+        path = f"/{METHODS['WatchPendingRequests'].containing_service.full_name}/WatchPendingRequests"
         open_stream = world.channel.unary_stream(path)
         watches = [open_stream(b"", metadata=world.local.metadata) for _ in range(2)]
         with anyio.fail_after(LIMIT_S):
@@ -348,7 +359,7 @@ async def test_streams_of_one_principal_are_bounded_until_one_has_ended(make: Ma
 
 async def test_tokens_are_bounded(make: Make) -> None:
     async with make(max_tokens=1) as world:
-        grants = [admin_pb2.Grant(role=admin_pb2.ROLE_VIEWER)]
+        grants = [admin_pb2.AccessGrant(role=admin_pb2.ACCESS_ROLE_VIEWER)]
         await world.local(METHODS["CreateToken"], admin_pb2.CreateTokenRequest(name="one", grants=grants))
         second = admin_pb2.CreateTokenRequest(name="two", grants=grants)
         refusal = await world.local.refused(METHODS["CreateToken"], second)

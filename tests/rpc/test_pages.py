@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from hubbub.v1 import call_pb2, inbox_pb2
-from hubbub.v1.common_pb2 import Page
+from hubbub.v1.task_pb2 import ListTasksRequest
 from hubbubd.core.access import EVERYTHING, Scope
 from hubbubd.errors import InvalidArgument
 from hubbubd.rpc import pages
@@ -34,7 +34,9 @@ def page(
     within: Scope = EVERYTHING,
 ) -> tuple[str, str]:
     """The ids on a page in one string, and the token of the next."""
-    found, following = pages.page(records, Page(size=size, token=token), pages.newest, convert, scope, within)
+    found, following = pages.page(
+        records, ListTasksRequest(page_size=size, page_token=token), pages.newest, convert, scope, within
+    )
     return "".join(call.id for call in found), following
 
 
@@ -77,7 +79,14 @@ def test_a_token_is_good_for_its_own_list_only() -> None:
     with pytest.raises(InvalidArgument, match="another list"):
         page(records, token=token, scope=call_pb2.CallFilter(server="git"))
     with pytest.raises(InvalidArgument, match="another list"):
-        pages.page(records, Page(token=token), pages.newest, convert, inbox_pb2.RequestFilter(), EVERYTHING)
+        pages.page(
+            records,
+            ListTasksRequest(page_token=token),
+            pages.newest,
+            convert,
+            inbox_pb2.PendingRequestFilter(),
+            EVERYTHING,
+        )
 
 
 def test_a_token_is_good_for_those_who_may_see_the_same_only() -> None:
@@ -108,12 +117,12 @@ def test_a_page_of_what_is_in_order_looks_at_no_more_than_it_shows() -> None:
             looked_at.append(str(at))
             yield Record(str(at), at)
 
-    asked, ids = Page(size=2), []
+    asked, ids = ListTasksRequest(page_size=2), []
     for _ in range(3):
         found, token = pages.page_of(
             rest, asked, lambda record: (record.created_at, record.id), convert, ANY, EVERYTHING
         )
         ids += [call.id for call in found]
-        asked = Page(size=2, token=token)
+        asked = ListTasksRequest(page_size=2, page_token=token)
     assert ids == ["0", "1", "2", "3", "4", "5"]
     assert len(looked_at) == 9

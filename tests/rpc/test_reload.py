@@ -40,7 +40,7 @@ GRANTS = (
     GrantSettings(who="cert:ada", roles=("viewer", "caller")),
     GrantSettings(who="oidc-role:ops", roles=("operator",)),
 )
-WATCH = inbox_pb2.WatchInboxRequest()
+WATCH = inbox_pb2.WatchPendingRequestsRequest()
 
 
 @dataclass
@@ -156,7 +156,7 @@ async def test_what_is_there_stays_when_a_limit_is_lowered_and_no_more_is_let_in
     async with make() as world:
         await world.ask("r0", "r1", "r2")
         for number in range(2):
-            await world.local(METHODS["ClaimRequest"], inbox_pb2.ClaimRequestRequest(id=f"r{number}"))
+            await world.local(METHODS["ClaimPendingRequest"], inbox_pb2.ClaimPendingRequestRequest(id=f"r{number}"))
         await world.local(METHODS["ConnectServer"], server_pb2.ConnectServerRequest(name="away"))
 
         def start(number: int) -> call_pb2.StartCallRequest:
@@ -164,7 +164,7 @@ async def test_what_is_there_stays_when_a_limit_is_lowered_and_no_more_is_let_in
 
         for number in range(2):
             await world.local(METHODS["StartCall"], start(number))
-        path = "/hubbub.v1.InboxService/WatchInbox"
+        path = "/hubbub.v1.InboxService/WatchPendingRequests"
         watches = [world.channel.unary_stream(path)(b"", metadata=world.local.metadata) for _ in range(2)]
         with anyio.fail_after(LIMIT_S):
             for watch in watches:
@@ -173,12 +173,14 @@ async def test_what_is_there_stays_when_a_limit_is_lowered_and_no_more_is_let_in
 
         lowered = {f"{things}_per_principal": 1 for things in ("calls", "claims", "streams")} | {"max_tokens": 1}
         assert await world.change(**lowered) == tuple(sorted(lowered))
-        claim = inbox_pb2.ClaimRequestRequest(id="r2")
-        token = admin_pb2.CreateTokenRequest(name="two", grants=[admin_pb2.Grant(role=admin_pb2.ROLE_VIEWER)])
+        claim = inbox_pb2.ClaimPendingRequestRequest(id="r2")
+        token = admin_pb2.CreateTokenRequest(
+            name="two", grants=[admin_pb2.AccessGrant(role=admin_pb2.ACCESS_ROLE_VIEWER)]
+        )
         for method, request, reason in (
-            ("ClaimRequest", claim, "TOO_MANY_CLAIMS"),
+            ("ClaimPendingRequest", claim, "TOO_MANY_CLAIMS"),
             ("StartCall", start(2), "TOO_MANY_CALLS"),
-            ("WatchInbox", WATCH, "TOO_MANY_STREAMS"),
+            ("WatchPendingRequests", WATCH, "TOO_MANY_STREAMS"),
             ("CreateToken", token, "TOO_MANY_TOKENS"),
         ):
             refusal = await world.local.refused(METHODS[method], request)
@@ -187,9 +189,9 @@ async def test_what_is_there_stays_when_a_limit_is_lowered_and_no_more_is_let_in
         assert world.hub.quotas.calls.held("local") == world.hub.quotas.claims.held("local") == 2
 
         await world.change(calls_per_principal=3, claims_per_principal=3, max_tokens=2, streams_per_principal=None)
-        await world.local(METHODS["ClaimRequest"], claim)
+        await world.local(METHODS["ClaimPendingRequest"], claim)
         await world.local(METHODS["StartCall"], start(2))
-        await world.local(METHODS["WatchInbox"], WATCH)
+        await world.local(METHODS["WatchPendingRequests"], WATCH)
         await world.local(METHODS["CreateToken"], token)
 
         for watch in watches:

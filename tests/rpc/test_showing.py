@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from structlog.testing import capture_logs
 
 from hubbub.v1 import call_pb2, inbox_pb2, server_pb2, task_pb2
-from hubbub.v1.common_pb2 import Page
+from hubbub.v1.task_pb2 import ListTasksRequest
 from hubbubd.config import ServerConfig
 from hubbubd.core.access import EVERYTHING, Grant, Principal, Role
 from hubbubd.core.audit import AuditEntry, Sort
@@ -159,7 +159,7 @@ def test_a_sound_record_has_no_defect_and_one_that_is_cut_has(converter: Callabl
 
 
 def test_every_converter_of_a_record_shows_what_it_can() -> None:
-    parts = {"timestamp", "fault", "text", "counts", "roots"}
+    parts = {"timestamp", "fault", "text", "counts", "millis"}
     public = {n: f for n, f in inspect.getmembers(convert, inspect.isfunction) if f.__module__ == convert.__name__}
     bare = {n for n, f in public.items() if not n.startswith("_") and not hasattr(f, "__wrapped__")}
     assert bare == parts
@@ -173,7 +173,12 @@ def test_a_bad_record_among_good_ones_leaves_the_list_whole_in_pages_of_any_size
             for _ in range(5):
                 of = task_pb2.TaskFilter()
                 some, token = pages.page(
-                    records, Page(size=size, token=token), pages.newest, convert.task, of, EVERYTHING
+                    records,
+                    ListTasksRequest(page_size=size, page_token=token),
+                    pages.newest,
+                    convert.task,
+                    of,
+                    EVERYTHING,
                 )
                 found += some
                 if not token:
@@ -185,7 +190,7 @@ def test_a_bad_record_among_good_ones_leaves_the_list_whole_in_pages_of_any_size
     ("converter", "response"),
     [
         (convert.server, server_pb2.WatchServersResponse),
-        (convert.request, inbox_pb2.WatchInboxResponse),
+        (convert.request, inbox_pb2.WatchPendingRequestsResponse),
         (convert.call, call_pb2.WatchCallsResponse),
         (convert.task, task_pb2.WatchTasksResponse),
     ],

@@ -4,6 +4,7 @@ import sys
 
 import anyio
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
 from hubbub.v1 import call_pb2, catalog_pb2, server_pb2
 from hubbubd.config import ServerConfig
@@ -32,10 +33,10 @@ async def test_without_see_a_fault_has_no_details_and_a_server_no_counts(
     await until(lambda: hub.servers.get("dies").counts.queued == 1)
     _, secret = await hub.tokens.create("me", [Grant(role)], by="test", ttl_s=None, may_name_others=False)
     caller = Caller(api.channel, (("authorization", f"Bearer {secret}"),))
-    own = call_pb2.CallSpec(server="dies", method="tools/list", call_id="mine", timeout_s=0.2)
+    own = call_pb2.CallSpec(server="dies", method="tools/list", call_id="mine", timeout=Duration(nanos=200_000_000))
     await caller(METHODS["StartCall"], call_pb2.StartCallRequest(spec=own))
     one = await caller(METHODS["GetServer"], server_pb2.GetServerRequest(name="dies"))
-    request = server_pb2.WatchServersRequest(names=["dies"])
+    request = server_pb2.WatchServersRequest(filter=server_pb2.ServerFilter(names=["dies"]))
     while not (watched := await caller(METHODS["WatchServers"], request)).upsert.error.code:
         await anyio.sleep(0.01)  # a watch has what is written already
     listed = await caller(METHODS["ListServers"], server_pb2.ListServersRequest())
@@ -44,7 +45,7 @@ async def test_without_see_a_fault_has_no_details_and_a_server_no_counts(
         assert server.error.message
         assert (WORD.encode() in server.error.details, server.HasField("queue")) == (sees, sees)
     others = [
-        await caller(METHODS["ListCatalog"], catalog_pb2.ListCatalogRequest()),
+        await caller(METHODS["ListCatalogEntries"], catalog_pb2.ListCatalogEntriesRequest()),
         await caller(METHODS["GetCall"], call_pb2.GetCallRequest(id="mine")),
         await caller(METHODS["ListCalls"], call_pb2.ListCallsRequest()),
     ]

@@ -29,7 +29,7 @@ from hubbubd.rpc.oversight import Oversight
 from hubbubd.rpc.server import SERVICES, serve
 from hubbubd.runtime.hub import Hub
 
-from .conftest import LIMIT_S, TOKEN, Caller, Refusal
+from .conftest import LIMIT_S, TOKEN, Caller, Refusal, spec_of
 
 GET_SERVER = SERVICES["ServerService"].methods_by_name["GetServer"]
 REMOVE_SERVER = SERVICES["ServerService"].methods_by_name["RemoveServer"]
@@ -204,7 +204,7 @@ async def test_a_changed_certificate_is_shown_to_new_connections_and_old_ones_go
         assert [serial for serial, _ in after] == [renewed] * 2
         assert renewed not in [serial for serial, _ in before]
         add = SERVICES["ServerService"].methods_by_name["AddServer"]
-        spec = server_pb2.ServerSpec(name="later", url="http://127.0.0.1:9/mcp")
+        spec = spec_of(name="later", url="http://127.0.0.1:9/mcp")
         await early(add, server_pb2.AddServerRequest(spec=spec))
         with anyio.fail_after(LIMIT_S):
             while (await watch.read()).upsert.name != "later":

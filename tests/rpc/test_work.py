@@ -23,7 +23,7 @@ async def worker(api: Caller) -> AsyncIterator[Call]:
     )
     with anyio.fail_after(LIMIT_S):
         call = method(metadata=api.metadata)
-        await call.write(pb.WorkRequest(ready=pb.Ready(capacity=2)))
+        await call.write(pb.WorkRequest(ready=pb.WorkRequest.Ready(capacity=2)))
         assert (await call.read()).HasField("bookmark")
         yield call
     call.cancel()
@@ -42,7 +42,7 @@ async def test_a_worker_that_has_nothing_more_to_say_goes_on_listening(hub: Hub,
 
 
 async def test_a_second_introduction_ends_the_stream_and_says_why(hub: Hub, worker: Call, until: Until) -> None:
-    await worker.write(pb.WorkRequest(ready=pb.Ready()))
+    await worker.write(pb.WorkRequest(ready=pb.WorkRequest.Ready()))
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await worker.read()
     refusal = explain(caught.value)

@@ -15,6 +15,7 @@ from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.config.commands import REST, AllowedCommand
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox import PendingRequest, RequestState
+from hubbubd.core.server import ServerRecord
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.records import EventKind, WatchEvent
@@ -107,6 +108,11 @@ class FailingStore:
 
     async def close(self) -> None:
         await self.inner.close()
+
+
+async def update(hub: Hub, config: ServerConfig) -> ServerRecord:
+    """Has a server be configured like this, whatever it was before."""
+    return await hub.servers.change(config.name, lambda _before: config)
 
 
 def server(name: str = "one", **options: Any) -> ServerConfig:

@@ -22,9 +22,9 @@ Watch = Callable[[Hub], AsyncIterator[WatchEvent[Any]]]
 WATCHES: dict[str, Watch] = {
     "WatchServers": lambda hub: hub.servers.watch(ServerFilter()),
     "WatchCalls": lambda hub: hub.calls.watch(CallFilter()),
-    "WatchInbox": lambda hub: hub.inbox.watch(RequestFilter()),
+    "WatchPendingRequests": lambda hub: hub.inbox.watch(RequestFilter()),
     "WatchTasks": lambda hub: hub.tasks.watch(TaskFilter()),
-    "WatchCatalog": lambda hub: hub.catalog.watch(CatalogFilter()),
+    "WatchCatalogLists": lambda hub: hub.catalog.watch(CatalogFilter()),
 }
 
 SHOWN: dict[type[Any], Callable[[Any], Message]] = {
@@ -40,9 +40,9 @@ def visible(record: Any) -> Message:
     """What there is of a record to act on: all that the API shows, but for who was shown it."""
     message = SHOWN[type(record)](record)
     if isinstance(message, inbox_pb2.PendingRequest):
-        told = [moment for moment in message.moments if moment.what != inbox_pb2.HAPPENING_SHOWN]
-        del message.moments[:]
-        message.moments.extend(told)
+        told = [moment for moment in message.events if moment.type != inbox_pb2.PendingRequest.EVENT_TYPE_SHOWN]
+        del message.events[:]
+        message.events.extend(told)
     return message
 
 

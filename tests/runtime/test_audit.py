@@ -118,7 +118,7 @@ async def test_neither_refusals_nor_answers_push_out_changes(world: World) -> No
         hub.audit.note("TakeOverServer", "one")
         for number in range(50):
             hub.audit.refused(Attempt(principal=f"p{number}", action="GetCall"), "PERMISSION_DENIED")
-            hub.audit.began(Attempt(principal="ada", action="AnswerRequest", target=str(number)), Sort.ANSWER)
+            hub.audit.began(Attempt(principal="ada", action="AnswerPendingRequest", target=str(number)), Sort.ANSWER)
         await settle()
         assert len(entries(hub, Sort.CHANGE)) == 1
         assert [entry.target for entry in entries(hub, Sort.ANSWER)] == ["45", "46", "47", "48", "49"]

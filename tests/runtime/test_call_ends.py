@@ -15,7 +15,7 @@ from hubbubd.errors import AlreadyExists, FailedPrecondition, NotFound, PeerErro
 from hubbubd.runtime.calls import LogEvent, ProgressEvent
 from hubbubd.runtime.records import EventKind
 
-from .conftest import FORM, Watching, World, open_requests, question, server, settle, spec, until
+from .conftest import FORM, Watching, World, open_requests, question, server, settle, spec, until, update
 from .peer import Outcome, Sent, at_once, never
 
 YES = Accept({"name": "x"})
@@ -268,7 +268,7 @@ async def test_replacing_a_server_ends_its_calls_and_the_callers_hear_of_it(worl
         await hub.servers.add(server())
         waiting = asyncio.create_task(hub.calls.call(spec(), "me"))
         await until(lambda: world.peer.sent)
-        await hub.servers.update(server(args=("-v",)))
+        await update(hub, server(args=("-v",)))
         assert (await waiting).fault.code == "SERVER_REMOVED"
         waiting = asyncio.create_task(hub.calls.call(spec(), "me"))
         await until(lambda: len(world.peer.sent) == 2)

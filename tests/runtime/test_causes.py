@@ -14,7 +14,7 @@ from hubbubd.errors import HubError, PeerError, UpstreamError
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era, ReplyError
 
-from .conftest import FORM, World, open_requests, question, server, settle, spec, until
+from .conftest import FORM, World, open_requests, question, server, settle, spec, until, update
 from .peer import LOST, REFUSED, Outcome, Question, Sent, never
 from .task_server import TaskServer
 from .true_states import check_causes
@@ -109,7 +109,7 @@ async def remove(world: World, hub: Hub, asking: Asking) -> None:
 
 
 async def become_another(world: World, hub: Hub, asking: Asking) -> None:
-    await hub.servers.update(server(args=("another",), **OPTIONS))
+    await update(hub, server(args=("another",), **OPTIONS))
 
 
 End = Callable[[World, Hub, Asking], Awaitable[None]]

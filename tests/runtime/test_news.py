@@ -17,7 +17,7 @@ from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
 
 from .agents import Agent
-from .conftest import FORM, SAMPLING, World, open_requests, server, settle, spec, until
+from .conftest import FORM, SAMPLING, World, open_requests, server, settle, spec, until, update
 from .mortal import ELICIT, REQUIRED, needs
 from .news import WATCHES, News
 from .noted import Noted
@@ -44,7 +44,7 @@ async def servers_come_and_go(world: World, hub: Hub) -> None:
         await settle()
     for options in ({}, {}, {"call_timeout_s": 7}, {"answer_timeout_s": 9}, {"max_in_flight": 2}, {"retries": 1}):
         config = server("two", **options)
-        await (hub.servers.update(config) if options else _added(hub, config))
+        await (update(hub, config) if options else _added(hub, config))
         await settle(2)
     world.peers["two"].always = UpstreamError(REFUSED)
     world.peers["two"].link.lose(LOST)

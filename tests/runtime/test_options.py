@@ -14,7 +14,7 @@ from hubbubd.core.inbox import RequestState
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
 
-from .conftest import ANY_PEER, FORM, World, question, server, settle, spec, until
+from .conftest import ANY_PEER, FORM, World, question, server, settle, spec, until, update
 from .peer import Outcome, Sent
 from .task_server import RESULT, TaskServer, ended, started
 
@@ -66,7 +66,7 @@ async def begin(hub: Hub, way: Way, config: ServerConfig) -> None:
 
 async def change(hub: Hub, way: Way, config: ServerConfig) -> None:
     if way == "api":
-        await hub.servers.update(config)
+        await update(hub, config)
     else:
         await hub.servers.adopt({config.name: config}, SETTINGS)
     await settle(5)

@@ -1,6 +1,7 @@
 """A hub that starts again over the same store."""
 
 import asyncio
+from functools import partial
 
 import anyio
 import pytest
@@ -13,7 +14,7 @@ from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import Delivery, RequestState
 from hubbubd.errors import AlreadyExists, FailedPrecondition, NotFound, PermissionDenied, Unavailable, UpstreamError
 
-from .conftest import FORM, World, open_requests, question, server, settle, spec, until
+from .conftest import FORM, World, open_requests, question, server, settle, spec, until, update
 from .peer import REFUSED, Outcome, Sent, at_once, never
 
 YES = Accept({"name": "x"})
@@ -168,7 +169,7 @@ async def test_servers_of_the_api_come_back_and_those_of_files_win(world: World)
         assert (mine.source, mine.config.call_timeout_s) == ("api", 7)
         assert (both.source, both.config.call_timeout_s) == ("file", 9)
         await until(lambda: hub.servers.get("mine").connection.state is State.CONNECTED)
-        for change in (hub.servers.remove("both"), hub.servers.update(server("both"))):
+        for change in (hub.servers.remove("both"), update(hub, server("both"))):
             with pytest.raises(FailedPrecondition) as refused:
                 await change
             assert refused.value.reason == "SERVER_READ_ONLY"
@@ -182,7 +183,7 @@ async def test_a_replaced_configuration_is_the_one_that_comes_back_even_after_a_
         await hub.servers.add(server(call_timeout_s=7))
         await until(lambda: world.peer.links)
         world.peer.closing_s = 3
-        updating = await hub.servers.update(server(call_timeout_s=8))
+        updating = await update(hub, server(call_timeout_s=8))
         assert updating.config.call_timeout_s == 8
         world.store.failures = 10**9
     world.store.failures = 0
@@ -209,7 +210,7 @@ async def test_servers_change_one_at_a_time_and_to_the_end(world: World) -> None
         await until(lambda: world.peer.links)
         world.peer.closing_s = 3
         with anyio.move_on_after(1):  # hangs up in the middle
-            await hub.servers.update(server(call_timeout_s=9))
+            await update(hub, server(call_timeout_s=9))
         await settle(10)
         assert hub.servers.get("one").config.call_timeout_s == 9
         assert hub.servers.get("one").connection.state is State.CONNECTED
@@ -221,7 +222,7 @@ async def test_a_change_that_the_store_does_not_take_changes_nothing(world: Worl
         await until(lambda: world.peer.links)
         await settle()
         for change in (
-            lambda: hub.servers.update(server(call_timeout_s=8)),
+            lambda: update(hub, server(call_timeout_s=8)),
             lambda: hub.servers.disconnect("one"),
             lambda: hub.servers.add(server("two")),
         ):
@@ -237,9 +238,10 @@ async def test_a_change_that_the_store_does_not_take_changes_nothing(world: Worl
 
 async def test_only_commands_that_the_operator_allowed_are_started_over_the_api(world: World) -> None:
     async with world.hub() as hub:
-        for change in (hub.servers.add, hub.servers.update):
+        await hub.servers.add(server())
+        for change, name in ((hub.servers.add, "two"), (partial(update, hub), "one")):
             with pytest.raises(PermissionDenied) as refused:
-                await change(server(command="rm"))
+                await change(server(name, command="rm"))
             assert refused.value.reason == "COMMAND_NOT_ALLOWED"
 
 
@@ -247,7 +249,7 @@ async def test_a_full_hub_can_still_change_the_servers_it_has(world: World) -> N
     world.settings = {"max_servers": 1}
     async with world.hub() as hub:
         await hub.servers.add(server())
-        await hub.servers.update(server(call_timeout_s=8))
+        await update(hub, server(call_timeout_s=8))
         assert hub.servers.get("one").config.call_timeout_s == 8
 
 
@@ -303,7 +305,7 @@ async def test_secrets_of_an_added_server_are_kept_apart_from_the_store_and_of_a
         changed = config.model_copy(update={"url": "https://mcp.example.com/?key=other"})
         world.store.failures = 1
         with pytest.raises(Unavailable):
-            await hub.servers.update(changed)
+            await update(hub, changed)
         assert hub.servers.get("new").config == config
     async with world.hub() as hub:
         assert hub.servers.get("new").config == config

@@ -13,7 +13,7 @@ from hubbubd.errors import FailedPrecondition, NotFound
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import ReplyError
 
-from .conftest import FORM, SAMPLING, World, open_requests, question, server, settle, spec, until
+from .conftest import FORM, SAMPLING, World, open_requests, question, server, settle, spec, until, update
 from .peer import Outcome, Question, Sent
 
 YES = Accept({"name": "x"})
@@ -345,10 +345,10 @@ async def test_another_server_under_the_same_name_gets_nothing_of_the_old_one(wo
     async with world.hub() as hub:
         await hub.servers.add(server())
         kept = await create(world)
-        await hub.servers.update(server(sampling=False))
+        await update(hub, server(sampling=False))
         await until(lambda: len(world.peer.links) == 2)
         assert (await get(world, kept))["status"] == "working"
-        await hub.servers.update(server(args=("--other",)))
+        await update(hub, server(args=("--other",)))
         await until(lambda: len(world.peer.links) == 3)
         assert (await refused(get(world, kept))).code == -32602
         assert not open_requests(hub)

@@ -27,19 +27,19 @@ SCHEMA = {
     "required": ["needed"],
 }
 ASKED: dict[int, dict[str, Any]] = {
-    inbox_pb2.REQUEST_KIND_ELICITATION_FORM: {"message": f"{TRICK}form", "requestedSchema": SCHEMA},
-    inbox_pb2.REQUEST_KIND_ELICITATION_URL: {
+    inbox_pb2.PENDING_REQUEST_KIND_ELICITATION_FORM: {"message": f"{TRICK}form", "requestedSchema": SCHEMA},
+    inbox_pb2.PENDING_REQUEST_KIND_ELICITATION_URL: {
         "message": f"{TRICK}page",
         "url": f"http://a@b\u202e\u200b\x07.example/{TRICK}",
     },
-    inbox_pb2.REQUEST_KIND_SAMPLING: {
+    inbox_pb2.PENDING_REQUEST_KIND_SAMPLING: {
         "systemPrompt": f"{TRICK}system",
         "messages": [{"role": f"{TRICK}role", "content": {"type": "text", "text": f"{TRICK}sampling"}}],
         "modelPreferences": {"hints": [{"name": f"{TRICK}model"}], f"{TRICK}wish": TRICK},
         "tools": [{"name": f"{TRICK}tool"}],
         "maxTokens": TRICK,
     },
-    inbox_pb2.REQUEST_KIND_ROOTS: {TRICK: TRICK},
+    inbox_pb2.PENDING_REQUEST_KIND_ROOTS: {TRICK: TRICK},
 }
 
 
@@ -73,16 +73,18 @@ def questions() -> list[Any]:
     found: list[Any] = []
     for kind, params in ASKED.items():
         shown = filled(inbox_pb2.PendingRequest(), id=f"{TRICK}{kind}", kind=kind, state=1, request=params)
-        shown.deadline.FromDatetime(NOW + timedelta(hours=kind))
+        shown.expires_at.FromDatetime(NOW + timedelta(hours=kind))
         found.append(shown)
     found[1].ClearField("claim")
     found[1].ClearField("call_id")
     found[1].candidate_call_ids[:] = [f"{TRICK}c2"]
     found[2].ClearField("claim")
     found[2].ClearField("cause_ended")
-    moments = [filled(inbox_pb2.Moment(), what=what) for what in inbox_pb2.Happening.values()]
-    for state in (inbox_pb2.REQUEST_STATE_ANSWERED, inbox_pb2.REQUEST_STATE_WITHDRAWN):
-        given = {"kind": 1, "state": state, "delivery": 5, "request": ASKED[1], "moments": moments}
+    moments = [
+        filled(inbox_pb2.PendingRequest.Event(), type=what) for what in inbox_pb2.PendingRequest.EventType.values()
+    ]
+    for state in (inbox_pb2.PENDING_REQUEST_STATE_ANSWERED, inbox_pb2.PENDING_REQUEST_STATE_WITHDRAWN):
+        given = {"kind": 1, "state": state, "delivery": 5, "request": ASKED[1], "events": moments}
         found.append(filled(inbox_pb2.PendingRequest(), id=f"{TRICK}over{state}", **given))
     return found
 
@@ -94,7 +96,7 @@ def calls() -> list[Any]:
     found = [
         filled(call_pb2.Call(), id=f"{TRICK}c{state}", state=state, **given) for state in call_pb2.CallState.values()
     ]
-    found[call_pb2.CALL_STATE_WAITING_INPUT].pending_ids.append(f"{TRICK}1")
+    found[call_pb2.CALL_STATE_WAITING_INPUT].pending_request_ids.append(f"{TRICK}1")
     found[call_pb2.CALL_STATE_COMPLETED].method = "tools/call"
     return found
 
@@ -142,7 +144,7 @@ def told(response: Any, records: list[Any], *more: Any) -> Callable[[Any], Async
     async def tell(_: Any) -> AsyncIterator[Any]:
         for each in records:
             yield response(upsert=each)
-        yield response(synced=common_pb2.Synced())
+        yield response(synced=common_pb2.WatchSynced())
         for each in more:
             yield each
         await anyio.sleep_forever()
@@ -168,23 +170,25 @@ def script(hub: ScriptedHub) -> None:
 
     hub.streams |= {
         "WatchServers": told(server_pb2.WatchServersResponse, servers()),
-        "WatchInbox": told(inbox_pb2.WatchInboxResponse, [*asked.values()]),
+        "WatchPendingRequests": told(inbox_pb2.WatchPendingRequestsResponse, [*asked.values()]),
         "WatchCalls": told(call_pb2.WatchCallsResponse, [*made.values()], call_pb2.WatchCallsResponse(progress=moving)),
         "WatchTasks": told(task_pb2.WatchTasksResponse, tasks),
-        "WatchCatalog": told(catalog_pb2.WatchCatalogResponse, lists),
+        "WatchCatalogLists": told(catalog_pb2.WatchCatalogListsResponse, lists),
         "WatchEvents": feed,
     }
     hub.replies |= {
-        "GetRequest": lambda request: inbox_pb2.GetRequestResponse(request=asked[request.id]),
+        "GetPendingRequest": lambda request: inbox_pb2.GetPendingRequestResponse(pending_request=asked[request.id]),
         "GetCall": lambda request: call_pb2.GetCallResponse(call=made[request.id]),
-        "ListRequests": lambda _: inbox_pb2.ListRequestsResponse(requests=[*asked.values()]),
-        "ListCatalog": lambda request: catalog_pb2.ListCatalogResponse(entries=[entry(request.kind)]),
+        "ListPendingRequests": lambda _: inbox_pb2.ListPendingRequestsResponse(pending_requests=[*asked.values()]),
+        "ListCatalogEntries": lambda request: catalog_pb2.ListCatalogEntriesResponse(
+            entries=[entry(request.filter.kinds[0])]
+        ),
         "GetTaskResult": lambda _: task_pb2.GetTaskResultResponse(result=json.dumps({TRICK: TRICK}).encode()),
-        "ClaimRequest": refuses(reason="ALREADY_CLAIMED"),
+        "ClaimPendingRequest": refuses(reason="ALREADY_CLAIMED"),
         **{
             name: refuses()
             for name in (
-                *("ReleaseRequest", "AnswerRequest", "ConnectServer", "DisconnectServer", "ClearQueue"),
+                *("ReleasePendingRequest", "AnswerPendingRequest", "ConnectServer", "DisconnectServer", "ClearQueue"),
                 *("CancelCall", "CancelTask", "StartCall", "RefreshCatalog"),
             )
         },

@@ -80,26 +80,26 @@ async def test_an_enormous_form_is_answered_as_json(hostile: RunningHub) -> None
 async def test_ten_thousand_questions_are_counted_and_do_not_freeze_the_screen(hub: ScriptedHub) -> None:
     """They come as fast as gRPC carries them, from a hub that does nothing else."""
     form = b'{"message": "A question", "requestedSchema": {}}'
-    shown = inbox_pb2.PendingRequest(server="s", kind=1, state=inbox_pb2.REQUEST_STATE_OPEN, request=form)
+    shown = inbox_pb2.PendingRequest(server="s", kind=1, state=inbox_pb2.PENDING_REQUEST_STATE_OPEN, request=form)
     again = anyio.Event()
 
     async def flood(_: Any) -> AsyncIterator[Any]:
         for number in range(FLOOD):
             shown.id = f"r{number}"
-            yield inbox_pb2.WatchInboxResponse(upsert=shown)
+            yield inbox_pb2.WatchPendingRequestsResponse(upsert=shown)
             if number == FLOOD // 2:
                 await again.wait()
-        yield inbox_pb2.WatchInboxResponse(synced=common_pb2.Synced())
+        yield inbox_pb2.WatchPendingRequestsResponse(synced=common_pb2.WatchSynced())
         await anyio.sleep_forever()
 
     async def silence(_: Any) -> AsyncIterator[Any]:
         await anyio.sleep_forever()
         yield
 
-    for name in ("WatchServers", "WatchCalls", "WatchTasks", "WatchCatalog", "WatchEvents"):
+    for name in ("WatchServers", "WatchCalls", "WatchTasks", "WatchCatalogLists", "WatchEvents"):
         hub.streams[name] = silence
-    hub.streams["WatchInbox"] = flood
-    hub.replies["GetRequest"] = lambda request: inbox_pb2.GetRequestResponse(request=shown)
+    hub.streams["WatchPendingRequests"] = flood
+    hub.replies["GetPendingRequest"] = lambda request: inbox_pb2.GetPendingRequestResponse(pending_request=shown)
     async with at_terminal(hub) as ann:
         await ann.sees(f"the oldest 1000 of {FLOOD // 2 + 1} open questions")
         again.set()

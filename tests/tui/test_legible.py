@@ -48,13 +48,13 @@ async def answers(look: Looks, hub: ScriptedHub) -> None:
     await look.press("a form", "1 ctrl+home enter", "Leave open", "being answered by", "title")
     await look.press("what is missing", "ctrl+s", "is required")
     await look.person.types("well")
-    hub.replies["AnswerRequest"] = refuses(
+    hub.replies["AnswerPendingRequest"] = refuses(
         "INVALID_ARGUMENT", violations=(("content.needed", f"{TRICK}wrong"), (TRICK, f"{TRICK}besides"))
     )
     await look.press("what the hub finds wrong", "ctrl+s", "wrong", "besides")
-    hub.replies["AnswerRequest"] = refuses("UNAVAILABLE")
+    hub.replies["AnswerPendingRequest"] = refuses("UNAVAILABLE")
     await look.press("an answer that is refused", "ctrl+s", "ctrl+s sends it again")
-    hub.replies["AnswerRequest"] = refuses(reason="ALREADY_CLAIMED")
+    hub.replies["AnswerPendingRequest"] = refuses(reason="ALREADY_CLAIMED")
     await look.press("an answer to another's question", "ctrl+s", "refused; what you wrote is kept here")
     await look.press("a form as JSON", "ctrl+e", "{")
     await look.press("inbox again", "escape", "open questions")
@@ -66,9 +66,9 @@ async def answers(look: Looks, hub: ScriptedHub) -> None:
     await look.press("a sampling again", "escape", "Written by")
     await look.press("inbox after a sampling", "escape", "open questions")
     await look.press("roots", "down enter", "Which directories")
-    over = next(each for each in questions() if each.state == inbox_pb2.REQUEST_STATE_ANSWERED)
-    hub.replies["GetRequest"] = lambda _: inbox_pb2.GetRequestResponse(request=over)
-    hub.replies["AnswerRequest"] = refuses(reason="ALREADY_ANSWERED")
+    over = next(each for each in questions() if each.state == inbox_pb2.PENDING_REQUEST_STATE_ANSWERED)
+    hub.replies["GetPendingRequest"] = lambda _: inbox_pb2.GetPendingRequestResponse(pending_request=over)
+    hub.replies["AnswerPendingRequest"] = refuses(reason="ALREADY_ANSWERED")
     await look.press("what another has answered", "ctrl+s", "answered it before you")
     await look.press("inbox at last", "escape", "open questions")
     await look.press("history", "h", "past questions", "What happened", "delivered too late")
@@ -141,7 +141,14 @@ async def test_nothing_that_others_wrote_steers_the_screen_in_any_pane_or_dialog
 
 
 async def test_nothing_in_the_words_of_a_refusal_steers_the_line_at_the_top(hub: ScriptedHub) -> None:
-    for name in ("WatchServers", "WatchInbox", "WatchCalls", "WatchTasks", "WatchCatalog", "WatchEvents"):
+    for name in (
+        "WatchServers",
+        "WatchPendingRequests",
+        "WatchCalls",
+        "WatchTasks",
+        "WatchCatalogLists",
+        "WatchEvents",
+    ):
         hub.streams[name] = refused_watch
     async with at_terminal(hub, size=SIZE, notices=True) as ann:
         look = Looks(ann)

@@ -21,8 +21,8 @@ def question(**given: Any) -> PendingRequest:
     message = inbox_pb2.PendingRequest(
         id="r1",
         server="one",
-        kind=inbox_pb2.REQUEST_KIND_ELICITATION_FORM,
-        state=inbox_pb2.REQUEST_STATE_OPEN,
+        kind=inbox_pb2.PENDING_REQUEST_KIND_ELICITATION_FORM,
+        state=inbox_pb2.PENDING_REQUEST_STATE_OPEN,
         request=b'{"message":"Well?"}',
         **given,
     )

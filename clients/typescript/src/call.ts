@@ -12,7 +12,7 @@ import { parseArgs } from "node:util";
 import { ConnectError, createClient, type Interceptor } from "@connectrpc/connect";
 import { createConnectTransport, createGrpcWebTransport } from "@connectrpc/connect-web";
 import { type Call, CallService, CallState } from "../gen/hubbub/v1/call_pb.js";
-import { InboxService, type PendingRequest, RequestKind, RequestState } from "../gen/hubbub/v1/inbox_pb.js";
+import { InboxService, type PendingRequest, PendingRequestKind, PendingRequestState } from "../gen/hubbub/v1/inbox_pb.js";
 
 type Field = { title?: string; type?: string; default?: unknown; enum?: string[]; oneOf?: { const: string }[] };
 type Form = { message: string; requestedSchema: { properties: Record<string, Field>; required?: string[] } };
@@ -87,7 +87,7 @@ function literal(text: string): unknown {
 }
 
 async function answer(request: PendingRequest): Promise<void> {
-  if (request.kind !== RequestKind.ELICITATION_FORM) {
+  if (request.kind !== PendingRequestKind.ELICITATION_FORM) {
     console.error(`${clean(request.server)} asks for more than a form: hubbub inbox answer ${request.id}`);
     return;
   }
@@ -96,21 +96,21 @@ async function answer(request: PendingRequest): Promise<void> {
     console.error(`${clean(request.server)}: ${clean(form.message)}`);
     try {
       const accept = { content: json(await fill(form)) };
-      await inbox.answerRequest({ id: request.id, answer: { case: "accept", value: accept } });
+      await inbox.answerPendingRequest({ id: request.id, answer: { case: "accept", value: accept } });
       return;
     } catch (error) {
       if (!(error instanceof ConnectError)) throw error;
       console.error(`  ${clean(error.rawMessage)}`);
       // Somebody else may have been faster.
-      const now = await inbox.getRequest({ id: request.id });
-      if (now.request?.state !== RequestState.OPEN) return;
+      const now = await inbox.getPendingRequest({ id: request.id });
+      if (now.pendingRequest?.state !== PendingRequestState.OPEN) return;
     }
   }
 }
 
 async function answerAll(callId: string): Promise<void> {
-  const filter = { callId, states: [RequestState.OPEN] };
-  for await (const { event } of inbox.watchInbox({ filter })) {
+  const filter = { callId, states: [PendingRequestState.OPEN] };
+  for await (const { event } of inbox.watchPendingRequests({ filter })) {
     if (event.case === "upsert") await answer(event.value);
   }
 }

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hubbubd.bounds import Count
+from hubbubd.bounds import Count, Whole
 from hubbubd.config import ServerConfig
 from hubbubd.config.server import Roots
 from hubbubd.core.connection import Connection
@@ -27,7 +27,8 @@ class QueueCounts:
 class ServerRecord:
     """A server as the API shows it. `server_info` and `capabilities` are MCP JSON.
 
-    `roots` were set while the hub runs; None leaves them as configured. `defect` says what of the
+    `roots` were set while the hub runs; None leaves them as configured. `revision` grows with each change of the
+    configuration or of these. `defect` says what of the
     record the store could not give back.
     """
 
@@ -37,6 +38,7 @@ class ServerRecord:
     wanted: bool
     fingerprint: str = ""
     roots: Roots | None = None
+    revision: Whole = 0
     connection: Connection = field(default_factory=Connection)
     protocol_version: str | None = None
     server_info: bytes | None = None

@@ -6,9 +6,10 @@ import os
 import platform
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable
+from enum import StrEnum
 from functools import cache
 from importlib.metadata import version
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 import anyio
 from anyio import to_thread
@@ -26,6 +27,9 @@ from hubbubd.runtime import diagnostics
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.servers import Configuration
 from hubbubd.store import NoRoom
+
+E = TypeVar("E", bound=StrEnum)
+_Counts = pb.GetStatusResponse
 
 CHUNK_BYTES = 256 * 1024
 ALIVE_S = 5.0
@@ -47,19 +51,34 @@ class AdminService:
             version=__version__,
             pid=os.getpid(),
             started_at=convert.timestamp(hub.started_at),
-            servers=_counted(server.connection.state for server in hub.servers.all()),
-            requests=_counted(request.state for request in requests),
-            calls=_counted(call.state for call in hub.calls.select(CallFilter())),
-            tasks=_counted(task.status for task in hub.tasks.select(TaskFilter())),
+            servers=[
+                _Counts.ServerCount(state=convert.SERVER_STATES[state], count=count)
+                for state, count in _counted(server.connection.state for server in hub.servers.all())
+            ],
+            pending_requests=[
+                _Counts.PendingRequestCount(state=convert.REQUEST_STATES[state], count=count)
+                for state, count in _counted(request.state for request in requests)
+            ],
+            calls=[
+                _Counts.CallCount(state=convert.CALL_STATES[state], count=count)
+                for state, count in _counted(call.state for call in hub.calls.select(CallFilter()))
+            ],
+            tasks=[
+                _Counts.TaskCount(status=convert.TASK_STATUSES[status], count=count)
+                for status, count in _counted(task.status for task in hub.tasks.select(TaskFilter()))
+            ],
             watchers=hub.watchers(),
             store=convert.store(await hub.store.stats()),
             loop_tasks=len(asyncio.all_tasks()),
-            now=convert.timestamp(hub.clock.now()),
+            read_at=convert.timestamp(hub.clock.now()),
             versions=_versions(),
             serving=hub.health.well,
             store_problem=hub.health.problem,
             last_commit_at=None if hub.committed_at is None else convert.timestamp(hub.committed_at),
-            open_requests=_counted(request.kind for request in waiting),
+            open_pending_requests=[
+                _Counts.PendingRequestKindCount(kind=convert.REQUEST_KINDS[kind], count=count)
+                for kind, count in _counted(request.kind for request in waiting)
+            ],
             oldest_open_at=convert.timestamp(min(r.created_at for r in waiting)) if waiting else None,
             config=_config(hub.configuration),
             telemetry=pb.TelemetryStatus(on=bool(hub.telemetry_endpoint), endpoint=hub.telemetry_endpoint),
@@ -87,7 +106,7 @@ class AdminService:
             while not copying.done():
                 await asyncio.wait([copying], timeout=ALIVE_S)
                 if not copying.done():
-                    yield pb.BackupStoreResponse(bookmark=common_pb2.Bookmark()).SerializeToString()
+                    yield pb.BackupStoreResponse(bookmark=common_pb2.WatchBookmark()).SerializeToString()
             copy = copying.result()
             size, digest = os.fstat(copy.fileno()).st_size, hashlib.sha256()
             while chunk := await to_thread.run_sync(copy.read, CHUNK_BYTES):
@@ -111,7 +130,7 @@ class AdminService:
             requests.token_name(request.name),
             requests.grants(request.grants),
             by=caller.name,
-            ttl_s=requests.token_ttl_s(request.ttl_s),
+            ttl_s=requests.token_ttl_s(request.ttl),
             may_name_others=request.may_name_others,
         )
         return pb.CreateTokenResponse(token=convert.token(record), secret=secret)
@@ -119,7 +138,9 @@ class AdminService:
     async def list_tokens(self, request: pb.ListTokensRequest) -> pb.ListTokensResponse:
         """A page of tokens, newest first."""
         records, of = self._hub.tokens.all(), pb.ListTokensRequest()
-        found, token = pages.page(records, request.page, pages.newest, convert.token, of, EVERYTHING)
+        found, token = pages.page(
+            records, request, pages.newest, convert.token, of, EVERYTHING, pages.oldest_first(request)
+        )
         return pb.ListTokensResponse(tokens=found, next_page_token=token)
 
     async def revoke_token(self, request: pb.RevokeTokenRequest) -> pb.RevokeTokenResponse:
@@ -130,34 +151,31 @@ class AdminService:
     async def reload_config(self, _request: pb.ReloadConfigRequest) -> pb.ReloadConfigResponse:
         """Takes the configuration over as it is now."""
         done = await self._hub.configuration.reload()
-        reload = pb.Reload(
+        changes = pb.ConfigChanges(
             added=done.servers.added,
             changed=done.servers.changed,
             removed=done.servers.removed,
             settings=done.settings,
             needs_restart=done.needs_restart,
         )
-        return pb.ReloadConfigResponse(reload=reload)
+        return pb.ReloadConfigResponse(changes=changes)
 
     async def get_self(self, _request: pb.GetSelfRequest) -> pb.GetSelfResponse:
         """Who calls."""
         return pb.GetSelfResponse(caller=convert.principal(auth.principal.get()))
 
-    async def list_audit(self, request: pb.ListAuditRequest) -> pb.ListAuditResponse:
+    async def list_audit_entries(self, request: pb.ListAuditEntriesRequest) -> pb.ListAuditEntriesResponse:
         """A page of the audit log, newest first."""
-        of = pb.ListAuditRequest(
-            principal=request.principal, action=request.action, target=request.target, since=request.since
-        )
-        chosen = requests.audit_filter(request)
+        chosen = requests.audit_filter(request.filter)
         found, token = pages.page_of(
-            lambda after: self._hub.audit.newest(chosen, pages.place(after)),
-            request.page,
+            lambda after: self._hub.audit.newest(chosen, pages.place(after), pages.oldest_first(request)),
+            request,
             pages.newest,
             convert.audit_entry,
-            of,
+            request.filter,
             EVERYTHING,
         )
-        return pb.ListAuditResponse(entries=found, next_page_token=token)
+        return pb.ListAuditEntriesResponse(entries=found, next_page_token=token)
 
     async def _copy(self) -> BinaryIO:
         try:
@@ -187,5 +205,5 @@ def _versions() -> pb.Versions:
     )
 
 
-def _counted(states: Iterable[str]) -> list[pb.StateCount]:
-    return [pb.StateCount(state=str(state), count=count) for state, count in sorted(Counter(states).items())]
+def _counted(states: Iterable[E]) -> list[tuple[E, int]]:
+    return sorted(Counter(states).items())

@@ -50,8 +50,8 @@ class CallService:
         scope = access.reading()
         chosen = requests.call_filter(request.filter, scope)
         found, token = pages.page_of(
-            lambda after: self._calls.newest(chosen, pages.place(after)),
-            request.page,
+            lambda after: self._calls.newest(chosen, pages.place(after), pages.oldest_first(request)),
+            request,
             pages.newest,
             _shown,
             request.filter,

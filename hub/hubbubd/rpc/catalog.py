@@ -6,6 +6,7 @@ from functools import partial
 from typing import NamedTuple
 
 from hubbub.v1 import catalog_pb2 as pb
+from hubbub.v1 import common_pb2
 from hubbubd import bounds
 from hubbubd.core.access import Permission
 from hubbubd.core.catalog import CatalogList, position
@@ -28,14 +29,16 @@ class CatalogService:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
 
-    async def list_catalog(self, request: pb.ListCatalogRequest) -> pb.ListCatalogResponse:
+    async def list_catalog_entries(self, request: pb.ListCatalogEntriesRequest) -> pb.ListCatalogEntriesResponse:
         """A page of entries; with the first one, the lists."""
         scope = access.browsing()
-        lists = self._catalog.select(requests.catalog_filter(request, scope))
-        of = pb.ListCatalogRequest(kind=request.kind, server=request.server)
-        found, token = pages.page_of(lambda after: self._rest(lists, after), request.page, _position, _entry, of, scope)
-        shown = [] if request.page.token else [convert.catalog_list(record, access.listening()) for record in lists]
-        return pb.ListCatalogResponse(entries=found, next_page_token=token, lists=shown)
+        lists = self._catalog.select(requests.catalog_filter(request.filter, scope))
+        backwards = pages.is_backwards(request, common_pb2.ORDER_DESCENDING)
+        found, token = pages.page_of(
+            lambda after: self._rest(lists, after, backwards), request, _position, _entry, request.filter, scope
+        )
+        shown = [] if request.page_token else [convert.catalog_list(record, access.listening()) for record in lists]
+        return pb.ListCatalogEntriesResponse(entries=found, next_page_token=token, lists=shown)
 
     async def refresh_catalog(self, request: pb.RefreshCatalogRequest) -> pb.RefreshCatalogResponse:
         """Fetches the lists of a server."""
@@ -43,21 +46,33 @@ class CatalogService:
         lists = await self._catalog.refresh(server)
         return pb.RefreshCatalogResponse(lists=[convert.catalog_list(record, access.listening()) for record in lists])
 
-    def watch_catalog(self, request: pb.WatchCatalogRequest) -> AsyncGenerator[bytes, None]:
+    def watch_catalog_lists(self, request: pb.WatchCatalogListsRequest) -> AsyncGenerator[bytes, None]:
         """Snapshot and changes of the lists."""
         seen = access.listening()
-        chosen = replace(requests.catalog_filter(request, access.browsing()), seen=seen)
+        chosen = replace(requests.catalog_filter(request.filter, access.browsing()), seen=seen)
         events = self._catalog.watch(chosen, request.resume_token)
-        return watch.responses(events, pb.WatchCatalogResponse, partial(convert.catalog_list, seen=seen))
+        return watch.responses(events, pb.WatchCatalogListsResponse, partial(convert.catalog_list, seen=seen))
 
-    def _rest(self, lists: Sequence[CatalogList], after: Position | None) -> Iterator[_Entry]:
+    def _rest(self, lists: Sequence[CatalogList], after: Position | None, backwards: bool) -> Iterator[_Entry]:
         """The entries after a position. They may be many: only those of the page are looked at."""
+        if backwards:
+            yield from self._before(lists, after)
+            return
         last, list_id = (-1, "") if after is None else (bounds.whole(after[0]) or 0, after[1])
         for record in lists:
             if position(record.id) >= position(list_id):
                 start = max(last + 1, 0) if record.id == list_id else 0
                 entries = self._catalog.entries(record.id)
                 yield from (_Entry(record, at, entries[at]) for at in range(start, len(entries)))
+
+    def _before(self, lists: Sequence[CatalogList], place: Position | None) -> Iterator[_Entry]:
+        """The entries before a position, the last one first."""
+        last, list_id = (0, "") if place is None else (bounds.whole(place[0]) or 0, place[1])
+        for record in reversed(lists):
+            if place is None or position(record.id) <= position(list_id):
+                entries = self._catalog.entries(record.id)
+                end = min(last, len(entries)) if record.id == list_id else len(entries)
+                yield from (_Entry(record, at, entries[at]) for at in range(end - 1, -1, -1))
 
 
 def _position(entry: _Entry) -> Position:

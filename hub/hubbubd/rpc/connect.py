@@ -37,6 +37,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Event
 
+from hubbub.v1 import server_pb2
 from hubbubd import payload
 from hubbubd.config.network import is_loopback
 from hubbubd.config.tls import TlsFiles
@@ -85,7 +86,13 @@ _let_in: ContextVar[Callable[[], None]] = ContextVar("let_in", default=lambda: N
 
 _DETAILS = {
     kind.DESCRIPTOR.full_name: kind
-    for kind in (details_pb2.ErrorInfo, details_pb2.RetryInfo, details_pb2.BadRequest, details_pb2.Help)
+    for kind in (
+        details_pb2.ErrorInfo,
+        details_pb2.RetryInfo,
+        details_pb2.BadRequest,
+        details_pb2.Help,
+        server_pb2.RevisionConflict,
+    )
 }
 
 

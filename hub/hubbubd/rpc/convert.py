@@ -5,6 +5,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2
@@ -18,7 +19,7 @@ from hubbubd.core.connection import State
 from hubbubd.core.inbox import CauseSource, Delivery, Happening, PendingRequest, RequestKind, RequestState
 from hubbubd.core.server import QueueCounts, ServerRecord
 from hubbubd.core.tasks import Task, TaskRole, TaskStatus
-from hubbubd.errors import Fault
+from hubbubd.errors import Category, Fault
 from hubbubd.rpc.showing import shown
 from hubbubd.runtime.calls import LogEvent, ProgressEvent
 from hubbubd.runtime.diagnostics import Finding, Verdict
@@ -42,20 +43,28 @@ TRANSPORTS: Mapping[TransportName, Any] = MappingProxyType(
     }
 )
 SERVER_STATES = _numbers(State, server_pb2.ServerState.Value, "SERVER_STATE")
-REQUEST_KINDS = _numbers(RequestKind, inbox_pb2.RequestKind.Value, "REQUEST_KIND")
-REQUEST_STATES = _numbers(RequestState, inbox_pb2.RequestState.Value, "REQUEST_STATE")
+REQUEST_KINDS = _numbers(RequestKind, inbox_pb2.PendingRequestKind.Value, "PENDING_REQUEST_KIND")
+REQUEST_STATES = _numbers(RequestState, inbox_pb2.PendingRequestState.Value, "PENDING_REQUEST_STATE")
 DELIVERIES = _numbers(Delivery, inbox_pb2.DeliveryState.Value, "DELIVERY_STATE")
 CAUSE_SOURCES = _numbers(CauseSource, inbox_pb2.CauseSource.Value, "CAUSE_SOURCE")
-HAPPENINGS = _numbers(Happening, inbox_pb2.Happening.Value, "HAPPENING")
+HAPPENINGS = _numbers(Happening, inbox_pb2.PendingRequest.EventType.Value, "EVENT_TYPE")
 CALL_STATES = _numbers(CallState, call_pb2.CallState.Value, "CALL_STATE")
 EVENT_KINDS = _numbers(ServerEventKind, event_pb2.EventKind.Value, "EVENT_KIND")
 TASK_ROLES = _numbers(TaskRole, task_pb2.TaskRole.Value, "TASK_ROLE")
 TASK_STATUSES = _numbers(TaskStatus, task_pb2.TaskStatus.Value, "TASK_STATUS")
 
 CATALOG_KINDS = _numbers(Kind, catalog_pb2.CatalogKind.Value, "CATALOG_KIND")
-AUDIT_SORTS = _numbers(Sort, admin_pb2.AuditSort.Value, "AUDIT_SORT")
-ROLES = _numbers(Role, admin_pb2.Role.Value, "ROLE")
-VERDICTS = _numbers(Verdict, admin_pb2.Verdict.Value, "VERDICT")
+AUDIT_KINDS = _numbers(Sort, admin_pb2.AuditKind.Value, "AUDIT_KIND")
+PEERS: Mapping[str, Any] = MappingProxyType(
+    {
+        "loopback": admin_pb2.PEER_KIND_LOOPBACK,
+        "unix": admin_pb2.PEER_KIND_UNIX,
+        "network": admin_pb2.PEER_KIND_NETWORK,
+    }
+)
+FAULT_CATEGORIES = _numbers(Category, common_pb2.FaultCategory.Value, "FAULT_CATEGORY")
+ROLES = _numbers(Role, admin_pb2.AccessRole.Value, "ACCESS_ROLE")
+VERDICTS = _numbers(Verdict, admin_pb2.Finding.Severity.Value, "SEVERITY")
 FRESHNESS = _numbers(Freshness, catalog_pb2.Freshness.Value, "FRESHNESS")
 
 
@@ -66,6 +75,15 @@ def timestamp(at: float | None) -> Timestamp | None:
     stamp = Timestamp()
     stamp.FromMicroseconds(round(at * 1_000_000))
     return stamp
+
+
+def millis(value: int | None) -> Duration | None:
+    """Milliseconds as the API's duration. Raises for what is longer than any."""
+    if value is None:
+        return None
+    found = Duration()
+    found.FromMilliseconds(value)
+    return found
 
 
 STDERR = "stderr"
@@ -79,7 +97,7 @@ def fault(record: Fault | None, *, details: bool, log: bool) -> common_pb2.Fault
     shown = {key: value for key, value in record.details.items() if log or key != STDERR} if details else {}
     return common_pb2.Fault(
         code=record.code,
-        category=record.category.value,
+        category=FAULT_CATEGORIES[record.category],
         message=text(record.message),
         retryable=record.retryable,
         help_url=record.help_url,
@@ -125,13 +143,8 @@ def server(record: ServerRecord, seen: Scope) -> server_pb2.Server:
         queue=counts(record.counts) if sees else None,
         gave_up=connection.gave_up,
         defect=text(record.defect),
+        revision=record.revision,
     )
-
-
-def roots(record: ServerRecord) -> str:
-    """The roots in force: `ask`, or a JSON array."""
-    found = record.effective.roots
-    return found if isinstance(found, str) else payload.dumps(found).decode()
 
 
 @shown
@@ -149,9 +162,9 @@ def request(record: PendingRequest, *, with_claim_id: bool = False) -> inbox_pb2
         cause_source=CAUSE_SOURCES[record.cause_source] if record.cause_source else inbox_pb2.CAUSE_SOURCE_UNSPECIFIED,
         task_id=record.task_id or "",
         created_at=timestamp(record.created_at),
-        deadline=timestamp(record.deadline),
+        expires_at=timestamp(record.deadline),
         claim=held
-        and inbox_pb2.Claim(
+        and inbox_pb2.PendingRequest.Claim(
             id=held.id if with_claim_id else "", by=text(held.by), expires_at=timestamp(held.expires_at)
         ),
         answer=record.answer.payload if record.answer else b"",
@@ -162,9 +175,12 @@ def request(record: PendingRequest, *, with_claim_id: bool = False) -> inbox_pb2
         candidate_call_ids=record.candidate_call_ids,
         cause_ended=record.cause_ended or "",
         trace_id=record.trace.trace_id if record.trace else "",
-        moments=[
-            inbox_pb2.Moment(
-                at=timestamp(moment.at), what=HAPPENINGS[moment.what], by=text(moment.by), agent=moment.agent
+        events=[
+            inbox_pb2.PendingRequest.Event(
+                occurred_at=timestamp(moment.at),
+                type=HAPPENINGS[moment.what],
+                by=text(moment.by),
+                agent=moment.agent,
             )
             for moment in record.moments
         ],
@@ -186,8 +202,8 @@ def call(record: Call, seen: Scope) -> call_pb2.Call:
         completed_at=timestamp(record.completed_at),
         result=record.result or b"",
         error=fault(record.fault, details=True, log=seen.has_server(record.server)),
-        pending_ids=record.pending_ids,
-        perhaps_pending_ids=record.perhaps_pending_ids,
+        pending_request_ids=record.pending_ids,
+        perhaps_pending_request_ids=record.perhaps_pending_ids,
         task_id=record.task_id or "",
         trace_id=record.trace.trace_id if record.trace else "",
         defect=text(record.defect),
@@ -220,10 +236,10 @@ def task(record: Task) -> task_pb2.Task:
         method=record.method,
         created_at=timestamp(record.created_at),
         last_updated_at=timestamp(record.last_updated_at),
-        ttl_ms=record.ttl_ms,
-        poll_interval_ms=record.poll_interval_ms,
+        ttl=millis(record.ttl_ms),
+        poll_interval=millis(record.poll_interval_ms),
         call_id=record.call_id or "",
-        pending_ids=record.pending_ids,
+        pending_request_ids=record.pending_ids,
         defect=text(record.defect),
     )
 
@@ -251,7 +267,7 @@ def event(record: ServerEvent) -> event_pb2.ServerEvent:
         params=record.params,
         method=text(record.method),
         call_id=record.call_id or "",
-        at=timestamp(record.at),
+        occurred_at=timestamp(record.at),
     )
 
 
@@ -263,7 +279,7 @@ def resource_update(record: ResourceUpdate, seen: Scope) -> event_pb2.ResourceUp
         uri=text(record.uri),
         result=record.result or b"",
         error=fault(record.fault, details=True, log=seen.has_server(record.server)),
-        at=timestamp(record.at),
+        read_at=timestamp(record.at),
     )
 
 
@@ -272,11 +288,11 @@ def audit_entry(record: AuditEntry) -> admin_pb2.AuditEntry:
     """An entry of the audit log."""
     return admin_pb2.AuditEntry(
         id=record.id,
-        sort=AUDIT_SORTS[record.sort],
+        kind=AUDIT_KINDS[record.sort],
         created_at=timestamp(record.created_at),
         principal=record.principal,
         credential=record.credential,
-        peer=record.peer,
+        peer=PEERS.get(record.peer, admin_pb2.PEER_KIND_UNSPECIFIED),
         action=record.action,
         target=record.target,
         outcome=record.outcome,
@@ -304,16 +320,16 @@ def finding(found: Finding) -> admin_pb2.Finding:
     """What somebody should look at."""
     return admin_pb2.Finding(
         about=found.about,
-        verdict=VERDICTS[found.verdict],
+        severity=VERDICTS[found.verdict],
         message=found.message,
         advice=found.advice,
     )
 
 
 @shown
-def token(record: Token) -> admin_pb2.Token:
+def token(record: Token) -> admin_pb2.ApiToken:
     """A token, without what would let its finder in."""
-    return admin_pb2.Token(
+    return admin_pb2.ApiToken(
         id=record.id,
         name=record.name,
         grants=_grants(record.grants),
@@ -337,5 +353,5 @@ def principal(caller: Principal) -> admin_pb2.Caller:
     )
 
 
-def _grants(grants: Iterable[Grant]) -> list[admin_pb2.Grant]:
-    return [admin_pb2.Grant(role=ROLES[grant.role], servers=grant.servers) for grant in grants]
+def _grants(grants: Iterable[Grant]) -> list[admin_pb2.AccessGrant]:
+    return [admin_pb2.AccessGrant(role=ROLES[grant.role], servers=grant.servers) for grant in grants]

@@ -22,7 +22,7 @@ class EventService:
 
     async def watch_events(self, request: pb.WatchEventsRequest) -> AsyncGenerator[bytes, None]:
         """Events from now on."""
-        chosen = requests.event_filter(request, access.listening())
+        chosen = requests.event_filter(request.filter, access.listening())
         if chosen.server:
             access.use(chosen.server, Permission.SEE)
         async with aclosing(self._events.watch(chosen)) as steps:

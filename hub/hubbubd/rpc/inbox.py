@@ -27,10 +27,10 @@ class InboxService:
         self._inbox = inbox
         self._work = work
 
-    def watch_inbox(self, request: pb.WatchInboxRequest) -> AsyncGenerator[bytes, None]:
+    def watch_pending_requests(self, request: pb.WatchPendingRequestsRequest) -> AsyncGenerator[bytes, None]:
         """Snapshot and changes."""
         events = self._inbox.watch(requests.request_filter(request.filter, access.reading()), request.resume_token)
-        return watch.responses(self._shown(events), pb.WatchInboxResponse, convert.request)
+        return watch.responses(self._shown(events), pb.WatchPendingRequestsResponse, convert.request)
 
     async def _shown(
         self, events: AsyncIterator[WatchEvent[PendingRequest]]
@@ -41,52 +41,54 @@ class InboxService:
                     self._inbox.shown(event.record, principal.get().name)
                 yield event
 
-    async def list_requests(self, request: pb.ListRequestsRequest) -> pb.ListRequestsResponse:
+    async def list_pending_requests(self, request: pb.ListPendingRequestsRequest) -> pb.ListPendingRequestsResponse:
         """A page of pending requests, newest first."""
         scope = access.reading()
         chosen = requests.request_filter(request.filter, scope)
         found, token = pages.page_of(
-            lambda after: self._inbox.newest(chosen, pages.place(after)),
-            request.page,
+            lambda after: self._inbox.newest(chosen, pages.place(after), pages.oldest_first(request)),
+            request,
             pages.newest,
             self._show,
             request.filter,
             scope,
         )
-        return pb.ListRequestsResponse(requests=found, next_page_token=token)
+        return pb.ListPendingRequestsResponse(pending_requests=found, next_page_token=token)
 
-    async def get_request(self, request: pb.GetRequestRequest) -> pb.GetRequestResponse:
+    async def get_pending_request(self, request: pb.GetPendingRequestRequest) -> pb.GetPendingRequestResponse:
         """One pending request."""
         record = access.request(self._inbox.get(requests.identifier(request.id, "id")))
-        return pb.GetRequestResponse(request=self._show(record))
+        return pb.GetPendingRequestResponse(pending_request=self._show(record))
 
     def _show(self, record: PendingRequest) -> pb.PendingRequest:
         self._inbox.shown(record, principal.get().name)
         return convert.request(record)
 
-    async def claim_request(self, request: pb.ClaimRequestRequest) -> pb.ClaimRequestResponse:
+    async def claim_pending_request(self, request: pb.ClaimPendingRequestRequest) -> pb.ClaimPendingRequestResponse:
         """Leases a request to the caller. Whose claim an id is of, nobody is told who does not hold it."""
         request_id = requests.identifier(request.id, "id")
-        ttl_s = requests.lease_s(request.ttl_s)
+        ttl_s = requests.lease_s(request.ttl)
         claim_id = requests.claim_id(request.claim_id)
         asked, by = self._answerable(request_id), principal.get().name
         record = await self._inbox.claim(asked.id, by, ttl_s, claim_id=claim_id, take_over=request.take_over)
-        return pb.ClaimRequestResponse(request=convert.request(record, with_claim_id=True))
+        return pb.ClaimPendingRequestResponse(pending_request=convert.request(record, with_claim_id=True))
 
     async def renew_claim(self, request: pb.RenewClaimRequest) -> pb.RenewClaimResponse:
         """Prolongs a claim."""
         claim_id = requests.identifier(request.claim_id, "claim_id")
-        ttl_s = requests.lease_s(request.ttl_s)
+        ttl_s = requests.lease_s(request.ttl)
         record = await self._inbox.renew(self._answerable(request.id, claim_id).id, claim_id, ttl_s)
-        return pb.RenewClaimResponse(request=convert.request(record, with_claim_id=True))
+        return pb.RenewClaimResponse(pending_request=convert.request(record, with_claim_id=True))
 
-    async def release_request(self, request: pb.ReleaseRequestRequest) -> pb.ReleaseRequestResponse:
+    async def release_pending_request(
+        self, request: pb.ReleasePendingRequestRequest
+    ) -> pb.ReleasePendingRequestResponse:
         """Gives a claim back."""
         claim_id = requests.identifier(request.claim_id, "claim_id")
         record = await self._inbox.release(self._answerable(request.id, claim_id).id, claim_id)
-        return pb.ReleaseRequestResponse(request=convert.request(record))
+        return pb.ReleasePendingRequestResponse(pending_request=convert.request(record))
 
-    async def answer_request(self, request: pb.AnswerRequestRequest) -> pb.AnswerRequestResponse:
+    async def answer_pending_request(self, request: pb.AnswerPendingRequestRequest) -> pb.AnswerPendingRequestResponse:
         """Answers a request, once and durably."""
         given = requests.given_answer(request)
         answer_id = requests.optional(request.answer_id, "answer_id")
@@ -94,7 +96,7 @@ class InboxService:
         asked = self._answerable(request.id, claim_id)
         by = principal.get().name
         record = await self._inbox.answer(asked.id, given, by, answer_id=answer_id, claim_id=claim_id)
-        return pb.AnswerRequestResponse(request=convert.request(record))
+        return pb.AnswerPendingRequestResponse(pending_request=convert.request(record))
 
     async def work(self, steps: AsyncIterator[pb.WorkRequest], write: Write) -> None:
         """Hands requests to a worker, for as long as it listens."""
@@ -128,6 +130,6 @@ def _work_response(step: Step) -> pb.WorkResponse:
         case Assigned(request):
             return pb.WorkResponse(assigned=convert.request(request, with_claim_id=True))
         case Over(id=request_id, state=state):
-            return pb.WorkResponse(over=pb.Over(id=request_id, state=convert.REQUEST_STATES[state]))
+            return pb.WorkResponse(revoked=pb.WorkResponse.Revoked(id=request_id, state=convert.REQUEST_STATES[state]))
         case None:
-            return pb.WorkResponse(bookmark=common_pb2.Bookmark())
+            return pb.WorkResponse(bookmark=common_pb2.WatchBookmark())

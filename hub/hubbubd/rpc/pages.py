@@ -3,11 +3,11 @@
 import hashlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
-from hubbub.v1.common_pb2 import Page
+from hubbub.v1 import common_pb2
 from hubbubd import bounds, payload
 from hubbubd.core.access import Scope
 from hubbubd.errors import InvalidArgument
@@ -16,6 +16,15 @@ from hubbubd.runtime.records import Place
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 Position = tuple[float, str]
+
+
+class Asked(Protocol):
+    """What each request of a list has."""
+
+    page_size: int
+    page_token: str
+    order: Any
+
 
 DEFAULT_SIZE = 100
 MAX_SIZE = 1000
@@ -40,46 +49,61 @@ def place(after: Position | None) -> Place | None:
     return None if after is None else (-after[0], after[1])
 
 
+def is_backwards(asked: Asked, backwards: int) -> bool:
+    """Whether the order that is asked for is this one, which is not the list's own. Raises InvalidArgument."""
+    if asked.order not in common_pb2.Order.values():
+        raise InvalidArgument.field("order", f"{asked.order} means nothing here")
+    return asked.order == backwards
+
+
+def oldest_first(asked: Asked) -> bool:
+    """Whether a list that has the newest first is wanted the other way round. Raises InvalidArgument."""
+    return is_backwards(asked, common_pb2.ORDER_ASCENDING)
+
+
 def page(
     records: Sequence[T],
-    asked: Page,
+    asked: Asked,
     position: Callable[[T], Position],
     convert: Callable[[T], M],
     of: Message,
     scope: Scope,
+    backwards: bool = False,
 ) -> tuple[list[M], str]:
-    """One page, converted, in order of position; and the token of the next one, empty at the end.
+    """One page, converted, in order of position or `backwards`; and the token of the next one, empty at the end.
 
     `of` is the list's filter, `scope` what its reader may see: a token is good for the same list only. Raises
     InvalidArgument.
     """
 
     def rest(after: Position | None) -> Iterable[T]:
-        ordered = sorted(records, key=position)
-        return ordered if after is None else [record for record in ordered if position(record) > after]
+        ordered = sorted(records, key=position, reverse=backwards)
+        if after is None:
+            return ordered
+        return [each for each in ordered if (position(each) < after if backwards else position(each) > after)]
 
     return page_of(rest, asked, position, convert, of, scope)
 
 
 def page_of(
     rest: Callable[[Position | None], Iterable[T]],
-    asked: Page,
+    asked: Asked,
     position: Callable[[T], Position],
     convert: Callable[[T], M],
     of: Message,
     scope: Scope,
 ) -> tuple[list[M], str]:
     """As `page`, of what is in order already: `rest` gives the records after a position, None for all of them."""
-    if not 0 <= asked.size <= MAX_SIZE:
-        raise InvalidArgument.field("page.size", f"must be 0 to {MAX_SIZE}")
-    digest = _digest(of, scope)
+    if not 0 <= asked.page_size <= MAX_SIZE:
+        raise InvalidArgument.field("page_size", f"must be 0 to {MAX_SIZE}")
+    digest = _digest(of, scope, asked.order)
     found: list[M] = []
     last: Position | None = None
     room = _PAGE_BYTES
-    for record in rest(_decode(asked.token, digest) if asked.token else None):
+    for record in rest(_decode(asked.page_token, digest) if asked.page_token else None):
         message = convert(record)
         room -= message.ByteSize()
-        if len(found) == (asked.size or DEFAULT_SIZE) or (found and room < 0):
+        if len(found) == (asked.page_size or DEFAULT_SIZE) or (found and room < 0):
             assert last is not None
             return found, _encode(last, digest)
         found.append(message)
@@ -87,8 +111,8 @@ def page_of(
     return found, ""
 
 
-def _digest(of: Message, scope: Scope) -> str:
-    raw = f"{of.DESCRIPTOR.full_name} {scope} ".encode() + of.SerializeToString(deterministic=True)
+def _digest(of: Message, scope: Scope, order: int) -> str:
+    raw = f"{of.DESCRIPTOR.full_name} {scope} {order} ".encode() + of.SerializeToString(deterministic=True)
     return hashlib.sha256(raw).hexdigest()[:12]
 
 
@@ -105,4 +129,4 @@ def _decode(token: str, digest: str) -> Position:
                 problem = "belongs to another list"
     except ValueError:
         problem = "is not a page token"
-    raise InvalidArgument.field("page.token", problem, reason="PAGE_TOKEN_INVALID")
+    raise InvalidArgument.field("page_token", problem, reason="PAGE_TOKEN_INVALID")

@@ -82,7 +82,7 @@ _TABLE: Mapping[str, Mapping[str, Rule]] = {
         "ReloadConfig": _HUB,
         "CheckHub": _HUB,
         "GetSelf": Rule(Reach.KNOWN),
-        "ListAudit": _HUB,
+        "ListAuditEntries": _HUB,
     },
     "hubbub.v1.CallService": {
         "CallMethod": _CALL,
@@ -95,9 +95,9 @@ _TABLE: Mapping[str, Mapping[str, Rule]] = {
         "ClearQueue": _OPERATE,
     },
     "hubbub.v1.CatalogService": {
-        "ListCatalog": _BROWSE,
+        "ListCatalogEntries": _BROWSE,
         "RefreshCatalog": _CALL,
-        "WatchCatalog": _BROWSE,
+        "WatchCatalogLists": _BROWSE,
     },
     "hubbub.v1.EventService": {
         "WatchEvents": Rule(Reach.SHOWN, (Permission.SEE,)),
@@ -105,13 +105,13 @@ _TABLE: Mapping[str, Mapping[str, Rule]] = {
         "WatchResource": Rule(Reach.SERVER, (Permission.CALL,)),
     },
     "hubbub.v1.InboxService": {
-        "WatchInbox": _SEE,
-        "ListRequests": _SEE,
-        "GetRequest": _SEE_ONE,
-        "ClaimRequest": _ANSWER,
+        "WatchPendingRequests": _SEE,
+        "ListPendingRequests": _SEE,
+        "GetPendingRequest": _SEE_ONE,
+        "ClaimPendingRequest": _ANSWER,
         "RenewClaim": _ANSWER,
-        "ReleaseRequest": _ANSWER,
-        "AnswerRequest": _ANSWER,
+        "ReleasePendingRequest": _ANSWER,
+        "AnswerPendingRequest": _ANSWER,
         "Work": Rule(Reach.SHOWN_OWN, (Permission.ANSWER,)),
     },
     "hubbub.v1.ServerService": {

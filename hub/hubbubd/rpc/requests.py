@@ -5,20 +5,19 @@ Everything here raises InvalidArgument with a violation that names the field, an
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
-from pydantic import ValidationError
+from google.protobuf.duration_pb2 import Duration
 
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2
 from hubbubd import bounds, payload
-from hubbubd.config import ServerConfig
-from hubbubd.config.server import Roots
 from hubbubd.core import forms
 from hubbubd.core.access import ANY, Grant, Scope
 from hubbubd.core.audit import AuditFilter
 from hubbubd.core.filters import CallFilter, CatalogFilter, RequestFilter, ServerFilter, TaskFilter
 from hubbubd.errors import InvalidArgument
 from hubbubd.rpc import auth, convert
+from hubbubd.rpc.spec_fields import seconds
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.inbox import MAX_CAPACITY
 from hubbubd.runtime.servers import LOG_LINES, EventFilter
@@ -33,8 +32,6 @@ MAX_SECONDS = 10_000_000.0
 MAX_REJECTION = 4096
 MAX_GRANTS = 20
 MAX_PATTERNS = 100
-MAX_ENTRIES = 1000
-"""Entries of a list, or names of a mapping, in the spec of a server: each that is wrong costs several mistakes."""
 _CLAIM_ID = re.compile(r"[A-Za-z0-9_-]{16,64}")
 MAX_TOKEN_S = 10 * 365 * 86_400.0
 
@@ -55,11 +52,12 @@ def optional(value: str, field: str, *, longest: int = MAX_ID) -> str | None:
     return value or None
 
 
-def lease_s(value: float) -> float:
+def lease_s(value: Duration) -> float:
     """Seconds of a claim; 0 leaves the choice to the hub."""
-    if not 0 <= value <= bounds.LONGEST_S:
-        raise InvalidArgument.field("ttl_s", f"must be 0 to {bounds.LONGEST_S:.0f} seconds")
-    return value
+    found = seconds(value)
+    if not 0 <= found <= bounds.LONGEST_S:
+        raise InvalidArgument.field("ttl", f"must be 0 to {bounds.LONGEST_S:.0f} seconds")
+    return found
 
 
 def claim_id(value: str) -> str | None:
@@ -76,56 +74,13 @@ def capacity(value: int) -> int:
     return value or 1
 
 
-def server_config(spec: server_pb2.ServerSpec) -> ServerConfig:
-    """A server as it is to be configured; options that the spec leaves out take their defaults."""
-    given: dict[str, Any] = {}
-    for field, value in spec.ListFields():
-        match field.name:
-            case "transport":
-                given["transport"] = _one(spec.transport, convert.TRANSPORTS, "spec.transport")
-            case "roots":
-                given["roots"] = value if value == "ask" else _json(value, "spec.roots")
-            case name if isinstance(value, str | int | float):
-                given[name] = value
-            case name:
-                given[name] = dict(cast("Mapping[str, str]", value)) if isinstance(value, Mapping) else list(value)
-        if isinstance(given[field.name], dict | list) and len(given[field.name]) > MAX_ENTRIES:
-            raise InvalidArgument.field(f"spec.{field.name}", f"may have at most {MAX_ENTRIES} entries")
-    try:
-        return ServerConfig.model_validate(given)
-    except ValidationError as exc:
-        found = exc.errors(include_url=False, include_context=False, include_input=False)
-        raise InvalidArgument.fields(
-            tuple(
-                (".".join(["spec", *map(str, error["loc"])]), error["msg"]) for error in found[: forms.MAX_VIOLATIONS]
-            )
-        ) from None
-
-
-def roots(text: str) -> Roots | None:
-    """The roots of a server; None for those of its configuration."""
-    if not text or text == "ask":
-        return text or None
-    given = _json(text, "roots")
-    if not isinstance(given, list) or not all(map(_is_root, cast("list[object]", given))):
-        raise InvalidArgument.field("roots", "must be `ask`, or an array of objects with a `uri` that is file://")
-    return tuple(cast("list[dict[str, Any]]", given))
-
-
-def _is_root(value: object) -> bool:
-    if not isinstance(value, Mapping):
-        return False
-    root = cast("Mapping[str, object]", value)
-    return str(root.get("uri")).startswith("file://") and isinstance(root.get("name", ""), str)
-
-
 def call_spec(spec: call_pb2.CallSpec) -> CallSpec:
     """A request to send, with its params read."""
     server = identifier(spec.server, "spec.server")
     method = identifier(spec.method, "spec.method", longest=MAX_METHOD)
     call_id = optional(spec.call_id, "spec.call_id")
-    timeout_s = _seconds(spec.timeout_s, "spec.timeout_s") if spec.HasField("timeout_s") else None
-    max_s = _seconds(spec.max_s, "spec.max_s") if spec.HasField("max_s") else None
+    timeout_s = _limit_s(spec.timeout, "spec.timeout") if spec.HasField("timeout") else None
+    max_s = _limit_s(spec.max_duration, "spec.max_duration") if spec.HasField("max_duration") else None
     try:
         return CallSpec(
             server=server,
@@ -140,7 +95,7 @@ def call_spec(spec: call_pb2.CallSpec) -> CallSpec:
         raise InvalidArgument.fields(tuple((f"spec.{path}", wrong) for path, wrong in exc.violations)) from None
 
 
-def given_answer(request: inbox_pb2.AnswerRequestRequest) -> forms.Given:
+def given_answer(request: inbox_pb2.AnswerPendingRequestRequest) -> forms.Given:
     """What somebody answers; whether it fits the request is the inbox's to say."""
     match request.WhichOneof("answer"):
         case "accept":
@@ -162,12 +117,12 @@ def given_answer(request: inbox_pb2.AnswerRequestRequest) -> forms.Given:
             raise InvalidArgument.field("answer", "must be one of accept, decline, cancel, text, result, reject")
 
 
-def server_filter(request: server_pb2.WatchServersRequest, within: Scope, seen: Scope) -> ServerFilter:
+def server_filter(chosen: server_pb2.ServerFilter, within: Scope, seen: Scope) -> ServerFilter:
     """Which servers."""
-    return ServerFilter(names=_names(request.names, "names"), scope=within, seen=seen)
+    return ServerFilter(names=_names(chosen.names, "filter.names"), scope=within, seen=seen)
 
 
-def request_filter(chosen: inbox_pb2.RequestFilter, within: Scope) -> RequestFilter:
+def request_filter(chosen: inbox_pb2.PendingRequestFilter, within: Scope) -> RequestFilter:
     """Which pending requests."""
     return RequestFilter(
         server=optional(chosen.server, "filter.server") or "",
@@ -198,34 +153,31 @@ def task_filter(chosen: task_pb2.TaskFilter, within: Scope) -> TaskFilter:
     )
 
 
-def audit_filter(request: admin_pb2.ListAuditRequest) -> AuditFilter:
+def audit_filter(chosen: admin_pb2.AuditFilter) -> AuditFilter:
     """Which entries of the audit log."""
+    since = chosen.earliest_created_at
     return AuditFilter(
-        principal=optional(request.principal, "principal") or "",
-        action=optional(request.action, "action") or "",
-        target=optional(request.target, "target") or "",
-        since=bounds.moment(request.since.seconds + request.since.nanos / 1e9) or 0.0,
+        principal=optional(chosen.principal, "filter.principal") or "",
+        action=optional(chosen.action, "filter.action") or "",
+        target=optional(chosen.target, "filter.target") or "",
+        since=bounds.moment(since.seconds + since.nanos / 1e9) or 0.0,
     )
 
 
-def catalog_filter(
-    request: catalog_pb2.ListCatalogRequest | catalog_pb2.WatchCatalogRequest, within: Scope
-) -> CatalogFilter:
+def catalog_filter(chosen: catalog_pb2.CatalogFilter, within: Scope) -> CatalogFilter:
     """Which lists of the catalog."""
-    kinds = [request.kind] if isinstance(request, catalog_pb2.ListCatalogRequest) else request.kinds
-    field = "kind" if isinstance(request, catalog_pb2.ListCatalogRequest) else "kinds"
     return CatalogFilter(
-        server=optional(request.server, "server") or "",
-        kinds=_any_of(kinds, convert.CATALOG_KINDS, field),
+        server=optional(chosen.server, "filter.server") or "",
+        kinds=_any_of(chosen.kinds, convert.CATALOG_KINDS, "filter.kinds"),
         scope=within,
     )
 
 
-def event_filter(request: event_pb2.WatchEventsRequest, within: Scope) -> EventFilter:
+def event_filter(chosen: event_pb2.EventFilter, within: Scope) -> EventFilter:
     """Which events."""
     return EventFilter(
-        server=optional(request.server, "server") or "",
-        kinds=_any_of(request.kinds, convert.EVENT_KINDS, "kinds"),
+        server=optional(chosen.server, "filter.server") or "",
+        kinds=_any_of(chosen.kinds, convert.EVENT_KINDS, "filter.kinds"),
         scope=within,
     )
 
@@ -238,21 +190,22 @@ def token_name(name: str) -> str:
     return name
 
 
-def token_ttl_s(value: float) -> float | None:
+def token_ttl_s(value: Duration) -> float | None:
     """Seconds for which a token is good; None for ever."""
-    if not 0 <= value <= MAX_TOKEN_S:
-        raise InvalidArgument.field("ttl_s", f"must be 0 to {MAX_TOKEN_S:.0f} seconds")
-    return value or None
+    found = seconds(value)
+    if not 0 <= found <= MAX_TOKEN_S:
+        raise InvalidArgument.field("ttl", f"must be 0 to {MAX_TOKEN_S:.0f} seconds")
+    return found or None
 
 
-def grants(given: Sequence[admin_pb2.Grant]) -> list[Grant]:
+def grants(given: Sequence[admin_pb2.AccessGrant]) -> list[Grant]:
     """What a token may do."""
     if not 1 <= len(given) <= MAX_GRANTS:
         raise InvalidArgument.field("grants", f"must be 1 to {MAX_GRANTS}")
     return [_grant(grant, f"grants.{at}") for at, grant in enumerate(given)]
 
 
-def _grant(given: admin_pb2.Grant, field: str) -> Grant:
+def _grant(given: admin_pb2.AccessGrant, field: str) -> Grant:
     if len(given.servers) > MAX_PATTERNS:
         raise InvalidArgument.field(f"{field}.servers", f"has more than {MAX_PATTERNS} entries")
     patterns = tuple(identifier(each, f"{field}.servers.{at}") for at, each in enumerate(given.servers))
@@ -266,17 +219,11 @@ def log_lines(value: int) -> int:
     return value
 
 
-def _seconds(value: float, field: str) -> float:
-    if not 0 < value <= MAX_SECONDS:
+def _limit_s(value: Duration, field: str) -> float:
+    found = seconds(value)
+    if not 0 < found <= MAX_SECONDS:
         raise InvalidArgument.field(field, f"must be more than 0 seconds and at most {MAX_SECONDS:.0f}")
-    return value
-
-
-def _json(text: str, field: str) -> Any:
-    try:
-        return payload.loads(text)
-    except ValueError as exc:
-        raise InvalidArgument.field(field, f"is not valid JSON: {exc}") from None
+    return found
 
 
 def _names(values: Iterable[str], field: str) -> frozenset[str]:

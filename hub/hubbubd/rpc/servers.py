@@ -1,13 +1,17 @@
 """ServerService."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator
+from contextlib import contextmanager
 from functools import partial
 
+from hubbub.v1 import common_pb2
 from hubbub.v1 import server_pb2 as pb
 from hubbubd.core.access import Permission
 from hubbubd.core.server import ServerRecord
-from hubbubd.rpc import access, convert, pages, requests, watch
-from hubbubd.runtime.servers import Servers
+from hubbubd.rpc import access, convert, pages, requests, specs, watch
+from hubbubd.rpc.auth import principal
+from hubbubd.rpc.status import Detailed
+from hubbubd.runtime.servers import Servers, Stale
 
 
 class ServerService:
@@ -18,33 +22,45 @@ class ServerService:
 
     async def add_server(self, request: pb.AddServerRequest) -> pb.AddServerResponse:
         """Adds a server."""
-        config = requests.server_config(request.spec)
+        config = specs.config(request.spec)
         access.configure(config.name)
         record = await self._servers.add(config)
         return pb.AddServerResponse(server=_shown(record))
 
     async def update_server(self, request: pb.UpdateServerRequest) -> pb.UpdateServerResponse:
-        """Replaces a server's spec."""
-        config = requests.server_config(request.spec)
-        access.configure(config.name)
-        record = await self._servers.update(config)
+        """Changes a server's spec."""
+        name = requests.identifier(request.spec.name, "spec.name")
+        access.configure(name)
+        mask = request.update_mask if request.HasField("update_mask") else None
+        if mask is None:
+            specs.check(request.spec)
+        with _told():
+            record = await self._servers.change(
+                name, lambda before: specs.changed(before, request.spec, mask), expected=_expected(request)
+            )
         return pb.UpdateServerResponse(server=_shown(record))
 
     async def remove_server(self, request: pb.RemoveServerRequest) -> pb.RemoveServerResponse:
         """Forgets a server."""
-        await self._servers.remove(_named(request.name, Permission.ADMINISTER))
+        name = _named(request.name, Permission.ADMINISTER)
+        with _told():
+            await self._servers.remove(name, expected=_expected(request))
         return pb.RemoveServerResponse()
 
     async def get_server(self, request: pb.GetServerRequest) -> pb.GetServerResponse:
         """One server."""
         record = self._servers.get(_named(request.name, Permission.BROWSE))
-        return pb.GetServerResponse(server=_shown(record))
+        if not principal.get().may(Permission.ADMINISTER, record.name):
+            return pb.GetServerResponse(server=_shown(record))
+        spec, withheld = specs.shown(record.config)
+        return pb.GetServerResponse(server=_shown(record), spec=spec, withheld=withheld)
 
     async def list_servers(self, request: pb.ListServersRequest) -> pb.ListServersResponse:
         """A page of servers, by name."""
-        scope, of = access.browsing(), pb.ListServersRequest()
-        known = [record for record in self._servers.all() if scope.has_server(record.name)]
-        found, token = pages.page(known, request.page, pages.by_name, _shown, of, scope)
+        scope, backwards = access.browsing(), pages.is_backwards(request, common_pb2.ORDER_DESCENDING)
+        chosen = requests.server_filter(request.filter, scope, access.listening())
+        known = [record for record in self._servers.all() if chosen.matches(record)]
+        found, token = pages.page(known, request, pages.by_name, _shown, request.filter, scope, backwards)
         return pb.ListServersResponse(servers=found, next_page_token=token)
 
     async def connect_server(self, request: pb.ConnectServerRequest) -> pb.ConnectServerResponse:
@@ -60,24 +76,52 @@ class ServerService:
     async def get_roots(self, request: pb.GetRootsRequest) -> pb.GetRootsResponse:
         """The roots in force."""
         record = self._servers.get(_named(request.name, Permission.OPERATE))
-        return pb.GetRootsResponse(roots=convert.roots(record), overridden=record.roots is not None)
+        return pb.GetRootsResponse(
+            roots=specs.shown_roots(record.effective.roots),
+            overridden=record.roots is not None,
+            revision=record.revision,
+        )
 
     async def set_roots(self, request: pb.SetRootsRequest) -> pb.SetRootsResponse:
         """Sets the roots, and tells the server."""
         name = _named(request.name, Permission.OPERATE)
-        record = await self._servers.set_roots(name, requests.roots(request.roots))
-        return pb.SetRootsResponse(roots=convert.roots(record), overridden=record.roots is not None)
+        roots = specs.roots(request.roots, "roots") if request.HasField("roots") else None
+        with _told():
+            record = await self._servers.set_roots(name, roots, expected=_expected(request))
+        return pb.SetRootsResponse(
+            roots=specs.shown_roots(record.effective.roots),
+            overridden=record.roots is not None,
+            revision=record.revision,
+        )
 
     def watch_servers(self, request: pb.WatchServersRequest) -> AsyncGenerator[bytes, None]:
         """Snapshot and changes."""
         seen = access.listening()
-        chosen = requests.server_filter(request, access.browsing(), seen)
+        chosen = requests.server_filter(request.filter, access.browsing(), seen)
         events = self._servers.watch(chosen, request.resume_token)
         return watch.responses(events, pb.WatchServersResponse, partial(convert.server, seen=seen))
 
 
 def _shown(record: ServerRecord) -> pb.Server:
     return convert.server(record, access.listening())
+
+
+def _expected(request: pb.UpdateServerRequest | pb.RemoveServerRequest | pb.SetRootsRequest) -> int | None:
+    return request.expected_revision if request.HasField("expected_revision") else None
+
+
+@contextmanager
+def _told() -> Generator[None]:
+    """Has a refusal for a stale revision say what is there now, as far as the caller may know it."""
+    try:
+        yield
+    except Stale as stale:
+        now = pb.RevisionConflict(revision=stale.now.revision, roots=specs.shown_roots(stale.now.effective.roots))
+        if principal.get().may(Permission.ADMINISTER, stale.now.name):
+            spec, withheld = specs.shown(stale.now.config)
+            now.spec.CopyFrom(spec)
+            now.withheld.extend(withheld)
+        raise Detailed(stale, now) from None
 
 
 def _named(name: str, permission: Permission) -> str:

@@ -6,7 +6,7 @@ Help. All of it travels in trailing metadata, so all of it is bounded.
 
 import asyncio
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NoReturn, cast
 
@@ -73,6 +73,15 @@ _REASONS: Mapping[type[Exception], str] = MappingProxyType(
     {PeerError: "SERVER_ERROR", StoreUnavailable: "STORE_UNAVAILABLE", Conflict: "CONFLICT"}
 )
 
+
+class Detailed(errors.Aborted):
+    """An error whose status has a message of the API among its details, as far as it fits."""
+
+    def __init__(self, error: errors.Aborted, *details: Message) -> None:
+        super().__init__(error.message, reason=error.reason, metadata=error.metadata)
+        self.details = details
+
+
 # gRPC peers refuse more than 8 KiB of metadata. The details travel in base64, the message a second time,
 # percent-encoded: three bytes for one where it is not ASCII.
 _DETAILS_BYTES = 3072
@@ -110,7 +119,28 @@ def status_of(exc: Exception) -> Status:
         status = Status(code=number, message=message, details=[_packed(detail) for detail in _details(exc, clip)])
         if status.ByteSize() <= _DETAILS_BYTES:
             break
+    _add(status, exc.details if isinstance(exc, Detailed) else ())
     return status
+
+
+def _add(status: Status, details: Sequence[Message]) -> None:
+    """Adds those details that fit; of one that does not, the largest parts are left out."""
+    for detail in details:
+        left = type(detail)()
+        left.CopyFrom(detail)
+        while status.ByteSize() + _packed(left).ByteSize() > _DETAILS_BYTES and (parts := left.ListFields()):
+            largest = max(parts, key=lambda part: len(_only(left, part[0].name).SerializeToString()))
+            left.ClearField(largest[0].name)
+        status.details.append(_packed(left))
+
+
+def _only(message: Message, name: str) -> Message:
+    copy = type(message)()
+    copy.CopyFrom(message)
+    for field, _ in message.ListFields():
+        if field.name != name:
+            copy.ClearField(field.name)
+    return copy
 
 
 async def abort(context: Context, exc: Exception) -> NoReturn:

@@ -20,8 +20,8 @@ class TaskService:
         scope = access.reading()
         chosen = requests.task_filter(request.filter, scope)
         found, token = pages.page_of(
-            lambda after: self._tasks.newest(chosen, pages.place(after)),
-            request.page,
+            lambda after: self._tasks.newest(chosen, pages.place(after), pages.oldest_first(request)),
+            request,
             pages.newest,
             convert.task,
             request.filter,

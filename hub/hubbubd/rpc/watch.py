@@ -12,6 +12,9 @@ from hubbubd.runtime.records import EventKind, WatchEvent
 T = TypeVar("T")
 Step = dict[str, Message]
 
+_REASONS = {name.removeprefix("RESET_REASON_"): number for name, number in common_pb2.ResetReason.items() if number}
+"""The API's number of each reason of a reset."""
+
 
 async def responses(
     events: AsyncIterator[WatchEvent[T]],
@@ -33,10 +36,10 @@ def _step(event: WatchEvent[T], upsert: Callable[[T], Message]) -> Step:
         case EventKind.UPSERT:
             return {"upsert": upsert(cast("T", event.record))}
         case EventKind.REMOVED:
-            return {"removed": common_pb2.Removed(id=event.id)}
+            return {"removed": common_pb2.WatchRemoved(id=event.id)}
         case EventKind.SYNCED:
-            return {"synced": common_pb2.Synced()}
+            return {"synced": common_pb2.WatchSynced()}
         case EventKind.RESET:
-            return {"reset": common_pb2.Reset(reason=event.reason)}
+            return {"reset": common_pb2.WatchReset(reason=_REASONS[event.reason])}
         case EventKind.BOOKMARK | EventKind.LIVE:
-            return {"bookmark": common_pb2.Bookmark()}
+            return {"bookmark": common_pb2.WatchBookmark()}

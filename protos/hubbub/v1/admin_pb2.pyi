@@ -5,11 +5,16 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from hubbub.v1 import call_pb2 as _call_pb2
 from hubbub.v1 import common_pb2 as _common_pb2
+from hubbub.v1 import inbox_pb2 as _inbox_pb2
+from hubbub.v1 import server_pb2 as _server_pb2
+from hubbub.v1 import task_pb2 as _task_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -21,101 +26,101 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class _Verdict:
+class _AccessRole:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _VerdictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Verdict.ValueType], _builtins.type):
+class _AccessRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AccessRole.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    VERDICT_UNSPECIFIED: _Verdict.ValueType  # 0
+    ACCESS_ROLE_UNSPECIFIED: _AccessRole.ValueType  # 0
     """Not said."""
-    VERDICT_OK: _Verdict.ValueType  # 1
-    """As it should be."""
-    VERDICT_WARN: _Verdict.ValueType  # 2
-    """The hub runs, and somebody should look."""
-    VERDICT_FAIL: _Verdict.ValueType  # 3
-    """The hub does not start or serve like this."""
-
-class Verdict(_Verdict, metaclass=_VerdictEnumTypeWrapper):
-    """How bad a finding is."""
-
-VERDICT_UNSPECIFIED: Verdict.ValueType  # 0
-"""Not said."""
-VERDICT_OK: Verdict.ValueType  # 1
-"""As it should be."""
-VERDICT_WARN: Verdict.ValueType  # 2
-"""The hub runs, and somebody should look."""
-VERDICT_FAIL: Verdict.ValueType  # 3
-"""The hub does not start or serve like this."""
-Global___Verdict: _TypeAlias = Verdict  # noqa: Y015
-
-class _Role:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _RoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Role.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    ROLE_UNSPECIFIED: _Role.ValueType  # 0
-    """Not said."""
-    ROLE_VIEWER: _Role.ValueType  # 1
+    ACCESS_ROLE_VIEWER: _AccessRole.ValueType  # 1
     """Sees everything, changes nothing."""
-    ROLE_RESPONDER: _Role.ValueType  # 2
+    ACCESS_ROLE_RESPONDER: _AccessRole.ValueType  # 2
     """A viewer who answers requests."""
-    ROLE_CALLER: _Role.ValueType  # 3
+    ACCESS_ROLE_CALLER: _AccessRole.ValueType  # 3
     """Makes calls; sees and answers what these cause."""
-    ROLE_OPERATOR: _Role.ValueType  # 4
+    ACCESS_ROLE_OPERATOR: _AccessRole.ValueType  # 4
     """A viewer who connects and disconnects servers, sets roots, clears queues, and cancels calls."""
-    ROLE_ADMIN: _Role.ValueType  # 5
+    ACCESS_ROLE_ADMIN: _AccessRole.ValueType  # 5
     """Everything."""
 
-class Role(_Role, metaclass=_RoleEnumTypeWrapper):
+class AccessRole(_AccessRole, metaclass=_AccessRoleEnumTypeWrapper):
     """What somebody is to the hub (docs/access.md)."""
 
-ROLE_UNSPECIFIED: Role.ValueType  # 0
+ACCESS_ROLE_UNSPECIFIED: AccessRole.ValueType  # 0
 """Not said."""
-ROLE_VIEWER: Role.ValueType  # 1
+ACCESS_ROLE_VIEWER: AccessRole.ValueType  # 1
 """Sees everything, changes nothing."""
-ROLE_RESPONDER: Role.ValueType  # 2
+ACCESS_ROLE_RESPONDER: AccessRole.ValueType  # 2
 """A viewer who answers requests."""
-ROLE_CALLER: Role.ValueType  # 3
+ACCESS_ROLE_CALLER: AccessRole.ValueType  # 3
 """Makes calls; sees and answers what these cause."""
-ROLE_OPERATOR: Role.ValueType  # 4
+ACCESS_ROLE_OPERATOR: AccessRole.ValueType  # 4
 """A viewer who connects and disconnects servers, sets roots, clears queues, and cancels calls."""
-ROLE_ADMIN: Role.ValueType  # 5
+ACCESS_ROLE_ADMIN: AccessRole.ValueType  # 5
 """Everything."""
-Global___Role: _TypeAlias = Role  # noqa: Y015
+Global___AccessRole: _TypeAlias = AccessRole  # noqa: Y015
 
-class _AuditSort:
+class _AuditKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _AuditSortEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AuditSort.ValueType], _builtins.type):
+class _AuditKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AuditKind.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    AUDIT_SORT_UNSPECIFIED: _AuditSort.ValueType  # 0
+    AUDIT_KIND_UNSPECIFIED: _AuditKind.ValueType  # 0
     """Not said."""
-    AUDIT_SORT_CHANGE: _AuditSort.ValueType  # 1
+    AUDIT_KIND_CHANGE: _AuditKind.ValueType  # 1
     """A change, or what the hub did by itself."""
-    AUDIT_SORT_ANSWER: _AuditSort.ValueType  # 2
+    AUDIT_KIND_ANSWER: _AuditKind.ValueType  # 2
     """A claim or an answer of a pending request."""
-    AUDIT_SORT_REFUSAL: _AuditSort.ValueType  # 3
+    AUDIT_KIND_REFUSAL: _AuditKind.ValueType  # 3
     """Something that was refused."""
 
-class AuditSort(_AuditSort, metaclass=_AuditSortEnumTypeWrapper):
+class AuditKind(_AuditKind, metaclass=_AuditKindEnumTypeWrapper):
     """What an entry of the audit log is about."""
 
-AUDIT_SORT_UNSPECIFIED: AuditSort.ValueType  # 0
+AUDIT_KIND_UNSPECIFIED: AuditKind.ValueType  # 0
 """Not said."""
-AUDIT_SORT_CHANGE: AuditSort.ValueType  # 1
+AUDIT_KIND_CHANGE: AuditKind.ValueType  # 1
 """A change, or what the hub did by itself."""
-AUDIT_SORT_ANSWER: AuditSort.ValueType  # 2
+AUDIT_KIND_ANSWER: AuditKind.ValueType  # 2
 """A claim or an answer of a pending request."""
-AUDIT_SORT_REFUSAL: AuditSort.ValueType  # 3
+AUDIT_KIND_REFUSAL: AuditKind.ValueType  # 3
 """Something that was refused."""
-Global___AuditSort: _TypeAlias = AuditSort  # noqa: Y015
+Global___AuditKind: _TypeAlias = AuditKind  # noqa: Y015
+
+class _PeerKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PeerKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PeerKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PEER_KIND_UNSPECIFIED: _PeerKind.ValueType  # 0
+    """From nowhere: the hub itself."""
+    PEER_KIND_LOOPBACK: _PeerKind.ValueType  # 1
+    """An address of the hub's own machine."""
+    PEER_KIND_UNIX: _PeerKind.ValueType  # 2
+    """A Unix socket."""
+    PEER_KIND_NETWORK: _PeerKind.ValueType  # 3
+    """Another machine."""
+
+class PeerKind(_PeerKind, metaclass=_PeerKindEnumTypeWrapper):
+    """From where somebody calls."""
+
+PEER_KIND_UNSPECIFIED: PeerKind.ValueType  # 0
+"""From nowhere: the hub itself."""
+PEER_KIND_LOOPBACK: PeerKind.ValueType  # 1
+"""An address of the hub's own machine."""
+PEER_KIND_UNIX: PeerKind.ValueType  # 2
+"""A Unix socket."""
+PEER_KIND_NETWORK: PeerKind.ValueType  # 3
+"""Another machine."""
+Global___PeerKind: _TypeAlias = PeerKind  # noqa: Y015
 
 @_typing.final
 class GetStatusRequest(_message.Message):
-    """Nothing to say."""
+    """Request for GetStatus."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -129,32 +134,6 @@ class GetStatusRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusRequest: _TypeAlias = GetStatusRequest  # noqa: Y015
-
-@_typing.final
-class StateCount(_message.Message):
-    """How many of a thing are in one state."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    STATE_FIELD_NUMBER: _builtins.int
-    COUNT_FIELD_NUMBER: _builtins.int
-    state: _builtins.str
-    """The state, lower case."""
-    count: _builtins.int
-    """How many."""
-    def __init__(
-        self,
-        *,
-        state: _builtins.str = ...,
-        count: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "state", b"state"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___StateCount: _TypeAlias = StateCount  # noqa: Y015
 
 @_typing.final
 class StoreStatus(_message.Message):
@@ -208,22 +187,142 @@ class GetStatusResponse(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class ServerCount(_message.Message):
+        """How many servers are in one state."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        STATE_FIELD_NUMBER: _builtins.int
+        COUNT_FIELD_NUMBER: _builtins.int
+        state: _server_pb2.ServerState.ValueType
+        """The state."""
+        count: _builtins.int
+        """How many."""
+        def __init__(
+            self,
+            *,
+            state: _server_pb2.ServerState.ValueType = ...,
+            count: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "state", b"state"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class PendingRequestCount(_message.Message):
+        """How many pending requests are in one state."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        STATE_FIELD_NUMBER: _builtins.int
+        COUNT_FIELD_NUMBER: _builtins.int
+        state: _inbox_pb2.PendingRequestState.ValueType
+        """The state."""
+        count: _builtins.int
+        """How many."""
+        def __init__(
+            self,
+            *,
+            state: _inbox_pb2.PendingRequestState.ValueType = ...,
+            count: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "state", b"state"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class PendingRequestKindCount(_message.Message):
+        """How many open pending requests are of one kind."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KIND_FIELD_NUMBER: _builtins.int
+        COUNT_FIELD_NUMBER: _builtins.int
+        kind: _inbox_pb2.PendingRequestKind.ValueType
+        """The kind."""
+        count: _builtins.int
+        """How many."""
+        def __init__(
+            self,
+            *,
+            kind: _inbox_pb2.PendingRequestKind.ValueType = ...,
+            count: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "kind", b"kind"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class CallCount(_message.Message):
+        """How many calls are in one state."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        STATE_FIELD_NUMBER: _builtins.int
+        COUNT_FIELD_NUMBER: _builtins.int
+        state: _call_pb2.CallState.ValueType
+        """The state."""
+        count: _builtins.int
+        """How many."""
+        def __init__(
+            self,
+            *,
+            state: _call_pb2.CallState.ValueType = ...,
+            count: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "state", b"state"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class TaskCount(_message.Message):
+        """How many tasks have one status."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        STATUS_FIELD_NUMBER: _builtins.int
+        COUNT_FIELD_NUMBER: _builtins.int
+        status: _task_pb2.TaskStatus.ValueType
+        """The status."""
+        count: _builtins.int
+        """How many."""
+        def __init__(
+            self,
+            *,
+            status: _task_pb2.TaskStatus.ValueType = ...,
+            count: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "status", b"status"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     VERSION_FIELD_NUMBER: _builtins.int
     PID_FIELD_NUMBER: _builtins.int
     STARTED_AT_FIELD_NUMBER: _builtins.int
     SERVERS_FIELD_NUMBER: _builtins.int
-    REQUESTS_FIELD_NUMBER: _builtins.int
+    PENDING_REQUESTS_FIELD_NUMBER: _builtins.int
     CALLS_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
     WATCHERS_FIELD_NUMBER: _builtins.int
     STORE_FIELD_NUMBER: _builtins.int
     LOOP_TASKS_FIELD_NUMBER: _builtins.int
-    NOW_FIELD_NUMBER: _builtins.int
+    READ_AT_FIELD_NUMBER: _builtins.int
     VERSIONS_FIELD_NUMBER: _builtins.int
     SERVING_FIELD_NUMBER: _builtins.int
     STORE_PROBLEM_FIELD_NUMBER: _builtins.int
     LAST_COMMIT_AT_FIELD_NUMBER: _builtins.int
-    OPEN_REQUESTS_FIELD_NUMBER: _builtins.int
+    OPEN_PENDING_REQUESTS_FIELD_NUMBER: _builtins.int
     OLDEST_OPEN_AT_FIELD_NUMBER: _builtins.int
     CONFIG_FIELD_NUMBER: _builtins.int
     TELEMETRY_FIELD_NUMBER: _builtins.int
@@ -244,19 +343,19 @@ class GetStatusResponse(_message.Message):
         """Since when it runs."""
 
     @_builtins.property
-    def servers(self) -> _containers.RepeatedCompositeFieldContainer[Global___StateCount]:
+    def servers(self) -> _containers.RepeatedCompositeFieldContainer[Global___GetStatusResponse.ServerCount]:
         """Servers by state."""
 
     @_builtins.property
-    def requests(self) -> _containers.RepeatedCompositeFieldContainer[Global___StateCount]:
+    def pending_requests(self) -> _containers.RepeatedCompositeFieldContainer[Global___GetStatusResponse.PendingRequestCount]:
         """Pending requests by state."""
 
     @_builtins.property
-    def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___StateCount]:
+    def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___GetStatusResponse.CallCount]:
         """Calls by state."""
 
     @_builtins.property
-    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___StateCount]:
+    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___GetStatusResponse.TaskCount]:
         """Tasks by status."""
 
     @_builtins.property
@@ -264,8 +363,8 @@ class GetStatusResponse(_message.Message):
         """The store."""
 
     @_builtins.property
-    def now(self) -> _timestamp_pb2.Timestamp:
-        """The hub's clock."""
+    def read_at(self) -> _timestamp_pb2.Timestamp:
+        """When all of this was read, by the hub's clock."""
 
     @_builtins.property
     def versions(self) -> Global___Versions:
@@ -276,7 +375,7 @@ class GetStatusResponse(_message.Message):
         """When the store was last written; unset when it was not since the hub began."""
 
     @_builtins.property
-    def open_requests(self) -> _containers.RepeatedCompositeFieldContainer[Global___StateCount]:
+    def open_pending_requests(self) -> _containers.RepeatedCompositeFieldContainer[Global___GetStatusResponse.PendingRequestKindCount]:
         """Open pending requests by kind."""
 
     @_builtins.property
@@ -297,26 +396,26 @@ class GetStatusResponse(_message.Message):
         version: _builtins.str = ...,
         pid: _builtins.int = ...,
         started_at: _timestamp_pb2.Timestamp | None = ...,
-        servers: _abc.Iterable[Global___StateCount] | None = ...,
-        requests: _abc.Iterable[Global___StateCount] | None = ...,
-        calls: _abc.Iterable[Global___StateCount] | None = ...,
-        tasks: _abc.Iterable[Global___StateCount] | None = ...,
+        servers: _abc.Iterable[Global___GetStatusResponse.ServerCount] | None = ...,
+        pending_requests: _abc.Iterable[Global___GetStatusResponse.PendingRequestCount] | None = ...,
+        calls: _abc.Iterable[Global___GetStatusResponse.CallCount] | None = ...,
+        tasks: _abc.Iterable[Global___GetStatusResponse.TaskCount] | None = ...,
         watchers: _builtins.int = ...,
         store: Global___StoreStatus | None = ...,
         loop_tasks: _builtins.int = ...,
-        now: _timestamp_pb2.Timestamp | None = ...,
+        read_at: _timestamp_pb2.Timestamp | None = ...,
         versions: Global___Versions | None = ...,
         serving: _builtins.bool = ...,
         store_problem: _builtins.str = ...,
         last_commit_at: _timestamp_pb2.Timestamp | None = ...,
-        open_requests: _abc.Iterable[Global___StateCount] | None = ...,
+        open_pending_requests: _abc.Iterable[Global___GetStatusResponse.PendingRequestKindCount] | None = ...,
         oldest_open_at: _timestamp_pb2.Timestamp | None = ...,
         config: Global___ConfigStatus | None = ...,
         telemetry: Global___TelemetryStatus | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "last_commit_at", b"last_commit_at", "now", b"now", "oldest_open_at", b"oldest_open_at", "started_at", b"started_at", "store", b"store", "telemetry", b"telemetry", "versions", b"versions"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "last_commit_at", b"last_commit_at", "oldest_open_at", b"oldest_open_at", "read_at", b"read_at", "started_at", b"started_at", "store", b"store", "telemetry", b"telemetry", "versions", b"versions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "config", b"config", "last_commit_at", b"last_commit_at", "loop_tasks", b"loop_tasks", "now", b"now", "oldest_open_at", b"oldest_open_at", "open_requests", b"open_requests", "pid", b"pid", "requests", b"requests", "servers", b"servers", "serving", b"serving", "started_at", b"started_at", "store", b"store", "store_problem", b"store_problem", "tasks", b"tasks", "telemetry", b"telemetry", "version", b"version", "versions", b"versions", "watchers", b"watchers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "config", b"config", "last_commit_at", b"last_commit_at", "loop_tasks", b"loop_tasks", "oldest_open_at", b"oldest_open_at", "open_pending_requests", b"open_pending_requests", "pending_requests", b"pending_requests", "pid", b"pid", "read_at", b"read_at", "servers", b"servers", "serving", b"serving", "started_at", b"started_at", "store", b"store", "store_problem", b"store_problem", "tasks", b"tasks", "telemetry", b"telemetry", "version", b"version", "versions", b"versions", "watchers", b"watchers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -430,7 +529,7 @@ Global___TelemetryStatus: _TypeAlias = TelemetryStatus  # noqa: Y015
 
 @_typing.final
 class ReloadConfigRequest(_message.Message):
-    """Nothing to say."""
+    """Request for ReloadConfig."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -451,27 +550,27 @@ class ReloadConfigResponse(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    RELOAD_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def reload(self) -> Global___Reload:
-        """In names."""
+    def changes(self) -> Global___ConfigChanges:
+        """What is different now."""
 
     def __init__(
         self,
         *,
-        reload: Global___Reload | None = ...,
+        changes: Global___ConfigChanges | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["reload", b"reload"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reload", b"reload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReloadConfigResponse: _TypeAlias = ReloadConfigResponse  # noqa: Y015
 
 @_typing.final
-class Reload(_message.Message):
-    """What reading the configuration again was good for."""
+class ConfigChanges(_message.Message):
+    """What is different after the configuration was read again."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -515,11 +614,11 @@ class Reload(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Reload: _TypeAlias = Reload  # noqa: Y015
+Global___ConfigChanges: _TypeAlias = ConfigChanges  # noqa: Y015
 
 @_typing.final
 class CheckHubRequest(_message.Message):
-    """Nothing to say."""
+    """Request for CheckHub."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -564,13 +663,40 @@ class Finding(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    class _Severity:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _SeverityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Finding._Severity.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        SEVERITY_UNSPECIFIED: Finding._Severity.ValueType  # 0
+        """Not said."""
+        SEVERITY_OK: Finding._Severity.ValueType  # 1
+        """As it should be."""
+        SEVERITY_WARN: Finding._Severity.ValueType  # 2
+        """The hub runs, and somebody should look."""
+        SEVERITY_FAIL: Finding._Severity.ValueType  # 3
+        """The hub does not start or serve like this."""
+
+    class Severity(_Severity, metaclass=_SeverityEnumTypeWrapper):
+        """How bad a finding is."""
+
+    SEVERITY_UNSPECIFIED: Finding.Severity.ValueType  # 0
+    """Not said."""
+    SEVERITY_OK: Finding.Severity.ValueType  # 1
+    """As it should be."""
+    SEVERITY_WARN: Finding.Severity.ValueType  # 2
+    """The hub runs, and somebody should look."""
+    SEVERITY_FAIL: Finding.Severity.ValueType  # 3
+    """The hub does not start or serve like this."""
+
     ABOUT_FIELD_NUMBER: _builtins.int
-    VERDICT_FIELD_NUMBER: _builtins.int
+    SEVERITY_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     ADVICE_FIELD_NUMBER: _builtins.int
     about: _builtins.str
     """What it is."""
-    verdict: Global___Verdict.ValueType
+    severity: Global___Finding.Severity.ValueType
     """How bad it is."""
     message: _builtins.str
     """What was found."""
@@ -580,13 +706,13 @@ class Finding(_message.Message):
         self,
         *,
         about: _builtins.str = ...,
-        verdict: Global___Verdict.ValueType = ...,
+        severity: Global___Finding.Severity.ValueType = ...,
         message: _builtins.str = ...,
         advice: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["about", b"about", "advice", b"advice", "message", b"message", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["about", b"about", "advice", b"advice", "message", b"message", "severity", b"severity"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -594,7 +720,7 @@ Global___Finding: _TypeAlias = Finding  # noqa: Y015
 
 @_typing.final
 class GetStoreStatsRequest(_message.Message):
-    """Nothing to say."""
+    """Request for GetStoreStats."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -635,7 +761,7 @@ Global___GetStoreStatsResponse: _TypeAlias = GetStoreStatsResponse  # noqa: Y015
 
 @_typing.final
 class CompactStoreRequest(_message.Message):
-    """Nothing to say."""
+    """Request for CompactStore."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -652,7 +778,7 @@ Global___CompactStoreRequest: _TypeAlias = CompactStoreRequest  # noqa: Y015
 
 @_typing.final
 class CompactStoreResponse(_message.Message):
-    """What it was good for."""
+    """What compacting the store freed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -676,7 +802,7 @@ Global___CompactStoreResponse: _TypeAlias = CompactStoreResponse  # noqa: Y015
 
 @_typing.final
 class Compaction(_message.Message):
-    """What compacting the store was good for."""
+    """What compacting the store freed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -710,7 +836,7 @@ Global___Compaction: _TypeAlias = Compaction  # noqa: Y015
 
 @_typing.final
 class BackupStoreRequest(_message.Message):
-    """Nothing to say."""
+    """Request for BackupStore."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -740,7 +866,7 @@ class BackupStoreResponse(_message.Message):
     chunk: _builtins.bytes
     """The next bytes of the copy."""
     @_builtins.property
-    def bookmark(self) -> _common_pb2.Bookmark:
+    def bookmark(self) -> _common_pb2.WatchBookmark:
         """The copy is being made."""
 
     @_builtins.property
@@ -751,7 +877,7 @@ class BackupStoreResponse(_message.Message):
         self,
         *,
         size_bytes: _builtins.int = ...,
-        bookmark: _common_pb2.Bookmark | None = ...,
+        bookmark: _common_pb2.WatchBookmark | None = ...,
         chunk: _builtins.bytes = ...,
         end: Global___BackupEnd | None = ...,
     ) -> None: ...
@@ -788,14 +914,14 @@ class BackupEnd(_message.Message):
 Global___BackupEnd: _TypeAlias = BackupEnd  # noqa: Y015
 
 @_typing.final
-class Grant(_message.Message):
+class AccessGrant(_message.Message):
     """A role, for some servers."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ROLE_FIELD_NUMBER: _builtins.int
     SERVERS_FIELD_NUMBER: _builtins.int
-    role: Global___Role.ValueType
+    role: Global___AccessRole.ValueType
     """Which role."""
     @_builtins.property
     def servers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -806,7 +932,7 @@ class Grant(_message.Message):
     def __init__(
         self,
         *,
-        role: Global___Role.ValueType = ...,
+        role: Global___AccessRole.ValueType = ...,
         servers: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
@@ -815,10 +941,10 @@ class Grant(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Grant: _TypeAlias = Grant  # noqa: Y015
+Global___AccessGrant: _TypeAlias = AccessGrant  # noqa: Y015
 
 @_typing.final
-class Token(_message.Message):
+class ApiToken(_message.Message):
     """A token of a caller, without the token itself."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -840,7 +966,7 @@ class Token(_message.Message):
     created_by: _builtins.str
     """The name of who made it."""
     @_builtins.property
-    def grants(self) -> _containers.RepeatedCompositeFieldContainer[Global___Grant]:
+    def grants(self) -> _containers.RepeatedCompositeFieldContainer[Global___AccessGrant]:
         """What it may do."""
 
     @_builtins.property
@@ -860,7 +986,7 @@ class Token(_message.Message):
         *,
         id: _builtins.str = ...,
         name: _builtins.str = ...,
-        grants: _abc.Iterable[Global___Grant] | None = ...,
+        grants: _abc.Iterable[Global___AccessGrant] | None = ...,
         may_name_others: _builtins.bool = ...,
         created_at: _timestamp_pb2.Timestamp | None = ...,
         created_by: _builtins.str = ...,
@@ -873,7 +999,7 @@ class Token(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Token: _TypeAlias = Token  # noqa: Y015
+Global___ApiToken: _TypeAlias = ApiToken  # noqa: Y015
 
 @_typing.final
 class CreateTokenRequest(_message.Message):
@@ -883,33 +1009,35 @@ class CreateTokenRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     GRANTS_FIELD_NUMBER: _builtins.int
-    TTL_S_FIELD_NUMBER: _builtins.int
+    TTL_FIELD_NUMBER: _builtins.int
     MAY_NAME_OTHERS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name of its principal: 1 to 64 characters that can be printed, no `:`, neither `local` nor `hub`; no other token
     that is good has it.
     """
-    ttl_s: _builtins.float
-    """How long it is good, in seconds; 0 for ever."""
     may_name_others: _builtins.bool
     """Whether it may name others with `hubbub-as`: for a frontend whose hub is to know its people apart. It then may do
     for each of them whatever they may do because a call was theirs.
     """
     @_builtins.property
-    def grants(self) -> _containers.RepeatedCompositeFieldContainer[Global___Grant]:
+    def grants(self) -> _containers.RepeatedCompositeFieldContainer[Global___AccessGrant]:
         """What it may do; at least one."""
+
+    @_builtins.property
+    def ttl(self) -> _duration_pb2.Duration:
+        """How long it is good; unset or zero for ever."""
 
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
-        grants: _abc.Iterable[Global___Grant] | None = ...,
-        ttl_s: _builtins.float = ...,
+        grants: _abc.Iterable[Global___AccessGrant] | None = ...,
+        ttl: _duration_pb2.Duration | None = ...,
         may_name_others: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["grants", b"grants", "may_name_others", b"may_name_others", "name", b"name", "ttl_s", b"ttl_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grants", b"grants", "may_name_others", b"may_name_others", "name", b"name", "ttl", b"ttl"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -926,13 +1054,13 @@ class CreateTokenResponse(_message.Message):
     secret: _builtins.str
     """The token itself, to be sent as `authorization: Bearer SECRET`."""
     @_builtins.property
-    def token(self) -> Global___Token:
+    def token(self) -> Global___ApiToken:
         """Its record."""
 
     def __init__(
         self,
         *,
-        token: Global___Token | None = ...,
+        token: Global___ApiToken | None = ...,
         secret: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["token", b"token"]  # noqa: Y015
@@ -945,23 +1073,29 @@ Global___CreateTokenResponse: _TypeAlias = CreateTokenResponse  # noqa: Y015
 
 @_typing.final
 class ListTokensRequest(_message.Message):
-    """Which page."""
+    """Which tokens to list; 1 is kept for a filter."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    PAGE_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def page(self) -> _common_pb2.Page:
-        """Which one, and how long."""
-
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    ORDER_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """How many records at most; 0 means 100, the largest accepted value is 1000."""
+    page_token: _builtins.str
+    """Empty for the first page, else `next_page_token` of the page before."""
+    order: _common_pb2.Order.ValueType
+    """In which order."""
     def __init__(
         self,
         *,
-        page: _common_pb2.Page | None = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        order: _common_pb2.Order.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["page", b"page"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page", b"page"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["order", b"order", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -978,13 +1112,13 @@ class ListTokensResponse(_message.Message):
     next_page_token: _builtins.str
     """For the next page; empty at the end."""
     @_builtins.property
-    def tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___Token]:
+    def tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___ApiToken]:
         """The records."""
 
     def __init__(
         self,
         *,
-        tokens: _abc.Iterable[Global___Token] | None = ...,
+        tokens: _abc.Iterable[Global___ApiToken] | None = ...,
         next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
@@ -1025,13 +1159,13 @@ class RevokeTokenResponse(_message.Message):
 
     TOKEN_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def token(self) -> Global___Token:
+    def token(self) -> Global___ApiToken:
         """Its record, as it was."""
 
     def __init__(
         self,
         *,
-        token: Global___Token | None = ...,
+        token: Global___ApiToken | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["token", b"token"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -1043,7 +1177,7 @@ Global___RevokeTokenResponse: _TypeAlias = RevokeTokenResponse  # noqa: Y015
 
 @_typing.final
 class GetSelfRequest(_message.Message):
-    """Nothing to say."""
+    """Request for GetSelf."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1100,7 +1234,7 @@ class Caller(_message.Message):
     may_name_others: _builtins.bool
     """Whether it may name others with `hubbub-as`."""
     @_builtins.property
-    def grants(self) -> _containers.RepeatedCompositeFieldContainer[Global___Grant]:
+    def grants(self) -> _containers.RepeatedCompositeFieldContainer[Global___AccessGrant]:
         """What it may do."""
 
     @_builtins.property
@@ -1112,7 +1246,7 @@ class Caller(_message.Message):
         *,
         name: _builtins.str = ...,
         credential: _builtins.str = ...,
-        grants: _abc.Iterable[Global___Grant] | None = ...,
+        grants: _abc.Iterable[Global___AccessGrant] | None = ...,
         expires_at: _timestamp_pb2.Timestamp | None = ...,
         may_name_others: _builtins.bool = ...,
     ) -> None: ...
@@ -1131,7 +1265,7 @@ class AuditEntry(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ID_FIELD_NUMBER: _builtins.int
-    SORT_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     CREATED_AT_FIELD_NUMBER: _builtins.int
     PRINCIPAL_FIELD_NUMBER: _builtins.int
     CREDENTIAL_FIELD_NUMBER: _builtins.int
@@ -1143,14 +1277,14 @@ class AuditEntry(_message.Message):
     TRACE_ID_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Its identity."""
-    sort: Global___AuditSort.ValueType
+    kind: Global___AuditKind.ValueType
     """What it is about."""
     principal: _builtins.str
     """Who it was; `hub` for what the hub did by itself, empty for somebody without a good credential."""
     credential: _builtins.str
     """What was shown: `local`, `token:ID`, or what an authority gave; never a secret."""
-    peer: _builtins.str
-    """From where: `loopback`, `unix` or `network`; empty for the hub itself."""
+    peer: Global___PeerKind.ValueType
+    """From where; unspecified for the hub itself."""
     action: _builtins.str
     """The name of the RPC, or what the hub did."""
     target: _builtins.str
@@ -1169,11 +1303,11 @@ class AuditEntry(_message.Message):
         self,
         *,
         id: _builtins.str = ...,
-        sort: Global___AuditSort.ValueType = ...,
+        kind: Global___AuditKind.ValueType = ...,
         created_at: _timestamp_pb2.Timestamp | None = ...,
         principal: _builtins.str = ...,
         credential: _builtins.str = ...,
-        peer: _builtins.str = ...,
+        peer: Global___PeerKind.ValueType = ...,
         action: _builtins.str = ...,
         target: _builtins.str = ...,
         outcome: _builtins.str = ...,
@@ -1182,23 +1316,22 @@ class AuditEntry(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "count", b"count", "created_at", b"created_at", "credential", b"credential", "id", b"id", "outcome", b"outcome", "peer", b"peer", "principal", b"principal", "sort", b"sort", "target", b"target", "trace_id", b"trace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "count", b"count", "created_at", b"created_at", "credential", b"credential", "id", b"id", "kind", b"kind", "outcome", b"outcome", "peer", b"peer", "principal", b"principal", "target", b"target", "trace_id", b"trace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AuditEntry: _TypeAlias = AuditEntry  # noqa: Y015
 
 @_typing.final
-class ListAuditRequest(_message.Message):
-    """Which entries."""
+class AuditFilter(_message.Message):
+    """Which entries of the audit log; every condition given must hold."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    PAGE_FIELD_NUMBER: _builtins.int
     PRINCIPAL_FIELD_NUMBER: _builtins.int
     ACTION_FIELD_NUMBER: _builtins.int
     TARGET_FIELD_NUMBER: _builtins.int
-    SINCE_FIELD_NUMBER: _builtins.int
+    EARLIEST_CREATED_AT_FIELD_NUMBER: _builtins.int
     principal: _builtins.str
     """Only of this principal."""
     action: _builtins.str
@@ -1206,32 +1339,63 @@ class ListAuditRequest(_message.Message):
     target: _builtins.str
     """Only about this target."""
     @_builtins.property
-    def page(self) -> _common_pb2.Page:
-        """Which page."""
-
-    @_builtins.property
-    def since(self) -> _timestamp_pb2.Timestamp:
+    def earliest_created_at(self) -> _timestamp_pb2.Timestamp:
         """Only what began then or later."""
 
     def __init__(
         self,
         *,
-        page: _common_pb2.Page | None = ...,
         principal: _builtins.str = ...,
         action: _builtins.str = ...,
         target: _builtins.str = ...,
-        since: _timestamp_pb2.Timestamp | None = ...,
+        earliest_created_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["page", b"page", "since", b"since"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["earliest_created_at", b"earliest_created_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "page", b"page", "principal", b"principal", "since", b"since", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "earliest_created_at", b"earliest_created_at", "principal", b"principal", "target", b"target"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListAuditRequest: _TypeAlias = ListAuditRequest  # noqa: Y015
+Global___AuditFilter: _TypeAlias = AuditFilter  # noqa: Y015
 
 @_typing.final
-class ListAuditResponse(_message.Message):
+class ListAuditEntriesRequest(_message.Message):
+    """Which entries to list."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILTER_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    ORDER_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """How many records at most; 0 means 100, the largest accepted value is 1000."""
+    page_token: _builtins.str
+    """Empty for the first page, else `next_page_token` of the page before."""
+    order: _common_pb2.Order.ValueType
+    """In which order."""
+    @_builtins.property
+    def filter(self) -> Global___AuditFilter:
+        """Which ones."""
+
+    def __init__(
+        self,
+        *,
+        filter: Global___AuditFilter | None = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        order: _common_pb2.Order.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "order", b"order", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAuditEntriesRequest: _TypeAlias = ListAuditEntriesRequest  # noqa: Y015
+
+@_typing.final
+class ListAuditEntriesResponse(_message.Message):
     """A page of the audit log."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1256,4 +1420,4 @@ class ListAuditResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListAuditResponse: _TypeAlias = ListAuditResponse  # noqa: Y015
+Global___ListAuditEntriesResponse: _TypeAlias = ListAuditEntriesResponse  # noqa: Y015

@@ -85,10 +85,10 @@ class AdminServiceStub:
                 request_serializer=hubbub_dot_v1_dot_admin__pb2.GetSelfRequest.SerializeToString,
                 response_deserializer=hubbub_dot_v1_dot_admin__pb2.GetSelfResponse.FromString,
                 _registered_method=True)
-        self.ListAudit = channel.unary_unary(
-                '/hubbub.v1.AdminService/ListAudit',
-                request_serializer=hubbub_dot_v1_dot_admin__pb2.ListAuditRequest.SerializeToString,
-                response_deserializer=hubbub_dot_v1_dot_admin__pb2.ListAuditResponse.FromString,
+        self.ListAuditEntries = channel.unary_unary(
+                '/hubbub.v1.AdminService/ListAuditEntries',
+                request_serializer=hubbub_dot_v1_dot_admin__pb2.ListAuditEntriesRequest.SerializeToString,
+                response_deserializer=hubbub_dot_v1_dot_admin__pb2.ListAuditEntriesResponse.FromString,
                 _registered_method=True)
 
 
@@ -180,7 +180,7 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ListAudit(self, request, context):
+    def ListAuditEntries(self, request, context):
         """The audit log, newest first: who changed what, and who was refused. INVALID_ARGUMENT, PERMISSION_DENIED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -240,10 +240,10 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=hubbub_dot_v1_dot_admin__pb2.GetSelfRequest.FromString,
                     response_serializer=hubbub_dot_v1_dot_admin__pb2.GetSelfResponse.SerializeToString,
             ),
-            'ListAudit': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListAudit,
-                    request_deserializer=hubbub_dot_v1_dot_admin__pb2.ListAuditRequest.FromString,
-                    response_serializer=hubbub_dot_v1_dot_admin__pb2.ListAuditResponse.SerializeToString,
+            'ListAuditEntries': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAuditEntries,
+                    request_deserializer=hubbub_dot_v1_dot_admin__pb2.ListAuditEntriesRequest.FromString,
+                    response_serializer=hubbub_dot_v1_dot_admin__pb2.ListAuditEntriesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -528,7 +528,7 @@ class AdminService:
             _registered_method=True)
 
     @staticmethod
-    def ListAudit(request,
+    def ListAuditEntries(request,
             target,
             options=(),
             channel_credentials=None,
@@ -541,9 +541,9 @@ class AdminService:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/hubbub.v1.AdminService/ListAudit',
-            hubbub_dot_v1_dot_admin__pb2.ListAuditRequest.SerializeToString,
-            hubbub_dot_v1_dot_admin__pb2.ListAuditResponse.FromString,
+            '/hubbub.v1.AdminService/ListAuditEntries',
+            hubbub_dot_v1_dot_admin__pb2.ListAuditEntriesRequest.SerializeToString,
+            hubbub_dot_v1_dot_admin__pb2.ListAuditEntriesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -74,7 +74,7 @@ class AdminServiceStub:
     """
     GetSelf: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetSelfRequest, _admin_pb2.GetSelfResponse]
     """Who the caller is to the hub, and what the caller may do. Any credential is enough."""
-    ListAudit: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListAuditRequest, _admin_pb2.ListAuditResponse]
+    ListAuditEntries: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListAuditEntriesRequest, _admin_pb2.ListAuditEntriesResponse]
     """The audit log, newest first: who changed what, and who was refused. INVALID_ARGUMENT, PERMISSION_DENIED."""
 
 @_typing.type_check_only
@@ -123,7 +123,7 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """
     GetSelf: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetSelfRequest, _admin_pb2.GetSelfResponse]  # type: ignore[assignment]
     """Who the caller is to the hub, and what the caller may do. Any credential is enough."""
-    ListAudit: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListAuditRequest, _admin_pb2.ListAuditResponse]  # type: ignore[assignment]
+    ListAuditEntries: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListAuditEntriesRequest, _admin_pb2.ListAuditEntriesResponse]  # type: ignore[assignment]
     """The audit log, newest first: who changed what, and who was refused. INVALID_ARGUMENT, PERMISSION_DENIED."""
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -231,11 +231,11 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         """Who the caller is to the hub, and what the caller may do. Any credential is enough."""
 
     @_abc_1.abstractmethod
-    def ListAudit(
+    def ListAuditEntries(
         self,
-        request: _admin_pb2.ListAuditRequest,
+        request: _admin_pb2.ListAuditEntriesRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_admin_pb2.ListAuditResponse, _abc.Awaitable[_admin_pb2.ListAuditResponse]]:
+    ) -> _typing.Union[_admin_pb2.ListAuditEntriesResponse, _abc.Awaitable[_admin_pb2.ListAuditEntriesResponse]]:
         """The audit log, newest first: who changed what, and who was refused. INVALID_ARGUMENT, PERMISSION_DENIED."""
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

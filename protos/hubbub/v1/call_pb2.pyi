@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -35,7 +36,7 @@ class _CallStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CallState.V
     CALL_STATE_IN_PROGRESS: _CallState.ValueType  # 2
     """On the wire."""
     CALL_STATE_WAITING_INPUT: _CallState.ValueType  # 3
-    """Parked until a question is answered; no clock runs."""
+    """Parked until a pending request is answered; no clock runs."""
     CALL_STATE_COMPLETED: _CallState.ValueType  # 4
     """Ended with a result."""
     CALL_STATE_FAILED: _CallState.ValueType  # 5
@@ -53,7 +54,7 @@ CALL_STATE_QUEUED: CallState.ValueType  # 1
 CALL_STATE_IN_PROGRESS: CallState.ValueType  # 2
 """On the wire."""
 CALL_STATE_WAITING_INPUT: CallState.ValueType  # 3
-"""Parked until a question is answered; no clock runs."""
+"""Parked until a pending request is answered; no clock runs."""
 CALL_STATE_COMPLETED: CallState.ValueType  # 4
 """Ended with a result."""
 CALL_STATE_FAILED: CallState.ValueType  # 5
@@ -78,10 +79,10 @@ class Call(_message.Message):
     COMPLETED_AT_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
-    PENDING_IDS_FIELD_NUMBER: _builtins.int
+    PENDING_REQUEST_IDS_FIELD_NUMBER: _builtins.int
     TASK_ID_FIELD_NUMBER: _builtins.int
     TRACE_ID_FIELD_NUMBER: _builtins.int
-    PERHAPS_PENDING_IDS_FIELD_NUMBER: _builtins.int
+    PERHAPS_PENDING_REQUEST_IDS_FIELD_NUMBER: _builtins.int
     DEFECT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Chosen by the caller, or by the hub."""
@@ -118,12 +119,12 @@ class Call(_message.Message):
         """Why it failed or was cancelled."""
 
     @_builtins.property
-    def pending_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The requests that it caused, oldest first."""
+    def pending_request_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The pending requests that it caused, oldest first."""
 
     @_builtins.property
-    def perhaps_pending_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Open requests that this call may have caused, one of several calls: it is perhaps waiting for a person."""
+    def perhaps_pending_request_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Open pending requests that this call may have caused, one of several calls: it is perhaps waiting for a person."""
 
     def __init__(
         self,
@@ -138,28 +139,17 @@ class Call(_message.Message):
         completed_at: _timestamp_pb2.Timestamp | None = ...,
         result: _builtins.bytes = ...,
         error: _common_pb2.Fault | None = ...,
-        pending_ids: _abc.Iterable[_builtins.str] | None = ...,
+        pending_request_ids: _abc.Iterable[_builtins.str] | None = ...,
         task_id: _builtins.str = ...,
         trace_id: _builtins.str = ...,
-        perhaps_pending_ids: _abc.Iterable[_builtins.str] | None = ...,
+        perhaps_pending_request_ids: _abc.Iterable[_builtins.str] | None = ...,
         defect: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_completed_at", b"_completed_at", "_error", b"_error", "_started_at", b"_started_at", "completed_at", b"completed_at", "created_at", b"created_at", "error", b"error", "started_at", b"started_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["completed_at", b"completed_at", "created_at", b"created_at", "error", b"error", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_completed_at", b"_completed_at", "_error", b"_error", "_started_at", b"_started_at", "completed_at", b"completed_at", "created_at", b"created_at", "defect", b"defect", "error", b"error", "id", b"id", "method", b"method", "params", b"params", "pending_ids", b"pending_ids", "perhaps_pending_ids", b"perhaps_pending_ids", "result", b"result", "server", b"server", "started_at", b"started_at", "state", b"state", "task_id", b"task_id", "trace_id", b"trace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["completed_at", b"completed_at", "created_at", b"created_at", "defect", b"defect", "error", b"error", "id", b"id", "method", b"method", "params", b"params", "pending_request_ids", b"pending_request_ids", "perhaps_pending_request_ids", b"perhaps_pending_request_ids", "result", b"result", "server", b"server", "started_at", b"started_at", "state", b"state", "task_id", b"task_id", "trace_id", b"trace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__completed_at: _TypeAlias = _typing.Literal["completed_at"]  # noqa: Y015
-    _WhichOneofArgType__completed_at: _TypeAlias = _typing.Literal["_completed_at", b"_completed_at"]  # noqa: Y015
-    _WhichOneofReturnType__error: _TypeAlias = _typing.Literal["error"]  # noqa: Y015
-    _WhichOneofArgType__error: _TypeAlias = _typing.Literal["_error", b"_error"]  # noqa: Y015
-    _WhichOneofReturnType__started_at: _TypeAlias = _typing.Literal["started_at"]  # noqa: Y015
-    _WhichOneofArgType__started_at: _TypeAlias = _typing.Literal["_started_at", b"_started_at"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__completed_at) -> _WhichOneofReturnType__completed_at | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__error) -> _WhichOneofReturnType__error | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__started_at) -> _WhichOneofReturnType__started_at | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Call: _TypeAlias = Call  # noqa: Y015
 
@@ -173,8 +163,8 @@ class CallSpec(_message.Message):
     METHOD_FIELD_NUMBER: _builtins.int
     PARAMS_FIELD_NUMBER: _builtins.int
     CALL_ID_FIELD_NUMBER: _builtins.int
-    TIMEOUT_S_FIELD_NUMBER: _builtins.int
-    MAX_S_FIELD_NUMBER: _builtins.int
+    TIMEOUT_FIELD_NUMBER: _builtins.int
+    MAX_DURATION_FIELD_NUMBER: _builtins.int
     AS_TASK_FIELD_NUMBER: _builtins.int
     server: _builtins.str
     """To which server."""
@@ -184,14 +174,18 @@ class CallSpec(_message.Message):
     """Its params, a JSON object; empty means none."""
     call_id: _builtins.str
     """Makes the call idempotent and lets it be found again; at most 128 characters."""
-    timeout_s: _builtins.float
-    """Overrides the server's call_timeout_s."""
-    max_s: _builtins.float
-    """Overrides the server's call_max_s."""
     as_task: _builtins.bool
     """Has the server carry it out as a task, for tools/call. To 2025-11-25 the server makes it one; from
     2026-07-28 on that is for the server to decide, with or without this.
     """
+    @_builtins.property
+    def timeout(self) -> _duration_pb2.Duration:
+        """Overrides the server's `timeouts.call`."""
+
+    @_builtins.property
+    def max_duration(self) -> _duration_pb2.Duration:
+        """Overrides the server's `timeouts.call_max`."""
+
     def __init__(
         self,
         *,
@@ -199,22 +193,15 @@ class CallSpec(_message.Message):
         method: _builtins.str = ...,
         params: _builtins.bytes = ...,
         call_id: _builtins.str = ...,
-        timeout_s: _builtins.float | None = ...,
-        max_s: _builtins.float | None = ...,
+        timeout: _duration_pb2.Duration | None = ...,
+        max_duration: _duration_pb2.Duration | None = ...,
         as_task: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_s", b"_max_s", "_timeout_s", b"_timeout_s", "max_s", b"max_s", "timeout_s", b"timeout_s"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["max_duration", b"max_duration", "timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_s", b"_max_s", "_timeout_s", b"_timeout_s", "as_task", b"as_task", "call_id", b"call_id", "max_s", b"max_s", "method", b"method", "params", b"params", "server", b"server", "timeout_s", b"timeout_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_task", b"as_task", "call_id", b"call_id", "max_duration", b"max_duration", "method", b"method", "params", b"params", "server", b"server", "timeout", b"timeout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__max_s: _TypeAlias = _typing.Literal["max_s"]  # noqa: Y015
-    _WhichOneofArgType__max_s: _TypeAlias = _typing.Literal["_max_s", b"_max_s"]  # noqa: Y015
-    _WhichOneofReturnType__timeout_s: _TypeAlias = _typing.Literal["timeout_s"]  # noqa: Y015
-    _WhichOneofArgType__timeout_s: _TypeAlias = _typing.Literal["_timeout_s", b"_timeout_s"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_s) -> _WhichOneofReturnType__max_s | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__timeout_s) -> _WhichOneofReturnType__timeout_s | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CallSpec: _TypeAlias = CallSpec  # noqa: Y015
 
@@ -463,19 +450,19 @@ class WatchCallsResponse(_message.Message):
         """New or changed."""
 
     @_builtins.property
-    def removed(self) -> _common_pb2.Removed:
+    def removed(self) -> _common_pb2.WatchRemoved:
         """Left the filter, or deleted."""
 
     @_builtins.property
-    def synced(self) -> _common_pb2.Synced:
+    def synced(self) -> _common_pb2.WatchSynced:
         """The snapshot is complete."""
 
     @_builtins.property
-    def reset(self) -> _common_pb2.Reset:
+    def reset(self) -> _common_pb2.WatchReset:
         """Start over."""
 
     @_builtins.property
-    def bookmark(self) -> _common_pb2.Bookmark:
+    def bookmark(self) -> _common_pb2.WatchBookmark:
         """Still alive."""
 
     @_builtins.property
@@ -491,10 +478,10 @@ class WatchCallsResponse(_message.Message):
         *,
         resume_token: _builtins.str = ...,
         upsert: Global___Call | None = ...,
-        removed: _common_pb2.Removed | None = ...,
-        synced: _common_pb2.Synced | None = ...,
-        reset: _common_pb2.Reset | None = ...,
-        bookmark: _common_pb2.Bookmark | None = ...,
+        removed: _common_pb2.WatchRemoved | None = ...,
+        synced: _common_pb2.WatchSynced | None = ...,
+        reset: _common_pb2.WatchReset | None = ...,
+        bookmark: _common_pb2.WatchBookmark | None = ...,
         progress: Global___Progress | None = ...,
         log: Global___CallLog | None = ...,
     ) -> None: ...
@@ -561,24 +548,30 @@ class ListCallsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     FILTER_FIELD_NUMBER: _builtins.int
-    PAGE_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    ORDER_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """How many records at most; 0 means 100, the largest accepted value is 1000."""
+    page_token: _builtins.str
+    """Empty for the first page, else `next_page_token` of the page before."""
+    order: _common_pb2.Order.ValueType
+    """In which order."""
     @_builtins.property
     def filter(self) -> Global___CallFilter:
         """Which ones."""
-
-    @_builtins.property
-    def page(self) -> _common_pb2.Page:
-        """Which page."""
 
     def __init__(
         self,
         *,
         filter: Global___CallFilter | None = ...,
-        page: _common_pb2.Page | None = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        order: _common_pb2.Order.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "page", b"page"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "page", b"page"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "order", b"order", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

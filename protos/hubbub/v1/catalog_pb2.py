@@ -24,35 +24,41 @@ _sym_db = _symbol_database.Default()
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from hubbub.v1 import common_pb2 as hubbub_dot_v1_dot_common__pb2
+from hubbub.v1 import options_pb2 as hubbub_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17hubbub/v1/catalog.proto\x12\thubbub.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16hubbub/v1/common.proto\"\xfb\x01\n\x0b\x43\x61talogList\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06server\x18\x02 \x01(\t\x12$\n\x04kind\x18\x03 \x01(\x0e\x32\x16.hubbub.v1.CatalogKind\x12\'\n\tfreshness\x18\x04 \x01(\x0e\x32\x14.hubbub.v1.Freshness\x12\x33\n\nfetched_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x88\x01\x01\x12$\n\x05\x65rror\x18\x06 \x01(\x0b\x32\x10.hubbub.v1.FaultH\x01\x88\x01\x01\x12\r\n\x05\x63ount\x18\x07 \x01(\x03\x42\r\n\x0b_fetched_atB\x08\n\x06_error\"T\n\x0c\x43\x61talogEntry\x12\x0e\n\x06server\x18\x01 \x01(\t\x12$\n\x04kind\x18\x02 \x01(\x0e\x32\x16.hubbub.v1.CatalogKind\x12\x0e\n\x06object\x18\x03 \x01(\x0c\"i\n\x12ListCatalogRequest\x12$\n\x04kind\x18\x01 \x01(\x0e\x32\x16.hubbub.v1.CatalogKind\x12\x0e\n\x06server\x18\x02 \x01(\t\x12\x1d\n\x04page\x18\x03 \x01(\x0b\x32\x0f.hubbub.v1.Page\"\x7f\n\x13ListCatalogResponse\x12(\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x17.hubbub.v1.CatalogEntry\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12%\n\x05lists\x18\x03 \x03(\x0b\x32\x16.hubbub.v1.CatalogList\"\'\n\x15RefreshCatalogRequest\x12\x0e\n\x06server\x18\x01 \x01(\t\"?\n\x16RefreshCatalogResponse\x12%\n\x05lists\x18\x01 \x03(\x0b\x32\x16.hubbub.v1.CatalogList\"b\n\x13WatchCatalogRequest\x12\x0e\n\x06server\x18\x01 \x01(\t\x12%\n\x05kinds\x18\x02 \x03(\x0e\x32\x16.hubbub.v1.CatalogKind\x12\x14\n\x0cresume_token\x18\x03 \x01(\t\"\xf7\x01\n\x14WatchCatalogResponse\x12\x14\n\x0cresume_token\x18\x01 \x01(\t\x12(\n\x06upsert\x18\x02 \x01(\x0b\x32\x16.hubbub.v1.CatalogListH\x00\x12%\n\x07removed\x18\x03 \x01(\x0b\x32\x12.hubbub.v1.RemovedH\x00\x12#\n\x06synced\x18\x04 \x01(\x0b\x32\x11.hubbub.v1.SyncedH\x00\x12!\n\x05reset\x18\x05 \x01(\x0b\x32\x10.hubbub.v1.ResetH\x00\x12\'\n\x08\x62ookmark\x18\x06 \x01(\x0b\x32\x13.hubbub.v1.BookmarkH\x00\x42\x07\n\x05\x65vent*\x91\x01\n\x0b\x43\x61talogKind\x12\x1c\n\x18\x43\x41TALOG_KIND_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43\x41TALOG_KIND_TOOL\x10\x01\x12\x19\n\x15\x43\x41TALOG_KIND_RESOURCE\x10\x02\x12\x19\n\x15\x43\x41TALOG_KIND_TEMPLATE\x10\x03\x12\x17\n\x13\x43\x41TALOG_KIND_PROMPT\x10\x04*\x91\x01\n\tFreshness\x12\x19\n\x15\x46RESHNESS_UNSPECIFIED\x10\x00\x12\x15\n\x11\x46RESHNESS_UNKNOWN\x10\x01\x12\x13\n\x0f\x46RESHNESS_FRESH\x10\x02\x12\x13\n\x0f\x46RESHNESS_STALE\x10\x03\x12\x13\n\x0f\x46RESHNESS_ERROR\x10\x04\x12\x13\n\x0f\x46RESHNESS_EMPTY\x10\x05\x32\x88\x02\n\x0e\x43\x61talogService\x12L\n\x0bListCatalog\x12\x1d.hubbub.v1.ListCatalogRequest\x1a\x1e.hubbub.v1.ListCatalogResponse\x12U\n\x0eRefreshCatalog\x12 .hubbub.v1.RefreshCatalogRequest\x1a!.hubbub.v1.RefreshCatalogResponse\x12Q\n\x0cWatchCatalog\x12\x1e.hubbub.v1.WatchCatalogRequest\x1a\x1f.hubbub.v1.WatchCatalogResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17hubbub/v1/catalog.proto\x12\thubbub.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16hubbub/v1/common.proto\x1a\x17hubbub/v1/options.proto\"\xd8\x01\n\x0b\x43\x61talogList\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06server\x18\x02 \x01(\t\x12$\n\x04kind\x18\x03 \x01(\x0e\x32\x16.hubbub.v1.CatalogKind\x12\'\n\tfreshness\x18\x04 \x01(\x0e\x32\x14.hubbub.v1.Freshness\x12.\n\nfetched_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1f\n\x05\x65rror\x18\x06 \x01(\x0b\x32\x10.hubbub.v1.Fault\x12\r\n\x05\x63ount\x18\x07 \x01(\x03\"Z\n\x0c\x43\x61talogEntry\x12\x0e\n\x06server\x18\x01 \x01(\t\x12$\n\x04kind\x18\x02 \x01(\x0e\x32\x16.hubbub.v1.CatalogKind\x12\x14\n\x06object\x18\x03 \x01(\x0c\x42\x04\xa8\xbb\x18\x01\"F\n\rCatalogFilter\x12\x0e\n\x06server\x18\x01 \x01(\t\x12%\n\x05kinds\x18\x02 \x03(\x0e\x32\x16.hubbub.v1.CatalogKind\"\x8d\x01\n\x19ListCatalogEntriesRequest\x12(\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x18.hubbub.v1.CatalogFilter\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x1f\n\x05order\x18\x04 \x01(\x0e\x32\x10.hubbub.v1.Order\"\x86\x01\n\x1aListCatalogEntriesResponse\x12(\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x17.hubbub.v1.CatalogEntry\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12%\n\x05lists\x18\x03 \x03(\x0b\x32\x16.hubbub.v1.CatalogList\"\'\n\x15RefreshCatalogRequest\x12\x0e\n\x06server\x18\x01 \x01(\t\"?\n\x16RefreshCatalogResponse\x12%\n\x05lists\x18\x01 \x03(\x0b\x32\x16.hubbub.v1.CatalogList\"Z\n\x18WatchCatalogListsRequest\x12(\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x18.hubbub.v1.CatalogFilter\x12\x14\n\x0cresume_token\x18\x02 \x01(\t\"\x90\x02\n\x19WatchCatalogListsResponse\x12\x14\n\x0cresume_token\x18\x01 \x01(\t\x12(\n\x06upsert\x18\x02 \x01(\x0b\x32\x16.hubbub.v1.CatalogListH\x00\x12*\n\x07removed\x18\x03 \x01(\x0b\x32\x17.hubbub.v1.WatchRemovedH\x00\x12(\n\x06synced\x18\x04 \x01(\x0b\x32\x16.hubbub.v1.WatchSyncedH\x00\x12&\n\x05reset\x18\x05 \x01(\x0b\x32\x15.hubbub.v1.WatchResetH\x00\x12,\n\x08\x62ookmark\x18\x06 \x01(\x0b\x32\x18.hubbub.v1.WatchBookmarkH\x00\x42\x07\n\x05\x65vent*\x91\x01\n\x0b\x43\x61talogKind\x12\x1c\n\x18\x43\x41TALOG_KIND_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43\x41TALOG_KIND_TOOL\x10\x01\x12\x19\n\x15\x43\x41TALOG_KIND_RESOURCE\x10\x02\x12\x19\n\x15\x43\x41TALOG_KIND_TEMPLATE\x10\x03\x12\x17\n\x13\x43\x41TALOG_KIND_PROMPT\x10\x04*\x91\x01\n\tFreshness\x12\x19\n\x15\x46RESHNESS_UNSPECIFIED\x10\x00\x12\x15\n\x11\x46RESHNESS_UNKNOWN\x10\x01\x12\x13\n\x0f\x46RESHNESS_FRESH\x10\x02\x12\x13\n\x0f\x46RESHNESS_STALE\x10\x03\x12\x13\n\x0f\x46RESHNESS_ERROR\x10\x04\x12\x13\n\x0f\x46RESHNESS_EMPTY\x10\x05\x32\xac\x02\n\x0e\x43\x61talogService\x12\x61\n\x12ListCatalogEntries\x12$.hubbub.v1.ListCatalogEntriesRequest\x1a%.hubbub.v1.ListCatalogEntriesResponse\x12U\n\x0eRefreshCatalog\x12 .hubbub.v1.RefreshCatalogRequest\x1a!.hubbub.v1.RefreshCatalogResponse\x12`\n\x11WatchCatalogLists\x12#.hubbub.v1.WatchCatalogListsRequest\x1a$.hubbub.v1.WatchCatalogListsResponse0\x01\x42\x33\n\thubbub.v1P\x01Z\x12hubbub/v1;hubbubv1\xa2\x02\x03HUB\xaa\x02\tHubbub.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'hubbub.v1.catalog_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
-  _globals['_CATALOGKIND']._serialized_start=1128
-  _globals['_CATALOGKIND']._serialized_end=1273
-  _globals['_FRESHNESS']._serialized_start=1276
-  _globals['_FRESHNESS']._serialized_end=1421
-  _globals['_CATALOGLIST']._serialized_start=96
-  _globals['_CATALOGLIST']._serialized_end=347
-  _globals['_CATALOGENTRY']._serialized_start=349
-  _globals['_CATALOGENTRY']._serialized_end=433
-  _globals['_LISTCATALOGREQUEST']._serialized_start=435
-  _globals['_LISTCATALOGREQUEST']._serialized_end=540
-  _globals['_LISTCATALOGRESPONSE']._serialized_start=542
-  _globals['_LISTCATALOGRESPONSE']._serialized_end=669
-  _globals['_REFRESHCATALOGREQUEST']._serialized_start=671
-  _globals['_REFRESHCATALOGREQUEST']._serialized_end=710
-  _globals['_REFRESHCATALOGRESPONSE']._serialized_start=712
-  _globals['_REFRESHCATALOGRESPONSE']._serialized_end=775
-  _globals['_WATCHCATALOGREQUEST']._serialized_start=777
-  _globals['_WATCHCATALOGREQUEST']._serialized_end=875
-  _globals['_WATCHCATALOGRESPONSE']._serialized_start=878
-  _globals['_WATCHCATALOGRESPONSE']._serialized_end=1125
-  _globals['_CATALOGSERVICE']._serialized_start=1424
-  _globals['_CATALOGSERVICE']._serialized_end=1688
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'\n\thubbub.v1P\001Z\022hubbub/v1;hubbubv1\242\002\003HUB\252\002\tHubbub.V1'
+  _globals['_CATALOGENTRY'].fields_by_name['object']._loaded_options = None
+  _globals['_CATALOGENTRY'].fields_by_name['object']._serialized_options = b'\250\273\030\001'
+  _globals['_CATALOGKIND']._serialized_start=1258
+  _globals['_CATALOGKIND']._serialized_end=1403
+  _globals['_FRESHNESS']._serialized_start=1406
+  _globals['_FRESHNESS']._serialized_end=1551
+  _globals['_CATALOGLIST']._serialized_start=121
+  _globals['_CATALOGLIST']._serialized_end=337
+  _globals['_CATALOGENTRY']._serialized_start=339
+  _globals['_CATALOGENTRY']._serialized_end=429
+  _globals['_CATALOGFILTER']._serialized_start=431
+  _globals['_CATALOGFILTER']._serialized_end=501
+  _globals['_LISTCATALOGENTRIESREQUEST']._serialized_start=504
+  _globals['_LISTCATALOGENTRIESREQUEST']._serialized_end=645
+  _globals['_LISTCATALOGENTRIESRESPONSE']._serialized_start=648
+  _globals['_LISTCATALOGENTRIESRESPONSE']._serialized_end=782
+  _globals['_REFRESHCATALOGREQUEST']._serialized_start=784
+  _globals['_REFRESHCATALOGREQUEST']._serialized_end=823
+  _globals['_REFRESHCATALOGRESPONSE']._serialized_start=825
+  _globals['_REFRESHCATALOGRESPONSE']._serialized_end=888
+  _globals['_WATCHCATALOGLISTSREQUEST']._serialized_start=890
+  _globals['_WATCHCATALOGLISTSREQUEST']._serialized_end=980
+  _globals['_WATCHCATALOGLISTSRESPONSE']._serialized_start=983
+  _globals['_WATCHCATALOGLISTSRESPONSE']._serialized_end=1255
+  _globals['_CATALOGSERVICE']._serialized_start=1554
+  _globals['_CATALOGSERVICE']._serialized_end=1854
 # @@protoc_insertion_point(module_scope)

@@ -131,18 +131,11 @@ class CatalogList(_message.Message):
         error: _common_pb2.Fault | None = ...,
         count: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_fetched_at", b"_fetched_at", "error", b"error", "fetched_at", b"fetched_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "fetched_at", b"fetched_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_fetched_at", b"_fetched_at", "count", b"count", "error", b"error", "fetched_at", b"fetched_at", "freshness", b"freshness", "id", b"id", "kind", b"kind", "server", b"server"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "error", b"error", "fetched_at", b"fetched_at", "freshness", b"freshness", "id", b"id", "kind", b"kind", "server", b"server"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__error: _TypeAlias = _typing.Literal["error"]  # noqa: Y015
-    _WhichOneofArgType__error: _TypeAlias = _typing.Literal["_error", b"_error"]  # noqa: Y015
-    _WhichOneofReturnType__fetched_at: _TypeAlias = _typing.Literal["fetched_at"]  # noqa: Y015
-    _WhichOneofArgType__fetched_at: _TypeAlias = _typing.Literal["_fetched_at", b"_fetched_at"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__error) -> _WhichOneofReturnType__error | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__fetched_at) -> _WhichOneofReturnType__fetched_at | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CatalogList: _TypeAlias = CatalogList  # noqa: Y015
 
@@ -177,39 +170,71 @@ class CatalogEntry(_message.Message):
 Global___CatalogEntry: _TypeAlias = CatalogEntry  # noqa: Y015
 
 @_typing.final
-class ListCatalogRequest(_message.Message):
-    """What to list."""
+class CatalogFilter(_message.Message):
+    """What of the catalog; every condition given must hold."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    KIND_FIELD_NUMBER: _builtins.int
     SERVER_FIELD_NUMBER: _builtins.int
-    PAGE_FIELD_NUMBER: _builtins.int
-    kind: Global___CatalogKind.ValueType
-    """Only of this kind."""
+    KINDS_FIELD_NUMBER: _builtins.int
     server: _builtins.str
     """Only of this server."""
     @_builtins.property
-    def page(self) -> _common_pb2.Page:
-        """Which page."""
+    def kinds(self) -> _containers.RepeatedScalarFieldContainer[Global___CatalogKind.ValueType]:
+        """Only of these kinds."""
 
     def __init__(
         self,
         *,
-        kind: Global___CatalogKind.ValueType = ...,
         server: _builtins.str = ...,
-        page: _common_pb2.Page | None = ...,
+        kinds: _abc.Iterable[Global___CatalogKind.ValueType] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["page", b"page"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "page", b"page", "server", b"server"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kinds", b"kinds", "server", b"server"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListCatalogRequest: _TypeAlias = ListCatalogRequest  # noqa: Y015
+Global___CatalogFilter: _TypeAlias = CatalogFilter  # noqa: Y015
 
 @_typing.final
-class ListCatalogResponse(_message.Message):
+class ListCatalogEntriesRequest(_message.Message):
+    """What to list."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILTER_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    ORDER_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """How many records at most; 0 means 100, the largest accepted value is 1000."""
+    page_token: _builtins.str
+    """Empty for the first page, else `next_page_token` of the page before."""
+    order: _common_pb2.Order.ValueType
+    """In which order."""
+    @_builtins.property
+    def filter(self) -> Global___CatalogFilter:
+        """Which entries."""
+
+    def __init__(
+        self,
+        *,
+        filter: Global___CatalogFilter | None = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        order: _common_pb2.Order.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "order", b"order", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListCatalogEntriesRequest: _TypeAlias = ListCatalogEntriesRequest  # noqa: Y015
+
+@_typing.final
+class ListCatalogEntriesResponse(_message.Message):
     """A page of what is offered."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -240,7 +265,7 @@ class ListCatalogResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListCatalogResponse: _TypeAlias = ListCatalogResponse  # noqa: Y015
+Global___ListCatalogEntriesResponse: _TypeAlias = ListCatalogEntriesResponse  # noqa: Y015
 
 @_typing.final
 class RefreshCatalogRequest(_message.Message):
@@ -289,39 +314,35 @@ class RefreshCatalogResponse(_message.Message):
 Global___RefreshCatalogResponse: _TypeAlias = RefreshCatalogResponse  # noqa: Y015
 
 @_typing.final
-class WatchCatalogRequest(_message.Message):
+class WatchCatalogListsRequest(_message.Message):
     """What to watch."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    SERVER_FIELD_NUMBER: _builtins.int
-    KINDS_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
     RESUME_TOKEN_FIELD_NUMBER: _builtins.int
-    server: _builtins.str
-    """Only of this server."""
     resume_token: _builtins.str
     """Where to go on."""
     @_builtins.property
-    def kinds(self) -> _containers.RepeatedScalarFieldContainer[Global___CatalogKind.ValueType]:
-        """Only of these kinds."""
+    def filter(self) -> Global___CatalogFilter:
+        """Which lists."""
 
     def __init__(
         self,
         *,
-        server: _builtins.str = ...,
-        kinds: _abc.Iterable[Global___CatalogKind.ValueType] | None = ...,
+        filter: Global___CatalogFilter | None = ...,
         resume_token: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kinds", b"kinds", "resume_token", b"resume_token", "server", b"server"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "resume_token", b"resume_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WatchCatalogRequest: _TypeAlias = WatchCatalogRequest  # noqa: Y015
+Global___WatchCatalogListsRequest: _TypeAlias = WatchCatalogListsRequest  # noqa: Y015
 
 @_typing.final
-class WatchCatalogResponse(_message.Message):
+class WatchCatalogListsResponse(_message.Message):
     """One step of a watch of the catalog."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -339,19 +360,19 @@ class WatchCatalogResponse(_message.Message):
         """New or changed."""
 
     @_builtins.property
-    def removed(self) -> _common_pb2.Removed:
+    def removed(self) -> _common_pb2.WatchRemoved:
         """The server is gone, or no longer has this kind."""
 
     @_builtins.property
-    def synced(self) -> _common_pb2.Synced:
+    def synced(self) -> _common_pb2.WatchSynced:
         """The snapshot is complete."""
 
     @_builtins.property
-    def reset(self) -> _common_pb2.Reset:
+    def reset(self) -> _common_pb2.WatchReset:
         """Start over."""
 
     @_builtins.property
-    def bookmark(self) -> _common_pb2.Bookmark:
+    def bookmark(self) -> _common_pb2.WatchBookmark:
         """Still alive."""
 
     def __init__(
@@ -359,10 +380,10 @@ class WatchCatalogResponse(_message.Message):
         *,
         resume_token: _builtins.str = ...,
         upsert: Global___CatalogList | None = ...,
-        removed: _common_pb2.Removed | None = ...,
-        synced: _common_pb2.Synced | None = ...,
-        reset: _common_pb2.Reset | None = ...,
-        bookmark: _common_pb2.Bookmark | None = ...,
+        removed: _common_pb2.WatchRemoved | None = ...,
+        synced: _common_pb2.WatchSynced | None = ...,
+        reset: _common_pb2.WatchReset | None = ...,
+        bookmark: _common_pb2.WatchBookmark | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["bookmark", b"bookmark", "event", b"event", "removed", b"removed", "reset", b"reset", "synced", b"synced", "upsert", b"upsert"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -372,4 +393,4 @@ class WatchCatalogResponse(_message.Message):
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
-Global___WatchCatalogResponse: _TypeAlias = WatchCatalogResponse  # noqa: Y015
+Global___WatchCatalogListsResponse: _TypeAlias = WatchCatalogListsResponse  # noqa: Y015

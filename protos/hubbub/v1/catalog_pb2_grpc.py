@@ -35,20 +35,20 @@ class CatalogServiceStub:
         Args:
             channel: A grpc.Channel.
         """
-        self.ListCatalog = channel.unary_unary(
-                '/hubbub.v1.CatalogService/ListCatalog',
-                request_serializer=hubbub_dot_v1_dot_catalog__pb2.ListCatalogRequest.SerializeToString,
-                response_deserializer=hubbub_dot_v1_dot_catalog__pb2.ListCatalogResponse.FromString,
+        self.ListCatalogEntries = channel.unary_unary(
+                '/hubbub.v1.CatalogService/ListCatalogEntries',
+                request_serializer=hubbub_dot_v1_dot_catalog__pb2.ListCatalogEntriesRequest.SerializeToString,
+                response_deserializer=hubbub_dot_v1_dot_catalog__pb2.ListCatalogEntriesResponse.FromString,
                 _registered_method=True)
         self.RefreshCatalog = channel.unary_unary(
                 '/hubbub.v1.CatalogService/RefreshCatalog',
                 request_serializer=hubbub_dot_v1_dot_catalog__pb2.RefreshCatalogRequest.SerializeToString,
                 response_deserializer=hubbub_dot_v1_dot_catalog__pb2.RefreshCatalogResponse.FromString,
                 _registered_method=True)
-        self.WatchCatalog = channel.unary_stream(
-                '/hubbub.v1.CatalogService/WatchCatalog',
-                request_serializer=hubbub_dot_v1_dot_catalog__pb2.WatchCatalogRequest.SerializeToString,
-                response_deserializer=hubbub_dot_v1_dot_catalog__pb2.WatchCatalogResponse.FromString,
+        self.WatchCatalogLists = channel.unary_stream(
+                '/hubbub.v1.CatalogService/WatchCatalogLists',
+                request_serializer=hubbub_dot_v1_dot_catalog__pb2.WatchCatalogListsRequest.SerializeToString,
+                response_deserializer=hubbub_dot_v1_dot_catalog__pb2.WatchCatalogListsResponse.FromString,
                 _registered_method=True)
 
 
@@ -56,7 +56,7 @@ class CatalogServiceServicer:
     """What the servers offer, from a cache that the hub keeps fresh.
     """
 
-    def ListCatalog(self, request, context):
+    def ListCatalogEntries(self, request, context):
         """What servers offer, by server and kind, in each server's own order and in pages; and how far each list can be
         relied on. INVALID_ARGUMENT; NOT_FOUND (SERVER_NOT_FOUND) for a server that does not exist.
         """
@@ -73,7 +73,7 @@ class CatalogServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def WatchCatalog(self, request, context):
+    def WatchCatalogLists(self, request, context):
         """Snapshot and changes of the lists, one record per server and kind, without their entries. INVALID_ARGUMENT;
         RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW, TOO_MANY_WATCHERS); UNAVAILABLE (SHUTTING_DOWN).
         """
@@ -84,20 +84,20 @@ class CatalogServiceServicer:
 
 def add_CatalogServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'ListCatalog': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListCatalog,
-                    request_deserializer=hubbub_dot_v1_dot_catalog__pb2.ListCatalogRequest.FromString,
-                    response_serializer=hubbub_dot_v1_dot_catalog__pb2.ListCatalogResponse.SerializeToString,
+            'ListCatalogEntries': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListCatalogEntries,
+                    request_deserializer=hubbub_dot_v1_dot_catalog__pb2.ListCatalogEntriesRequest.FromString,
+                    response_serializer=hubbub_dot_v1_dot_catalog__pb2.ListCatalogEntriesResponse.SerializeToString,
             ),
             'RefreshCatalog': grpc.unary_unary_rpc_method_handler(
                     servicer.RefreshCatalog,
                     request_deserializer=hubbub_dot_v1_dot_catalog__pb2.RefreshCatalogRequest.FromString,
                     response_serializer=hubbub_dot_v1_dot_catalog__pb2.RefreshCatalogResponse.SerializeToString,
             ),
-            'WatchCatalog': grpc.unary_stream_rpc_method_handler(
-                    servicer.WatchCatalog,
-                    request_deserializer=hubbub_dot_v1_dot_catalog__pb2.WatchCatalogRequest.FromString,
-                    response_serializer=hubbub_dot_v1_dot_catalog__pb2.WatchCatalogResponse.SerializeToString,
+            'WatchCatalogLists': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchCatalogLists,
+                    request_deserializer=hubbub_dot_v1_dot_catalog__pb2.WatchCatalogListsRequest.FromString,
+                    response_serializer=hubbub_dot_v1_dot_catalog__pb2.WatchCatalogListsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -112,7 +112,7 @@ class CatalogService:
     """
 
     @staticmethod
-    def ListCatalog(request,
+    def ListCatalogEntries(request,
             target,
             options=(),
             channel_credentials=None,
@@ -125,9 +125,9 @@ class CatalogService:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/hubbub.v1.CatalogService/ListCatalog',
-            hubbub_dot_v1_dot_catalog__pb2.ListCatalogRequest.SerializeToString,
-            hubbub_dot_v1_dot_catalog__pb2.ListCatalogResponse.FromString,
+            '/hubbub.v1.CatalogService/ListCatalogEntries',
+            hubbub_dot_v1_dot_catalog__pb2.ListCatalogEntriesRequest.SerializeToString,
+            hubbub_dot_v1_dot_catalog__pb2.ListCatalogEntriesResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -166,7 +166,7 @@ class CatalogService:
             _registered_method=True)
 
     @staticmethod
-    def WatchCatalog(request,
+    def WatchCatalogLists(request,
             target,
             options=(),
             channel_credentials=None,
@@ -179,9 +179,9 @@ class CatalogService:
         return grpc.experimental.unary_stream(
             request,
             target,
-            '/hubbub.v1.CatalogService/WatchCatalog',
-            hubbub_dot_v1_dot_catalog__pb2.WatchCatalogRequest.SerializeToString,
-            hubbub_dot_v1_dot_catalog__pb2.WatchCatalogResponse.FromString,
+            '/hubbub.v1.CatalogService/WatchCatalogLists',
+            hubbub_dot_v1_dot_catalog__pb2.WatchCatalogListsRequest.SerializeToString,
+            hubbub_dot_v1_dot_catalog__pb2.WatchCatalogListsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -33,7 +33,7 @@ class CatalogServiceStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> CatalogServiceAsyncStub: ...
-    ListCatalog: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.ListCatalogRequest, _catalog_pb2.ListCatalogResponse]
+    ListCatalogEntries: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.ListCatalogEntriesRequest, _catalog_pb2.ListCatalogEntriesResponse]
     """What servers offer, by server and kind, in each server's own order and in pages; and how far each list can be
     relied on. INVALID_ARGUMENT; NOT_FOUND (SERVER_NOT_FOUND) for a server that does not exist.
     """
@@ -42,7 +42,7 @@ class CatalogServiceStub:
     its `error`. INVALID_ARGUMENT; NOT_FOUND (SERVER_NOT_FOUND); FAILED_PRECONDITION (SERVER_NOT_CONNECTED), also
     when the connection goes meanwhile.
     """
-    WatchCatalog: _grpc.UnaryStreamMultiCallable[_catalog_pb2.WatchCatalogRequest, _catalog_pb2.WatchCatalogResponse]
+    WatchCatalogLists: _grpc.UnaryStreamMultiCallable[_catalog_pb2.WatchCatalogListsRequest, _catalog_pb2.WatchCatalogListsResponse]
     """Snapshot and changes of the lists, one record per server and kind, without their entries. INVALID_ARGUMENT;
     RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW, TOO_MANY_WATCHERS); UNAVAILABLE (SHUTTING_DOWN).
     """
@@ -52,7 +52,7 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     """What the servers offer, from a cache that the hub keeps fresh."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
-    ListCatalog: _aio.UnaryUnaryMultiCallable[_catalog_pb2.ListCatalogRequest, _catalog_pb2.ListCatalogResponse]  # type: ignore[assignment]
+    ListCatalogEntries: _aio.UnaryUnaryMultiCallable[_catalog_pb2.ListCatalogEntriesRequest, _catalog_pb2.ListCatalogEntriesResponse]  # type: ignore[assignment]
     """What servers offer, by server and kind, in each server's own order and in pages; and how far each list can be
     relied on. INVALID_ARGUMENT; NOT_FOUND (SERVER_NOT_FOUND) for a server that does not exist.
     """
@@ -61,7 +61,7 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     its `error`. INVALID_ARGUMENT; NOT_FOUND (SERVER_NOT_FOUND); FAILED_PRECONDITION (SERVER_NOT_CONNECTED), also
     when the connection goes meanwhile.
     """
-    WatchCatalog: _aio.UnaryStreamMultiCallable[_catalog_pb2.WatchCatalogRequest, _catalog_pb2.WatchCatalogResponse]  # type: ignore[assignment]
+    WatchCatalogLists: _aio.UnaryStreamMultiCallable[_catalog_pb2.WatchCatalogListsRequest, _catalog_pb2.WatchCatalogListsResponse]  # type: ignore[assignment]
     """Snapshot and changes of the lists, one record per server and kind, without their entries. INVALID_ARGUMENT;
     RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW, TOO_MANY_WATCHERS); UNAVAILABLE (SHUTTING_DOWN).
     """
@@ -70,11 +70,11 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
     """What the servers offer, from a cache that the hub keeps fresh."""
 
     @_abc_1.abstractmethod
-    def ListCatalog(
+    def ListCatalogEntries(
         self,
-        request: _catalog_pb2.ListCatalogRequest,
+        request: _catalog_pb2.ListCatalogEntriesRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_catalog_pb2.ListCatalogResponse, _abc.Awaitable[_catalog_pb2.ListCatalogResponse]]:
+    ) -> _typing.Union[_catalog_pb2.ListCatalogEntriesResponse, _abc.Awaitable[_catalog_pb2.ListCatalogEntriesResponse]]:
         """What servers offer, by server and kind, in each server's own order and in pages; and how far each list can be
         relied on. INVALID_ARGUMENT; NOT_FOUND (SERVER_NOT_FOUND) for a server that does not exist.
         """
@@ -91,11 +91,11 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
-    def WatchCatalog(
+    def WatchCatalogLists(
         self,
-        request: _catalog_pb2.WatchCatalogRequest,
+        request: _catalog_pb2.WatchCatalogListsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_catalog_pb2.WatchCatalogResponse], _abc.AsyncIterator[_catalog_pb2.WatchCatalogResponse]]:
+    ) -> _typing.Union[_abc.Iterator[_catalog_pb2.WatchCatalogListsResponse], _abc.AsyncIterator[_catalog_pb2.WatchCatalogListsResponse]]:
         """Snapshot and changes of the lists, one record per server and kind, without their entries. INVALID_ARGUMENT;
         RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW, TOO_MANY_WATCHERS); UNAVAILABLE (SHUTTING_DOWN).
         """

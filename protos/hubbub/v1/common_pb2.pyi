@@ -4,8 +4,10 @@ isort:skip_file
 The API of Hubbub, one hub for many MCP servers.
 
 Conventions that hold everywhere:
-  - A `bytes` field holds one JSON document in UTF-8, exactly as MCP defines it.
-  - `*_s` is a duration in seconds, `*_at` an absolute time.
+  - A `bytes` field with the option `json_document` holds one JSON document in UTF-8, exactly as MCP defines it.
+  - A duration is a google.protobuf.Duration, taken to the microsecond; `*_at` is an absolute time.
+  - A list takes `filter`, `page_size`, `page_token` and `order`, a watch `filter` and `resume_token`, as far as they
+    have them.
   - Every error carries google.rpc.ErrorInfo (domain "hubbub", a stable `reason`), and where it helps
     RetryInfo, BadRequest (one violation per field) and Help.
   - Any call without a valid bearer token (metadata `authorization: Bearer TOKEN`) fails with
@@ -22,6 +24,7 @@ Conventions that hold everywhere:
 
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -32,6 +35,102 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _FaultCategory:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FaultCategoryEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FaultCategory.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FAULT_CATEGORY_UNSPECIFIED: _FaultCategory.ValueType  # 0
+    """Never sent."""
+    FAULT_CATEGORY_CONNECTION: _FaultCategory.ValueType  # 1
+    """The server could not be reached, or the connection was lost."""
+    FAULT_CATEGORY_TRANSPORT: _FaultCategory.ValueType  # 2
+    """What came was no answer."""
+    FAULT_CATEGORY_TIMEOUT: _FaultCategory.ValueType  # 3
+    """It took too long."""
+    FAULT_CATEGORY_PROTOCOL: _FaultCategory.ValueType  # 4
+    """The server broke the protocol."""
+    FAULT_CATEGORY_SERVER: _FaultCategory.ValueType  # 5
+    """The server answered with an error."""
+    FAULT_CATEGORY_CANCELLED: _FaultCategory.ValueType  # 6
+    """It was cancelled."""
+
+class FaultCategory(_FaultCategory, metaclass=_FaultCategoryEnumTypeWrapper):
+    """What kind of failure it is."""
+
+FAULT_CATEGORY_UNSPECIFIED: FaultCategory.ValueType  # 0
+"""Never sent."""
+FAULT_CATEGORY_CONNECTION: FaultCategory.ValueType  # 1
+"""The server could not be reached, or the connection was lost."""
+FAULT_CATEGORY_TRANSPORT: FaultCategory.ValueType  # 2
+"""What came was no answer."""
+FAULT_CATEGORY_TIMEOUT: FaultCategory.ValueType  # 3
+"""It took too long."""
+FAULT_CATEGORY_PROTOCOL: FaultCategory.ValueType  # 4
+"""The server broke the protocol."""
+FAULT_CATEGORY_SERVER: FaultCategory.ValueType  # 5
+"""The server answered with an error."""
+FAULT_CATEGORY_CANCELLED: FaultCategory.ValueType  # 6
+"""It was cancelled."""
+Global___FaultCategory: _TypeAlias = FaultCategory  # noqa: Y015
+
+class _Order:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _OrderEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Order.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ORDER_UNSPECIFIED: _Order.ValueType  # 0
+    """The list's own: newest first; servers and entries of the catalog as ORDER_ASCENDING."""
+    ORDER_ASCENDING: _Order.ValueType  # 1
+    """Oldest first; servers by name; entries of the catalog by server and kind, then in the server's own order."""
+    ORDER_DESCENDING: _Order.ValueType  # 2
+    """The other way round."""
+
+class Order(_Order, metaclass=_OrderEnumTypeWrapper):
+    """The order of a list."""
+
+ORDER_UNSPECIFIED: Order.ValueType  # 0
+"""The list's own: newest first; servers and entries of the catalog as ORDER_ASCENDING."""
+ORDER_ASCENDING: Order.ValueType  # 1
+"""Oldest first; servers by name; entries of the catalog by server and kind, then in the server's own order."""
+ORDER_DESCENDING: Order.ValueType  # 2
+"""The other way round."""
+Global___Order: _TypeAlias = Order  # noqa: Y015
+
+class _ResetReason:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ResetReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ResetReason.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RESET_REASON_UNSPECIFIED: _ResetReason.ValueType  # 0
+    """Never sent."""
+    RESET_REASON_COMPACTED: _ResetReason.ValueType  # 1
+    """Deletions since then are forgotten."""
+    RESET_REASON_OTHER_STORE: _ResetReason.ValueType  # 2
+    """The token is of another store."""
+    RESET_REASON_OTHER_FILTER: _ResetReason.ValueType  # 3
+    """The token is of a watch with another filter, or of somebody who may see other things."""
+    RESET_REASON_MALFORMED: _ResetReason.ValueType  # 4
+    """It is no token."""
+
+class ResetReason(_ResetReason, metaclass=_ResetReasonEnumTypeWrapper):
+    """Why a watch starts over."""
+
+RESET_REASON_UNSPECIFIED: ResetReason.ValueType  # 0
+"""Never sent."""
+RESET_REASON_COMPACTED: ResetReason.ValueType  # 1
+"""Deletions since then are forgotten."""
+RESET_REASON_OTHER_STORE: ResetReason.ValueType  # 2
+"""The token is of another store."""
+RESET_REASON_OTHER_FILTER: ResetReason.ValueType  # 3
+"""The token is of a watch with another filter, or of somebody who may see other things."""
+RESET_REASON_MALFORMED: ResetReason.ValueType  # 4
+"""It is no token."""
+Global___ResetReason: _TypeAlias = ResetReason  # noqa: Y015
 
 @_typing.final
 class Fault(_message.Message):
@@ -47,8 +146,8 @@ class Fault(_message.Message):
     DETAILS_FIELD_NUMBER: _builtins.int
     code: _builtins.str
     """The stable reason, for example CONNECTION_TIMEOUT; the same names as ErrorInfo.reason."""
-    category: _builtins.str
-    """One of: connection, transport, timeout, protocol, server, cancelled."""
+    category: Global___FaultCategory.ValueType
+    """What kind of failure it is."""
     message: _builtins.str
     """One sentence for the person who reads it."""
     retryable: _builtins.bool
@@ -61,7 +160,7 @@ class Fault(_message.Message):
         self,
         *,
         code: _builtins.str = ...,
-        category: _builtins.str = ...,
+        category: Global___FaultCategory.ValueType = ...,
         message: _builtins.str = ...,
         retryable: _builtins.bool = ...,
         help_url: _builtins.str = ...,
@@ -76,33 +175,7 @@ class Fault(_message.Message):
 Global___Fault: _TypeAlias = Fault  # noqa: Y015
 
 @_typing.final
-class Page(_message.Message):
-    """A page of a list: which one, and how long."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SIZE_FIELD_NUMBER: _builtins.int
-    TOKEN_FIELD_NUMBER: _builtins.int
-    size: _builtins.int
-    """How many records at most; 0 means 100, the largest accepted value is 1000."""
-    token: _builtins.str
-    """Empty for the first page, else `next_page_token` of the page before."""
-    def __init__(
-        self,
-        *,
-        size: _builtins.int = ...,
-        token: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["size", b"size", "token", b"token"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Page: _TypeAlias = Page  # noqa: Y015
-
-@_typing.final
-class Removed(_message.Message):
+class WatchRemoved(_message.Message):
     """A record has left the watcher's filter, or is gone."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -121,10 +194,10 @@ class Removed(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Removed: _TypeAlias = Removed  # noqa: Y015
+Global___WatchRemoved: _TypeAlias = WatchRemoved  # noqa: Y015
 
 @_typing.final
-class Synced(_message.Message):
+class WatchSynced(_message.Message):
     """The snapshot is complete; what follows are changes."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -138,21 +211,21 @@ class Synced(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Synced: _TypeAlias = Synced  # noqa: Y015
+Global___WatchSynced: _TypeAlias = WatchSynced  # noqa: Y015
 
 @_typing.final
-class Reset(_message.Message):
+class WatchReset(_message.Message):
     """The resume token could not be honoured; a fresh snapshot follows, forget what you have."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     REASON_FIELD_NUMBER: _builtins.int
-    reason: _builtins.str
-    """Why, for example COMPACTED, OTHER_STORE, OTHER_FILTER or MALFORMED."""
+    reason: Global___ResetReason.ValueType
+    """Why."""
     def __init__(
         self,
         *,
-        reason: _builtins.str = ...,
+        reason: Global___ResetReason.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -160,10 +233,10 @@ class Reset(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Reset: _TypeAlias = Reset  # noqa: Y015
+Global___WatchReset: _TypeAlias = WatchReset  # noqa: Y015
 
 @_typing.final
-class Bookmark(_message.Message):
+class WatchBookmark(_message.Message):
     """Nothing has changed; the hub is alive and `resume_token` is as fresh as can be."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -177,4 +250,4 @@ class Bookmark(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Bookmark: _TypeAlias = Bookmark  # noqa: Y015
+Global___WatchBookmark: _TypeAlias = WatchBookmark  # noqa: Y015

@@ -4,8 +4,10 @@ isort:skip_file
 The API of Hubbub, one hub for many MCP servers.
 
 Conventions that hold everywhere:
-  - A `bytes` field holds one JSON document in UTF-8, exactly as MCP defines it.
-  - `*_s` is a duration in seconds, `*_at` an absolute time.
+  - A `bytes` field with the option `json_document` holds one JSON document in UTF-8, exactly as MCP defines it.
+  - A duration is a google.protobuf.Duration, taken to the microsecond; `*_at` is an absolute time.
+  - A list takes `filter`, `page_size`, `page_token` and `order`, a watch `filter` and `resume_token`, as far as they
+    have them.
   - Every error carries google.rpc.ErrorInfo (domain "hubbub", a stable `reason`), and where it helps
     RetryInfo, BadRequest (one violation per field) and Help.
   - Any call without a valid bearer token (metadata `authorization: Bearer TOKEN`) fails with

@@ -24,33 +24,41 @@ _sym_db = _symbol_database.Default()
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from hubbub.v1 import common_pb2 as hubbub_dot_v1_dot_common__pb2
+from hubbub.v1 import options_pb2 as hubbub_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15hubbub/v1/event.proto\x12\thubbub.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16hubbub/v1/common.proto\"\x9a\x01\n\x0bServerEvent\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\"\n\x04kind\x18\x02 \x01(\x0e\x32\x14.hubbub.v1.EventKind\x12\x0e\n\x06params\x18\x03 \x01(\x0c\x12\x0e\n\x06method\x18\x04 \x01(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x05 \x01(\t\x12&\n\x02\x61t\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"I\n\x12WatchEventsRequest\x12\x0e\n\x06server\x18\x01 \x01(\t\x12#\n\x05kinds\x18\x02 \x03(\x0e\x32\x14.hubbub.v1.EventKind\"\\\n\x13WatchEventsResponse\x12*\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x16.hubbub.v1.ServerEventH\x00\x88\x01\x01\x12\x0f\n\x07\x64ropped\x18\x02 \x01(\x03\x42\x08\n\x06_event\"@\n\x0fTailLogsRequest\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\r\n\x05lines\x18\x02 \x01(\x05\x12\x0e\n\x06\x66ollow\x18\x03 \x01(\x08\"Y\n\x10TailLogsResponse\x12*\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x16.hubbub.v1.ServerEventH\x00\x88\x01\x01\x12\x0f\n\x07\x64ropped\x18\x02 \x01(\x03\x42\x08\n\x06_event\"3\n\x14WatchResourceRequest\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\x0b\n\x03uri\x18\x02 \x01(\t\"\x95\x01\n\x0eResourceUpdate\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\x0b\n\x03uri\x18\x02 \x01(\t\x12\x0e\n\x06result\x18\x03 \x01(\x0c\x12$\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x10.hubbub.v1.FaultH\x00\x88\x01\x01\x12&\n\x02\x61t\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x08\n\x06_error\"R\n\x15WatchResourceResponse\x12.\n\x06update\x18\x01 \x01(\x0b\x32\x19.hubbub.v1.ResourceUpdateH\x00\x88\x01\x01\x42\t\n\x07_update*\xf3\x02\n\tEventKind\x12\x1a\n\x16\x45VENT_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13\x45VENT_KIND_PROGRESS\x10\x01\x12\x12\n\x0e\x45VENT_KIND_LOG\x10\x02\x12\x15\n\x11\x45VENT_KIND_STDERR\x10\x03\x12\x1f\n\x1b\x45VENT_KIND_RESOURCE_UPDATED\x10\x04\x12\x1b\n\x17\x45VENT_KIND_LIST_CHANGED\x10\x05\x12\x18\n\x14\x45VENT_KIND_CANCELLED\x10\x06\x12#\n\x1f\x45VENT_KIND_ELICITATION_COMPLETE\x10\x07\x12\x1a\n\x16\x45VENT_KIND_TASK_STATUS\x10\x08\x12\x14\n\x10\x45VENT_KIND_OTHER\x10\t\x12\x18\n\x14\x45VENT_KIND_THROTTLED\x10\n\x12\x1e\n\x1a\x45VENT_KIND_CONFIG_RELOADED\x10\x0b\x12\x1d\n\x19\x45VENT_KIND_CONFIG_PROBLEM\x10\x0c\x32\xfb\x01\n\x0c\x45ventService\x12N\n\x0bWatchEvents\x12\x1d.hubbub.v1.WatchEventsRequest\x1a\x1e.hubbub.v1.WatchEventsResponse0\x01\x12\x45\n\x08TailLogs\x12\x1a.hubbub.v1.TailLogsRequest\x1a\x1b.hubbub.v1.TailLogsResponse0\x01\x12T\n\rWatchResource\x12\x1f.hubbub.v1.WatchResourceRequest\x1a .hubbub.v1.WatchResourceResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15hubbub/v1/event.proto\x12\thubbub.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16hubbub/v1/common.proto\x1a\x17hubbub/v1/options.proto\"\xa9\x01\n\x0bServerEvent\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\"\n\x04kind\x18\x02 \x01(\x0e\x32\x14.hubbub.v1.EventKind\x12\x14\n\x06params\x18\x03 \x01(\x0c\x42\x04\xa8\xbb\x18\x01\x12\x0e\n\x06method\x18\x04 \x01(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x05 \x01(\t\x12/\n\x0boccurred_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"B\n\x0b\x45ventFilter\x12\x0e\n\x06server\x18\x01 \x01(\t\x12#\n\x05kinds\x18\x02 \x03(\x0e\x32\x14.hubbub.v1.EventKind\"<\n\x12WatchEventsRequest\x12&\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x16.hubbub.v1.EventFilter\"M\n\x13WatchEventsResponse\x12%\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x16.hubbub.v1.ServerEvent\x12\x0f\n\x07\x64ropped\x18\x02 \x01(\x03\"@\n\x0fTailLogsRequest\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\r\n\x05lines\x18\x02 \x01(\x05\x12\x0e\n\x06\x66ollow\x18\x03 \x01(\x08\"J\n\x10TailLogsResponse\x12%\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x16.hubbub.v1.ServerEvent\x12\x0f\n\x07\x64ropped\x18\x02 \x01(\x03\"3\n\x14WatchResourceRequest\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\x0b\n\x03uri\x18\x02 \x01(\t\"\x91\x01\n\x0eResourceUpdate\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\x0b\n\x03uri\x18\x02 \x01(\t\x12\x14\n\x06result\x18\x03 \x01(\x0c\x42\x04\xa8\xbb\x18\x01\x12\x1f\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x10.hubbub.v1.Fault\x12+\n\x07read_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"R\n\x15WatchResourceResponse\x12.\n\x06update\x18\x01 \x01(\x0b\x32\x19.hubbub.v1.ResourceUpdateH\x00\x88\x01\x01\x42\t\n\x07_update*\xf3\x02\n\tEventKind\x12\x1a\n\x16\x45VENT_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13\x45VENT_KIND_PROGRESS\x10\x01\x12\x12\n\x0e\x45VENT_KIND_LOG\x10\x02\x12\x15\n\x11\x45VENT_KIND_STDERR\x10\x03\x12\x1f\n\x1b\x45VENT_KIND_RESOURCE_UPDATED\x10\x04\x12\x1b\n\x17\x45VENT_KIND_LIST_CHANGED\x10\x05\x12\x18\n\x14\x45VENT_KIND_CANCELLED\x10\x06\x12#\n\x1f\x45VENT_KIND_ELICITATION_COMPLETE\x10\x07\x12\x1a\n\x16\x45VENT_KIND_TASK_STATUS\x10\x08\x12\x14\n\x10\x45VENT_KIND_OTHER\x10\t\x12\x18\n\x14\x45VENT_KIND_THROTTLED\x10\n\x12\x1e\n\x1a\x45VENT_KIND_CONFIG_RELOADED\x10\x0b\x12\x1d\n\x19\x45VENT_KIND_CONFIG_PROBLEM\x10\x0c\x32\xfb\x01\n\x0c\x45ventService\x12N\n\x0bWatchEvents\x12\x1d.hubbub.v1.WatchEventsRequest\x1a\x1e.hubbub.v1.WatchEventsResponse0\x01\x12\x45\n\x08TailLogs\x12\x1a.hubbub.v1.TailLogsRequest\x1a\x1b.hubbub.v1.TailLogsResponse0\x01\x12T\n\rWatchResource\x12\x1f.hubbub.v1.WatchResourceRequest\x1a .hubbub.v1.WatchResourceResponse0\x01\x42\x33\n\thubbub.v1P\x01Z\x12hubbub/v1;hubbubv1\xa2\x02\x03HUB\xaa\x02\tHubbub.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'hubbub.v1.event_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
-  _globals['_EVENTKIND']._serialized_start=866
-  _globals['_EVENTKIND']._serialized_end=1237
-  _globals['_SERVEREVENT']._serialized_start=94
-  _globals['_SERVEREVENT']._serialized_end=248
-  _globals['_WATCHEVENTSREQUEST']._serialized_start=250
-  _globals['_WATCHEVENTSREQUEST']._serialized_end=323
-  _globals['_WATCHEVENTSRESPONSE']._serialized_start=325
-  _globals['_WATCHEVENTSRESPONSE']._serialized_end=417
-  _globals['_TAILLOGSREQUEST']._serialized_start=419
-  _globals['_TAILLOGSREQUEST']._serialized_end=483
-  _globals['_TAILLOGSRESPONSE']._serialized_start=485
-  _globals['_TAILLOGSRESPONSE']._serialized_end=574
-  _globals['_WATCHRESOURCEREQUEST']._serialized_start=576
-  _globals['_WATCHRESOURCEREQUEST']._serialized_end=627
-  _globals['_RESOURCEUPDATE']._serialized_start=630
-  _globals['_RESOURCEUPDATE']._serialized_end=779
-  _globals['_WATCHRESOURCERESPONSE']._serialized_start=781
-  _globals['_WATCHRESOURCERESPONSE']._serialized_end=863
-  _globals['_EVENTSERVICE']._serialized_start=1240
-  _globals['_EVENTSERVICE']._serialized_end=1491
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'\n\thubbub.v1P\001Z\022hubbub/v1;hubbubv1\242\002\003HUB\252\002\tHubbub.V1'
+  _globals['_SERVEREVENT'].fields_by_name['params']._loaded_options = None
+  _globals['_SERVEREVENT'].fields_by_name['params']._serialized_options = b'\250\273\030\001'
+  _globals['_RESOURCEUPDATE'].fields_by_name['result']._loaded_options = None
+  _globals['_RESOURCEUPDATE'].fields_by_name['result']._serialized_options = b'\250\273\030\001'
+  _globals['_EVENTKIND']._serialized_start=927
+  _globals['_EVENTKIND']._serialized_end=1298
+  _globals['_SERVEREVENT']._serialized_start=119
+  _globals['_SERVEREVENT']._serialized_end=288
+  _globals['_EVENTFILTER']._serialized_start=290
+  _globals['_EVENTFILTER']._serialized_end=356
+  _globals['_WATCHEVENTSREQUEST']._serialized_start=358
+  _globals['_WATCHEVENTSREQUEST']._serialized_end=418
+  _globals['_WATCHEVENTSRESPONSE']._serialized_start=420
+  _globals['_WATCHEVENTSRESPONSE']._serialized_end=497
+  _globals['_TAILLOGSREQUEST']._serialized_start=499
+  _globals['_TAILLOGSREQUEST']._serialized_end=563
+  _globals['_TAILLOGSRESPONSE']._serialized_start=565
+  _globals['_TAILLOGSRESPONSE']._serialized_end=639
+  _globals['_WATCHRESOURCEREQUEST']._serialized_start=641
+  _globals['_WATCHRESOURCEREQUEST']._serialized_end=692
+  _globals['_RESOURCEUPDATE']._serialized_start=695
+  _globals['_RESOURCEUPDATE']._serialized_end=840
+  _globals['_WATCHRESOURCERESPONSE']._serialized_start=842
+  _globals['_WATCHRESOURCERESPONSE']._serialized_end=924
+  _globals['_EVENTSERVICE']._serialized_start=1301
+  _globals['_EVENTSERVICE']._serialized_end=1552
 # @@protoc_insertion_point(module_scope)

@@ -96,21 +96,21 @@ class ServerEvent(_message.Message):
     PARAMS_FIELD_NUMBER: _builtins.int
     METHOD_FIELD_NUMBER: _builtins.int
     CALL_ID_FIELD_NUMBER: _builtins.int
-    AT_FIELD_NUMBER: _builtins.int
+    OCCURRED_AT_FIELD_NUMBER: _builtins.int
     server: _builtins.str
     """Which server; empty for what the hub says of itself, which is shown to those who may see all servers."""
     kind: Global___EventKind.ValueType
     """What kind."""
     params: _builtins.bytes
     """The MCP params of the notification; for a line on stderr and for a server that is throttled `{"line": "..."}`; for
-    a configuration that was read again the names of `Reload`, for one that is wrong `{"problem": "..."}`.
+    a configuration that was read again the names of `ConfigChanges`, for one that is wrong `{"problem": "..."}`.
     """
     method: _builtins.str
     """The MCP method of the notification; empty where there is none."""
     call_id: _builtins.str
     """The call it is about, where that is known."""
     @_builtins.property
-    def at(self) -> _timestamp_pb2.Timestamp:
+    def occurred_at(self) -> _timestamp_pb2.Timestamp:
         """When it came."""
 
     def __init__(
@@ -121,19 +121,19 @@ class ServerEvent(_message.Message):
         params: _builtins.bytes = ...,
         method: _builtins.str = ...,
         call_id: _builtins.str = ...,
-        at: _timestamp_pb2.Timestamp | None = ...,
+        occurred_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["occurred_at", b"occurred_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "call_id", b"call_id", "kind", b"kind", "method", b"method", "params", b"params", "server", b"server"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "kind", b"kind", "method", b"method", "occurred_at", b"occurred_at", "params", b"params", "server", b"server"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ServerEvent: _TypeAlias = ServerEvent  # noqa: Y015
 
 @_typing.final
-class WatchEventsRequest(_message.Message):
-    """What to watch."""
+class EventFilter(_message.Message):
+    """Which events; every condition given must hold."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -154,6 +154,30 @@ class WatchEventsRequest(_message.Message):
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
     _ClearFieldArgType: _TypeAlias = _typing.Literal["kinds", b"kinds", "server", b"server"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EventFilter: _TypeAlias = EventFilter  # noqa: Y015
+
+@_typing.final
+class WatchEventsRequest(_message.Message):
+    """What to watch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILTER_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def filter(self) -> Global___EventFilter:
+        """Which events."""
+
+    def __init__(
+        self,
+        *,
+        filter: Global___EventFilter | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -179,13 +203,11 @@ class WatchEventsResponse(_message.Message):
         event: Global___ServerEvent | None = ...,
         dropped: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_event", b"_event", "event", b"event"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_event", b"_event", "dropped", b"dropped", "event", b"event"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dropped", b"dropped", "event", b"event"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__event: _TypeAlias = _typing.Literal["event"]  # noqa: Y015
-    _WhichOneofArgType__event: _TypeAlias = _typing.Literal["_event", b"_event"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__event) -> _WhichOneofReturnType__event | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WatchEventsResponse: _TypeAlias = WatchEventsResponse  # noqa: Y015
 
@@ -239,13 +261,11 @@ class TailLogsResponse(_message.Message):
         event: Global___ServerEvent | None = ...,
         dropped: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_event", b"_event", "event", b"event"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_event", b"_event", "dropped", b"dropped", "event", b"event"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dropped", b"dropped", "event", b"event"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__event: _TypeAlias = _typing.Literal["event"]  # noqa: Y015
-    _WhichOneofArgType__event: _TypeAlias = _typing.Literal["_event", b"_event"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__event) -> _WhichOneofReturnType__event | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TailLogsResponse: _TypeAlias = TailLogsResponse  # noqa: Y015
 
@@ -285,7 +305,7 @@ class ResourceUpdate(_message.Message):
     URI_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
-    AT_FIELD_NUMBER: _builtins.int
+    READ_AT_FIELD_NUMBER: _builtins.int
     server: _builtins.str
     """Whose resource."""
     uri: _builtins.str
@@ -297,7 +317,7 @@ class ResourceUpdate(_message.Message):
         """Why the resource could not be read."""
 
     @_builtins.property
-    def at(self) -> _timestamp_pb2.Timestamp:
+    def read_at(self) -> _timestamp_pb2.Timestamp:
         """When it was read."""
 
     def __init__(
@@ -307,15 +327,13 @@ class ResourceUpdate(_message.Message):
         uri: _builtins.str = ...,
         result: _builtins.bytes = ...,
         error: _common_pb2.Fault | None = ...,
-        at: _timestamp_pb2.Timestamp | None = ...,
+        read_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "at", b"at", "error", b"error"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "read_at", b"read_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "at", b"at", "error", b"error", "result", b"result", "server", b"server", "uri", b"uri"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "read_at", b"read_at", "result", b"result", "server", b"server", "uri", b"uri"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__error: _TypeAlias = _typing.Literal["error"]  # noqa: Y015
-    _WhichOneofArgType__error: _TypeAlias = _typing.Literal["_error", b"_error"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__error) -> _WhichOneofReturnType__error | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ResourceUpdate: _TypeAlias = ResourceUpdate  # noqa: Y015
 

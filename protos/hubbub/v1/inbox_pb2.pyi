@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -21,69 +22,69 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class _RequestKind:
+class _PendingRequestKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _RequestKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RequestKind.ValueType], _builtins.type):
+class _PendingRequestKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PendingRequestKind.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    REQUEST_KIND_UNSPECIFIED: _RequestKind.ValueType  # 0
+    PENDING_REQUEST_KIND_UNSPECIFIED: _PendingRequestKind.ValueType  # 0
     """In a filter: any."""
-    REQUEST_KIND_ELICITATION_FORM: _RequestKind.ValueType  # 1
+    PENDING_REQUEST_KIND_ELICITATION_FORM: _PendingRequestKind.ValueType  # 1
     """A form to fill in."""
-    REQUEST_KIND_ELICITATION_URL: _RequestKind.ValueType  # 2
+    PENDING_REQUEST_KIND_ELICITATION_URL: _PendingRequestKind.ValueType  # 2
     """A page to visit."""
-    REQUEST_KIND_SAMPLING: _RequestKind.ValueType  # 3
+    PENDING_REQUEST_KIND_SAMPLING: _PendingRequestKind.ValueType  # 3
     """A message to write as a model would."""
-    REQUEST_KIND_ROOTS: _RequestKind.ValueType  # 4
+    PENDING_REQUEST_KIND_ROOTS: _PendingRequestKind.ValueType  # 4
     """Which directories the server may use."""
 
-class RequestKind(_RequestKind, metaclass=_RequestKindEnumTypeWrapper):
+class PendingRequestKind(_PendingRequestKind, metaclass=_PendingRequestKindEnumTypeWrapper):
     """What is asked."""
 
-REQUEST_KIND_UNSPECIFIED: RequestKind.ValueType  # 0
+PENDING_REQUEST_KIND_UNSPECIFIED: PendingRequestKind.ValueType  # 0
 """In a filter: any."""
-REQUEST_KIND_ELICITATION_FORM: RequestKind.ValueType  # 1
+PENDING_REQUEST_KIND_ELICITATION_FORM: PendingRequestKind.ValueType  # 1
 """A form to fill in."""
-REQUEST_KIND_ELICITATION_URL: RequestKind.ValueType  # 2
+PENDING_REQUEST_KIND_ELICITATION_URL: PendingRequestKind.ValueType  # 2
 """A page to visit."""
-REQUEST_KIND_SAMPLING: RequestKind.ValueType  # 3
+PENDING_REQUEST_KIND_SAMPLING: PendingRequestKind.ValueType  # 3
 """A message to write as a model would."""
-REQUEST_KIND_ROOTS: RequestKind.ValueType  # 4
+PENDING_REQUEST_KIND_ROOTS: PendingRequestKind.ValueType  # 4
 """Which directories the server may use."""
-Global___RequestKind: _TypeAlias = RequestKind  # noqa: Y015
+Global___PendingRequestKind: _TypeAlias = PendingRequestKind  # noqa: Y015
 
-class _RequestState:
+class _PendingRequestState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _RequestStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RequestState.ValueType], _builtins.type):
+class _PendingRequestStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PendingRequestState.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    REQUEST_STATE_UNSPECIFIED: _RequestState.ValueType  # 0
+    PENDING_REQUEST_STATE_UNSPECIFIED: _PendingRequestState.ValueType  # 0
     """In a filter: any."""
-    REQUEST_STATE_OPEN: _RequestState.ValueType  # 1
+    PENDING_REQUEST_STATE_OPEN: _PendingRequestState.ValueType  # 1
     """Waits for an answer."""
-    REQUEST_STATE_ANSWERED: _RequestState.ValueType  # 2
+    PENDING_REQUEST_STATE_ANSWERED: _PendingRequestState.ValueType  # 2
     """Has its one answer."""
-    REQUEST_STATE_WITHDRAWN: _RequestState.ValueType  # 3
+    PENDING_REQUEST_STATE_WITHDRAWN: _PendingRequestState.ValueType  # 3
     """The server no longer wants it, or can no longer be told."""
-    REQUEST_STATE_EXPIRED: _RequestState.ValueType  # 4
+    PENDING_REQUEST_STATE_EXPIRED: _PendingRequestState.ValueType  # 4
     """Nobody answered in time."""
 
-class RequestState(_RequestState, metaclass=_RequestStateEnumTypeWrapper):
+class PendingRequestState(_PendingRequestState, metaclass=_PendingRequestStateEnumTypeWrapper):
     """Where a pending request stands."""
 
-REQUEST_STATE_UNSPECIFIED: RequestState.ValueType  # 0
+PENDING_REQUEST_STATE_UNSPECIFIED: PendingRequestState.ValueType  # 0
 """In a filter: any."""
-REQUEST_STATE_OPEN: RequestState.ValueType  # 1
+PENDING_REQUEST_STATE_OPEN: PendingRequestState.ValueType  # 1
 """Waits for an answer."""
-REQUEST_STATE_ANSWERED: RequestState.ValueType  # 2
+PENDING_REQUEST_STATE_ANSWERED: PendingRequestState.ValueType  # 2
 """Has its one answer."""
-REQUEST_STATE_WITHDRAWN: RequestState.ValueType  # 3
+PENDING_REQUEST_STATE_WITHDRAWN: PendingRequestState.ValueType  # 3
 """The server no longer wants it, or can no longer be told."""
-REQUEST_STATE_EXPIRED: RequestState.ValueType  # 4
+PENDING_REQUEST_STATE_EXPIRED: PendingRequestState.ValueType  # 4
 """Nobody answered in time."""
-Global___RequestState: _TypeAlias = RequestState  # noqa: Y015
+Global___PendingRequestState: _TypeAlias = PendingRequestState  # noqa: Y015
 
 class _DeliveryState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -145,95 +146,126 @@ CAUSE_SOURCE_INFERRED: CauseSource.ValueType  # 2
 """It was the only call not finished."""
 Global___CauseSource: _TypeAlias = CauseSource  # noqa: Y015
 
-class _Happening:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _HappeningEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Happening.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    HAPPENING_UNSPECIFIED: _Happening.ValueType  # 0
-    """Something that this version has no name for."""
-    HAPPENING_SHOWN: _Happening.ValueType  # 1
-    """Somebody got to see it."""
-    HAPPENING_CLAIMED: _Happening.ValueType  # 2
-    """Somebody claimed it."""
-    HAPPENING_RELEASED: _Happening.ValueType  # 3
-    """The claim was given back."""
-    HAPPENING_LAPSED: _Happening.ValueType  # 4
-    """The claim ran out."""
-    HAPPENING_ANSWERED: _Happening.ValueType  # 5
-    """Answered."""
-    HAPPENING_EXPIRED: _Happening.ValueType  # 6
-    """Its deadline came."""
-    HAPPENING_WITHDRAWN: _Happening.ValueType  # 7
-    """Nobody needs the answer any more."""
-    HAPPENING_DELIVERED: _Happening.ValueType  # 8
-    """The answer was handed over."""
-    HAPPENING_FAILED: _Happening.ValueType  # 9
-    """The answer could not be handed over."""
-
-class Happening(_Happening, metaclass=_HappeningEnumTypeWrapper):
-    """What may happen to a pending request."""
-
-HAPPENING_UNSPECIFIED: Happening.ValueType  # 0
-"""Something that this version has no name for."""
-HAPPENING_SHOWN: Happening.ValueType  # 1
-"""Somebody got to see it."""
-HAPPENING_CLAIMED: Happening.ValueType  # 2
-"""Somebody claimed it."""
-HAPPENING_RELEASED: Happening.ValueType  # 3
-"""The claim was given back."""
-HAPPENING_LAPSED: Happening.ValueType  # 4
-"""The claim ran out."""
-HAPPENING_ANSWERED: Happening.ValueType  # 5
-"""Answered."""
-HAPPENING_EXPIRED: Happening.ValueType  # 6
-"""Its deadline came."""
-HAPPENING_WITHDRAWN: Happening.ValueType  # 7
-"""Nobody needs the answer any more."""
-HAPPENING_DELIVERED: Happening.ValueType  # 8
-"""The answer was handed over."""
-HAPPENING_FAILED: Happening.ValueType  # 9
-"""The answer could not be handed over."""
-Global___Happening: _TypeAlias = Happening  # noqa: Y015
-
-@_typing.final
-class Claim(_message.Message):
-    """A lease on a pending request."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ID_FIELD_NUMBER: _builtins.int
-    BY_FIELD_NUMBER: _builtins.int
-    EXPIRES_AT_FIELD_NUMBER: _builtins.int
-    id: _builtins.str
-    """The secret of the claimer; filled in only in the answer to ClaimRequest and RenewClaim."""
-    by: _builtins.str
-    """Who holds it."""
-    @_builtins.property
-    def expires_at(self) -> _timestamp_pb2.Timestamp:
-        """When it lapses."""
-
-    def __init__(
-        self,
-        *,
-        id: _builtins.str = ...,
-        by: _builtins.str = ...,
-        expires_at: _timestamp_pb2.Timestamp | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["expires_at", b"expires_at"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "expires_at", b"expires_at", "id", b"id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Claim: _TypeAlias = Claim  # noqa: Y015
-
 @_typing.final
 class PendingRequest(_message.Message):
     """One thing that a server asks."""
 
     DESCRIPTOR: _descriptor.Descriptor
+
+    class _EventType:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _EventTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[PendingRequest._EventType.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        EVENT_TYPE_UNSPECIFIED: PendingRequest._EventType.ValueType  # 0
+        """Something that this version has no name for."""
+        EVENT_TYPE_SHOWN: PendingRequest._EventType.ValueType  # 1
+        """Somebody got to see it."""
+        EVENT_TYPE_CLAIMED: PendingRequest._EventType.ValueType  # 2
+        """Somebody claimed it."""
+        EVENT_TYPE_RELEASED: PendingRequest._EventType.ValueType  # 3
+        """The claim was given back."""
+        EVENT_TYPE_LAPSED: PendingRequest._EventType.ValueType  # 4
+        """The claim ran out."""
+        EVENT_TYPE_ANSWERED: PendingRequest._EventType.ValueType  # 5
+        """Answered."""
+        EVENT_TYPE_EXPIRED: PendingRequest._EventType.ValueType  # 6
+        """It expired unanswered."""
+        EVENT_TYPE_WITHDRAWN: PendingRequest._EventType.ValueType  # 7
+        """Nobody needs the answer any more."""
+        EVENT_TYPE_DELIVERED: PendingRequest._EventType.ValueType  # 8
+        """The answer was handed over."""
+        EVENT_TYPE_FAILED: PendingRequest._EventType.ValueType  # 9
+        """The answer could not be handed over."""
+
+    class EventType(_EventType, metaclass=_EventTypeEnumTypeWrapper):
+        """What may happen to a pending request."""
+
+    EVENT_TYPE_UNSPECIFIED: PendingRequest.EventType.ValueType  # 0
+    """Something that this version has no name for."""
+    EVENT_TYPE_SHOWN: PendingRequest.EventType.ValueType  # 1
+    """Somebody got to see it."""
+    EVENT_TYPE_CLAIMED: PendingRequest.EventType.ValueType  # 2
+    """Somebody claimed it."""
+    EVENT_TYPE_RELEASED: PendingRequest.EventType.ValueType  # 3
+    """The claim was given back."""
+    EVENT_TYPE_LAPSED: PendingRequest.EventType.ValueType  # 4
+    """The claim ran out."""
+    EVENT_TYPE_ANSWERED: PendingRequest.EventType.ValueType  # 5
+    """Answered."""
+    EVENT_TYPE_EXPIRED: PendingRequest.EventType.ValueType  # 6
+    """It expired unanswered."""
+    EVENT_TYPE_WITHDRAWN: PendingRequest.EventType.ValueType  # 7
+    """Nobody needs the answer any more."""
+    EVENT_TYPE_DELIVERED: PendingRequest.EventType.ValueType  # 8
+    """The answer was handed over."""
+    EVENT_TYPE_FAILED: PendingRequest.EventType.ValueType  # 9
+    """The answer could not be handed over."""
+
+    @_typing.final
+    class Claim(_message.Message):
+        """A lease on a pending request."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        ID_FIELD_NUMBER: _builtins.int
+        BY_FIELD_NUMBER: _builtins.int
+        EXPIRES_AT_FIELD_NUMBER: _builtins.int
+        id: _builtins.str
+        """The secret of the claimer; filled in only in the answer to ClaimPendingRequest and RenewClaim."""
+        by: _builtins.str
+        """Who holds it."""
+        @_builtins.property
+        def expires_at(self) -> _timestamp_pb2.Timestamp:
+            """When it lapses."""
+
+        def __init__(
+            self,
+            *,
+            id: _builtins.str = ...,
+            by: _builtins.str = ...,
+            expires_at: _timestamp_pb2.Timestamp | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["expires_at", b"expires_at"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "expires_at", b"expires_at", "id", b"id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Event(_message.Message):
+        """Something that happened to a pending request."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        OCCURRED_AT_FIELD_NUMBER: _builtins.int
+        TYPE_FIELD_NUMBER: _builtins.int
+        BY_FIELD_NUMBER: _builtins.int
+        AGENT_FIELD_NUMBER: _builtins.int
+        type: Global___PendingRequest.EventType.ValueType
+        """What."""
+        by: _builtins.str
+        """Who did it, or was shown it; empty for the hub and for time."""
+        agent: _builtins.bool
+        """An agent did it: a worker (InboxService.Work)."""
+        @_builtins.property
+        def occurred_at(self) -> _timestamp_pb2.Timestamp:
+            """When."""
+
+        def __init__(
+            self,
+            *,
+            occurred_at: _timestamp_pb2.Timestamp | None = ...,
+            type: Global___PendingRequest.EventType.ValueType = ...,
+            by: _builtins.str = ...,
+            agent: _builtins.bool = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["occurred_at", b"occurred_at"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "by", b"by", "occurred_at", b"occurred_at", "type", b"type"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     ID_FIELD_NUMBER: _builtins.int
     SERVER_FIELD_NUMBER: _builtins.int
@@ -245,7 +277,7 @@ class PendingRequest(_message.Message):
     CAUSE_SOURCE_FIELD_NUMBER: _builtins.int
     TASK_ID_FIELD_NUMBER: _builtins.int
     CREATED_AT_FIELD_NUMBER: _builtins.int
-    DEADLINE_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_FIELD_NUMBER: _builtins.int
     CLAIM_FIELD_NUMBER: _builtins.int
     ANSWER_FIELD_NUMBER: _builtins.int
     ANSWERED_BY_FIELD_NUMBER: _builtins.int
@@ -253,7 +285,7 @@ class PendingRequest(_message.Message):
     CALLER_FIELD_NUMBER: _builtins.int
     ANSWERED_AT_FIELD_NUMBER: _builtins.int
     TRACE_ID_FIELD_NUMBER: _builtins.int
-    MOMENTS_FIELD_NUMBER: _builtins.int
+    EVENTS_FIELD_NUMBER: _builtins.int
     CANDIDATE_CALL_IDS_FIELD_NUMBER: _builtins.int
     CAUSE_ENDED_FIELD_NUMBER: _builtins.int
     DEFECT_FIELD_NUMBER: _builtins.int
@@ -261,9 +293,9 @@ class PendingRequest(_message.Message):
     """The hub's id."""
     server: _builtins.str
     """Who asks."""
-    kind: Global___RequestKind.ValueType
+    kind: Global___PendingRequestKind.ValueType
     """What is asked."""
-    state: Global___RequestState.ValueType
+    state: Global___PendingRequestState.ValueType
     """Where it stands."""
     delivery: Global___DeliveryState.ValueType
     """Whether the answer arrived."""
@@ -294,11 +326,11 @@ class PendingRequest(_message.Message):
         """When it came."""
 
     @_builtins.property
-    def deadline(self) -> _timestamp_pb2.Timestamp:
+    def expires_at(self) -> _timestamp_pb2.Timestamp:
         """When it expires."""
 
     @_builtins.property
-    def claim(self) -> Global___Claim:
+    def claim(self) -> Global___PendingRequest.Claim:
         """Who is busy with it."""
 
     @_builtins.property
@@ -306,8 +338,8 @@ class PendingRequest(_message.Message):
         """When it was answered."""
 
     @_builtins.property
-    def moments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Moment]:
-        """What has happened to it, oldest first: its end always, and before that at most 50 moments. Who was shown it stands
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___PendingRequest.Event]:
+        """What has happened to it, oldest first: its end always, and before that at most 50 events. Who was shown it stands
         here as soon as something else happens.
         """
 
@@ -320,80 +352,37 @@ class PendingRequest(_message.Message):
         *,
         id: _builtins.str = ...,
         server: _builtins.str = ...,
-        kind: Global___RequestKind.ValueType = ...,
-        state: Global___RequestState.ValueType = ...,
+        kind: Global___PendingRequestKind.ValueType = ...,
+        state: Global___PendingRequestState.ValueType = ...,
         delivery: Global___DeliveryState.ValueType = ...,
         request: _builtins.bytes = ...,
         call_id: _builtins.str = ...,
         cause_source: Global___CauseSource.ValueType = ...,
         task_id: _builtins.str = ...,
         created_at: _timestamp_pb2.Timestamp | None = ...,
-        deadline: _timestamp_pb2.Timestamp | None = ...,
-        claim: Global___Claim | None = ...,
+        expires_at: _timestamp_pb2.Timestamp | None = ...,
+        claim: Global___PendingRequest.Claim | None = ...,
         answer: _builtins.bytes = ...,
         answered_by: _builtins.str = ...,
         reason: _builtins.str = ...,
         caller: _builtins.str = ...,
         answered_at: _timestamp_pb2.Timestamp | None = ...,
         trace_id: _builtins.str = ...,
-        moments: _abc.Iterable[Global___Moment] | None = ...,
+        events: _abc.Iterable[Global___PendingRequest.Event] | None = ...,
         candidate_call_ids: _abc.Iterable[_builtins.str] | None = ...,
         cause_ended: _builtins.str = ...,
         defect: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_answered_at", b"_answered_at", "_claim", b"_claim", "answered_at", b"answered_at", "claim", b"claim", "created_at", b"created_at", "deadline", b"deadline"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answered_at", b"answered_at", "claim", b"claim", "created_at", b"created_at", "expires_at", b"expires_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answered_at", b"_answered_at", "_claim", b"_claim", "answer", b"answer", "answered_at", b"answered_at", "answered_by", b"answered_by", "call_id", b"call_id", "caller", b"caller", "candidate_call_ids", b"candidate_call_ids", "cause_ended", b"cause_ended", "cause_source", b"cause_source", "claim", b"claim", "created_at", b"created_at", "deadline", b"deadline", "defect", b"defect", "delivery", b"delivery", "id", b"id", "kind", b"kind", "moments", b"moments", "reason", b"reason", "request", b"request", "server", b"server", "state", b"state", "task_id", b"task_id", "trace_id", b"trace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "answered_at", b"answered_at", "answered_by", b"answered_by", "call_id", b"call_id", "caller", b"caller", "candidate_call_ids", b"candidate_call_ids", "cause_ended", b"cause_ended", "cause_source", b"cause_source", "claim", b"claim", "created_at", b"created_at", "defect", b"defect", "delivery", b"delivery", "events", b"events", "expires_at", b"expires_at", "id", b"id", "kind", b"kind", "reason", b"reason", "request", b"request", "server", b"server", "state", b"state", "task_id", b"task_id", "trace_id", b"trace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__answered_at: _TypeAlias = _typing.Literal["answered_at"]  # noqa: Y015
-    _WhichOneofArgType__answered_at: _TypeAlias = _typing.Literal["_answered_at", b"_answered_at"]  # noqa: Y015
-    _WhichOneofReturnType__claim: _TypeAlias = _typing.Literal["claim"]  # noqa: Y015
-    _WhichOneofArgType__claim: _TypeAlias = _typing.Literal["_claim", b"_claim"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__answered_at) -> _WhichOneofReturnType__answered_at | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__claim) -> _WhichOneofReturnType__claim | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PendingRequest: _TypeAlias = PendingRequest  # noqa: Y015
 
 @_typing.final
-class Moment(_message.Message):
-    """Something that happened to a pending request."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    AT_FIELD_NUMBER: _builtins.int
-    WHAT_FIELD_NUMBER: _builtins.int
-    BY_FIELD_NUMBER: _builtins.int
-    AGENT_FIELD_NUMBER: _builtins.int
-    what: Global___Happening.ValueType
-    """What."""
-    by: _builtins.str
-    """Who did it, or was shown it; empty for the hub and for time."""
-    agent: _builtins.bool
-    """An agent did it: a worker (InboxService.Work)."""
-    @_builtins.property
-    def at(self) -> _timestamp_pb2.Timestamp:
-        """When."""
-
-    def __init__(
-        self,
-        *,
-        at: _timestamp_pb2.Timestamp | None = ...,
-        what: Global___Happening.ValueType = ...,
-        by: _builtins.str = ...,
-        agent: _builtins.bool = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "at", b"at", "by", b"by", "what", b"what"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Moment: _TypeAlias = Moment  # noqa: Y015
-
-@_typing.final
-class RequestFilter(_message.Message):
+class PendingRequestFilter(_message.Message):
     """Which pending requests; every condition given must hold."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -407,19 +396,19 @@ class RequestFilter(_message.Message):
     call_id: _builtins.str
     """Only caused by this call."""
     @_builtins.property
-    def kinds(self) -> _containers.RepeatedScalarFieldContainer[Global___RequestKind.ValueType]:
+    def kinds(self) -> _containers.RepeatedScalarFieldContainer[Global___PendingRequestKind.ValueType]:
         """Only of these kinds."""
 
     @_builtins.property
-    def states(self) -> _containers.RepeatedScalarFieldContainer[Global___RequestState.ValueType]:
+    def states(self) -> _containers.RepeatedScalarFieldContainer[Global___PendingRequestState.ValueType]:
         """Only in these states."""
 
     def __init__(
         self,
         *,
         server: _builtins.str = ...,
-        kinds: _abc.Iterable[Global___RequestKind.ValueType] | None = ...,
-        states: _abc.Iterable[Global___RequestState.ValueType] | None = ...,
+        kinds: _abc.Iterable[Global___PendingRequestKind.ValueType] | None = ...,
+        states: _abc.Iterable[Global___PendingRequestState.ValueType] | None = ...,
         call_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
@@ -428,10 +417,10 @@ class RequestFilter(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RequestFilter: _TypeAlias = RequestFilter  # noqa: Y015
+Global___PendingRequestFilter: _TypeAlias = PendingRequestFilter  # noqa: Y015
 
 @_typing.final
-class WatchInboxRequest(_message.Message):
+class WatchPendingRequestsRequest(_message.Message):
     """What to watch."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -441,13 +430,13 @@ class WatchInboxRequest(_message.Message):
     resume_token: _builtins.str
     """Where to go on."""
     @_builtins.property
-    def filter(self) -> Global___RequestFilter:
+    def filter(self) -> Global___PendingRequestFilter:
         """Which requests."""
 
     def __init__(
         self,
         *,
-        filter: Global___RequestFilter | None = ...,
+        filter: Global___PendingRequestFilter | None = ...,
         resume_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
@@ -456,10 +445,10 @@ class WatchInboxRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WatchInboxRequest: _TypeAlias = WatchInboxRequest  # noqa: Y015
+Global___WatchPendingRequestsRequest: _TypeAlias = WatchPendingRequestsRequest  # noqa: Y015
 
 @_typing.final
-class WatchInboxResponse(_message.Message):
+class WatchPendingRequestsResponse(_message.Message):
     """One step of a watch of the inbox."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -477,19 +466,19 @@ class WatchInboxResponse(_message.Message):
         """New or changed."""
 
     @_builtins.property
-    def removed(self) -> _common_pb2.Removed:
+    def removed(self) -> _common_pb2.WatchRemoved:
         """Left the filter, or deleted."""
 
     @_builtins.property
-    def synced(self) -> _common_pb2.Synced:
+    def synced(self) -> _common_pb2.WatchSynced:
         """The snapshot is complete."""
 
     @_builtins.property
-    def reset(self) -> _common_pb2.Reset:
+    def reset(self) -> _common_pb2.WatchReset:
         """Start over."""
 
     @_builtins.property
-    def bookmark(self) -> _common_pb2.Bookmark:
+    def bookmark(self) -> _common_pb2.WatchBookmark:
         """Still alive."""
 
     def __init__(
@@ -497,10 +486,10 @@ class WatchInboxResponse(_message.Message):
         *,
         resume_token: _builtins.str = ...,
         upsert: Global___PendingRequest | None = ...,
-        removed: _common_pb2.Removed | None = ...,
-        synced: _common_pb2.Synced | None = ...,
-        reset: _common_pb2.Reset | None = ...,
-        bookmark: _common_pb2.Bookmark | None = ...,
+        removed: _common_pb2.WatchRemoved | None = ...,
+        synced: _common_pb2.WatchSynced | None = ...,
+        reset: _common_pb2.WatchReset | None = ...,
+        bookmark: _common_pb2.WatchBookmark | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["bookmark", b"bookmark", "event", b"event", "removed", b"removed", "reset", b"reset", "synced", b"synced", "upsert", b"upsert"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -510,68 +499,74 @@ class WatchInboxResponse(_message.Message):
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
-Global___WatchInboxResponse: _TypeAlias = WatchInboxResponse  # noqa: Y015
+Global___WatchPendingRequestsResponse: _TypeAlias = WatchPendingRequestsResponse  # noqa: Y015
 
 @_typing.final
-class ListRequestsRequest(_message.Message):
+class ListPendingRequestsRequest(_message.Message):
     """Which requests to list."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     FILTER_FIELD_NUMBER: _builtins.int
-    PAGE_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    ORDER_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """How many records at most; 0 means 100, the largest accepted value is 1000."""
+    page_token: _builtins.str
+    """Empty for the first page, else `next_page_token` of the page before."""
+    order: _common_pb2.Order.ValueType
+    """In which order."""
     @_builtins.property
-    def filter(self) -> Global___RequestFilter:
+    def filter(self) -> Global___PendingRequestFilter:
         """Which ones."""
-
-    @_builtins.property
-    def page(self) -> _common_pb2.Page:
-        """Which page."""
 
     def __init__(
         self,
         *,
-        filter: Global___RequestFilter | None = ...,
-        page: _common_pb2.Page | None = ...,
+        filter: Global___PendingRequestFilter | None = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        order: _common_pb2.Order.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "page", b"page"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "page", b"page"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "order", b"order", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListRequestsRequest: _TypeAlias = ListRequestsRequest  # noqa: Y015
+Global___ListPendingRequestsRequest: _TypeAlias = ListPendingRequestsRequest  # noqa: Y015
 
 @_typing.final
-class ListRequestsResponse(_message.Message):
+class ListPendingRequestsResponse(_message.Message):
     """A page of pending requests."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    REQUESTS_FIELD_NUMBER: _builtins.int
+    PENDING_REQUESTS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Empty on the last page."""
     @_builtins.property
-    def requests(self) -> _containers.RepeatedCompositeFieldContainer[Global___PendingRequest]:
+    def pending_requests(self) -> _containers.RepeatedCompositeFieldContainer[Global___PendingRequest]:
         """The records, newest first."""
 
     def __init__(
         self,
         *,
-        requests: _abc.Iterable[Global___PendingRequest] | None = ...,
+        pending_requests: _abc.Iterable[Global___PendingRequest] | None = ...,
         next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "requests", b"requests"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "pending_requests", b"pending_requests"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListRequestsResponse: _TypeAlias = ListRequestsResponse  # noqa: Y015
+Global___ListPendingRequestsResponse: _TypeAlias = ListPendingRequestsResponse  # noqa: Y015
 
 @_typing.final
-class GetRequestRequest(_message.Message):
+class GetPendingRequestRequest(_message.Message):
     """The request to read."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -590,91 +585,93 @@ class GetRequestRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetRequestRequest: _TypeAlias = GetRequestRequest  # noqa: Y015
+Global___GetPendingRequestRequest: _TypeAlias = GetPendingRequestRequest  # noqa: Y015
 
 @_typing.final
-class GetRequestResponse(_message.Message):
+class GetPendingRequestResponse(_message.Message):
     """One pending request."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    REQUEST_FIELD_NUMBER: _builtins.int
+    PENDING_REQUEST_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def request(self) -> Global___PendingRequest:
+    def pending_request(self) -> Global___PendingRequest:
         """The record."""
 
     def __init__(
         self,
         *,
-        request: Global___PendingRequest | None = ...,
+        pending_request: Global___PendingRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["pending_request", b"pending_request"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pending_request", b"pending_request"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetRequestResponse: _TypeAlias = GetRequestResponse  # noqa: Y015
+Global___GetPendingRequestResponse: _TypeAlias = GetPendingRequestResponse  # noqa: Y015
 
 @_typing.final
-class ClaimRequestRequest(_message.Message):
+class ClaimPendingRequestRequest(_message.Message):
     """The request to claim."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ID_FIELD_NUMBER: _builtins.int
-    TTL_S_FIELD_NUMBER: _builtins.int
+    TTL_FIELD_NUMBER: _builtins.int
     CLAIM_ID_FIELD_NUMBER: _builtins.int
     TAKE_OVER_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Its id."""
-    ttl_s: _builtins.float
-    """Seconds until the claim lapses; 0 means 60, at most 3600."""
     claim_id: _builtins.str
     """An id for the claim, of 16 to 64 letters, digits, `_` and `-`, that nobody can guess. A claim asked for again with
     the id it has is the same claim, prolonged. Empty lets the hub choose one.
     """
     take_over: _builtins.bool
     """Takes over a claim that the same principal holds already, from another window or program of theirs."""
+    @_builtins.property
+    def ttl(self) -> _duration_pb2.Duration:
+        """How long until the claim lapses; unset or zero means a minute, at most an hour."""
+
     def __init__(
         self,
         *,
         id: _builtins.str = ...,
-        ttl_s: _builtins.float = ...,
+        ttl: _duration_pb2.Duration | None = ...,
         claim_id: _builtins.str = ...,
         take_over: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim_id", b"claim_id", "id", b"id", "take_over", b"take_over", "ttl_s", b"ttl_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim_id", b"claim_id", "id", b"id", "take_over", b"take_over", "ttl", b"ttl"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ClaimRequestRequest: _TypeAlias = ClaimRequestRequest  # noqa: Y015
+Global___ClaimPendingRequestRequest: _TypeAlias = ClaimPendingRequestRequest  # noqa: Y015
 
 @_typing.final
-class ClaimRequestResponse(_message.Message):
-    """The claimed request."""
+class ClaimPendingRequestResponse(_message.Message):
+    """The claimed pending request."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    REQUEST_FIELD_NUMBER: _builtins.int
+    PENDING_REQUEST_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def request(self) -> Global___PendingRequest:
+    def pending_request(self) -> Global___PendingRequest:
         """The record, with the claim's id."""
 
     def __init__(
         self,
         *,
-        request: Global___PendingRequest | None = ...,
+        pending_request: Global___PendingRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["pending_request", b"pending_request"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pending_request", b"pending_request"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ClaimRequestResponse: _TypeAlias = ClaimRequestResponse  # noqa: Y015
+Global___ClaimPendingRequestResponse: _TypeAlias = ClaimPendingRequestResponse  # noqa: Y015
 
 @_typing.final
 class RenewClaimRequest(_message.Message):
@@ -684,23 +681,25 @@ class RenewClaimRequest(_message.Message):
 
     ID_FIELD_NUMBER: _builtins.int
     CLAIM_ID_FIELD_NUMBER: _builtins.int
-    TTL_S_FIELD_NUMBER: _builtins.int
+    TTL_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The request's id."""
     claim_id: _builtins.str
     """The claim's id."""
-    ttl_s: _builtins.float
-    """Seconds from now; 0 means 60, at most 3600."""
+    @_builtins.property
+    def ttl(self) -> _duration_pb2.Duration:
+        """How long from now; unset or zero means a minute, at most an hour."""
+
     def __init__(
         self,
         *,
         id: _builtins.str = ...,
         claim_id: _builtins.str = ...,
-        ttl_s: _builtins.float = ...,
+        ttl: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim_id", b"claim_id", "id", b"id", "ttl_s", b"ttl_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim_id", b"claim_id", "id", b"id", "ttl", b"ttl"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -712,26 +711,26 @@ class RenewClaimResponse(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    REQUEST_FIELD_NUMBER: _builtins.int
+    PENDING_REQUEST_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def request(self) -> Global___PendingRequest:
+    def pending_request(self) -> Global___PendingRequest:
         """The record, with the claim's id."""
 
     def __init__(
         self,
         *,
-        request: Global___PendingRequest | None = ...,
+        pending_request: Global___PendingRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["pending_request", b"pending_request"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pending_request", b"pending_request"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RenewClaimResponse: _TypeAlias = RenewClaimResponse  # noqa: Y015
 
 @_typing.final
-class ReleaseRequestRequest(_message.Message):
+class ReleasePendingRequestRequest(_message.Message):
     """The claim to give back."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -754,115 +753,107 @@ class ReleaseRequestRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ReleaseRequestRequest: _TypeAlias = ReleaseRequestRequest  # noqa: Y015
+Global___ReleasePendingRequestRequest: _TypeAlias = ReleasePendingRequestRequest  # noqa: Y015
 
 @_typing.final
-class ReleaseRequestResponse(_message.Message):
+class ReleasePendingRequestResponse(_message.Message):
     """The request without its claim."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    REQUEST_FIELD_NUMBER: _builtins.int
+    PENDING_REQUEST_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def request(self) -> Global___PendingRequest:
+    def pending_request(self) -> Global___PendingRequest:
         """The record."""
 
     def __init__(
         self,
         *,
-        request: Global___PendingRequest | None = ...,
+        pending_request: Global___PendingRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["pending_request", b"pending_request"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pending_request", b"pending_request"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ReleaseRequestResponse: _TypeAlias = ReleaseRequestResponse  # noqa: Y015
+Global___ReleasePendingRequestResponse: _TypeAlias = ReleasePendingRequestResponse  # noqa: Y015
 
 @_typing.final
-class Accept(_message.Message):
-    """Agreement to an elicitation."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    CONTENT_FIELD_NUMBER: _builtins.int
-    content: _builtins.bytes
-    """A JSON object with the fields of the form; empty means the defaults. Not for urls."""
-    def __init__(
-        self,
-        *,
-        content: _builtins.bytes = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Accept: _TypeAlias = Accept  # noqa: Y015
-
-@_typing.final
-class Decline(_message.Message):
-    """An explicit no to an elicitation."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Decline: _TypeAlias = Decline  # noqa: Y015
-
-@_typing.final
-class Cancel(_message.Message):
-    """Dismissal of an elicitation without a choice."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Cancel: _TypeAlias = Cancel  # noqa: Y015
-
-@_typing.final
-class Reject(_message.Message):
-    """Refusal of a sampling or roots request."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    message: _builtins.str
-    """What the server is told."""
-    def __init__(
-        self,
-        *,
-        message: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Reject: _TypeAlias = Reject  # noqa: Y015
-
-@_typing.final
-class AnswerRequestRequest(_message.Message):
+class AnswerPendingRequestRequest(_message.Message):
     """The answer to give."""
 
     DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Accept(_message.Message):
+        """Agreement to an elicitation."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        CONTENT_FIELD_NUMBER: _builtins.int
+        content: _builtins.bytes
+        """A JSON object with the fields of the form; empty means the defaults. Not for urls."""
+        def __init__(
+            self,
+            *,
+            content: _builtins.bytes = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Decline(_message.Message):
+        """An explicit no to an elicitation."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        def __init__(
+            self,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Cancel(_message.Message):
+        """Dismissal of an elicitation without a choice."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        def __init__(
+            self,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Reject(_message.Message):
+        """Refusal of a sampling or roots request."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        MESSAGE_FIELD_NUMBER: _builtins.int
+        message: _builtins.str
+        """What the server is told."""
+        def __init__(
+            self,
+            *,
+            message: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     ID_FIELD_NUMBER: _builtins.int
     CLAIM_ID_FIELD_NUMBER: _builtins.int
@@ -884,19 +875,19 @@ class AnswerRequestRequest(_message.Message):
     result: _builtins.bytes
     """Any kind: the whole MCP result."""
     @_builtins.property
-    def accept(self) -> Global___Accept:
+    def accept(self) -> Global___AnswerPendingRequestRequest.Accept:
         """Elicitation: yes, with content."""
 
     @_builtins.property
-    def decline(self) -> Global___Decline:
+    def decline(self) -> Global___AnswerPendingRequestRequest.Decline:
         """Elicitation: no."""
 
     @_builtins.property
-    def cancel(self) -> Global___Cancel:
+    def cancel(self) -> Global___AnswerPendingRequestRequest.Cancel:
         """Elicitation: dismissed."""
 
     @_builtins.property
-    def reject(self) -> Global___Reject:
+    def reject(self) -> Global___AnswerPendingRequestRequest.Reject:
         """Sampling and roots: refused."""
 
     def __init__(
@@ -905,12 +896,12 @@ class AnswerRequestRequest(_message.Message):
         id: _builtins.str = ...,
         claim_id: _builtins.str = ...,
         answer_id: _builtins.str = ...,
-        accept: Global___Accept | None = ...,
-        decline: Global___Decline | None = ...,
-        cancel: Global___Cancel | None = ...,
+        accept: Global___AnswerPendingRequestRequest.Accept | None = ...,
+        decline: Global___AnswerPendingRequestRequest.Decline | None = ...,
+        cancel: Global___AnswerPendingRequestRequest.Cancel | None = ...,
         text: _builtins.str = ...,
         result: _builtins.bytes = ...,
-        reject: Global___Reject | None = ...,
+        reject: Global___AnswerPendingRequestRequest.Reject | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["accept", b"accept", "answer", b"answer", "cancel", b"cancel", "decline", b"decline", "reject", b"reject", "result", b"result", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -920,31 +911,31 @@ class AnswerRequestRequest(_message.Message):
     _WhichOneofArgType_answer: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_answer) -> _WhichOneofReturnType_answer | None: ...
 
-Global___AnswerRequestRequest: _TypeAlias = AnswerRequestRequest  # noqa: Y015
+Global___AnswerPendingRequestRequest: _TypeAlias = AnswerPendingRequestRequest  # noqa: Y015
 
 @_typing.final
-class AnswerRequestResponse(_message.Message):
+class AnswerPendingRequestResponse(_message.Message):
     """The accepted answer."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    REQUEST_FIELD_NUMBER: _builtins.int
+    PENDING_REQUEST_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def request(self) -> Global___PendingRequest:
+    def pending_request(self) -> Global___PendingRequest:
         """The record."""
 
     def __init__(
         self,
         *,
-        request: Global___PendingRequest | None = ...,
+        pending_request: Global___PendingRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["pending_request", b"pending_request"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pending_request", b"pending_request"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___AnswerRequestResponse: _TypeAlias = AnswerRequestResponse  # noqa: Y015
+Global___AnswerPendingRequestResponse: _TypeAlias = AnswerPendingRequestResponse  # noqa: Y015
 
 @_typing.final
 class WorkRequest(_message.Message):
@@ -952,21 +943,67 @@ class WorkRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class Ready(_message.Message):
+        """A worker that is ready."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        FILTER_FIELD_NUMBER: _builtins.int
+        CAPACITY_FIELD_NUMBER: _builtins.int
+        capacity: _builtins.int
+        """How many it takes at once, 1 to 100; 0 means 1."""
+        @_builtins.property
+        def filter(self) -> Global___PendingRequestFilter:
+            """Which requests it can answer; their states mean nothing here."""
+
+        def __init__(
+            self,
+            *,
+            filter: Global___PendingRequestFilter | None = ...,
+            capacity: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "filter", b"filter"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Skip(_message.Message):
+        """A request to leave to others."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        ID_FIELD_NUMBER: _builtins.int
+        id: _builtins.str
+        """Its id."""
+        def __init__(
+            self,
+            *,
+            id: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     READY_FIELD_NUMBER: _builtins.int
     SKIP_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def ready(self) -> Global___Ready:
+    def ready(self) -> Global___WorkRequest.Ready:
         """The first message, and only that."""
 
     @_builtins.property
-    def skip(self) -> Global___Skip:
+    def skip(self) -> Global___WorkRequest.Skip:
         """An assigned request that this worker leaves to others; it is not given to it again."""
 
     def __init__(
         self,
         *,
-        ready: Global___Ready | None = ...,
-        skip: Global___Skip | None = ...,
+        ready: Global___WorkRequest.Ready | None = ...,
+        skip: Global___WorkRequest.Skip | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ready", b"ready", "skip", b"skip", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -979,115 +1016,63 @@ class WorkRequest(_message.Message):
 Global___WorkRequest: _TypeAlias = WorkRequest  # noqa: Y015
 
 @_typing.final
-class Ready(_message.Message):
-    """A worker that is ready."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    FILTER_FIELD_NUMBER: _builtins.int
-    CAPACITY_FIELD_NUMBER: _builtins.int
-    capacity: _builtins.int
-    """How many it takes at once, 1 to 100; 0 means 1."""
-    @_builtins.property
-    def filter(self) -> Global___RequestFilter:
-        """Which requests it can answer; their states mean nothing here."""
-
-    def __init__(
-        self,
-        *,
-        filter: Global___RequestFilter | None = ...,
-        capacity: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "filter", b"filter"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Ready: _TypeAlias = Ready  # noqa: Y015
-
-@_typing.final
-class Skip(_message.Message):
-    """A request to leave to others."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ID_FIELD_NUMBER: _builtins.int
-    id: _builtins.str
-    """Its id."""
-    def __init__(
-        self,
-        *,
-        id: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Skip: _TypeAlias = Skip  # noqa: Y015
-
-@_typing.final
 class WorkResponse(_message.Message):
     """What the hub tells a worker."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class Revoked(_message.Message):
+        """An assignment that is over."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        ID_FIELD_NUMBER: _builtins.int
+        STATE_FIELD_NUMBER: _builtins.int
+        id: _builtins.str
+        """The pending request's id."""
+        state: Global___PendingRequestState.ValueType
+        """Where it stands now."""
+        def __init__(
+            self,
+            *,
+            id: _builtins.str = ...,
+            state: Global___PendingRequestState.ValueType = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "state", b"state"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     ASSIGNED_FIELD_NUMBER: _builtins.int
-    OVER_FIELD_NUMBER: _builtins.int
+    REVOKED_FIELD_NUMBER: _builtins.int
     BOOKMARK_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def assigned(self) -> Global___PendingRequest:
         """For this worker; the record's claim has the id that the answer needs."""
 
     @_builtins.property
-    def over(self) -> Global___Over:
+    def revoked(self) -> Global___WorkResponse.Revoked:
         """No longer this worker's: answered, skipped, withdrawn, expired, or its claim is gone. Frees its place."""
 
     @_builtins.property
-    def bookmark(self) -> _common_pb2.Bookmark:
+    def bookmark(self) -> _common_pb2.WatchBookmark:
         """Still alive; the first one says that the worker counts."""
 
     def __init__(
         self,
         *,
         assigned: Global___PendingRequest | None = ...,
-        over: Global___Over | None = ...,
-        bookmark: _common_pb2.Bookmark | None = ...,
+        revoked: Global___WorkResponse.Revoked | None = ...,
+        bookmark: _common_pb2.WatchBookmark | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["assigned", b"assigned", "bookmark", b"bookmark", "event", b"event", "over", b"over"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assigned", b"assigned", "bookmark", b"bookmark", "event", b"event", "revoked", b"revoked"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assigned", b"assigned", "bookmark", b"bookmark", "event", b"event", "over", b"over"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assigned", b"assigned", "bookmark", b"bookmark", "event", b"event", "revoked", b"revoked"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["assigned", "over", "bookmark"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["assigned", "revoked", "bookmark"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
 Global___WorkResponse: _TypeAlias = WorkResponse  # noqa: Y015
-
-@_typing.final
-class Over(_message.Message):
-    """A request that a worker need not care about any more."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ID_FIELD_NUMBER: _builtins.int
-    STATE_FIELD_NUMBER: _builtins.int
-    id: _builtins.str
-    """Its id."""
-    state: Global___RequestState.ValueType
-    """Where it stands now."""
-    def __init__(
-        self,
-        *,
-        id: _builtins.str = ...,
-        state: Global___RequestState.ValueType = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "state", b"state"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Over: _TypeAlias = Over  # noqa: Y015

@@ -35,40 +35,40 @@ class InboxServiceStub:
         Args:
             channel: A grpc.Channel.
         """
-        self.WatchInbox = channel.unary_stream(
-                '/hubbub.v1.InboxService/WatchInbox',
-                request_serializer=hubbub_dot_v1_dot_inbox__pb2.WatchInboxRequest.SerializeToString,
-                response_deserializer=hubbub_dot_v1_dot_inbox__pb2.WatchInboxResponse.FromString,
+        self.WatchPendingRequests = channel.unary_stream(
+                '/hubbub.v1.InboxService/WatchPendingRequests',
+                request_serializer=hubbub_dot_v1_dot_inbox__pb2.WatchPendingRequestsRequest.SerializeToString,
+                response_deserializer=hubbub_dot_v1_dot_inbox__pb2.WatchPendingRequestsResponse.FromString,
                 _registered_method=True)
-        self.ListRequests = channel.unary_unary(
-                '/hubbub.v1.InboxService/ListRequests',
-                request_serializer=hubbub_dot_v1_dot_inbox__pb2.ListRequestsRequest.SerializeToString,
-                response_deserializer=hubbub_dot_v1_dot_inbox__pb2.ListRequestsResponse.FromString,
+        self.ListPendingRequests = channel.unary_unary(
+                '/hubbub.v1.InboxService/ListPendingRequests',
+                request_serializer=hubbub_dot_v1_dot_inbox__pb2.ListPendingRequestsRequest.SerializeToString,
+                response_deserializer=hubbub_dot_v1_dot_inbox__pb2.ListPendingRequestsResponse.FromString,
                 _registered_method=True)
-        self.GetRequest = channel.unary_unary(
-                '/hubbub.v1.InboxService/GetRequest',
-                request_serializer=hubbub_dot_v1_dot_inbox__pb2.GetRequestRequest.SerializeToString,
-                response_deserializer=hubbub_dot_v1_dot_inbox__pb2.GetRequestResponse.FromString,
+        self.GetPendingRequest = channel.unary_unary(
+                '/hubbub.v1.InboxService/GetPendingRequest',
+                request_serializer=hubbub_dot_v1_dot_inbox__pb2.GetPendingRequestRequest.SerializeToString,
+                response_deserializer=hubbub_dot_v1_dot_inbox__pb2.GetPendingRequestResponse.FromString,
                 _registered_method=True)
-        self.ClaimRequest = channel.unary_unary(
-                '/hubbub.v1.InboxService/ClaimRequest',
-                request_serializer=hubbub_dot_v1_dot_inbox__pb2.ClaimRequestRequest.SerializeToString,
-                response_deserializer=hubbub_dot_v1_dot_inbox__pb2.ClaimRequestResponse.FromString,
+        self.ClaimPendingRequest = channel.unary_unary(
+                '/hubbub.v1.InboxService/ClaimPendingRequest',
+                request_serializer=hubbub_dot_v1_dot_inbox__pb2.ClaimPendingRequestRequest.SerializeToString,
+                response_deserializer=hubbub_dot_v1_dot_inbox__pb2.ClaimPendingRequestResponse.FromString,
                 _registered_method=True)
         self.RenewClaim = channel.unary_unary(
                 '/hubbub.v1.InboxService/RenewClaim',
                 request_serializer=hubbub_dot_v1_dot_inbox__pb2.RenewClaimRequest.SerializeToString,
                 response_deserializer=hubbub_dot_v1_dot_inbox__pb2.RenewClaimResponse.FromString,
                 _registered_method=True)
-        self.ReleaseRequest = channel.unary_unary(
-                '/hubbub.v1.InboxService/ReleaseRequest',
-                request_serializer=hubbub_dot_v1_dot_inbox__pb2.ReleaseRequestRequest.SerializeToString,
-                response_deserializer=hubbub_dot_v1_dot_inbox__pb2.ReleaseRequestResponse.FromString,
+        self.ReleasePendingRequest = channel.unary_unary(
+                '/hubbub.v1.InboxService/ReleasePendingRequest',
+                request_serializer=hubbub_dot_v1_dot_inbox__pb2.ReleasePendingRequestRequest.SerializeToString,
+                response_deserializer=hubbub_dot_v1_dot_inbox__pb2.ReleasePendingRequestResponse.FromString,
                 _registered_method=True)
-        self.AnswerRequest = channel.unary_unary(
-                '/hubbub.v1.InboxService/AnswerRequest',
-                request_serializer=hubbub_dot_v1_dot_inbox__pb2.AnswerRequestRequest.SerializeToString,
-                response_deserializer=hubbub_dot_v1_dot_inbox__pb2.AnswerRequestResponse.FromString,
+        self.AnswerPendingRequest = channel.unary_unary(
+                '/hubbub.v1.InboxService/AnswerPendingRequest',
+                request_serializer=hubbub_dot_v1_dot_inbox__pb2.AnswerPendingRequestRequest.SerializeToString,
+                response_deserializer=hubbub_dot_v1_dot_inbox__pb2.AnswerPendingRequestResponse.FromString,
                 _registered_method=True)
         self.Work = channel.stream_stream(
                 '/hubbub.v1.InboxService/Work',
@@ -81,28 +81,28 @@ class InboxServiceServicer:
     """Everything that servers ask people for, in one place.
     """
 
-    def WatchInbox(self, request, context):
+    def WatchPendingRequests(self, request, context):
         """Snapshot and changes of pending requests.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ListRequests(self, request, context):
+    def ListPendingRequests(self, request, context):
         """Pending requests, newest first, in pages.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def GetRequest(self, request, context):
+    def GetPendingRequest(self, request, context):
         """One pending request. NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ClaimRequest(self, request, context):
+    def ClaimPendingRequest(self, request, context):
         """Leases an open request to the caller, so that others leave it alone. NOT_FOUND;
         FAILED_PRECONDITION: ALREADY_CLAIMED, ALREADY_ANSWERED, REQUEST_WITHDRAWN, REQUEST_EXPIRED.
         """
@@ -111,20 +111,20 @@ class InboxServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RenewClaim(self, request, context):
-        """Prolongs a claim. NOT_FOUND; FAILED_PRECONDITION: CLAIM_LOST, or as for ClaimRequest.
+        """Prolongs a claim. NOT_FOUND; FAILED_PRECONDITION: CLAIM_LOST, or as for ClaimPendingRequest.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ReleaseRequest(self, request, context):
-        """Gives a claim back. NOT_FOUND; FAILED_PRECONDITION: CLAIM_LOST, or as for ClaimRequest.
+    def ReleasePendingRequest(self, request, context):
+        """Gives a claim back. NOT_FOUND; FAILED_PRECONDITION: CLAIM_LOST, or as for ClaimPendingRequest.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def AnswerRequest(self, request, context):
+    def AnswerPendingRequest(self, request, context):
         """Answers an open request; OK means that the answer is durable and the only one. NOT_FOUND;
         INVALID_ARGUMENT with field violations (the request stays open); FAILED_PRECONDITION:
         ALREADY_ANSWERED (metadata: answered_by, answered_at), ALREADY_CLAIMED, CLAIM_LOST,
@@ -137,7 +137,7 @@ class InboxServiceServicer:
     def Work(self, request_iterator, context):
         """Work for agents: each matching open request goes to exactly one ready worker, claimed in its name for as long
         as the stream lives; when the stream ends, whatever it had goes to the others. The first message says who is
-        ready for what. Answers go through AnswerRequest with the claim's id. INVALID_ARGUMENT;
+        ready for what. Answers go through AnswerPendingRequest with the claim's id. INVALID_ARGUMENT;
         RESOURCE_EXHAUSTED: TOO_MANY_WATCHERS; UNAVAILABLE: SHUTTING_DOWN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -147,40 +147,40 @@ class InboxServiceServicer:
 
 def add_InboxServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'WatchInbox': grpc.unary_stream_rpc_method_handler(
-                    servicer.WatchInbox,
-                    request_deserializer=hubbub_dot_v1_dot_inbox__pb2.WatchInboxRequest.FromString,
-                    response_serializer=hubbub_dot_v1_dot_inbox__pb2.WatchInboxResponse.SerializeToString,
+            'WatchPendingRequests': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchPendingRequests,
+                    request_deserializer=hubbub_dot_v1_dot_inbox__pb2.WatchPendingRequestsRequest.FromString,
+                    response_serializer=hubbub_dot_v1_dot_inbox__pb2.WatchPendingRequestsResponse.SerializeToString,
             ),
-            'ListRequests': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListRequests,
-                    request_deserializer=hubbub_dot_v1_dot_inbox__pb2.ListRequestsRequest.FromString,
-                    response_serializer=hubbub_dot_v1_dot_inbox__pb2.ListRequestsResponse.SerializeToString,
+            'ListPendingRequests': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPendingRequests,
+                    request_deserializer=hubbub_dot_v1_dot_inbox__pb2.ListPendingRequestsRequest.FromString,
+                    response_serializer=hubbub_dot_v1_dot_inbox__pb2.ListPendingRequestsResponse.SerializeToString,
             ),
-            'GetRequest': grpc.unary_unary_rpc_method_handler(
-                    servicer.GetRequest,
-                    request_deserializer=hubbub_dot_v1_dot_inbox__pb2.GetRequestRequest.FromString,
-                    response_serializer=hubbub_dot_v1_dot_inbox__pb2.GetRequestResponse.SerializeToString,
+            'GetPendingRequest': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPendingRequest,
+                    request_deserializer=hubbub_dot_v1_dot_inbox__pb2.GetPendingRequestRequest.FromString,
+                    response_serializer=hubbub_dot_v1_dot_inbox__pb2.GetPendingRequestResponse.SerializeToString,
             ),
-            'ClaimRequest': grpc.unary_unary_rpc_method_handler(
-                    servicer.ClaimRequest,
-                    request_deserializer=hubbub_dot_v1_dot_inbox__pb2.ClaimRequestRequest.FromString,
-                    response_serializer=hubbub_dot_v1_dot_inbox__pb2.ClaimRequestResponse.SerializeToString,
+            'ClaimPendingRequest': grpc.unary_unary_rpc_method_handler(
+                    servicer.ClaimPendingRequest,
+                    request_deserializer=hubbub_dot_v1_dot_inbox__pb2.ClaimPendingRequestRequest.FromString,
+                    response_serializer=hubbub_dot_v1_dot_inbox__pb2.ClaimPendingRequestResponse.SerializeToString,
             ),
             'RenewClaim': grpc.unary_unary_rpc_method_handler(
                     servicer.RenewClaim,
                     request_deserializer=hubbub_dot_v1_dot_inbox__pb2.RenewClaimRequest.FromString,
                     response_serializer=hubbub_dot_v1_dot_inbox__pb2.RenewClaimResponse.SerializeToString,
             ),
-            'ReleaseRequest': grpc.unary_unary_rpc_method_handler(
-                    servicer.ReleaseRequest,
-                    request_deserializer=hubbub_dot_v1_dot_inbox__pb2.ReleaseRequestRequest.FromString,
-                    response_serializer=hubbub_dot_v1_dot_inbox__pb2.ReleaseRequestResponse.SerializeToString,
+            'ReleasePendingRequest': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleasePendingRequest,
+                    request_deserializer=hubbub_dot_v1_dot_inbox__pb2.ReleasePendingRequestRequest.FromString,
+                    response_serializer=hubbub_dot_v1_dot_inbox__pb2.ReleasePendingRequestResponse.SerializeToString,
             ),
-            'AnswerRequest': grpc.unary_unary_rpc_method_handler(
-                    servicer.AnswerRequest,
-                    request_deserializer=hubbub_dot_v1_dot_inbox__pb2.AnswerRequestRequest.FromString,
-                    response_serializer=hubbub_dot_v1_dot_inbox__pb2.AnswerRequestResponse.SerializeToString,
+            'AnswerPendingRequest': grpc.unary_unary_rpc_method_handler(
+                    servicer.AnswerPendingRequest,
+                    request_deserializer=hubbub_dot_v1_dot_inbox__pb2.AnswerPendingRequestRequest.FromString,
+                    response_serializer=hubbub_dot_v1_dot_inbox__pb2.AnswerPendingRequestResponse.SerializeToString,
             ),
             'Work': grpc.stream_stream_rpc_method_handler(
                     servicer.Work,
@@ -200,7 +200,7 @@ class InboxService:
     """
 
     @staticmethod
-    def WatchInbox(request,
+    def WatchPendingRequests(request,
             target,
             options=(),
             channel_credentials=None,
@@ -213,9 +213,9 @@ class InboxService:
         return grpc.experimental.unary_stream(
             request,
             target,
-            '/hubbub.v1.InboxService/WatchInbox',
-            hubbub_dot_v1_dot_inbox__pb2.WatchInboxRequest.SerializeToString,
-            hubbub_dot_v1_dot_inbox__pb2.WatchInboxResponse.FromString,
+            '/hubbub.v1.InboxService/WatchPendingRequests',
+            hubbub_dot_v1_dot_inbox__pb2.WatchPendingRequestsRequest.SerializeToString,
+            hubbub_dot_v1_dot_inbox__pb2.WatchPendingRequestsResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -227,7 +227,7 @@ class InboxService:
             _registered_method=True)
 
     @staticmethod
-    def ListRequests(request,
+    def ListPendingRequests(request,
             target,
             options=(),
             channel_credentials=None,
@@ -240,9 +240,9 @@ class InboxService:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/hubbub.v1.InboxService/ListRequests',
-            hubbub_dot_v1_dot_inbox__pb2.ListRequestsRequest.SerializeToString,
-            hubbub_dot_v1_dot_inbox__pb2.ListRequestsResponse.FromString,
+            '/hubbub.v1.InboxService/ListPendingRequests',
+            hubbub_dot_v1_dot_inbox__pb2.ListPendingRequestsRequest.SerializeToString,
+            hubbub_dot_v1_dot_inbox__pb2.ListPendingRequestsResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -254,7 +254,7 @@ class InboxService:
             _registered_method=True)
 
     @staticmethod
-    def GetRequest(request,
+    def GetPendingRequest(request,
             target,
             options=(),
             channel_credentials=None,
@@ -267,9 +267,9 @@ class InboxService:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/hubbub.v1.InboxService/GetRequest',
-            hubbub_dot_v1_dot_inbox__pb2.GetRequestRequest.SerializeToString,
-            hubbub_dot_v1_dot_inbox__pb2.GetRequestResponse.FromString,
+            '/hubbub.v1.InboxService/GetPendingRequest',
+            hubbub_dot_v1_dot_inbox__pb2.GetPendingRequestRequest.SerializeToString,
+            hubbub_dot_v1_dot_inbox__pb2.GetPendingRequestResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -281,7 +281,7 @@ class InboxService:
             _registered_method=True)
 
     @staticmethod
-    def ClaimRequest(request,
+    def ClaimPendingRequest(request,
             target,
             options=(),
             channel_credentials=None,
@@ -294,9 +294,9 @@ class InboxService:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/hubbub.v1.InboxService/ClaimRequest',
-            hubbub_dot_v1_dot_inbox__pb2.ClaimRequestRequest.SerializeToString,
-            hubbub_dot_v1_dot_inbox__pb2.ClaimRequestResponse.FromString,
+            '/hubbub.v1.InboxService/ClaimPendingRequest',
+            hubbub_dot_v1_dot_inbox__pb2.ClaimPendingRequestRequest.SerializeToString,
+            hubbub_dot_v1_dot_inbox__pb2.ClaimPendingRequestResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -335,7 +335,7 @@ class InboxService:
             _registered_method=True)
 
     @staticmethod
-    def ReleaseRequest(request,
+    def ReleasePendingRequest(request,
             target,
             options=(),
             channel_credentials=None,
@@ -348,9 +348,9 @@ class InboxService:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/hubbub.v1.InboxService/ReleaseRequest',
-            hubbub_dot_v1_dot_inbox__pb2.ReleaseRequestRequest.SerializeToString,
-            hubbub_dot_v1_dot_inbox__pb2.ReleaseRequestResponse.FromString,
+            '/hubbub.v1.InboxService/ReleasePendingRequest',
+            hubbub_dot_v1_dot_inbox__pb2.ReleasePendingRequestRequest.SerializeToString,
+            hubbub_dot_v1_dot_inbox__pb2.ReleasePendingRequestResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -362,7 +362,7 @@ class InboxService:
             _registered_method=True)
 
     @staticmethod
-    def AnswerRequest(request,
+    def AnswerPendingRequest(request,
             target,
             options=(),
             channel_credentials=None,
@@ -375,9 +375,9 @@ class InboxService:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/hubbub.v1.InboxService/AnswerRequest',
-            hubbub_dot_v1_dot_inbox__pb2.AnswerRequestRequest.SerializeToString,
-            hubbub_dot_v1_dot_inbox__pb2.AnswerRequestResponse.FromString,
+            '/hubbub.v1.InboxService/AnswerPendingRequest',
+            hubbub_dot_v1_dot_inbox__pb2.AnswerPendingRequestRequest.SerializeToString,
+            hubbub_dot_v1_dot_inbox__pb2.AnswerPendingRequestResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -33,21 +33,21 @@ class InboxServiceStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> InboxServiceAsyncStub: ...
-    WatchInbox: _grpc.UnaryStreamMultiCallable[_inbox_pb2.WatchInboxRequest, _inbox_pb2.WatchInboxResponse]
+    WatchPendingRequests: _grpc.UnaryStreamMultiCallable[_inbox_pb2.WatchPendingRequestsRequest, _inbox_pb2.WatchPendingRequestsResponse]
     """Snapshot and changes of pending requests."""
-    ListRequests: _grpc.UnaryUnaryMultiCallable[_inbox_pb2.ListRequestsRequest, _inbox_pb2.ListRequestsResponse]
+    ListPendingRequests: _grpc.UnaryUnaryMultiCallable[_inbox_pb2.ListPendingRequestsRequest, _inbox_pb2.ListPendingRequestsResponse]
     """Pending requests, newest first, in pages."""
-    GetRequest: _grpc.UnaryUnaryMultiCallable[_inbox_pb2.GetRequestRequest, _inbox_pb2.GetRequestResponse]
+    GetPendingRequest: _grpc.UnaryUnaryMultiCallable[_inbox_pb2.GetPendingRequestRequest, _inbox_pb2.GetPendingRequestResponse]
     """One pending request. NOT_FOUND."""
-    ClaimRequest: _grpc.UnaryUnaryMultiCallable[_inbox_pb2.ClaimRequestRequest, _inbox_pb2.ClaimRequestResponse]
+    ClaimPendingRequest: _grpc.UnaryUnaryMultiCallable[_inbox_pb2.ClaimPendingRequestRequest, _inbox_pb2.ClaimPendingRequestResponse]
     """Leases an open request to the caller, so that others leave it alone. NOT_FOUND;
     FAILED_PRECONDITION: ALREADY_CLAIMED, ALREADY_ANSWERED, REQUEST_WITHDRAWN, REQUEST_EXPIRED.
     """
     RenewClaim: _grpc.UnaryUnaryMultiCallable[_inbox_pb2.RenewClaimRequest, _inbox_pb2.RenewClaimResponse]
-    """Prolongs a claim. NOT_FOUND; FAILED_PRECONDITION: CLAIM_LOST, or as for ClaimRequest."""
-    ReleaseRequest: _grpc.UnaryUnaryMultiCallable[_inbox_pb2.ReleaseRequestRequest, _inbox_pb2.ReleaseRequestResponse]
-    """Gives a claim back. NOT_FOUND; FAILED_PRECONDITION: CLAIM_LOST, or as for ClaimRequest."""
-    AnswerRequest: _grpc.UnaryUnaryMultiCallable[_inbox_pb2.AnswerRequestRequest, _inbox_pb2.AnswerRequestResponse]
+    """Prolongs a claim. NOT_FOUND; FAILED_PRECONDITION: CLAIM_LOST, or as for ClaimPendingRequest."""
+    ReleasePendingRequest: _grpc.UnaryUnaryMultiCallable[_inbox_pb2.ReleasePendingRequestRequest, _inbox_pb2.ReleasePendingRequestResponse]
+    """Gives a claim back. NOT_FOUND; FAILED_PRECONDITION: CLAIM_LOST, or as for ClaimPendingRequest."""
+    AnswerPendingRequest: _grpc.UnaryUnaryMultiCallable[_inbox_pb2.AnswerPendingRequestRequest, _inbox_pb2.AnswerPendingRequestResponse]
     """Answers an open request; OK means that the answer is durable and the only one. NOT_FOUND;
     INVALID_ARGUMENT with field violations (the request stays open); FAILED_PRECONDITION:
     ALREADY_ANSWERED (metadata: answered_by, answered_at), ALREADY_CLAIMED, CLAIM_LOST,
@@ -56,7 +56,7 @@ class InboxServiceStub:
     Work: _grpc.StreamStreamMultiCallable[_inbox_pb2.WorkRequest, _inbox_pb2.WorkResponse]
     """Work for agents: each matching open request goes to exactly one ready worker, claimed in its name for as long
     as the stream lives; when the stream ends, whatever it had goes to the others. The first message says who is
-    ready for what. Answers go through AnswerRequest with the claim's id. INVALID_ARGUMENT;
+    ready for what. Answers go through AnswerPendingRequest with the claim's id. INVALID_ARGUMENT;
     RESOURCE_EXHAUSTED: TOO_MANY_WATCHERS; UNAVAILABLE: SHUTTING_DOWN.
     """
 
@@ -65,21 +65,21 @@ class InboxServiceAsyncStub(InboxServiceStub):
     """Everything that servers ask people for, in one place."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
-    WatchInbox: _aio.UnaryStreamMultiCallable[_inbox_pb2.WatchInboxRequest, _inbox_pb2.WatchInboxResponse]  # type: ignore[assignment]
+    WatchPendingRequests: _aio.UnaryStreamMultiCallable[_inbox_pb2.WatchPendingRequestsRequest, _inbox_pb2.WatchPendingRequestsResponse]  # type: ignore[assignment]
     """Snapshot and changes of pending requests."""
-    ListRequests: _aio.UnaryUnaryMultiCallable[_inbox_pb2.ListRequestsRequest, _inbox_pb2.ListRequestsResponse]  # type: ignore[assignment]
+    ListPendingRequests: _aio.UnaryUnaryMultiCallable[_inbox_pb2.ListPendingRequestsRequest, _inbox_pb2.ListPendingRequestsResponse]  # type: ignore[assignment]
     """Pending requests, newest first, in pages."""
-    GetRequest: _aio.UnaryUnaryMultiCallable[_inbox_pb2.GetRequestRequest, _inbox_pb2.GetRequestResponse]  # type: ignore[assignment]
+    GetPendingRequest: _aio.UnaryUnaryMultiCallable[_inbox_pb2.GetPendingRequestRequest, _inbox_pb2.GetPendingRequestResponse]  # type: ignore[assignment]
     """One pending request. NOT_FOUND."""
-    ClaimRequest: _aio.UnaryUnaryMultiCallable[_inbox_pb2.ClaimRequestRequest, _inbox_pb2.ClaimRequestResponse]  # type: ignore[assignment]
+    ClaimPendingRequest: _aio.UnaryUnaryMultiCallable[_inbox_pb2.ClaimPendingRequestRequest, _inbox_pb2.ClaimPendingRequestResponse]  # type: ignore[assignment]
     """Leases an open request to the caller, so that others leave it alone. NOT_FOUND;
     FAILED_PRECONDITION: ALREADY_CLAIMED, ALREADY_ANSWERED, REQUEST_WITHDRAWN, REQUEST_EXPIRED.
     """
     RenewClaim: _aio.UnaryUnaryMultiCallable[_inbox_pb2.RenewClaimRequest, _inbox_pb2.RenewClaimResponse]  # type: ignore[assignment]
-    """Prolongs a claim. NOT_FOUND; FAILED_PRECONDITION: CLAIM_LOST, or as for ClaimRequest."""
-    ReleaseRequest: _aio.UnaryUnaryMultiCallable[_inbox_pb2.ReleaseRequestRequest, _inbox_pb2.ReleaseRequestResponse]  # type: ignore[assignment]
-    """Gives a claim back. NOT_FOUND; FAILED_PRECONDITION: CLAIM_LOST, or as for ClaimRequest."""
-    AnswerRequest: _aio.UnaryUnaryMultiCallable[_inbox_pb2.AnswerRequestRequest, _inbox_pb2.AnswerRequestResponse]  # type: ignore[assignment]
+    """Prolongs a claim. NOT_FOUND; FAILED_PRECONDITION: CLAIM_LOST, or as for ClaimPendingRequest."""
+    ReleasePendingRequest: _aio.UnaryUnaryMultiCallable[_inbox_pb2.ReleasePendingRequestRequest, _inbox_pb2.ReleasePendingRequestResponse]  # type: ignore[assignment]
+    """Gives a claim back. NOT_FOUND; FAILED_PRECONDITION: CLAIM_LOST, or as for ClaimPendingRequest."""
+    AnswerPendingRequest: _aio.UnaryUnaryMultiCallable[_inbox_pb2.AnswerPendingRequestRequest, _inbox_pb2.AnswerPendingRequestResponse]  # type: ignore[assignment]
     """Answers an open request; OK means that the answer is durable and the only one. NOT_FOUND;
     INVALID_ARGUMENT with field violations (the request stays open); FAILED_PRECONDITION:
     ALREADY_ANSWERED (metadata: answered_by, answered_at), ALREADY_CLAIMED, CLAIM_LOST,
@@ -88,7 +88,7 @@ class InboxServiceAsyncStub(InboxServiceStub):
     Work: _aio.StreamStreamMultiCallable[_inbox_pb2.WorkRequest, _inbox_pb2.WorkResponse]  # type: ignore[assignment]
     """Work for agents: each matching open request goes to exactly one ready worker, claimed in its name for as long
     as the stream lives; when the stream ends, whatever it had goes to the others. The first message says who is
-    ready for what. Answers go through AnswerRequest with the claim's id. INVALID_ARGUMENT;
+    ready for what. Answers go through AnswerPendingRequest with the claim's id. INVALID_ARGUMENT;
     RESOURCE_EXHAUSTED: TOO_MANY_WATCHERS; UNAVAILABLE: SHUTTING_DOWN.
     """
 
@@ -96,35 +96,35 @@ class InboxServiceServicer(metaclass=_abc_1.ABCMeta):
     """Everything that servers ask people for, in one place."""
 
     @_abc_1.abstractmethod
-    def WatchInbox(
+    def WatchPendingRequests(
         self,
-        request: _inbox_pb2.WatchInboxRequest,
+        request: _inbox_pb2.WatchPendingRequestsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_inbox_pb2.WatchInboxResponse], _abc.AsyncIterator[_inbox_pb2.WatchInboxResponse]]:
+    ) -> _typing.Union[_abc.Iterator[_inbox_pb2.WatchPendingRequestsResponse], _abc.AsyncIterator[_inbox_pb2.WatchPendingRequestsResponse]]:
         """Snapshot and changes of pending requests."""
 
     @_abc_1.abstractmethod
-    def ListRequests(
+    def ListPendingRequests(
         self,
-        request: _inbox_pb2.ListRequestsRequest,
+        request: _inbox_pb2.ListPendingRequestsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_inbox_pb2.ListRequestsResponse, _abc.Awaitable[_inbox_pb2.ListRequestsResponse]]:
+    ) -> _typing.Union[_inbox_pb2.ListPendingRequestsResponse, _abc.Awaitable[_inbox_pb2.ListPendingRequestsResponse]]:
         """Pending requests, newest first, in pages."""
 
     @_abc_1.abstractmethod
-    def GetRequest(
+    def GetPendingRequest(
         self,
-        request: _inbox_pb2.GetRequestRequest,
+        request: _inbox_pb2.GetPendingRequestRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_inbox_pb2.GetRequestResponse, _abc.Awaitable[_inbox_pb2.GetRequestResponse]]:
+    ) -> _typing.Union[_inbox_pb2.GetPendingRequestResponse, _abc.Awaitable[_inbox_pb2.GetPendingRequestResponse]]:
         """One pending request. NOT_FOUND."""
 
     @_abc_1.abstractmethod
-    def ClaimRequest(
+    def ClaimPendingRequest(
         self,
-        request: _inbox_pb2.ClaimRequestRequest,
+        request: _inbox_pb2.ClaimPendingRequestRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_inbox_pb2.ClaimRequestResponse, _abc.Awaitable[_inbox_pb2.ClaimRequestResponse]]:
+    ) -> _typing.Union[_inbox_pb2.ClaimPendingRequestResponse, _abc.Awaitable[_inbox_pb2.ClaimPendingRequestResponse]]:
         """Leases an open request to the caller, so that others leave it alone. NOT_FOUND;
         FAILED_PRECONDITION: ALREADY_CLAIMED, ALREADY_ANSWERED, REQUEST_WITHDRAWN, REQUEST_EXPIRED.
         """
@@ -135,22 +135,22 @@ class InboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _inbox_pb2.RenewClaimRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_inbox_pb2.RenewClaimResponse, _abc.Awaitable[_inbox_pb2.RenewClaimResponse]]:
-        """Prolongs a claim. NOT_FOUND; FAILED_PRECONDITION: CLAIM_LOST, or as for ClaimRequest."""
+        """Prolongs a claim. NOT_FOUND; FAILED_PRECONDITION: CLAIM_LOST, or as for ClaimPendingRequest."""
 
     @_abc_1.abstractmethod
-    def ReleaseRequest(
+    def ReleasePendingRequest(
         self,
-        request: _inbox_pb2.ReleaseRequestRequest,
+        request: _inbox_pb2.ReleasePendingRequestRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_inbox_pb2.ReleaseRequestResponse, _abc.Awaitable[_inbox_pb2.ReleaseRequestResponse]]:
-        """Gives a claim back. NOT_FOUND; FAILED_PRECONDITION: CLAIM_LOST, or as for ClaimRequest."""
+    ) -> _typing.Union[_inbox_pb2.ReleasePendingRequestResponse, _abc.Awaitable[_inbox_pb2.ReleasePendingRequestResponse]]:
+        """Gives a claim back. NOT_FOUND; FAILED_PRECONDITION: CLAIM_LOST, or as for ClaimPendingRequest."""
 
     @_abc_1.abstractmethod
-    def AnswerRequest(
+    def AnswerPendingRequest(
         self,
-        request: _inbox_pb2.AnswerRequestRequest,
+        request: _inbox_pb2.AnswerPendingRequestRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_inbox_pb2.AnswerRequestResponse, _abc.Awaitable[_inbox_pb2.AnswerRequestResponse]]:
+    ) -> _typing.Union[_inbox_pb2.AnswerPendingRequestResponse, _abc.Awaitable[_inbox_pb2.AnswerPendingRequestResponse]]:
         """Answers an open request; OK means that the answer is durable and the only one. NOT_FOUND;
         INVALID_ARGUMENT with field violations (the request stays open); FAILED_PRECONDITION:
         ALREADY_ANSWERED (metadata: answered_by, answered_at), ALREADY_CLAIMED, CLAIM_LOST,
@@ -165,7 +165,7 @@ class InboxServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_inbox_pb2.WorkResponse], _abc.AsyncIterator[_inbox_pb2.WorkResponse]]:
         """Work for agents: each matching open request goes to exactly one ready worker, claimed in its name for as long
         as the stream lives; when the stream ends, whatever it had goes to the others. The first message says who is
-        ready for what. Answers go through AnswerRequest with the claim's id. INVALID_ARGUMENT;
+        ready for what. Answers go through AnswerPendingRequest with the claim's id. INVALID_ARGUMENT;
         RESOURCE_EXHAUSTED: TOO_MANY_WATCHERS; UNAVAILABLE: SHUTTING_DOWN.
         """
 

@@ -5,6 +5,8 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -171,6 +173,7 @@ class Server(_message.Message):
     QUEUE_FIELD_NUMBER: _builtins.int
     GAVE_UP_FIELD_NUMBER: _builtins.int
     DEFECT_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Unique name."""
     transport: Global___Transport.ValueType
@@ -193,6 +196,8 @@ class Server(_message.Message):
     """Whether the hub has given up on it, and tries again only when asked to connect."""
     defect: _builtins.str
     """What of it cannot be shown, and is left out here; empty where it is whole."""
+    revision: _builtins.int
+    """Grows with each change of its configuration or its roots; to be handed back as `expected_revision`."""
     @_builtins.property
     def error(self) -> _common_pb2.Fault:
         """Why it is in ERROR, or why the hub gave up."""
@@ -222,22 +227,14 @@ class Server(_message.Message):
         queue: Global___QueueCounts | None = ...,
         gave_up: _builtins.bool = ...,
         defect: _builtins.str = ...,
+        revision: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_next_retry_at", b"_next_retry_at", "_pid", b"_pid", "error", b"error", "next_retry_at", b"next_retry_at", "pid", b"pid", "queue", b"queue"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_pid", b"_pid", "error", b"error", "next_retry_at", b"next_retry_at", "pid", b"pid", "queue", b"queue"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_next_retry_at", b"_next_retry_at", "_pid", b"_pid", "attempt", b"attempt", "capabilities", b"capabilities", "defect", b"defect", "desired_state", b"desired_state", "error", b"error", "gave_up", b"gave_up", "name", b"name", "next_retry_at", b"next_retry_at", "pid", b"pid", "protocol_version", b"protocol_version", "queue", b"queue", "server_info", b"server_info", "state", b"state", "transport", b"transport"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_pid", b"_pid", "attempt", b"attempt", "capabilities", b"capabilities", "defect", b"defect", "desired_state", b"desired_state", "error", b"error", "gave_up", b"gave_up", "name", b"name", "next_retry_at", b"next_retry_at", "pid", b"pid", "protocol_version", b"protocol_version", "queue", b"queue", "revision", b"revision", "server_info", b"server_info", "state", b"state", "transport", b"transport"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__error: _TypeAlias = _typing.Literal["error"]  # noqa: Y015
-    _WhichOneofArgType__error: _TypeAlias = _typing.Literal["_error", b"_error"]  # noqa: Y015
-    _WhichOneofReturnType__next_retry_at: _TypeAlias = _typing.Literal["next_retry_at"]  # noqa: Y015
-    _WhichOneofArgType__next_retry_at: _TypeAlias = _typing.Literal["_next_retry_at", b"_next_retry_at"]  # noqa: Y015
     _WhichOneofReturnType__pid: _TypeAlias = _typing.Literal["pid"]  # noqa: Y015
     _WhichOneofArgType__pid: _TypeAlias = _typing.Literal["_pid", b"_pid"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__error) -> _WhichOneofReturnType__error | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__next_retry_at) -> _WhichOneofReturnType__next_retry_at | None: ...
-    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__pid) -> _WhichOneofReturnType__pid | None: ...
 
 Global___Server: _TypeAlias = Server  # noqa: Y015
@@ -245,6 +242,100 @@ Global___Server: _TypeAlias = Server  # noqa: Y015
 @_typing.final
 class ServerSpec(_message.Message):
     """How a server is reached and treated. An absent option takes its default."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    STDIO_FIELD_NUMBER: _builtins.int
+    HTTP_FIELD_NUMBER: _builtins.int
+    TIMEOUTS_FIELD_NUMBER: _builtins.int
+    RETRY_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
+    ROOTS_FIELD_NUMBER: _builtins.int
+    HISTORY_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    PENDING_REQUESTS_FIELD_NUMBER: _builtins.int
+    FEATURES_FIELD_NUMBER: _builtins.int
+    INTAKE_FIELD_NUMBER: _builtins.int
+    PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Unique name: letters, digits, `_`, `-` and `.`, at most 64."""
+    protocol_version: _builtins.str
+    """The MCP revision to speak, such as 2025-11-25; empty lets the hub find out."""
+    @_builtins.property
+    def stdio(self) -> Global___StdioEndpoint:
+        """A process that the hub starts."""
+
+    @_builtins.property
+    def http(self) -> Global___HttpEndpoint:
+        """A url."""
+
+    @_builtins.property
+    def timeouts(self) -> Global___Timeouts:
+        """How long things may take."""
+
+    @_builtins.property
+    def retry(self) -> Global___RetryPolicy:
+        """What is done about a connection that fails."""
+
+    @_builtins.property
+    def tools(self) -> Global___ToolPolicy:
+        """Which tools may be called."""
+
+    @_builtins.property
+    def roots(self) -> Global___Roots:
+        """What it is told when it asks for roots."""
+
+    @_builtins.property
+    def history(self) -> Global___HistoryLimits:
+        """What is kept of what has ended."""
+
+    @_builtins.property
+    def queue(self) -> Global___QueuePolicy:
+        """How calls take turns."""
+
+    @_builtins.property
+    def pending_requests(self) -> Global___PendingRequestPolicy:
+        """What becomes of what it asks."""
+
+    @_builtins.property
+    def features(self) -> Global___ClientFeatures:
+        """What it is offered."""
+
+    @_builtins.property
+    def intake(self) -> Global___IntakeLimits:
+        """How much is read of it."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        stdio: Global___StdioEndpoint | None = ...,
+        http: Global___HttpEndpoint | None = ...,
+        timeouts: Global___Timeouts | None = ...,
+        retry: Global___RetryPolicy | None = ...,
+        tools: Global___ToolPolicy | None = ...,
+        roots: Global___Roots | None = ...,
+        history: Global___HistoryLimits | None = ...,
+        queue: Global___QueuePolicy | None = ...,
+        pending_requests: Global___PendingRequestPolicy | None = ...,
+        features: Global___ClientFeatures | None = ...,
+        intake: Global___IntakeLimits | None = ...,
+        protocol_version: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "features", b"features", "history", b"history", "http", b"http", "intake", b"intake", "pending_requests", b"pending_requests", "queue", b"queue", "retry", b"retry", "roots", b"roots", "stdio", b"stdio", "timeouts", b"timeouts", "tools", b"tools"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "features", b"features", "history", b"history", "http", b"http", "intake", b"intake", "name", b"name", "pending_requests", b"pending_requests", "protocol_version", b"protocol_version", "queue", b"queue", "retry", b"retry", "roots", b"roots", "stdio", b"stdio", "timeouts", b"timeouts", "tools", b"tools"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_endpoint: _TypeAlias = _typing.Literal["stdio", "http"]  # noqa: Y015
+    _WhichOneofArgType_endpoint: _TypeAlias = _typing.Literal["endpoint", b"endpoint"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_endpoint) -> _WhichOneofReturnType_endpoint | None: ...
+
+Global___ServerSpec: _TypeAlias = ServerSpec  # noqa: Y015
+
+@_typing.final
+class StdioEndpoint(_message.Message):
+    """A child process, JSON-RPC on its standard streams."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -268,6 +359,67 @@ class ServerSpec(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    COMMAND_FIELD_NUMBER: _builtins.int
+    ARGS_FIELD_NUMBER: _builtins.int
+    ENV_FIELD_NUMBER: _builtins.int
+    CWD_FIELD_NUMBER: _builtins.int
+    command: _builtins.str
+    """The executable."""
+    cwd: _builtins.str
+    """Working directory."""
+    @_builtins.property
+    def args(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Its arguments."""
+
+    @_builtins.property
+    def env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Environment variables; `${VAR}` refers to the hub's environment, as far as `allow_variables` lets it."""
+
+    def __init__(
+        self,
+        *,
+        command: _builtins.str = ...,
+        args: _abc.Iterable[_builtins.str] | None = ...,
+        env: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        cwd: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["args", b"args", "command", b"command", "cwd", b"cwd", "env", b"env"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StdioEndpoint: _TypeAlias = StdioEndpoint  # noqa: Y015
+
+@_typing.final
+class HttpEndpoint(_message.Message):
+    """A server over HTTP."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Variant:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _VariantEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[HttpEndpoint._Variant.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        VARIANT_UNSPECIFIED: HttpEndpoint._Variant.ValueType  # 0
+        """Streamable HTTP."""
+        VARIANT_STREAMABLE: HttpEndpoint._Variant.ValueType  # 1
+        """Streamable HTTP."""
+        VARIANT_SSE: HttpEndpoint._Variant.ValueType  # 2
+        """The HTTP+SSE transport of 2024-11-05."""
+
+    class Variant(_Variant, metaclass=_VariantEnumTypeWrapper):
+        """Which transport is spoken over HTTP."""
+
+    VARIANT_UNSPECIFIED: HttpEndpoint.Variant.ValueType  # 0
+    """Streamable HTTP."""
+    VARIANT_STREAMABLE: HttpEndpoint.Variant.ValueType  # 1
+    """Streamable HTTP."""
+    VARIANT_SSE: HttpEndpoint.Variant.ValueType  # 2
+    """The HTTP+SSE transport of 2024-11-05."""
+
     @_typing.final
     class HeadersEntry(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
@@ -288,334 +440,543 @@ class ServerSpec(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-    NAME_FIELD_NUMBER: _builtins.int
-    COMMAND_FIELD_NUMBER: _builtins.int
-    ARGS_FIELD_NUMBER: _builtins.int
-    ENV_FIELD_NUMBER: _builtins.int
-    CWD_FIELD_NUMBER: _builtins.int
     URL_FIELD_NUMBER: _builtins.int
-    TRANSPORT_FIELD_NUMBER: _builtins.int
+    VARIANT_FIELD_NUMBER: _builtins.int
     HEADERS_FIELD_NUMBER: _builtins.int
-    CONNECT_TIMEOUT_S_FIELD_NUMBER: _builtins.int
-    CALL_TIMEOUT_S_FIELD_NUMBER: _builtins.int
-    CALL_MAX_S_FIELD_NUMBER: _builtins.int
-    PROGRESS_RESETS_TIMEOUT_FIELD_NUMBER: _builtins.int
-    PING_INTERVAL_S_FIELD_NUMBER: _builtins.int
-    PING_TIMEOUT_S_FIELD_NUMBER: _builtins.int
-    RETRIES_FIELD_NUMBER: _builtins.int
-    BACKOFF_S_FIELD_NUMBER: _builtins.int
-    RETRYABLE_ERRORS_FIELD_NUMBER: _builtins.int
-    MAX_IN_FLIGHT_FIELD_NUMBER: _builtins.int
-    ANSWER_TIMEOUT_S_FIELD_NUMBER: _builtins.int
-    AUTO_REJECT_ON_TIMEOUT_FIELD_NUMBER: _builtins.int
-    TIMEOUT_MESSAGE_FIELD_NUMBER: _builtins.int
-    SAMPLING_FIELD_NUMBER: _builtins.int
-    ELICITATION_FIELD_NUMBER: _builtins.int
-    ROOTS_FIELD_NUMBER: _builtins.int
-    RECEIVER_TASKS_FIELD_NUMBER: _builtins.int
-    RECEIVER_TASK_TTL_S_FIELD_NUMBER: _builtins.int
-    PROTOCOL_FIELD_NUMBER: _builtins.int
-    RESUME_FIELD_NUMBER: _builtins.int
-    CALL_HISTORY_COUNT_FIELD_NUMBER: _builtins.int
-    CALL_HISTORY_AGE_S_FIELD_NUMBER: _builtins.int
-    REQUEST_HISTORY_COUNT_FIELD_NUMBER: _builtins.int
-    REQUEST_HISTORY_AGE_S_FIELD_NUMBER: _builtins.int
-    TASK_HISTORY_COUNT_FIELD_NUMBER: _builtins.int
-    TASK_HISTORY_AGE_S_FIELD_NUMBER: _builtins.int
-    BACKOFF_MAX_S_FIELD_NUMBER: _builtins.int
-    STABLE_AFTER_S_FIELD_NUMBER: _builtins.int
-    MAX_QUEUED_FIELD_NUMBER: _builtins.int
-    MAX_MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
-    ALLOW_TOOLS_FIELD_NUMBER: _builtins.int
-    DENY_TOOLS_FIELD_NUMBER: _builtins.int
-    MAX_MESSAGES_PER_S_FIELD_NUMBER: _builtins.int
-    MAX_BYTES_PER_S_FIELD_NUMBER: _builtins.int
-    MAX_OPEN_REQUEST_BYTES_FIELD_NUMBER: _builtins.int
-    ONE_QUESTION_AT_A_TIME_FIELD_NUMBER: _builtins.int
-    name: _builtins.str
-    """Unique name: letters, digits, `_`, `-` and `.`, at most 64."""
-    command: _builtins.str
-    """stdio: the executable."""
-    cwd: _builtins.str
-    """stdio: working directory."""
     url: _builtins.str
-    """HTTP and SSE: the endpoint."""
-    transport: Global___Transport.ValueType
-    """How to reach it."""
-    connect_timeout_s: _builtins.float
-    """Seconds for a connection attempt, default 30."""
-    call_timeout_s: _builtins.float
-    """Seconds without progress after which a call fails, default 60."""
-    call_max_s: _builtins.float
-    """Seconds a call may take in all, not counting the time people take, default 300."""
-    progress_resets_timeout: _builtins.bool
-    """Whether progress restarts `call_timeout_s`, default true."""
-    ping_interval_s: _builtins.float
-    """Seconds between pings, default 30; 0 turns them off."""
-    ping_timeout_s: _builtins.float
-    """Seconds a ping may take, default 10."""
-    retries: _builtins.int
-    """Attempts after the first failed one, default -1: never gives up on an error that can pass."""
-    max_in_flight: _builtins.int
-    """Calls on the wire at once, default 1."""
-    answer_timeout_s: _builtins.float
-    """Seconds a pending request waits for an answer, default 300."""
-    auto_reject_on_timeout: _builtins.bool
-    """Whether a pending request that nobody answered in time is refused on the user's behalf, default true."""
-    timeout_message: _builtins.str
-    """What the server is told then."""
-    sampling: _builtins.bool
-    """Whether sampling is offered to this server, default true."""
-    elicitation: _builtins.bool
-    """Whether elicitation is offered, default true."""
-    roots: _builtins.str
-    """`ask`, or a JSON array of roots."""
-    receiver_tasks: _builtins.bool
-    """Whether this server may ask as a task, default true."""
-    receiver_task_ttl_s: _builtins.float
-    """Seconds a receiver task lives when the server names none, default 3600."""
-    protocol: _builtins.str
-    """`auto` or an MCP revision, default auto."""
-    resume: _builtins.bool
-    """Whether a waiting call may be re-sent after a restart of the hub, default true."""
-    call_history_count: _builtins.int
-    """Ended calls of this server that are kept, default 1000."""
-    call_history_age_s: _builtins.float
-    """Seconds they are kept, default and at most as the hub says."""
-    request_history_count: _builtins.int
-    """Closed pending requests of this server that are kept, default 1000."""
-    request_history_age_s: _builtins.float
-    """Seconds they are kept, default and at most as the hub says."""
-    task_history_count: _builtins.int
-    """Ended tasks of this server that are kept, default 1000."""
-    task_history_age_s: _builtins.float
-    """Seconds they are kept, default and at most as the hub says."""
-    backoff_max_s: _builtins.float
-    """Seconds of the longest pause between retries, default 60."""
-    stable_after_s: _builtins.float
-    """Seconds after which a connection counts as stable, and the retries start anew, default 10."""
-    max_queued: _builtins.int
-    """Calls that may wait for their turn, default 1000."""
-    max_message_bytes: _builtins.int
-    """The largest message that is taken from this server, in bytes, default 16 MiB."""
-    max_messages_per_s: _builtins.float
-    """How many messages of this server are read in a second, ten times as many at once, default 1000."""
-    max_bytes_per_s: _builtins.int
-    """How many bytes of this server's messages are read in a second, ten times as many at once, default 16 MiB."""
-    max_open_request_bytes: _builtins.int
-    """The bytes that its open requests may take together, default 64 MiB."""
-    one_question_at_a_time: _builtins.bool
-    """Whether no other call is sent while one waits for a person, so that the cause of each request is known; default false."""
-    @_builtins.property
-    def args(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """stdio: its arguments."""
-
-    @_builtins.property
-    def env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """stdio: environment variables; `${VAR}` refers to the hub's environment, as far as `allow_variables` lets it."""
-
+    """Where it is."""
+    variant: Global___HttpEndpoint.Variant.ValueType
+    """Which transport."""
     @_builtins.property
     def headers(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """HTTP and SSE: headers on every request; `${VAR}` as in `env`."""
-
-    @_builtins.property
-    def backoff_s(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Seconds before each retry, the last one repeats; default 1, 2, 4."""
-
-    @_builtins.property
-    def retryable_errors(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Reasons that are worth a retry, instead of the built-in choice."""
-
-    @_builtins.property
-    def allow_tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Patterns (`*`, `?`, `[...]`) of the tools that may be called and are shown; none means all."""
-
-    @_builtins.property
-    def deny_tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Patterns of the tools that may not be called and are not shown, whatever `allow_tools` says."""
+        """Headers on every request; `${VAR}` as in StdioEndpoint.env."""
 
     def __init__(
         self,
         *,
-        name: _builtins.str = ...,
-        command: _builtins.str = ...,
-        args: _abc.Iterable[_builtins.str] | None = ...,
-        env: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-        cwd: _builtins.str = ...,
         url: _builtins.str = ...,
-        transport: Global___Transport.ValueType = ...,
+        variant: Global___HttpEndpoint.Variant.ValueType = ...,
         headers: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-        connect_timeout_s: _builtins.float | None = ...,
-        call_timeout_s: _builtins.float | None = ...,
-        call_max_s: _builtins.float | None = ...,
-        progress_resets_timeout: _builtins.bool | None = ...,
-        ping_interval_s: _builtins.float | None = ...,
-        ping_timeout_s: _builtins.float | None = ...,
-        retries: _builtins.int | None = ...,
-        backoff_s: _abc.Iterable[_builtins.float] | None = ...,
-        retryable_errors: _abc.Iterable[_builtins.str] | None = ...,
-        max_in_flight: _builtins.int | None = ...,
-        answer_timeout_s: _builtins.float | None = ...,
-        auto_reject_on_timeout: _builtins.bool | None = ...,
-        timeout_message: _builtins.str | None = ...,
-        sampling: _builtins.bool | None = ...,
-        elicitation: _builtins.bool | None = ...,
-        roots: _builtins.str | None = ...,
-        receiver_tasks: _builtins.bool | None = ...,
-        receiver_task_ttl_s: _builtins.float | None = ...,
-        protocol: _builtins.str | None = ...,
-        resume: _builtins.bool | None = ...,
-        call_history_count: _builtins.int | None = ...,
-        call_history_age_s: _builtins.float | None = ...,
-        request_history_count: _builtins.int | None = ...,
-        request_history_age_s: _builtins.float | None = ...,
-        task_history_count: _builtins.int | None = ...,
-        task_history_age_s: _builtins.float | None = ...,
-        backoff_max_s: _builtins.float | None = ...,
-        stable_after_s: _builtins.float | None = ...,
-        max_queued: _builtins.int | None = ...,
-        max_message_bytes: _builtins.int | None = ...,
-        allow_tools: _abc.Iterable[_builtins.str] | None = ...,
-        deny_tools: _abc.Iterable[_builtins.str] | None = ...,
-        max_messages_per_s: _builtins.float | None = ...,
-        max_bytes_per_s: _builtins.int | None = ...,
-        max_open_request_bytes: _builtins.int | None = ...,
-        one_question_at_a_time: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_answer_timeout_s", b"_answer_timeout_s", "_auto_reject_on_timeout", b"_auto_reject_on_timeout", "_backoff_max_s", b"_backoff_max_s", "_call_history_age_s", b"_call_history_age_s", "_call_history_count", b"_call_history_count", "_call_max_s", b"_call_max_s", "_call_timeout_s", b"_call_timeout_s", "_connect_timeout_s", b"_connect_timeout_s", "_elicitation", b"_elicitation", "_max_bytes_per_s", b"_max_bytes_per_s", "_max_in_flight", b"_max_in_flight", "_max_message_bytes", b"_max_message_bytes", "_max_messages_per_s", b"_max_messages_per_s", "_max_open_request_bytes", b"_max_open_request_bytes", "_max_queued", b"_max_queued", "_one_question_at_a_time", b"_one_question_at_a_time", "_ping_interval_s", b"_ping_interval_s", "_ping_timeout_s", b"_ping_timeout_s", "_progress_resets_timeout", b"_progress_resets_timeout", "_protocol", b"_protocol", "_receiver_task_ttl_s", b"_receiver_task_ttl_s", "_receiver_tasks", b"_receiver_tasks", "_request_history_age_s", b"_request_history_age_s", "_request_history_count", b"_request_history_count", "_resume", b"_resume", "_retries", b"_retries", "_roots", b"_roots", "_sampling", b"_sampling", "_stable_after_s", b"_stable_after_s", "_task_history_age_s", b"_task_history_age_s", "_task_history_count", b"_task_history_count", "_timeout_message", b"_timeout_message", "answer_timeout_s", b"answer_timeout_s", "auto_reject_on_timeout", b"auto_reject_on_timeout", "backoff_max_s", b"backoff_max_s", "call_history_age_s", b"call_history_age_s", "call_history_count", b"call_history_count", "call_max_s", b"call_max_s", "call_timeout_s", b"call_timeout_s", "connect_timeout_s", b"connect_timeout_s", "elicitation", b"elicitation", "max_bytes_per_s", b"max_bytes_per_s", "max_in_flight", b"max_in_flight", "max_message_bytes", b"max_message_bytes", "max_messages_per_s", b"max_messages_per_s", "max_open_request_bytes", b"max_open_request_bytes", "max_queued", b"max_queued", "one_question_at_a_time", b"one_question_at_a_time", "ping_interval_s", b"ping_interval_s", "ping_timeout_s", b"ping_timeout_s", "progress_resets_timeout", b"progress_resets_timeout", "protocol", b"protocol", "receiver_task_ttl_s", b"receiver_task_ttl_s", "receiver_tasks", b"receiver_tasks", "request_history_age_s", b"request_history_age_s", "request_history_count", b"request_history_count", "resume", b"resume", "retries", b"retries", "roots", b"roots", "sampling", b"sampling", "stable_after_s", b"stable_after_s", "task_history_age_s", b"task_history_age_s", "task_history_count", b"task_history_count", "timeout_message", b"timeout_message"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answer_timeout_s", b"_answer_timeout_s", "_auto_reject_on_timeout", b"_auto_reject_on_timeout", "_backoff_max_s", b"_backoff_max_s", "_call_history_age_s", b"_call_history_age_s", "_call_history_count", b"_call_history_count", "_call_max_s", b"_call_max_s", "_call_timeout_s", b"_call_timeout_s", "_connect_timeout_s", b"_connect_timeout_s", "_elicitation", b"_elicitation", "_max_bytes_per_s", b"_max_bytes_per_s", "_max_in_flight", b"_max_in_flight", "_max_message_bytes", b"_max_message_bytes", "_max_messages_per_s", b"_max_messages_per_s", "_max_open_request_bytes", b"_max_open_request_bytes", "_max_queued", b"_max_queued", "_one_question_at_a_time", b"_one_question_at_a_time", "_ping_interval_s", b"_ping_interval_s", "_ping_timeout_s", b"_ping_timeout_s", "_progress_resets_timeout", b"_progress_resets_timeout", "_protocol", b"_protocol", "_receiver_task_ttl_s", b"_receiver_task_ttl_s", "_receiver_tasks", b"_receiver_tasks", "_request_history_age_s", b"_request_history_age_s", "_request_history_count", b"_request_history_count", "_resume", b"_resume", "_retries", b"_retries", "_roots", b"_roots", "_sampling", b"_sampling", "_stable_after_s", b"_stable_after_s", "_task_history_age_s", b"_task_history_age_s", "_task_history_count", b"_task_history_count", "_timeout_message", b"_timeout_message", "allow_tools", b"allow_tools", "answer_timeout_s", b"answer_timeout_s", "args", b"args", "auto_reject_on_timeout", b"auto_reject_on_timeout", "backoff_max_s", b"backoff_max_s", "backoff_s", b"backoff_s", "call_history_age_s", b"call_history_age_s", "call_history_count", b"call_history_count", "call_max_s", b"call_max_s", "call_timeout_s", b"call_timeout_s", "command", b"command", "connect_timeout_s", b"connect_timeout_s", "cwd", b"cwd", "deny_tools", b"deny_tools", "elicitation", b"elicitation", "env", b"env", "headers", b"headers", "max_bytes_per_s", b"max_bytes_per_s", "max_in_flight", b"max_in_flight", "max_message_bytes", b"max_message_bytes", "max_messages_per_s", b"max_messages_per_s", "max_open_request_bytes", b"max_open_request_bytes", "max_queued", b"max_queued", "name", b"name", "one_question_at_a_time", b"one_question_at_a_time", "ping_interval_s", b"ping_interval_s", "ping_timeout_s", b"ping_timeout_s", "progress_resets_timeout", b"progress_resets_timeout", "protocol", b"protocol", "receiver_task_ttl_s", b"receiver_task_ttl_s", "receiver_tasks", b"receiver_tasks", "request_history_age_s", b"request_history_age_s", "request_history_count", b"request_history_count", "resume", b"resume", "retries", b"retries", "retryable_errors", b"retryable_errors", "roots", b"roots", "sampling", b"sampling", "stable_after_s", b"stable_after_s", "task_history_age_s", b"task_history_age_s", "task_history_count", b"task_history_count", "timeout_message", b"timeout_message", "transport", b"transport", "url", b"url"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["headers", b"headers", "url", b"url", "variant", b"variant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__answer_timeout_s: _TypeAlias = _typing.Literal["answer_timeout_s"]  # noqa: Y015
-    _WhichOneofArgType__answer_timeout_s: _TypeAlias = _typing.Literal["_answer_timeout_s", b"_answer_timeout_s"]  # noqa: Y015
-    _WhichOneofReturnType__auto_reject_on_timeout: _TypeAlias = _typing.Literal["auto_reject_on_timeout"]  # noqa: Y015
-    _WhichOneofArgType__auto_reject_on_timeout: _TypeAlias = _typing.Literal["_auto_reject_on_timeout", b"_auto_reject_on_timeout"]  # noqa: Y015
-    _WhichOneofReturnType__backoff_max_s: _TypeAlias = _typing.Literal["backoff_max_s"]  # noqa: Y015
-    _WhichOneofArgType__backoff_max_s: _TypeAlias = _typing.Literal["_backoff_max_s", b"_backoff_max_s"]  # noqa: Y015
-    _WhichOneofReturnType__call_history_age_s: _TypeAlias = _typing.Literal["call_history_age_s"]  # noqa: Y015
-    _WhichOneofArgType__call_history_age_s: _TypeAlias = _typing.Literal["_call_history_age_s", b"_call_history_age_s"]  # noqa: Y015
-    _WhichOneofReturnType__call_history_count: _TypeAlias = _typing.Literal["call_history_count"]  # noqa: Y015
-    _WhichOneofArgType__call_history_count: _TypeAlias = _typing.Literal["_call_history_count", b"_call_history_count"]  # noqa: Y015
-    _WhichOneofReturnType__call_max_s: _TypeAlias = _typing.Literal["call_max_s"]  # noqa: Y015
-    _WhichOneofArgType__call_max_s: _TypeAlias = _typing.Literal["_call_max_s", b"_call_max_s"]  # noqa: Y015
-    _WhichOneofReturnType__call_timeout_s: _TypeAlias = _typing.Literal["call_timeout_s"]  # noqa: Y015
-    _WhichOneofArgType__call_timeout_s: _TypeAlias = _typing.Literal["_call_timeout_s", b"_call_timeout_s"]  # noqa: Y015
-    _WhichOneofReturnType__connect_timeout_s: _TypeAlias = _typing.Literal["connect_timeout_s"]  # noqa: Y015
-    _WhichOneofArgType__connect_timeout_s: _TypeAlias = _typing.Literal["_connect_timeout_s", b"_connect_timeout_s"]  # noqa: Y015
-    _WhichOneofReturnType__elicitation: _TypeAlias = _typing.Literal["elicitation"]  # noqa: Y015
-    _WhichOneofArgType__elicitation: _TypeAlias = _typing.Literal["_elicitation", b"_elicitation"]  # noqa: Y015
-    _WhichOneofReturnType__max_bytes_per_s: _TypeAlias = _typing.Literal["max_bytes_per_s"]  # noqa: Y015
-    _WhichOneofArgType__max_bytes_per_s: _TypeAlias = _typing.Literal["_max_bytes_per_s", b"_max_bytes_per_s"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HttpEndpoint: _TypeAlias = HttpEndpoint  # noqa: Y015
+
+@_typing.final
+class Timeouts(_message.Message):
+    """How long things may take."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONNECT_FIELD_NUMBER: _builtins.int
+    CALL_FIELD_NUMBER: _builtins.int
+    CALL_MAX_FIELD_NUMBER: _builtins.int
+    PROGRESS_RESETS_CALL_FIELD_NUMBER: _builtins.int
+    PING_INTERVAL_FIELD_NUMBER: _builtins.int
+    PING_FIELD_NUMBER: _builtins.int
+    progress_resets_call: _builtins.bool
+    """Whether progress restarts `call`, default true."""
+    @_builtins.property
+    def connect(self) -> _duration_pb2.Duration:
+        """A connection attempt, default 30 s."""
+
+    @_builtins.property
+    def call(self) -> _duration_pb2.Duration:
+        """A call without progress, default 60 s."""
+
+    @_builtins.property
+    def call_max(self) -> _duration_pb2.Duration:
+        """A call in all, not counting the time people take, default 300 s."""
+
+    @_builtins.property
+    def ping_interval(self) -> _duration_pb2.Duration:
+        """The time between pings, default 30 s; zero turns them off."""
+
+    @_builtins.property
+    def ping(self) -> _duration_pb2.Duration:
+        """A ping, default 10 s."""
+
+    def __init__(
+        self,
+        *,
+        connect: _duration_pb2.Duration | None = ...,
+        call: _duration_pb2.Duration | None = ...,
+        call_max: _duration_pb2.Duration | None = ...,
+        progress_resets_call: _builtins.bool | None = ...,
+        ping_interval: _duration_pb2.Duration | None = ...,
+        ping: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_progress_resets_call", b"_progress_resets_call", "call", b"call", "call_max", b"call_max", "connect", b"connect", "ping", b"ping", "ping_interval", b"ping_interval", "progress_resets_call", b"progress_resets_call"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_progress_resets_call", b"_progress_resets_call", "call", b"call", "call_max", b"call_max", "connect", b"connect", "ping", b"ping", "ping_interval", b"ping_interval", "progress_resets_call", b"progress_resets_call"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__progress_resets_call: _TypeAlias = _typing.Literal["progress_resets_call"]  # noqa: Y015
+    _WhichOneofArgType__progress_resets_call: _TypeAlias = _typing.Literal["_progress_resets_call", b"_progress_resets_call"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__progress_resets_call) -> _WhichOneofReturnType__progress_resets_call | None: ...
+
+Global___Timeouts: _TypeAlias = Timeouts  # noqa: Y015
+
+@_typing.final
+class RetryPolicy(_message.Message):
+    """What is done about a connection that fails."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RETRIES_FIELD_NUMBER: _builtins.int
+    BACKOFF_FIELD_NUMBER: _builtins.int
+    BACKOFF_MAX_FIELD_NUMBER: _builtins.int
+    STABLE_AFTER_FIELD_NUMBER: _builtins.int
+    RETRYABLE_ERRORS_FIELD_NUMBER: _builtins.int
+    retries: _builtins.int
+    """Attempts after the first failed one, default -1: never gives up on an error that can pass."""
+    @_builtins.property
+    def backoff(self) -> _containers.RepeatedCompositeFieldContainer[_duration_pb2.Duration]:
+        """The time before each retry, the last one repeats; default 1 s, 2 s, 4 s."""
+
+    @_builtins.property
+    def backoff_max(self) -> _duration_pb2.Duration:
+        """The longest pause between retries, default 60 s."""
+
+    @_builtins.property
+    def stable_after(self) -> _duration_pb2.Duration:
+        """After how long a connection counts as stable, and the retries start anew, default 10 s."""
+
+    @_builtins.property
+    def retryable_errors(self) -> Global___StringList:
+        """Reasons that are worth a retry, instead of the built-in choice."""
+
+    def __init__(
+        self,
+        *,
+        retries: _builtins.int | None = ...,
+        backoff: _abc.Iterable[_duration_pb2.Duration] | None = ...,
+        backoff_max: _duration_pb2.Duration | None = ...,
+        stable_after: _duration_pb2.Duration | None = ...,
+        retryable_errors: Global___StringList | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_retries", b"_retries", "backoff_max", b"backoff_max", "retries", b"retries", "retryable_errors", b"retryable_errors", "stable_after", b"stable_after"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_retries", b"_retries", "backoff", b"backoff", "backoff_max", b"backoff_max", "retries", b"retries", "retryable_errors", b"retryable_errors", "stable_after", b"stable_after"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__retries: _TypeAlias = _typing.Literal["retries"]  # noqa: Y015
+    _WhichOneofArgType__retries: _TypeAlias = _typing.Literal["_retries", b"_retries"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__retries) -> _WhichOneofReturnType__retries | None: ...
+
+Global___RetryPolicy: _TypeAlias = RetryPolicy  # noqa: Y015
+
+@_typing.final
+class StringList(_message.Message):
+    """A list of which it can be told whether it is empty or unset."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VALUES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Its entries."""
+
+    def __init__(
+        self,
+        *,
+        values: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StringList: _TypeAlias = StringList  # noqa: Y015
+
+@_typing.final
+class ToolPolicy(_message.Message):
+    """Which tools may be called, and are shown."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ALLOW_FIELD_NUMBER: _builtins.int
+    DENY_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def allow(self) -> Global___StringList:
+        """Patterns (`*`, `?`, `[...]`) of those that may; unset means all."""
+
+    @_builtins.property
+    def deny(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Patterns of those that may not, whatever `allow` says."""
+
+    def __init__(
+        self,
+        *,
+        allow: Global___StringList | None = ...,
+        deny: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["allow", b"allow"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow", b"allow", "deny", b"deny"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolPolicy: _TypeAlias = ToolPolicy  # noqa: Y015
+
+@_typing.final
+class Roots(_message.Message):
+    """What a server is told when it asks for roots."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Ask(_message.Message):
+        """A person is asked each time."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        def __init__(
+            self,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Fixed(_message.Message):
+        """These."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        ROOTS_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def roots(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+            """MCP roots, each one JSON object."""
+
+        def __init__(
+            self,
+            *,
+            roots: _abc.Iterable[_builtins.bytes] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["roots", b"roots"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ASK_FIELD_NUMBER: _builtins.int
+    FIXED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def ask(self) -> Global___Roots.Ask:
+        """A person is asked each time."""
+
+    @_builtins.property
+    def fixed(self) -> Global___Roots.Fixed:
+        """These."""
+
+    def __init__(
+        self,
+        *,
+        ask: Global___Roots.Ask | None = ...,
+        fixed: Global___Roots.Fixed | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "choice", b"choice", "fixed", b"fixed"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "choice", b"choice", "fixed", b"fixed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_choice: _TypeAlias = _typing.Literal["ask", "fixed"]  # noqa: Y015
+    _WhichOneofArgType_choice: _TypeAlias = _typing.Literal["choice", b"choice"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_choice) -> _WhichOneofReturnType_choice | None: ...
+
+Global___Roots: _TypeAlias = Roots  # noqa: Y015
+
+@_typing.final
+class HistoryLimits(_message.Message):
+    """What is kept of what has ended. Times are at most what the hub says, which is their default, too."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_COUNT_FIELD_NUMBER: _builtins.int
+    CALL_AGE_FIELD_NUMBER: _builtins.int
+    PENDING_REQUEST_COUNT_FIELD_NUMBER: _builtins.int
+    PENDING_REQUEST_AGE_FIELD_NUMBER: _builtins.int
+    TASK_COUNT_FIELD_NUMBER: _builtins.int
+    TASK_AGE_FIELD_NUMBER: _builtins.int
+    call_count: _builtins.int
+    """Ended calls, default 1000."""
+    pending_request_count: _builtins.int
+    """Closed pending requests, default 1000."""
+    task_count: _builtins.int
+    """Ended tasks, default 1000."""
+    @_builtins.property
+    def call_age(self) -> _duration_pb2.Duration:
+        """How long they are kept."""
+
+    @_builtins.property
+    def pending_request_age(self) -> _duration_pb2.Duration:
+        """How long they are kept."""
+
+    @_builtins.property
+    def task_age(self) -> _duration_pb2.Duration:
+        """How long they are kept."""
+
+    def __init__(
+        self,
+        *,
+        call_count: _builtins.int | None = ...,
+        call_age: _duration_pb2.Duration | None = ...,
+        pending_request_count: _builtins.int | None = ...,
+        pending_request_age: _duration_pb2.Duration | None = ...,
+        task_count: _builtins.int | None = ...,
+        task_age: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_call_count", b"_call_count", "_pending_request_count", b"_pending_request_count", "_task_count", b"_task_count", "call_age", b"call_age", "call_count", b"call_count", "pending_request_age", b"pending_request_age", "pending_request_count", b"pending_request_count", "task_age", b"task_age", "task_count", b"task_count"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_call_count", b"_call_count", "_pending_request_count", b"_pending_request_count", "_task_count", b"_task_count", "call_age", b"call_age", "call_count", b"call_count", "pending_request_age", b"pending_request_age", "pending_request_count", b"pending_request_count", "task_age", b"task_age", "task_count", b"task_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__call_count: _TypeAlias = _typing.Literal["call_count"]  # noqa: Y015
+    _WhichOneofArgType__call_count: _TypeAlias = _typing.Literal["_call_count", b"_call_count"]  # noqa: Y015
+    _WhichOneofReturnType__pending_request_count: _TypeAlias = _typing.Literal["pending_request_count"]  # noqa: Y015
+    _WhichOneofArgType__pending_request_count: _TypeAlias = _typing.Literal["_pending_request_count", b"_pending_request_count"]  # noqa: Y015
+    _WhichOneofReturnType__task_count: _TypeAlias = _typing.Literal["task_count"]  # noqa: Y015
+    _WhichOneofArgType__task_count: _TypeAlias = _typing.Literal["_task_count", b"_task_count"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__call_count) -> _WhichOneofReturnType__call_count | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__pending_request_count) -> _WhichOneofReturnType__pending_request_count | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__task_count) -> _WhichOneofReturnType__task_count | None: ...
+
+Global___HistoryLimits: _TypeAlias = HistoryLimits  # noqa: Y015
+
+@_typing.final
+class QueuePolicy(_message.Message):
+    """How calls take turns."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MAX_IN_FLIGHT_FIELD_NUMBER: _builtins.int
+    MAX_QUEUED_FIELD_NUMBER: _builtins.int
+    ONE_AT_A_TIME_FIELD_NUMBER: _builtins.int
+    RESUME_FIELD_NUMBER: _builtins.int
+    max_in_flight: _builtins.int
+    """Calls on the wire at once, default 1."""
+    max_queued: _builtins.int
+    """Calls that may wait for their turn, default 1000."""
+    one_at_a_time: _builtins.bool
+    """Whether no other call is sent while one waits for a person, so that the cause of each pending request is known;
+    default false.
+    """
+    resume: _builtins.bool
+    """Whether a waiting call may be re-sent after a restart of the hub, default true."""
+    def __init__(
+        self,
+        *,
+        max_in_flight: _builtins.int | None = ...,
+        max_queued: _builtins.int | None = ...,
+        one_at_a_time: _builtins.bool | None = ...,
+        resume: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_in_flight", b"_max_in_flight", "_max_queued", b"_max_queued", "_one_at_a_time", b"_one_at_a_time", "_resume", b"_resume", "max_in_flight", b"max_in_flight", "max_queued", b"max_queued", "one_at_a_time", b"one_at_a_time", "resume", b"resume"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_in_flight", b"_max_in_flight", "_max_queued", b"_max_queued", "_one_at_a_time", b"_one_at_a_time", "_resume", b"_resume", "max_in_flight", b"max_in_flight", "max_queued", b"max_queued", "one_at_a_time", b"one_at_a_time", "resume", b"resume"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_in_flight: _TypeAlias = _typing.Literal["max_in_flight"]  # noqa: Y015
     _WhichOneofArgType__max_in_flight: _TypeAlias = _typing.Literal["_max_in_flight", b"_max_in_flight"]  # noqa: Y015
+    _WhichOneofReturnType__max_queued: _TypeAlias = _typing.Literal["max_queued"]  # noqa: Y015
+    _WhichOneofArgType__max_queued: _TypeAlias = _typing.Literal["_max_queued", b"_max_queued"]  # noqa: Y015
+    _WhichOneofReturnType__one_at_a_time: _TypeAlias = _typing.Literal["one_at_a_time"]  # noqa: Y015
+    _WhichOneofArgType__one_at_a_time: _TypeAlias = _typing.Literal["_one_at_a_time", b"_one_at_a_time"]  # noqa: Y015
+    _WhichOneofReturnType__resume: _TypeAlias = _typing.Literal["resume"]  # noqa: Y015
+    _WhichOneofArgType__resume: _TypeAlias = _typing.Literal["_resume", b"_resume"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_in_flight) -> _WhichOneofReturnType__max_in_flight | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_queued) -> _WhichOneofReturnType__max_queued | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__one_at_a_time) -> _WhichOneofReturnType__one_at_a_time | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__resume) -> _WhichOneofReturnType__resume | None: ...
+
+Global___QueuePolicy: _TypeAlias = QueuePolicy  # noqa: Y015
+
+@_typing.final
+class PendingRequestPolicy(_message.Message):
+    """What becomes of what a server asks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIMEOUT_FIELD_NUMBER: _builtins.int
+    AUTO_REJECT_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MESSAGE_FIELD_NUMBER: _builtins.int
+    MAX_OPEN_BYTES_FIELD_NUMBER: _builtins.int
+    auto_reject: _builtins.bool
+    """Whether one that nobody answered in time is refused on the user's behalf, default true."""
+    timeout_message: _builtins.str
+    """What the server is told then."""
+    max_open_bytes: _builtins.int
+    """The bytes that its open ones may take together, default 64 MiB."""
+    @_builtins.property
+    def timeout(self) -> _duration_pb2.Duration:
+        """How long a pending request waits for an answer, default 300 s."""
+
+    def __init__(
+        self,
+        *,
+        timeout: _duration_pb2.Duration | None = ...,
+        auto_reject: _builtins.bool | None = ...,
+        timeout_message: _builtins.str | None = ...,
+        max_open_bytes: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_auto_reject", b"_auto_reject", "_max_open_bytes", b"_max_open_bytes", "_timeout_message", b"_timeout_message", "auto_reject", b"auto_reject", "max_open_bytes", b"max_open_bytes", "timeout", b"timeout", "timeout_message", b"timeout_message"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_auto_reject", b"_auto_reject", "_max_open_bytes", b"_max_open_bytes", "_timeout_message", b"_timeout_message", "auto_reject", b"auto_reject", "max_open_bytes", b"max_open_bytes", "timeout", b"timeout", "timeout_message", b"timeout_message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__auto_reject: _TypeAlias = _typing.Literal["auto_reject"]  # noqa: Y015
+    _WhichOneofArgType__auto_reject: _TypeAlias = _typing.Literal["_auto_reject", b"_auto_reject"]  # noqa: Y015
+    _WhichOneofReturnType__max_open_bytes: _TypeAlias = _typing.Literal["max_open_bytes"]  # noqa: Y015
+    _WhichOneofArgType__max_open_bytes: _TypeAlias = _typing.Literal["_max_open_bytes", b"_max_open_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__timeout_message: _TypeAlias = _typing.Literal["timeout_message"]  # noqa: Y015
+    _WhichOneofArgType__timeout_message: _TypeAlias = _typing.Literal["_timeout_message", b"_timeout_message"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__auto_reject) -> _WhichOneofReturnType__auto_reject | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_open_bytes) -> _WhichOneofReturnType__max_open_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__timeout_message) -> _WhichOneofReturnType__timeout_message | None: ...
+
+Global___PendingRequestPolicy: _TypeAlias = PendingRequestPolicy  # noqa: Y015
+
+@_typing.final
+class ClientFeatures(_message.Message):
+    """What a server is offered by the hub, as its client."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SAMPLING_FIELD_NUMBER: _builtins.int
+    ELICITATION_FIELD_NUMBER: _builtins.int
+    RECEIVER_TASKS_FIELD_NUMBER: _builtins.int
+    RECEIVER_TASK_TTL_FIELD_NUMBER: _builtins.int
+    sampling: _builtins.bool
+    """Sampling, default true."""
+    elicitation: _builtins.bool
+    """Elicitation, default true."""
+    receiver_tasks: _builtins.bool
+    """To ask as a task, default true."""
+    @_builtins.property
+    def receiver_task_ttl(self) -> _duration_pb2.Duration:
+        """How long such a task lives when the server does not say, default an hour."""
+
+    def __init__(
+        self,
+        *,
+        sampling: _builtins.bool | None = ...,
+        elicitation: _builtins.bool | None = ...,
+        receiver_tasks: _builtins.bool | None = ...,
+        receiver_task_ttl: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_elicitation", b"_elicitation", "_receiver_tasks", b"_receiver_tasks", "_sampling", b"_sampling", "elicitation", b"elicitation", "receiver_task_ttl", b"receiver_task_ttl", "receiver_tasks", b"receiver_tasks", "sampling", b"sampling"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_elicitation", b"_elicitation", "_receiver_tasks", b"_receiver_tasks", "_sampling", b"_sampling", "elicitation", b"elicitation", "receiver_task_ttl", b"receiver_task_ttl", "receiver_tasks", b"receiver_tasks", "sampling", b"sampling"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__elicitation: _TypeAlias = _typing.Literal["elicitation"]  # noqa: Y015
+    _WhichOneofArgType__elicitation: _TypeAlias = _typing.Literal["_elicitation", b"_elicitation"]  # noqa: Y015
+    _WhichOneofReturnType__receiver_tasks: _TypeAlias = _typing.Literal["receiver_tasks"]  # noqa: Y015
+    _WhichOneofArgType__receiver_tasks: _TypeAlias = _typing.Literal["_receiver_tasks", b"_receiver_tasks"]  # noqa: Y015
+    _WhichOneofReturnType__sampling: _TypeAlias = _typing.Literal["sampling"]  # noqa: Y015
+    _WhichOneofArgType__sampling: _TypeAlias = _typing.Literal["_sampling", b"_sampling"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__elicitation) -> _WhichOneofReturnType__elicitation | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__receiver_tasks) -> _WhichOneofReturnType__receiver_tasks | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__sampling) -> _WhichOneofReturnType__sampling | None: ...
+
+Global___ClientFeatures: _TypeAlias = ClientFeatures  # noqa: Y015
+
+@_typing.final
+class IntakeLimits(_message.Message):
+    """How much is read of a server."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MAX_MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
+    MAX_MESSAGES_PER_S_FIELD_NUMBER: _builtins.int
+    MAX_BYTES_PER_S_FIELD_NUMBER: _builtins.int
+    max_message_bytes: _builtins.int
+    """The largest message that is taken, in bytes, default 16 MiB."""
+    max_messages_per_s: _builtins.float
+    """How many messages in a second, ten times as many at once, default 1000."""
+    max_bytes_per_s: _builtins.int
+    """How many bytes of messages in a second, ten times as many at once, default 16 MiB."""
+    def __init__(
+        self,
+        *,
+        max_message_bytes: _builtins.int | None = ...,
+        max_messages_per_s: _builtins.float | None = ...,
+        max_bytes_per_s: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_bytes_per_s", b"_max_bytes_per_s", "_max_message_bytes", b"_max_message_bytes", "_max_messages_per_s", b"_max_messages_per_s", "max_bytes_per_s", b"max_bytes_per_s", "max_message_bytes", b"max_message_bytes", "max_messages_per_s", b"max_messages_per_s"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_bytes_per_s", b"_max_bytes_per_s", "_max_message_bytes", b"_max_message_bytes", "_max_messages_per_s", b"_max_messages_per_s", "max_bytes_per_s", b"max_bytes_per_s", "max_message_bytes", b"max_message_bytes", "max_messages_per_s", b"max_messages_per_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_bytes_per_s: _TypeAlias = _typing.Literal["max_bytes_per_s"]  # noqa: Y015
+    _WhichOneofArgType__max_bytes_per_s: _TypeAlias = _typing.Literal["_max_bytes_per_s", b"_max_bytes_per_s"]  # noqa: Y015
     _WhichOneofReturnType__max_message_bytes: _TypeAlias = _typing.Literal["max_message_bytes"]  # noqa: Y015
     _WhichOneofArgType__max_message_bytes: _TypeAlias = _typing.Literal["_max_message_bytes", b"_max_message_bytes"]  # noqa: Y015
     _WhichOneofReturnType__max_messages_per_s: _TypeAlias = _typing.Literal["max_messages_per_s"]  # noqa: Y015
     _WhichOneofArgType__max_messages_per_s: _TypeAlias = _typing.Literal["_max_messages_per_s", b"_max_messages_per_s"]  # noqa: Y015
-    _WhichOneofReturnType__max_open_request_bytes: _TypeAlias = _typing.Literal["max_open_request_bytes"]  # noqa: Y015
-    _WhichOneofArgType__max_open_request_bytes: _TypeAlias = _typing.Literal["_max_open_request_bytes", b"_max_open_request_bytes"]  # noqa: Y015
-    _WhichOneofReturnType__max_queued: _TypeAlias = _typing.Literal["max_queued"]  # noqa: Y015
-    _WhichOneofArgType__max_queued: _TypeAlias = _typing.Literal["_max_queued", b"_max_queued"]  # noqa: Y015
-    _WhichOneofReturnType__one_question_at_a_time: _TypeAlias = _typing.Literal["one_question_at_a_time"]  # noqa: Y015
-    _WhichOneofArgType__one_question_at_a_time: _TypeAlias = _typing.Literal["_one_question_at_a_time", b"_one_question_at_a_time"]  # noqa: Y015
-    _WhichOneofReturnType__ping_interval_s: _TypeAlias = _typing.Literal["ping_interval_s"]  # noqa: Y015
-    _WhichOneofArgType__ping_interval_s: _TypeAlias = _typing.Literal["_ping_interval_s", b"_ping_interval_s"]  # noqa: Y015
-    _WhichOneofReturnType__ping_timeout_s: _TypeAlias = _typing.Literal["ping_timeout_s"]  # noqa: Y015
-    _WhichOneofArgType__ping_timeout_s: _TypeAlias = _typing.Literal["_ping_timeout_s", b"_ping_timeout_s"]  # noqa: Y015
-    _WhichOneofReturnType__progress_resets_timeout: _TypeAlias = _typing.Literal["progress_resets_timeout"]  # noqa: Y015
-    _WhichOneofArgType__progress_resets_timeout: _TypeAlias = _typing.Literal["_progress_resets_timeout", b"_progress_resets_timeout"]  # noqa: Y015
-    _WhichOneofReturnType__protocol: _TypeAlias = _typing.Literal["protocol"]  # noqa: Y015
-    _WhichOneofArgType__protocol: _TypeAlias = _typing.Literal["_protocol", b"_protocol"]  # noqa: Y015
-    _WhichOneofReturnType__receiver_task_ttl_s: _TypeAlias = _typing.Literal["receiver_task_ttl_s"]  # noqa: Y015
-    _WhichOneofArgType__receiver_task_ttl_s: _TypeAlias = _typing.Literal["_receiver_task_ttl_s", b"_receiver_task_ttl_s"]  # noqa: Y015
-    _WhichOneofReturnType__receiver_tasks: _TypeAlias = _typing.Literal["receiver_tasks"]  # noqa: Y015
-    _WhichOneofArgType__receiver_tasks: _TypeAlias = _typing.Literal["_receiver_tasks", b"_receiver_tasks"]  # noqa: Y015
-    _WhichOneofReturnType__request_history_age_s: _TypeAlias = _typing.Literal["request_history_age_s"]  # noqa: Y015
-    _WhichOneofArgType__request_history_age_s: _TypeAlias = _typing.Literal["_request_history_age_s", b"_request_history_age_s"]  # noqa: Y015
-    _WhichOneofReturnType__request_history_count: _TypeAlias = _typing.Literal["request_history_count"]  # noqa: Y015
-    _WhichOneofArgType__request_history_count: _TypeAlias = _typing.Literal["_request_history_count", b"_request_history_count"]  # noqa: Y015
-    _WhichOneofReturnType__resume: _TypeAlias = _typing.Literal["resume"]  # noqa: Y015
-    _WhichOneofArgType__resume: _TypeAlias = _typing.Literal["_resume", b"_resume"]  # noqa: Y015
-    _WhichOneofReturnType__retries: _TypeAlias = _typing.Literal["retries"]  # noqa: Y015
-    _WhichOneofArgType__retries: _TypeAlias = _typing.Literal["_retries", b"_retries"]  # noqa: Y015
-    _WhichOneofReturnType__roots: _TypeAlias = _typing.Literal["roots"]  # noqa: Y015
-    _WhichOneofArgType__roots: _TypeAlias = _typing.Literal["_roots", b"_roots"]  # noqa: Y015
-    _WhichOneofReturnType__sampling: _TypeAlias = _typing.Literal["sampling"]  # noqa: Y015
-    _WhichOneofArgType__sampling: _TypeAlias = _typing.Literal["_sampling", b"_sampling"]  # noqa: Y015
-    _WhichOneofReturnType__stable_after_s: _TypeAlias = _typing.Literal["stable_after_s"]  # noqa: Y015
-    _WhichOneofArgType__stable_after_s: _TypeAlias = _typing.Literal["_stable_after_s", b"_stable_after_s"]  # noqa: Y015
-    _WhichOneofReturnType__task_history_age_s: _TypeAlias = _typing.Literal["task_history_age_s"]  # noqa: Y015
-    _WhichOneofArgType__task_history_age_s: _TypeAlias = _typing.Literal["_task_history_age_s", b"_task_history_age_s"]  # noqa: Y015
-    _WhichOneofReturnType__task_history_count: _TypeAlias = _typing.Literal["task_history_count"]  # noqa: Y015
-    _WhichOneofArgType__task_history_count: _TypeAlias = _typing.Literal["_task_history_count", b"_task_history_count"]  # noqa: Y015
-    _WhichOneofReturnType__timeout_message: _TypeAlias = _typing.Literal["timeout_message"]  # noqa: Y015
-    _WhichOneofArgType__timeout_message: _TypeAlias = _typing.Literal["_timeout_message", b"_timeout_message"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__answer_timeout_s) -> _WhichOneofReturnType__answer_timeout_s | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__auto_reject_on_timeout) -> _WhichOneofReturnType__auto_reject_on_timeout | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__backoff_max_s) -> _WhichOneofReturnType__backoff_max_s | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__call_history_age_s) -> _WhichOneofReturnType__call_history_age_s | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__call_history_count) -> _WhichOneofReturnType__call_history_count | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__call_max_s) -> _WhichOneofReturnType__call_max_s | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__call_timeout_s) -> _WhichOneofReturnType__call_timeout_s | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__connect_timeout_s) -> _WhichOneofReturnType__connect_timeout_s | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__elicitation) -> _WhichOneofReturnType__elicitation | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_bytes_per_s) -> _WhichOneofReturnType__max_bytes_per_s | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_in_flight) -> _WhichOneofReturnType__max_in_flight | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_message_bytes) -> _WhichOneofReturnType__max_message_bytes | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_messages_per_s) -> _WhichOneofReturnType__max_messages_per_s | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_open_request_bytes) -> _WhichOneofReturnType__max_open_request_bytes | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_queued) -> _WhichOneofReturnType__max_queued | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__one_question_at_a_time) -> _WhichOneofReturnType__one_question_at_a_time | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__ping_interval_s) -> _WhichOneofReturnType__ping_interval_s | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__ping_timeout_s) -> _WhichOneofReturnType__ping_timeout_s | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__progress_resets_timeout) -> _WhichOneofReturnType__progress_resets_timeout | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__protocol) -> _WhichOneofReturnType__protocol | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__receiver_task_ttl_s) -> _WhichOneofReturnType__receiver_task_ttl_s | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__receiver_tasks) -> _WhichOneofReturnType__receiver_tasks | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__request_history_age_s) -> _WhichOneofReturnType__request_history_age_s | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__request_history_count) -> _WhichOneofReturnType__request_history_count | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__resume) -> _WhichOneofReturnType__resume | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__retries) -> _WhichOneofReturnType__retries | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__roots) -> _WhichOneofReturnType__roots | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__sampling) -> _WhichOneofReturnType__sampling | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__stable_after_s) -> _WhichOneofReturnType__stable_after_s | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__task_history_age_s) -> _WhichOneofReturnType__task_history_age_s | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__task_history_count) -> _WhichOneofReturnType__task_history_count | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__timeout_message) -> _WhichOneofReturnType__timeout_message | None: ...
 
-Global___ServerSpec: _TypeAlias = ServerSpec  # noqa: Y015
+Global___IntakeLimits: _TypeAlias = IntakeLimits  # noqa: Y015
+
+@_typing.final
+class RevisionConflict(_message.Message):
+    """What is there now; a detail of the status ABORTED (REVISION_CONFLICT). The parts that do not fit are left out: with
+    GetServer and GetRoots all of it can be read.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REVISION_FIELD_NUMBER: _builtins.int
+    SPEC_FIELD_NUMBER: _builtins.int
+    WITHHELD_FIELD_NUMBER: _builtins.int
+    ROOTS_FIELD_NUMBER: _builtins.int
+    revision: _builtins.int
+    """The server's revision."""
+    @_builtins.property
+    def spec(self) -> Global___ServerSpec:
+        """Its spec, for those who may administer it."""
+
+    @_builtins.property
+    def withheld(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As in GetServerResponse."""
+
+    @_builtins.property
+    def roots(self) -> Global___Roots:
+        """The roots in force."""
+
+    def __init__(
+        self,
+        *,
+        revision: _builtins.int = ...,
+        spec: Global___ServerSpec | None = ...,
+        withheld: _abc.Iterable[_builtins.str] | None = ...,
+        roots: Global___Roots | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["roots", b"roots", "spec", b"spec"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["revision", b"revision", "roots", b"roots", "spec", b"spec", "withheld", b"withheld"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevisionConflict: _TypeAlias = RevisionConflict  # noqa: Y015
 
 @_typing.final
 class AddServerRequest(_message.Message):
@@ -672,20 +1033,36 @@ class UpdateServerRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SPEC_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
+    EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
+    expected_revision: _builtins.int
+    """The revision that was read; unset changes whatever is there."""
     @_builtins.property
     def spec(self) -> Global___ServerSpec:
-        """The whole new spec."""
+        """The new spec; its name says which server. A withheld value that comes back as it was shown stays what it is, as long
+        as the endpoint stays the same: the command, its arguments and directory, or the url without its query.
+        """
+
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """Which parts of the spec are taken, such as `timeouts.call` or `retry`; those that the spec leaves out take their
+        defaults. Unset takes the whole spec.
+        """
 
     def __init__(
         self,
         *,
         spec: Global___ServerSpec | None = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
+        expected_revision: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision", "spec", b"spec", "update_mask", b"update_mask"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision", "spec", b"spec", "update_mask", b"update_mask"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__expected_revision: _TypeAlias = _typing.Literal["expected_revision"]  # noqa: Y015
+    _WhichOneofArgType__expected_revision: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_revision) -> _WhichOneofReturnType__expected_revision | None: ...
 
 Global___UpdateServerRequest: _TypeAlias = UpdateServerRequest  # noqa: Y015
 
@@ -720,18 +1097,24 @@ class RemoveServerRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
+    EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name."""
+    expected_revision: _builtins.int
+    """The revision that was read; unset removes whatever is there."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
+        expected_revision: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision", "name", b"name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__expected_revision: _TypeAlias = _typing.Literal["expected_revision"]  # noqa: Y015
+    _WhichOneofArgType__expected_revision: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_revision) -> _WhichOneofReturnType__expected_revision | None: ...
 
 Global___RemoveServerRequest: _TypeAlias = RemoveServerRequest  # noqa: Y015
 
@@ -781,22 +1164,62 @@ class GetServerResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SERVER_FIELD_NUMBER: _builtins.int
+    SPEC_FIELD_NUMBER: _builtins.int
+    WITHHELD_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def server(self) -> Global___Server:
         """The record."""
+
+    @_builtins.property
+    def spec(self) -> Global___ServerSpec:
+        """Its spec, for those who may administer it. Options at their default are left out; so is what only a configuration
+        file can say (`oauth`, `ca`).
+        """
+
+    @_builtins.property
+    def withheld(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Which values of the spec are not shown, as paths: of environment variables, headers, and the query of a url. Each
+        stands there as `**********`.
+        """
 
     def __init__(
         self,
         *,
         server: Global___Server | None = ...,
+        spec: Global___ServerSpec | None = ...,
+        withheld: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["server", b"server"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["server", b"server", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["server", b"server"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["server", b"server", "spec", b"spec", "withheld", b"withheld"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetServerResponse: _TypeAlias = GetServerResponse  # noqa: Y015
+
+@_typing.final
+class ServerFilter(_message.Message):
+    """Which servers; every condition given must hold."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only these; none means all."""
+
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ServerFilter: _TypeAlias = ServerFilter  # noqa: Y015
 
 @_typing.final
 class ListServersRequest(_message.Message):
@@ -804,19 +1227,31 @@ class ListServersRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    PAGE_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    ORDER_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """How many records at most; 0 means 100, the largest accepted value is 1000."""
+    page_token: _builtins.str
+    """Empty for the first page, else `next_page_token` of the page before."""
+    order: _common_pb2.Order.ValueType
+    """In which order."""
     @_builtins.property
-    def page(self) -> _common_pb2.Page:
-        """Which page."""
+    def filter(self) -> Global___ServerFilter:
+        """Which ones."""
 
     def __init__(
         self,
         *,
-        page: _common_pb2.Page | None = ...,
+        filter: Global___ServerFilter | None = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        order: _common_pb2.Order.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["page", b"page"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page", b"page"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "order", b"order", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -972,19 +1407,25 @@ class GetRootsResponse(_message.Message):
 
     ROOTS_FIELD_NUMBER: _builtins.int
     OVERRIDDEN_FIELD_NUMBER: _builtins.int
-    roots: _builtins.str
-    """`ask` when a person is asked each time, else a JSON array of MCP roots."""
+    REVISION_FIELD_NUMBER: _builtins.int
     overridden: _builtins.bool
     """Whether they were set while the hub runs, and differ from the configuration for that reason."""
+    revision: _builtins.int
+    """The server's revision."""
+    @_builtins.property
+    def roots(self) -> Global___Roots:
+        """What the server is told."""
+
     def __init__(
         self,
         *,
-        roots: _builtins.str = ...,
+        roots: Global___Roots | None = ...,
         overridden: _builtins.bool = ...,
+        revision: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["roots", b"roots"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["overridden", b"overridden", "roots", b"roots"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["overridden", b"overridden", "revision", b"revision", "roots", b"roots"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -998,21 +1439,29 @@ class SetRootsRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     ROOTS_FIELD_NUMBER: _builtins.int
+    EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The server's name."""
-    roots: _builtins.str
-    """`ask`, or a JSON array of MCP roots; empty goes back to the configuration."""
+    expected_revision: _builtins.int
+    """The revision that was read; unset changes whatever is there."""
+    @_builtins.property
+    def roots(self) -> Global___Roots:
+        """What the server is told from now on; unset goes back to the configuration."""
+
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
-        roots: _builtins.str = ...,
+        roots: Global___Roots | None = ...,
+        expected_revision: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision", "roots", b"roots"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "roots", b"roots"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision", "name", b"name", "roots", b"roots"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__expected_revision: _TypeAlias = _typing.Literal["expected_revision"]  # noqa: Y015
+    _WhichOneofArgType__expected_revision: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_revision) -> _WhichOneofReturnType__expected_revision | None: ...
 
 Global___SetRootsRequest: _TypeAlias = SetRootsRequest  # noqa: Y015
 
@@ -1024,19 +1473,25 @@ class SetRootsResponse(_message.Message):
 
     ROOTS_FIELD_NUMBER: _builtins.int
     OVERRIDDEN_FIELD_NUMBER: _builtins.int
-    roots: _builtins.str
-    """As in GetRootsResponse."""
+    REVISION_FIELD_NUMBER: _builtins.int
     overridden: _builtins.bool
     """As in GetRootsResponse."""
+    revision: _builtins.int
+    """The server's revision now."""
+    @_builtins.property
+    def roots(self) -> Global___Roots:
+        """As in GetRootsResponse."""
+
     def __init__(
         self,
         *,
-        roots: _builtins.str = ...,
+        roots: Global___Roots | None = ...,
         overridden: _builtins.bool = ...,
+        revision: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["roots", b"roots"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["overridden", b"overridden", "roots", b"roots"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["overridden", b"overridden", "revision", b"revision", "roots", b"roots"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1048,23 +1503,23 @@ class WatchServersRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    NAMES_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
     RESUME_TOKEN_FIELD_NUMBER: _builtins.int
     resume_token: _builtins.str
     """Where to go on, from an earlier response of the same watch."""
     @_builtins.property
-    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only these; none means all."""
+    def filter(self) -> Global___ServerFilter:
+        """Which ones."""
 
     def __init__(
         self,
         *,
-        names: _abc.Iterable[_builtins.str] | None = ...,
+        filter: Global___ServerFilter | None = ...,
         resume_token: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names", "resume_token", b"resume_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "resume_token", b"resume_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1089,19 +1544,19 @@ class WatchServersResponse(_message.Message):
         """New or changed."""
 
     @_builtins.property
-    def removed(self) -> _common_pb2.Removed:
+    def removed(self) -> _common_pb2.WatchRemoved:
         """No longer there."""
 
     @_builtins.property
-    def synced(self) -> _common_pb2.Synced:
+    def synced(self) -> _common_pb2.WatchSynced:
         """The snapshot is complete."""
 
     @_builtins.property
-    def reset(self) -> _common_pb2.Reset:
+    def reset(self) -> _common_pb2.WatchReset:
         """Start over."""
 
     @_builtins.property
-    def bookmark(self) -> _common_pb2.Bookmark:
+    def bookmark(self) -> _common_pb2.WatchBookmark:
         """Still alive."""
 
     def __init__(
@@ -1109,10 +1564,10 @@ class WatchServersResponse(_message.Message):
         *,
         resume_token: _builtins.str = ...,
         upsert: Global___Server | None = ...,
-        removed: _common_pb2.Removed | None = ...,
-        synced: _common_pb2.Synced | None = ...,
-        reset: _common_pb2.Reset | None = ...,
-        bookmark: _common_pb2.Bookmark | None = ...,
+        removed: _common_pb2.WatchRemoved | None = ...,
+        synced: _common_pb2.WatchSynced | None = ...,
+        reset: _common_pb2.WatchReset | None = ...,
+        bookmark: _common_pb2.WatchBookmark | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["bookmark", b"bookmark", "event", b"event", "removed", b"removed", "reset", b"reset", "synced", b"synced", "upsert", b"upsert"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

@@ -101,8 +101,9 @@ class ServerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UpdateServer(self, request, context):
-        """Replaces the spec of a server added over the API and reconnects. NOT_FOUND, INVALID_ARGUMENT,
-        PERMISSION_DENIED; FAILED_PRECONDITION (SERVER_READ_ONLY) for a server that comes from a file.
+        """Changes the spec of a server added over the API, and reconnects where that is needed. NOT_FOUND, INVALID_ARGUMENT,
+        PERMISSION_DENIED; FAILED_PRECONDITION (SERVER_READ_ONLY) for a server that comes from a file; ABORTED
+        (REVISION_CONFLICT, with a RevisionConflict in the details) when it has changed since `expected_revision`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -110,14 +111,14 @@ class ServerServiceServicer:
 
     def RemoveServer(self, request, context):
         """Disconnects and forgets a server added over the API. NOT_FOUND; FAILED_PRECONDITION
-        (SERVER_READ_ONLY) for a server that comes from a file.
+        (SERVER_READ_ONLY) for a server that comes from a file; ABORTED (REVISION_CONFLICT).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetServer(self, request, context):
-        """One server. NOT_FOUND.
+        """One server, and for those who may administer it how it is configured. NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -138,7 +139,7 @@ class ServerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DisconnectServer(self, request, context):
-        """Wants the server disconnected: its calls fail, its receiver tasks and their prompts end. NOT_FOUND.
+        """Wants the server disconnected: its calls fail, its receiver tasks and their pending requests end. NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -153,7 +154,7 @@ class ServerServiceServicer:
 
     def SetRoots(self, request, context):
         """Sets the roots while the hub runs, for any server, and tells it that they have changed. They last over restarts,
-        until they are set again, or the server's own configuration names other roots. NOT_FOUND, INVALID_ARGUMENT.
+        until they are set again, or the server's own configuration names other roots. NOT_FOUND, INVALID_ARGUMENT; ABORTED (REVISION_CONFLICT).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

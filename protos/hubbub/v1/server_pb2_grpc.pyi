@@ -39,26 +39,27 @@ class ServerServiceStub:
     or what goes with it (COMMAND_NOT_ALLOWED), a host (HOST_NOT_ALLOWED), a `${VAR}` (VARIABLE_NOT_ALLOWED).
     """
     UpdateServer: _grpc.UnaryUnaryMultiCallable[_server_pb2.UpdateServerRequest, _server_pb2.UpdateServerResponse]
-    """Replaces the spec of a server added over the API and reconnects. NOT_FOUND, INVALID_ARGUMENT,
-    PERMISSION_DENIED; FAILED_PRECONDITION (SERVER_READ_ONLY) for a server that comes from a file.
+    """Changes the spec of a server added over the API, and reconnects where that is needed. NOT_FOUND, INVALID_ARGUMENT,
+    PERMISSION_DENIED; FAILED_PRECONDITION (SERVER_READ_ONLY) for a server that comes from a file; ABORTED
+    (REVISION_CONFLICT, with a RevisionConflict in the details) when it has changed since `expected_revision`.
     """
     RemoveServer: _grpc.UnaryUnaryMultiCallable[_server_pb2.RemoveServerRequest, _server_pb2.RemoveServerResponse]
     """Disconnects and forgets a server added over the API. NOT_FOUND; FAILED_PRECONDITION
-    (SERVER_READ_ONLY) for a server that comes from a file.
+    (SERVER_READ_ONLY) for a server that comes from a file; ABORTED (REVISION_CONFLICT).
     """
     GetServer: _grpc.UnaryUnaryMultiCallable[_server_pb2.GetServerRequest, _server_pb2.GetServerResponse]
-    """One server. NOT_FOUND."""
+    """One server, and for those who may administer it how it is configured. NOT_FOUND."""
     ListServers: _grpc.UnaryUnaryMultiCallable[_server_pb2.ListServersRequest, _server_pb2.ListServersResponse]
     """All servers, by name, in pages."""
     ConnectServer: _grpc.UnaryUnaryMultiCallable[_server_pb2.ConnectServerRequest, _server_pb2.ConnectServerResponse]
     """Wants the server connected; returns at once with the state it is in now. NOT_FOUND."""
     DisconnectServer: _grpc.UnaryUnaryMultiCallable[_server_pb2.DisconnectServerRequest, _server_pb2.DisconnectServerResponse]
-    """Wants the server disconnected: its calls fail, its receiver tasks and their prompts end. NOT_FOUND."""
+    """Wants the server disconnected: its calls fail, its receiver tasks and their pending requests end. NOT_FOUND."""
     GetRoots: _grpc.UnaryUnaryMultiCallable[_server_pb2.GetRootsRequest, _server_pb2.GetRootsResponse]
     """The roots that the hub tells the server. NOT_FOUND."""
     SetRoots: _grpc.UnaryUnaryMultiCallable[_server_pb2.SetRootsRequest, _server_pb2.SetRootsResponse]
     """Sets the roots while the hub runs, for any server, and tells it that they have changed. They last over restarts,
-    until they are set again, or the server's own configuration names other roots. NOT_FOUND, INVALID_ARGUMENT.
+    until they are set again, or the server's own configuration names other roots. NOT_FOUND, INVALID_ARGUMENT; ABORTED (REVISION_CONFLICT).
     """
     WatchServers: _grpc.UnaryStreamMultiCallable[_server_pb2.WatchServersRequest, _server_pb2.WatchServersResponse]
     """Snapshot and changes of servers."""
@@ -74,26 +75,27 @@ class ServerServiceAsyncStub(ServerServiceStub):
     or what goes with it (COMMAND_NOT_ALLOWED), a host (HOST_NOT_ALLOWED), a `${VAR}` (VARIABLE_NOT_ALLOWED).
     """
     UpdateServer: _aio.UnaryUnaryMultiCallable[_server_pb2.UpdateServerRequest, _server_pb2.UpdateServerResponse]  # type: ignore[assignment]
-    """Replaces the spec of a server added over the API and reconnects. NOT_FOUND, INVALID_ARGUMENT,
-    PERMISSION_DENIED; FAILED_PRECONDITION (SERVER_READ_ONLY) for a server that comes from a file.
+    """Changes the spec of a server added over the API, and reconnects where that is needed. NOT_FOUND, INVALID_ARGUMENT,
+    PERMISSION_DENIED; FAILED_PRECONDITION (SERVER_READ_ONLY) for a server that comes from a file; ABORTED
+    (REVISION_CONFLICT, with a RevisionConflict in the details) when it has changed since `expected_revision`.
     """
     RemoveServer: _aio.UnaryUnaryMultiCallable[_server_pb2.RemoveServerRequest, _server_pb2.RemoveServerResponse]  # type: ignore[assignment]
     """Disconnects and forgets a server added over the API. NOT_FOUND; FAILED_PRECONDITION
-    (SERVER_READ_ONLY) for a server that comes from a file.
+    (SERVER_READ_ONLY) for a server that comes from a file; ABORTED (REVISION_CONFLICT).
     """
     GetServer: _aio.UnaryUnaryMultiCallable[_server_pb2.GetServerRequest, _server_pb2.GetServerResponse]  # type: ignore[assignment]
-    """One server. NOT_FOUND."""
+    """One server, and for those who may administer it how it is configured. NOT_FOUND."""
     ListServers: _aio.UnaryUnaryMultiCallable[_server_pb2.ListServersRequest, _server_pb2.ListServersResponse]  # type: ignore[assignment]
     """All servers, by name, in pages."""
     ConnectServer: _aio.UnaryUnaryMultiCallable[_server_pb2.ConnectServerRequest, _server_pb2.ConnectServerResponse]  # type: ignore[assignment]
     """Wants the server connected; returns at once with the state it is in now. NOT_FOUND."""
     DisconnectServer: _aio.UnaryUnaryMultiCallable[_server_pb2.DisconnectServerRequest, _server_pb2.DisconnectServerResponse]  # type: ignore[assignment]
-    """Wants the server disconnected: its calls fail, its receiver tasks and their prompts end. NOT_FOUND."""
+    """Wants the server disconnected: its calls fail, its receiver tasks and their pending requests end. NOT_FOUND."""
     GetRoots: _aio.UnaryUnaryMultiCallable[_server_pb2.GetRootsRequest, _server_pb2.GetRootsResponse]  # type: ignore[assignment]
     """The roots that the hub tells the server. NOT_FOUND."""
     SetRoots: _aio.UnaryUnaryMultiCallable[_server_pb2.SetRootsRequest, _server_pb2.SetRootsResponse]  # type: ignore[assignment]
     """Sets the roots while the hub runs, for any server, and tells it that they have changed. They last over restarts,
-    until they are set again, or the server's own configuration names other roots. NOT_FOUND, INVALID_ARGUMENT.
+    until they are set again, or the server's own configuration names other roots. NOT_FOUND, INVALID_ARGUMENT; ABORTED (REVISION_CONFLICT).
     """
     WatchServers: _aio.UnaryStreamMultiCallable[_server_pb2.WatchServersRequest, _server_pb2.WatchServersResponse]  # type: ignore[assignment]
     """Snapshot and changes of servers."""
@@ -118,8 +120,9 @@ class ServerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _server_pb2.UpdateServerRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_server_pb2.UpdateServerResponse, _abc.Awaitable[_server_pb2.UpdateServerResponse]]:
-        """Replaces the spec of a server added over the API and reconnects. NOT_FOUND, INVALID_ARGUMENT,
-        PERMISSION_DENIED; FAILED_PRECONDITION (SERVER_READ_ONLY) for a server that comes from a file.
+        """Changes the spec of a server added over the API, and reconnects where that is needed. NOT_FOUND, INVALID_ARGUMENT,
+        PERMISSION_DENIED; FAILED_PRECONDITION (SERVER_READ_ONLY) for a server that comes from a file; ABORTED
+        (REVISION_CONFLICT, with a RevisionConflict in the details) when it has changed since `expected_revision`.
         """
 
     @_abc_1.abstractmethod
@@ -129,7 +132,7 @@ class ServerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_server_pb2.RemoveServerResponse, _abc.Awaitable[_server_pb2.RemoveServerResponse]]:
         """Disconnects and forgets a server added over the API. NOT_FOUND; FAILED_PRECONDITION
-        (SERVER_READ_ONLY) for a server that comes from a file.
+        (SERVER_READ_ONLY) for a server that comes from a file; ABORTED (REVISION_CONFLICT).
         """
 
     @_abc_1.abstractmethod
@@ -138,7 +141,7 @@ class ServerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _server_pb2.GetServerRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_server_pb2.GetServerResponse, _abc.Awaitable[_server_pb2.GetServerResponse]]:
-        """One server. NOT_FOUND."""
+        """One server, and for those who may administer it how it is configured. NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def ListServers(
@@ -162,7 +165,7 @@ class ServerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _server_pb2.DisconnectServerRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_server_pb2.DisconnectServerResponse, _abc.Awaitable[_server_pb2.DisconnectServerResponse]]:
-        """Wants the server disconnected: its calls fail, its receiver tasks and their prompts end. NOT_FOUND."""
+        """Wants the server disconnected: its calls fail, its receiver tasks and their pending requests end. NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def GetRoots(
@@ -179,7 +182,7 @@ class ServerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_server_pb2.SetRootsResponse, _abc.Awaitable[_server_pb2.SetRootsResponse]]:
         """Sets the roots while the hub runs, for any server, and tells it that they have changed. They last over restarts,
-        until they are set again, or the server's own configuration names other roots. NOT_FOUND, INVALID_ARGUMENT.
+        until they are set again, or the server's own configuration names other roots. NOT_FOUND, INVALID_ARGUMENT; ABORTED (REVISION_CONFLICT).
         """
 
     @_abc_1.abstractmethod

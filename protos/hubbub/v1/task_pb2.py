@@ -22,45 +22,50 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from hubbub.v1 import common_pb2 as hubbub_dot_v1_dot_common__pb2
+from hubbub.v1 import options_pb2 as hubbub_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14hubbub/v1/task.proto\x12\thubbub.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16hubbub/v1/common.proto\"\x83\x03\n\x04Task\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06server\x18\x02 \x01(\t\x12!\n\x04role\x18\x03 \x01(\x0e\x32\x13.hubbub.v1.TaskRole\x12%\n\x06status\x18\x04 \x01(\x0e\x32\x15.hubbub.v1.TaskStatus\x12\x16\n\x0estatus_message\x18\x05 \x01(\t\x12\x0e\n\x06method\x18\x06 \x01(\t\x12.\n\ncreated_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x0flast_updated_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x06ttl_ms\x18\t \x01(\x03H\x00\x88\x01\x01\x12\x1d\n\x10poll_interval_ms\x18\n \x01(\x03H\x01\x88\x01\x01\x12\x0f\n\x07\x63\x61ll_id\x18\x0b \x01(\t\x12\x13\n\x0bpending_ids\x18\x0c \x03(\t\x12\x0e\n\x06\x64\x65\x66\x65\x63t\x18\r \x01(\tB\t\n\x07_ttl_msB\x13\n\x11_poll_interval_ms\"h\n\nTaskFilter\x12\x0e\n\x06server\x18\x01 \x01(\t\x12!\n\x04role\x18\x02 \x01(\x0e\x32\x13.hubbub.v1.TaskRole\x12\'\n\x08statuses\x18\x03 \x03(\x0e\x32\x15.hubbub.v1.TaskStatus\"X\n\x10ListTasksRequest\x12%\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x15.hubbub.v1.TaskFilter\x12\x1d\n\x04page\x18\x02 \x01(\x0b\x32\x0f.hubbub.v1.Page\"L\n\x11ListTasksResponse\x12\x1e\n\x05tasks\x18\x01 \x03(\x0b\x32\x0f.hubbub.v1.Task\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x1c\n\x0eGetTaskRequest\x12\n\n\x02id\x18\x01 \x01(\t\"0\n\x0fGetTaskResponse\x12\x1d\n\x04task\x18\x01 \x01(\x0b\x32\x0f.hubbub.v1.Task\"\"\n\x14GetTaskResultRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\'\n\x15GetTaskResultResponse\x12\x0e\n\x06result\x18\x01 \x01(\x0c\"\x1f\n\x11\x43\x61ncelTaskRequest\x12\n\n\x02id\x18\x01 \x01(\t\"3\n\x12\x43\x61ncelTaskResponse\x12\x1d\n\x04task\x18\x01 \x01(\x0b\x32\x0f.hubbub.v1.Task\"P\n\x11WatchTasksRequest\x12%\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x15.hubbub.v1.TaskFilter\x12\x14\n\x0cresume_token\x18\x02 \x01(\t\"\xee\x01\n\x12WatchTasksResponse\x12\x14\n\x0cresume_token\x18\x01 \x01(\t\x12!\n\x06upsert\x18\x02 \x01(\x0b\x32\x0f.hubbub.v1.TaskH\x00\x12%\n\x07removed\x18\x03 \x01(\x0b\x32\x12.hubbub.v1.RemovedH\x00\x12#\n\x06synced\x18\x04 \x01(\x0b\x32\x11.hubbub.v1.SyncedH\x00\x12!\n\x05reset\x18\x05 \x01(\x0b\x32\x10.hubbub.v1.ResetH\x00\x12\'\n\x08\x62ookmark\x18\x06 \x01(\x0b\x32\x13.hubbub.v1.BookmarkH\x00\x42\x07\n\x05\x65vent*S\n\x08TaskRole\x12\x19\n\x15TASK_ROLE_UNSPECIFIED\x10\x00\x12\x16\n\x12TASK_ROLE_RECEIVER\x10\x01\x12\x14\n\x10TASK_ROLE_CLIENT\x10\x02*\xb0\x01\n\nTaskStatus\x12\x1b\n\x17TASK_STATUS_UNSPECIFIED\x10\x00\x12\x17\n\x13TASK_STATUS_WORKING\x10\x01\x12\x1e\n\x1aTASK_STATUS_INPUT_REQUIRED\x10\x02\x12\x19\n\x15TASK_STATUS_COMPLETED\x10\x03\x12\x16\n\x12TASK_STATUS_FAILED\x10\x04\x12\x19\n\x15TASK_STATUS_CANCELLED\x10\x05\x32\x83\x03\n\x0bTaskService\x12\x46\n\tListTasks\x12\x1b.hubbub.v1.ListTasksRequest\x1a\x1c.hubbub.v1.ListTasksResponse\x12@\n\x07GetTask\x12\x19.hubbub.v1.GetTaskRequest\x1a\x1a.hubbub.v1.GetTaskResponse\x12R\n\rGetTaskResult\x12\x1f.hubbub.v1.GetTaskResultRequest\x1a .hubbub.v1.GetTaskResultResponse\x12I\n\nCancelTask\x12\x1c.hubbub.v1.CancelTaskRequest\x1a\x1d.hubbub.v1.CancelTaskResponse\x12K\n\nWatchTasks\x12\x1c.hubbub.v1.WatchTasksRequest\x1a\x1d.hubbub.v1.WatchTasksResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14hubbub/v1/task.proto\x12\thubbub.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16hubbub/v1/common.proto\x1a\x17hubbub/v1/options.proto\"\x91\x03\n\x04Task\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06server\x18\x02 \x01(\t\x12!\n\x04role\x18\x03 \x01(\x0e\x32\x13.hubbub.v1.TaskRole\x12%\n\x06status\x18\x04 \x01(\x0e\x32\x15.hubbub.v1.TaskStatus\x12\x16\n\x0estatus_message\x18\x05 \x01(\t\x12\x0e\n\x06method\x18\x06 \x01(\t\x12.\n\ncreated_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x0flast_updated_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x03ttl\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x30\n\rpoll_interval\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0f\n\x07\x63\x61ll_id\x18\x0b \x01(\t\x12\x1b\n\x13pending_request_ids\x18\x0c \x03(\t\x12\x0e\n\x06\x64\x65\x66\x65\x63t\x18\r \x01(\t\"h\n\nTaskFilter\x12\x0e\n\x06server\x18\x01 \x01(\t\x12!\n\x04role\x18\x02 \x01(\x0e\x32\x13.hubbub.v1.TaskRole\x12\'\n\x08statuses\x18\x03 \x03(\x0e\x32\x15.hubbub.v1.TaskStatus\"\x81\x01\n\x10ListTasksRequest\x12%\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x15.hubbub.v1.TaskFilter\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x1f\n\x05order\x18\x04 \x01(\x0e\x32\x10.hubbub.v1.Order\"L\n\x11ListTasksResponse\x12\x1e\n\x05tasks\x18\x01 \x03(\x0b\x32\x0f.hubbub.v1.Task\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x1c\n\x0eGetTaskRequest\x12\n\n\x02id\x18\x01 \x01(\t\"0\n\x0fGetTaskResponse\x12\x1d\n\x04task\x18\x01 \x01(\x0b\x32\x0f.hubbub.v1.Task\"\"\n\x14GetTaskResultRequest\x12\n\n\x02id\x18\x01 \x01(\t\"-\n\x15GetTaskResultResponse\x12\x14\n\x06result\x18\x01 \x01(\x0c\x42\x04\xa8\xbb\x18\x01\"\x1f\n\x11\x43\x61ncelTaskRequest\x12\n\n\x02id\x18\x01 \x01(\t\"3\n\x12\x43\x61ncelTaskResponse\x12\x1d\n\x04task\x18\x01 \x01(\x0b\x32\x0f.hubbub.v1.Task\"P\n\x11WatchTasksRequest\x12%\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x15.hubbub.v1.TaskFilter\x12\x14\n\x0cresume_token\x18\x02 \x01(\t\"\x82\x02\n\x12WatchTasksResponse\x12\x14\n\x0cresume_token\x18\x01 \x01(\t\x12!\n\x06upsert\x18\x02 \x01(\x0b\x32\x0f.hubbub.v1.TaskH\x00\x12*\n\x07removed\x18\x03 \x01(\x0b\x32\x17.hubbub.v1.WatchRemovedH\x00\x12(\n\x06synced\x18\x04 \x01(\x0b\x32\x16.hubbub.v1.WatchSyncedH\x00\x12&\n\x05reset\x18\x05 \x01(\x0b\x32\x15.hubbub.v1.WatchResetH\x00\x12,\n\x08\x62ookmark\x18\x06 \x01(\x0b\x32\x18.hubbub.v1.WatchBookmarkH\x00\x42\x07\n\x05\x65vent*S\n\x08TaskRole\x12\x19\n\x15TASK_ROLE_UNSPECIFIED\x10\x00\x12\x16\n\x12TASK_ROLE_RECEIVER\x10\x01\x12\x14\n\x10TASK_ROLE_CLIENT\x10\x02*\xb0\x01\n\nTaskStatus\x12\x1b\n\x17TASK_STATUS_UNSPECIFIED\x10\x00\x12\x17\n\x13TASK_STATUS_WORKING\x10\x01\x12\x1e\n\x1aTASK_STATUS_INPUT_REQUIRED\x10\x02\x12\x19\n\x15TASK_STATUS_COMPLETED\x10\x03\x12\x16\n\x12TASK_STATUS_FAILED\x10\x04\x12\x19\n\x15TASK_STATUS_CANCELLED\x10\x05\x32\x83\x03\n\x0bTaskService\x12\x46\n\tListTasks\x12\x1b.hubbub.v1.ListTasksRequest\x1a\x1c.hubbub.v1.ListTasksResponse\x12@\n\x07GetTask\x12\x19.hubbub.v1.GetTaskRequest\x1a\x1a.hubbub.v1.GetTaskResponse\x12R\n\rGetTaskResult\x12\x1f.hubbub.v1.GetTaskResultRequest\x1a .hubbub.v1.GetTaskResultResponse\x12I\n\nCancelTask\x12\x1c.hubbub.v1.CancelTaskRequest\x1a\x1d.hubbub.v1.CancelTaskResponse\x12K\n\nWatchTasks\x12\x1c.hubbub.v1.WatchTasksRequest\x1a\x1d.hubbub.v1.WatchTasksResponse0\x01\x42\x33\n\thubbub.v1P\x01Z\x12hubbub/v1;hubbubv1\xa2\x02\x03HUB\xaa\x02\tHubbub.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'hubbub.v1.task_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
-  _globals['_TASKROLE']._serialized_start=1322
-  _globals['_TASKROLE']._serialized_end=1405
-  _globals['_TASKSTATUS']._serialized_start=1408
-  _globals['_TASKSTATUS']._serialized_end=1584
-  _globals['_TASK']._serialized_start=93
-  _globals['_TASK']._serialized_end=480
-  _globals['_TASKFILTER']._serialized_start=482
-  _globals['_TASKFILTER']._serialized_end=586
-  _globals['_LISTTASKSREQUEST']._serialized_start=588
-  _globals['_LISTTASKSREQUEST']._serialized_end=676
-  _globals['_LISTTASKSRESPONSE']._serialized_start=678
-  _globals['_LISTTASKSRESPONSE']._serialized_end=754
-  _globals['_GETTASKREQUEST']._serialized_start=756
-  _globals['_GETTASKREQUEST']._serialized_end=784
-  _globals['_GETTASKRESPONSE']._serialized_start=786
-  _globals['_GETTASKRESPONSE']._serialized_end=834
-  _globals['_GETTASKRESULTREQUEST']._serialized_start=836
-  _globals['_GETTASKRESULTREQUEST']._serialized_end=870
-  _globals['_GETTASKRESULTRESPONSE']._serialized_start=872
-  _globals['_GETTASKRESULTRESPONSE']._serialized_end=911
-  _globals['_CANCELTASKREQUEST']._serialized_start=913
-  _globals['_CANCELTASKREQUEST']._serialized_end=944
-  _globals['_CANCELTASKRESPONSE']._serialized_start=946
-  _globals['_CANCELTASKRESPONSE']._serialized_end=997
-  _globals['_WATCHTASKSREQUEST']._serialized_start=999
-  _globals['_WATCHTASKSREQUEST']._serialized_end=1079
-  _globals['_WATCHTASKSRESPONSE']._serialized_start=1082
-  _globals['_WATCHTASKSRESPONSE']._serialized_end=1320
-  _globals['_TASKSERVICE']._serialized_start=1587
-  _globals['_TASKSERVICE']._serialized_end=1974
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'\n\thubbub.v1P\001Z\022hubbub/v1;hubbubv1\242\002\003HUB\252\002\tHubbub.V1'
+  _globals['_GETTASKRESULTRESPONSE'].fields_by_name['result']._loaded_options = None
+  _globals['_GETTASKRESULTRESPONSE'].fields_by_name['result']._serialized_options = b'\250\273\030\001'
+  _globals['_TASKROLE']._serialized_start=1461
+  _globals['_TASKROLE']._serialized_end=1544
+  _globals['_TASKSTATUS']._serialized_start=1547
+  _globals['_TASKSTATUS']._serialized_end=1723
+  _globals['_TASK']._serialized_start=150
+  _globals['_TASK']._serialized_end=551
+  _globals['_TASKFILTER']._serialized_start=553
+  _globals['_TASKFILTER']._serialized_end=657
+  _globals['_LISTTASKSREQUEST']._serialized_start=660
+  _globals['_LISTTASKSREQUEST']._serialized_end=789
+  _globals['_LISTTASKSRESPONSE']._serialized_start=791
+  _globals['_LISTTASKSRESPONSE']._serialized_end=867
+  _globals['_GETTASKREQUEST']._serialized_start=869
+  _globals['_GETTASKREQUEST']._serialized_end=897
+  _globals['_GETTASKRESPONSE']._serialized_start=899
+  _globals['_GETTASKRESPONSE']._serialized_end=947
+  _globals['_GETTASKRESULTREQUEST']._serialized_start=949
+  _globals['_GETTASKRESULTREQUEST']._serialized_end=983
+  _globals['_GETTASKRESULTRESPONSE']._serialized_start=985
+  _globals['_GETTASKRESULTRESPONSE']._serialized_end=1030
+  _globals['_CANCELTASKREQUEST']._serialized_start=1032
+  _globals['_CANCELTASKREQUEST']._serialized_end=1063
+  _globals['_CANCELTASKRESPONSE']._serialized_start=1065
+  _globals['_CANCELTASKRESPONSE']._serialized_end=1116
+  _globals['_WATCHTASKSREQUEST']._serialized_start=1118
+  _globals['_WATCHTASKSREQUEST']._serialized_end=1198
+  _globals['_WATCHTASKSRESPONSE']._serialized_start=1201
+  _globals['_WATCHTASKSRESPONSE']._serialized_end=1459
+  _globals['_TASKSERVICE']._serialized_start=1726
+  _globals['_TASKSERVICE']._serialized_end=2113
 # @@protoc_insertion_point(module_scope)

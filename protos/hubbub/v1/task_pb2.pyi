@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -95,10 +96,10 @@ class Task(_message.Message):
     METHOD_FIELD_NUMBER: _builtins.int
     CREATED_AT_FIELD_NUMBER: _builtins.int
     LAST_UPDATED_AT_FIELD_NUMBER: _builtins.int
-    TTL_MS_FIELD_NUMBER: _builtins.int
-    POLL_INTERVAL_MS_FIELD_NUMBER: _builtins.int
+    TTL_FIELD_NUMBER: _builtins.int
+    POLL_INTERVAL_FIELD_NUMBER: _builtins.int
     CALL_ID_FIELD_NUMBER: _builtins.int
-    PENDING_IDS_FIELD_NUMBER: _builtins.int
+    PENDING_REQUEST_IDS_FIELD_NUMBER: _builtins.int
     DEFECT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The MCP task id; for a task that a server holds another one where that is taken or is no name."""
@@ -112,10 +113,6 @@ class Task(_message.Message):
     """In words."""
     method: _builtins.str
     """The MCP method that became a task."""
-    ttl_ms: _builtins.int
-    """Milliseconds it lives, counted from its creation; absent means for ever."""
-    poll_interval_ms: _builtins.int
-    """Milliseconds between polls that its holder suggests."""
     call_id: _builtins.str
     """The call that it belongs to."""
     defect: _builtins.str
@@ -129,8 +126,16 @@ class Task(_message.Message):
         """When it last changed."""
 
     @_builtins.property
-    def pending_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The requests that it has in the inbox."""
+    def ttl(self) -> _duration_pb2.Duration:
+        """How long it lives, counted from its creation; unset means for ever."""
+
+    @_builtins.property
+    def poll_interval(self) -> _duration_pb2.Duration:
+        """The time between polls that its holder suggests."""
+
+    @_builtins.property
+    def pending_request_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The pending requests that it has in the inbox."""
 
     def __init__(
         self,
@@ -143,24 +148,17 @@ class Task(_message.Message):
         method: _builtins.str = ...,
         created_at: _timestamp_pb2.Timestamp | None = ...,
         last_updated_at: _timestamp_pb2.Timestamp | None = ...,
-        ttl_ms: _builtins.int | None = ...,
-        poll_interval_ms: _builtins.int | None = ...,
+        ttl: _duration_pb2.Duration | None = ...,
+        poll_interval: _duration_pb2.Duration | None = ...,
         call_id: _builtins.str = ...,
-        pending_ids: _abc.Iterable[_builtins.str] | None = ...,
+        pending_request_ids: _abc.Iterable[_builtins.str] | None = ...,
         defect: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_poll_interval_ms", b"_poll_interval_ms", "_ttl_ms", b"_ttl_ms", "created_at", b"created_at", "last_updated_at", b"last_updated_at", "poll_interval_ms", b"poll_interval_ms", "ttl_ms", b"ttl_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "last_updated_at", b"last_updated_at", "poll_interval", b"poll_interval", "ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_poll_interval_ms", b"_poll_interval_ms", "_ttl_ms", b"_ttl_ms", "call_id", b"call_id", "created_at", b"created_at", "defect", b"defect", "id", b"id", "last_updated_at", b"last_updated_at", "method", b"method", "pending_ids", b"pending_ids", "poll_interval_ms", b"poll_interval_ms", "role", b"role", "server", b"server", "status", b"status", "status_message", b"status_message", "ttl_ms", b"ttl_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "created_at", b"created_at", "defect", b"defect", "id", b"id", "last_updated_at", b"last_updated_at", "method", b"method", "pending_request_ids", b"pending_request_ids", "poll_interval", b"poll_interval", "role", b"role", "server", b"server", "status", b"status", "status_message", b"status_message", "ttl", b"ttl"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__poll_interval_ms: _TypeAlias = _typing.Literal["poll_interval_ms"]  # noqa: Y015
-    _WhichOneofArgType__poll_interval_ms: _TypeAlias = _typing.Literal["_poll_interval_ms", b"_poll_interval_ms"]  # noqa: Y015
-    _WhichOneofReturnType__ttl_ms: _TypeAlias = _typing.Literal["ttl_ms"]  # noqa: Y015
-    _WhichOneofArgType__ttl_ms: _TypeAlias = _typing.Literal["_ttl_ms", b"_ttl_ms"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__poll_interval_ms) -> _WhichOneofReturnType__poll_interval_ms | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__ttl_ms) -> _WhichOneofReturnType__ttl_ms | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Task: _TypeAlias = Task  # noqa: Y015
 
@@ -203,24 +201,30 @@ class ListTasksRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     FILTER_FIELD_NUMBER: _builtins.int
-    PAGE_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    ORDER_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """How many records at most; 0 means 100, the largest accepted value is 1000."""
+    page_token: _builtins.str
+    """Empty for the first page, else `next_page_token` of the page before."""
+    order: _common_pb2.Order.ValueType
+    """In which order."""
     @_builtins.property
     def filter(self) -> Global___TaskFilter:
         """Which ones."""
-
-    @_builtins.property
-    def page(self) -> _common_pb2.Page:
-        """Which page."""
 
     def __init__(
         self,
         *,
         filter: Global___TaskFilter | None = ...,
-        page: _common_pb2.Page | None = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        order: _common_pb2.Order.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "page", b"page"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "page", b"page"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "order", b"order", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -437,19 +441,19 @@ class WatchTasksResponse(_message.Message):
         """New or changed."""
 
     @_builtins.property
-    def removed(self) -> _common_pb2.Removed:
+    def removed(self) -> _common_pb2.WatchRemoved:
         """Left the filter, or deleted."""
 
     @_builtins.property
-    def synced(self) -> _common_pb2.Synced:
+    def synced(self) -> _common_pb2.WatchSynced:
         """The snapshot is complete."""
 
     @_builtins.property
-    def reset(self) -> _common_pb2.Reset:
+    def reset(self) -> _common_pb2.WatchReset:
         """Start over."""
 
     @_builtins.property
-    def bookmark(self) -> _common_pb2.Bookmark:
+    def bookmark(self) -> _common_pb2.WatchBookmark:
         """Still alive."""
 
     def __init__(
@@ -457,10 +461,10 @@ class WatchTasksResponse(_message.Message):
         *,
         resume_token: _builtins.str = ...,
         upsert: Global___Task | None = ...,
-        removed: _common_pb2.Removed | None = ...,
-        synced: _common_pb2.Synced | None = ...,
-        reset: _common_pb2.Reset | None = ...,
-        bookmark: _common_pb2.Bookmark | None = ...,
+        removed: _common_pb2.WatchRemoved | None = ...,
+        synced: _common_pb2.WatchSynced | None = ...,
+        reset: _common_pb2.WatchReset | None = ...,
+        bookmark: _common_pb2.WatchBookmark | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["bookmark", b"bookmark", "event", b"event", "removed", b"removed", "reset", b"reset", "synced", b"synced", "upsert", b"upsert"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

@@ -89,7 +89,7 @@ class TaskServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CancelTask(self, request, context):
-        """Cancels a task that has not ended; its prompt leaves the inbox. One that a server holds is the server's
+        """Cancels a task that has not ended; its pending requests leave the inbox. One that a server holds is the server's
         to cancel, which from 2026-07-28 on may take it a while: then the record returned has not ended.
         NOT_FOUND; FAILED_PRECONDITION (TASK_FINISHED, SERVER_NOT_CONNECTED).
         """

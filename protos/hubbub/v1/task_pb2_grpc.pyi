@@ -42,7 +42,7 @@ class TaskServiceStub:
     TASK_CANCELLED); the task's own error as UNKNOWN (TASK_FAILED).
     """
     CancelTask: _grpc.UnaryUnaryMultiCallable[_task_pb2.CancelTaskRequest, _task_pb2.CancelTaskResponse]
-    """Cancels a task that has not ended; its prompt leaves the inbox. One that a server holds is the server's
+    """Cancels a task that has not ended; its pending requests leave the inbox. One that a server holds is the server's
     to cancel, which from 2026-07-28 on may take it a while: then the record returned has not ended.
     NOT_FOUND; FAILED_PRECONDITION (TASK_FINISHED, SERVER_NOT_CONNECTED).
     """
@@ -63,7 +63,7 @@ class TaskServiceAsyncStub(TaskServiceStub):
     TASK_CANCELLED); the task's own error as UNKNOWN (TASK_FAILED).
     """
     CancelTask: _aio.UnaryUnaryMultiCallable[_task_pb2.CancelTaskRequest, _task_pb2.CancelTaskResponse]  # type: ignore[assignment]
-    """Cancels a task that has not ended; its prompt leaves the inbox. One that a server holds is the server's
+    """Cancels a task that has not ended; its pending requests leave the inbox. One that a server holds is the server's
     to cancel, which from 2026-07-28 on may take it a while: then the record returned has not ended.
     NOT_FOUND; FAILED_PRECONDITION (TASK_FINISHED, SERVER_NOT_CONNECTED).
     """
@@ -105,7 +105,7 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_pb2.CancelTaskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_pb2.CancelTaskResponse, _abc.Awaitable[_task_pb2.CancelTaskResponse]]:
-        """Cancels a task that has not ended; its prompt leaves the inbox. One that a server holds is the server's
+        """Cancels a task that has not ended; its pending requests leave the inbox. One that a server holds is the server's
         to cancel, which from 2026-07-28 on may take it a while: then the record returned has not ended.
         NOT_FOUND; FAILED_PRECONDITION (TASK_FINISHED, SERVER_NOT_CONNECTED).
         """

@@ -114,9 +114,9 @@ class Calls:
         """The calls that match, newest first."""
         return list(self._table.newest(chosen.matches))
 
-    def newest(self, chosen: CallFilter, after: Place | None = None) -> Iterator[Call]:
-        """Those that match and were made before `after`, newest first, one by one."""
-        return self._table.newest(chosen.matches, after)
+    def newest(self, chosen: CallFilter, after: Place | None = None, oldest_first: bool = False) -> Iterator[Call]:
+        """Those that match and come after a place, newest first or the other way round, one by one."""
+        return self._table.newest(chosen.matches, after, oldest_first)
 
     def watch(self, chosen: CallFilter, token: str = "") -> AsyncIterator[WatchEvent[Call]]:
         """Snapshot and changes, with progress and log lines in between."""

@@ -109,9 +109,11 @@ class Inbox:
         """The requests that match, newest first."""
         return list(self._table.newest(chosen.matches))
 
-    def newest(self, chosen: RequestFilter, after: Place | None = None) -> Iterator[PendingRequest]:
-        """Those that match and were made before `after`, newest first, one by one."""
-        return self._table.newest(chosen.matches, after)
+    def newest(
+        self, chosen: RequestFilter, after: Place | None = None, oldest_first: bool = False
+    ) -> Iterator[PendingRequest]:
+        """Those that match and come after a place, newest first or the other way round, one by one."""
+        return self._table.newest(chosen.matches, after, oldest_first)
 
     def watch(self, chosen: RequestFilter, token: str = "") -> AsyncIterator[WatchEvent[PendingRequest]]:
         """Snapshot and changes."""

@@ -79,9 +79,9 @@ class Tasks:
         """The tasks that match, newest first."""
         return list(self._table.newest(chosen.matches))
 
-    def newest(self, chosen: TaskFilter, after: Place | None = None) -> Iterator[Task]:
-        """Those that match and were made before `after`, newest first, one by one."""
-        return self._table.newest(chosen.matches, after)
+    def newest(self, chosen: TaskFilter, after: Place | None = None, oldest_first: bool = False) -> Iterator[Task]:
+        """Those that match and come after a place, newest first or the other way round, one by one."""
+        return self._table.newest(chosen.matches, after, oldest_first)
 
     def watch(self, chosen: TaskFilter, token: str = "") -> AsyncIterator[WatchEvent[Task]]:
         """Snapshot and changes."""

@@ -157,9 +157,11 @@ class Audit:
         """The entries that match, in no order that means anything."""
         return [entry for entry in self._table if chosen.matches(entry)]
 
-    def newest(self, chosen: AuditFilter, after: Place | None = None) -> Iterator[AuditEntry]:
-        """Those that match and were made before `after`, newest first, one by one."""
-        return self._table.newest(chosen.matches, after)
+    def newest(
+        self, chosen: AuditFilter, after: Place | None = None, oldest_first: bool = False
+    ) -> Iterator[AuditEntry]:
+        """Those that match and come after a place, newest first or the other way round, one by one."""
+        return self._table.newest(chosen.matches, after, oldest_first)
 
     def _entry(self, sort: Sort, attempt: Attempt) -> AuditEntry:
         return AuditEntry(

@@ -249,6 +249,11 @@ class Feed(Generic[T]):
                     watcher.push_live(key, event)
 
     @property
+    def revision(self) -> int:
+        """The newest revision of the store that it was told of."""
+        return self._revision
+
+    @property
     def watched(self) -> bool:
         """Whether anybody watches."""
         return bool(self._groups)

@@ -1,6 +1,6 @@
 """The order of a table's records by age, kept as they come and go."""
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 
 Place = tuple[float, str]
@@ -38,4 +38,9 @@ class ByAge:
         """Those made before a place, all for None; newest first. None may come or go meanwhile."""
         at = len(self._places) if place is None else bisect_left(self._places, place)
         for index in range(at - 1, -1, -1):
+            yield self._places[index][1]
+
+    def after(self, place: Place | None) -> Iterator[str]:
+        """Those made after a place, all for None; oldest first. None may come or go meanwhile."""
+        for index in range(0 if place is None else bisect_right(self._places, place), len(self._places)):
             yield self._places[index][1]

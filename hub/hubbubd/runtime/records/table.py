@@ -132,9 +132,15 @@ class Table(Generic[T]):
     def __len__(self) -> int:
         return len(self._rows) - len(self._leaving)
 
-    def newest(self, chosen: Callable[[T], bool], after: Place | None = None) -> Iterator[T]:
-        """The records that match and were made before a place, newest first; costs what is looked at of it."""
-        records = map(self.record, self._by_age.before(after))
+    def newest(
+        self, chosen: Callable[[T], bool], after: Place | None = None, oldest_first: bool = False
+    ) -> Iterator[T]:
+        """The records that match and come after a place, newest first or the other way round.
+
+        It costs what is looked at of it.
+        """
+        order = self._by_age.after if oldest_first else self._by_age.before
+        records = map(self.record, order(after))
         return (record for record in records if record is not None and chosen(record))
 
     def change(self, record_id: str, record: T | None) -> Change[T]:

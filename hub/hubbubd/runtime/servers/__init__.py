@@ -7,6 +7,7 @@ from hubbubd.runtime.servers.log_levels import LogLevels
 from hubbubd.runtime.servers.measures import MAX_NAMES, Measures
 from hubbubd.runtime.servers.parts import Assembly
 from hubbubd.runtime.servers.registry import Servers
+from hubbubd.runtime.servers.revisions import Stale
 from hubbubd.runtime.servers.server_secrets import SpecSecrets
 from hubbubd.runtime.servers.subscriptions import ResourceUpdate, Subscriptions
 
@@ -27,5 +28,6 @@ __all__ = [
     "ServerEventKind",
     "Servers",
     "SpecSecrets",
+    "Stale",
     "Subscriptions",
 ]

@@ -26,6 +26,7 @@ from hubbubd.runtime.calls import End, ServerQueue
 from hubbubd.runtime.oversight import Audit
 from hubbubd.runtime.records import Change, Ledger, Table, WatchEvent
 from hubbubd.runtime.servers.parts import Assembly, ServerParts
+from hubbubd.runtime.servers.revisions import expect, following, kept_revision
 from hubbubd.runtime.servers.server_secrets import SpecSecrets
 from hubbubd.upstream.ports import Era, Link
 
@@ -156,14 +157,19 @@ class Servers:
         self._confinement.check(config, os.environ)
         return await self._one_at_a_time(config.name, self._add, config)
 
-    async def update(self, config: ServerConfig) -> ServerRecord:
-        """Replaces a server's configuration and reconnects. Raises NotFound, FailedPrecondition, and as `add`."""
-        self._confinement.check(config, os.environ)
-        return await self._one_at_a_time(config.name, self._update, config)
+    async def change(
+        self, name: str, how: Callable[[ServerConfig], ServerConfig], *, expected: int | None = None
+    ) -> ServerRecord:
+        """Changes a server's configuration, and reconnects where that is needed.
 
-    async def remove(self, name: str) -> None:
-        """Disconnects and forgets a server. Raises NotFound and FailedPrecondition."""
-        await self._one_at_a_time(name, self._remove, name)
+        `how` makes the new configuration of the one there is, and may refuse. Raises NotFound, FailedPrecondition,
+        Stale where the revision is not the expected one, and as `add`.
+        """
+        return await self._one_at_a_time(name, self._update, (name, how, expected))
+
+    async def remove(self, name: str, *, expected: int | None = None) -> None:
+        """Disconnects and forgets a server. Raises NotFound, FailedPrecondition and Stale."""
+        await self._one_at_a_time(name, self._remove, (name, expected))
 
     async def connect(self, name: str) -> ServerRecord:
         """Wants a server connected. Raises NotFound."""
@@ -173,9 +179,12 @@ class Servers:
         """Wants a server disconnected; its receiver tasks and their questions end. Raises NotFound."""
         return await self._one_at_a_time(name, self._disconnect, name)
 
-    async def set_roots(self, name: str, roots: Roots | None) -> ServerRecord:
-        """Sets what the server is told when it asks for roots, None as configured; tells it. Raises NotFound."""
-        return await self._one_at_a_time(name, self._set_roots, (name, roots))
+    async def set_roots(self, name: str, roots: Roots | None, *, expected: int | None = None) -> ServerRecord:
+        """Sets what the server is told when it asks for roots, None as configured; tells it.
+
+        Raises NotFound and Stale.
+        """
+        return await self._one_at_a_time(name, self._set_roots, (name, roots, expected))
 
     async def _one_at_a_time(self, name: str, change: Callable[[T], Awaitable[R]], about: T) -> R:
         """Changes a server when the change before has ended, and to its end, whatever becomes of the caller."""
@@ -192,7 +201,7 @@ class Servers:
             raise AlreadyExists(f"a server {config.name!r} exists already", reason="SERVER_EXISTS")
         if len(self._kept) >= self._settings.max_servers:
             raise ResourceExhausted(f"at most {self._settings.max_servers} servers", reason="TOO_MANY_SERVERS")
-        record = _record(config, "api", wanted=True)
+        record = _record(config, "api", wanted=True, revision=following(self._table.feed.revision))
         await self._secrets.keep(config)
         try:
             await self._ledger.commit([Change(self._table, record.name, record)])
@@ -202,21 +211,26 @@ class Servers:
         self._keep(record)
         return self.get(config.name)
 
-    async def _update(self, config: ServerConfig) -> ServerRecord:
-        before = self._changeable(config.name)
+    async def _update(self, about: tuple[str, Callable[[ServerConfig], ServerConfig], int | None]) -> ServerRecord:
+        name, how, expected = about
+        before = self._changeable(name, expected)
+        config = how(before.config)
+        self._confinement.check(config, os.environ)
         roots = _lasting_roots(before, config)
+        revision = following(self._table.feed.revision, before)
         await self._secrets.keep(config)
         try:
-            await self._write(config.name, config=config, fingerprint=config.fingerprint, roots=roots)
+            await self._write(name, config=config, fingerprint=config.fingerprint, roots=roots, revision=revision)
         except HubError:
             await self._secrets.keep(before.config)
             raise
-        record = replace(_record(config, "api", wanted=before.wanted), roots=roots)
+        record = replace(_record(config, "api", wanted=before.wanted, revision=revision), roots=roots)
         await self._become(record, "its configuration was changed")
-        return self.get(config.name)
+        return self.get(name)
 
-    async def _remove(self, name: str) -> None:
-        record = self._changeable(name)
+    async def _remove(self, about: tuple[str, int | None]) -> None:
+        name, expected = about
+        record = self._changeable(name, expected)
         await self._drop(name, "it was removed")
         await self._forget(record)
 
@@ -236,9 +250,9 @@ class Servers:
             await self._secrets.drop(name)
         wanted = before.wanted if before is not None else True
         roots = _lasting_roots(before, config) if before is not None else None
-        await self._become(
-            replace(_record(config, "file", wanted=wanted), roots=roots), "its configuration was changed"
-        )
+        record = replace(_record(config, "file", wanted=wanted), roots=roots)
+        revision = kept_revision(before, record, self._table.feed.revision)
+        await self._become(replace(record, revision=revision), "its configuration was changed")
 
     async def _let_go(self, name: str) -> None:
         """A server that is in no file any more."""
@@ -272,7 +286,8 @@ class Servers:
         if before and not moved and before.verdict(config, os.environ) == self._confinement.verdict(config, os.environ):
             kept.shell.confinement = self._confinement
             return
-        record = replace(_record(config, "api", wanted=kept.record.wanted), roots=kept.record.roots)
+        known = kept.record
+        record = replace(_record(config, "api", wanted=known.wanted, revision=known.revision), roots=known.roots)
         await self._become(record, "what it may do was changed", anew=True)
 
     def _warn_of_missing_commands(self) -> None:
@@ -290,9 +305,10 @@ class Servers:
         await self._assembly.end_tasks(name)
         return self.get(name)
 
-    async def _set_roots(self, change: tuple[str, Roots | None]) -> ServerRecord:
-        name, roots = change
-        await self._write(name, roots=roots)
+    async def _set_roots(self, change: tuple[str, Roots | None, int | None]) -> ServerRecord:
+        name, roots, expected = change
+        before = expect(self.get(name), expected)
+        await self._write(name, roots=roots, revision=following(self._table.feed.revision, before))
         kept = self._kept[name]
         kept.lane.adopt(kept.record.effective)
         self._tell_roots(kept)
@@ -328,13 +344,13 @@ class Servers:
             kept.record = replace(kept.record, **{key: getattr(before, key) for key in changes})
             raise
 
-    def _changeable(self, name: str) -> ServerRecord:
+    def _changeable(self, name: str, expected: int | None) -> ServerRecord:
         record = self.get(name)
         if record.source == "file":
             raise FailedPrecondition(
                 f"{name} comes from a configuration file; change it there", reason="SERVER_READ_ONLY"
             )
-        return record
+        return expect(record, expected)
 
     def _keep(self, record: ServerRecord, lane: ServerQueue | None = None) -> None:
         name = record.name
@@ -404,8 +420,15 @@ class Servers:
             self._alarms.after(Due.COUNTS, name, COUNTS_S, count)
 
 
-def _record(config: ServerConfig, source: Source, *, wanted: bool) -> ServerRecord:
-    return ServerRecord(name=config.name, config=config, source=source, wanted=wanted, fingerprint=config.fingerprint)
+def _record(config: ServerConfig, source: Source, *, wanted: bool, revision: int = 0) -> ServerRecord:
+    return ServerRecord(
+        name=config.name,
+        config=config,
+        source=source,
+        wanted=wanted,
+        fingerprint=config.fingerprint,
+        revision=revision,
+    )
 
 
 def _lasting_roots(before: ServerRecord, config: ServerConfig) -> Roots | None:

@@ -1,0 +1,206 @@
+"""How a server is reached and treated, as callers write it: under the keys of a configuration file.
+
+The API has the same in groups; the option `config_key` of its fields says which key each one is, so that one table
+converts both ways.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, cast
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from hubbub.v1 import options_pb2, server_pb2
+from hubbub_client import numbers, payload, reading
+from hubbub_client.records import Record, Server, Transport
+
+Roots = Sequence[Mapping[str, Any]] | Literal["ask"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSpec(Record):
+    """A server's configuration; None is the default of an option (docs/configuration.md). `*_s` are seconds.
+
+    One needs a `command` or a `url`. `withheld` names the values that the hub does not show: in an update they stay
+    what they are, as long as the endpoint stays the same.
+    """
+
+    name: str
+    command: str | None = None
+    args: Sequence[str] | None = None
+    env: Mapping[str, str] | None = None
+    cwd: str | None = None
+    url: str | None = None
+    transport: Transport | None = None
+    headers: Mapping[str, str] | None = None
+    connect_timeout_s: float | None = None
+    call_timeout_s: float | None = None
+    call_max_s: float | None = None
+    progress_resets_timeout: bool | None = None
+    ping_interval_s: float | None = None
+    ping_timeout_s: float | None = None
+    retries: int | None = None
+    backoff_s: Sequence[float] | None = None
+    backoff_max_s: float | None = None
+    stable_after_s: float | None = None
+    retryable_errors: Sequence[str] | None = None
+    allow_tools: Sequence[str] | None = None
+    deny_tools: Sequence[str] | None = None
+    roots: Roots | None = None
+    call_history_count: int | None = None
+    call_history_age_s: float | None = None
+    request_history_count: int | None = None
+    request_history_age_s: float | None = None
+    task_history_count: int | None = None
+    task_history_age_s: float | None = None
+    max_in_flight: int | None = None
+    max_queued: int | None = None
+    one_question_at_a_time: bool | None = None
+    resume: bool | None = None
+    answer_timeout_s: float | None = None
+    auto_reject_on_timeout: bool | None = None
+    timeout_message: str | None = None
+    max_open_request_bytes: int | None = None
+    sampling: bool | None = None
+    elicitation: bool | None = None
+    receiver_tasks: bool | None = None
+    receiver_task_ttl_s: float | None = None
+    max_message_bytes: int | None = None
+    max_messages_per_s: float | None = None
+    max_bytes_per_s: int | None = None
+    protocol: str | None = None
+    withheld: tuple[str, ...] = field(default=(), compare=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """As configured: options that are at their default are left out."""
+        found = super().to_json()
+        return {key: value for key, value in found.items() if value is not None and (key != "withheld" or value)}
+
+
+KEYS = tuple(each.name for each in fields(ServerSpec) if each.name != "withheld")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfiguredServer(Server):
+    """A server with its spec, where one may know it: with the grant `administer`."""
+
+    spec: ServerSpec | None = None
+
+
+def to_message(spec: ServerSpec) -> server_pb2.ServerSpec:
+    """The spec as the API has it. Raises ValueError for values that no field takes."""
+    message = server_pb2.ServerSpec()
+    if spec.transport == "stdio" and spec.url is not None:
+        raise ValueError("the transport stdio goes with a command, not with a url")
+    if spec.url is not None or spec.transport in ("http", "sse"):
+        message.http.SetInParent()
+        if spec.transport == "sse":
+            message.http.variant = server_pb2.HttpEndpoint.VARIANT_SSE
+    for key, way, description in _FIELDS:
+        value: Any = getattr(spec, key)
+        if value is None or (key == "protocol" and value == "auto"):
+            continue
+        if way[0] in ("stdio", "http") and message.WhichOneof("endpoint") not in (None, way[0]):
+            raise ValueError(f"{key} does not go with {'a url' if way[0] == 'stdio' else 'a command'}")
+        holder: Any = message
+        for name in way[:-1]:
+            holder = getattr(holder, name)
+            holder.SetInParent()
+        try:
+            _put(description, holder, way[-1], value)
+        except (TypeError, ValueError, OverflowError, AttributeError) as error:
+            raise ValueError(f"{key}: {error}") from None
+    if spec.roots is not None:
+        message.roots.CopyFrom(roots_message(spec.roots))
+    return message
+
+
+def from_message(message: server_pb2.ServerSpec, withheld: Sequence[str] = ()) -> ServerSpec:
+    """The spec as callers write it. It raises nothing, whatever the hub says."""
+    values: dict[str, Any] = {key: _take(message, way, description) for key, way, description in _FIELDS}
+    if message.WhichOneof("endpoint") == "http":
+        values["transport"] = "sse" if message.http.variant == server_pb2.HttpEndpoint.VARIANT_SSE else "http"
+    if message.HasField("roots"):
+        values["roots"] = roots(message.roots)
+    values["name"], values["withheld"] = message.name, tuple(withheld)
+    return ServerSpec(**values)
+
+
+def roots(message: server_pb2.Roots) -> Roots:
+    """What a server is told when it asks for roots."""
+    if message.WhichOneof("choice") == "ask":
+        return "ask"
+    return [payload.as_object(reading.document(each)) for each in message.fixed.roots]
+
+
+def roots_message(given: Roots) -> server_pb2.Roots:
+    """The roots as the API has them. Raises ValueError for a text other than `ask`."""
+    if isinstance(given, str):
+        if given != "ask":
+            raise ValueError("roots: must be `ask`, or a list of MCP roots")
+        return server_pb2.Roots(ask=server_pb2.Roots.Ask())
+    return server_pb2.Roots(fixed=server_pb2.Roots.Fixed(roots=[payload.dumps(each) for each in given]))
+
+
+def paths(*keys: str) -> list[str]:
+    """Where the API has these keys, for an update mask. Raises ValueError for what is no key."""
+    known = {key: ".".join(way) for key, way, _ in _FIELDS} | {"transport": "http.variant", "roots": "roots"}
+    unknown = [key for key in keys if key not in known]
+    if unknown:
+        raise ValueError(f"no option of a server: {', '.join(unknown)}")
+    return [known[key] for key in keys]
+
+
+def _walk(message: Descriptor, way: tuple[str, ...] = ()) -> Iterator[tuple[str, tuple[str, ...], FieldDescriptor]]:
+    for each in message.fields:
+        key = each.GetOptions().Extensions[options_pb2.config_key]
+        if key:
+            yield key, (*way, each.name), each
+        elif each.message_type is not None and each.name != "roots":
+            yield from _walk(each.message_type, (*way, each.name))
+
+
+_FIELDS = tuple(_walk(server_pb2.ServerSpec.DESCRIPTOR))
+
+
+def _kind(description: FieldDescriptor) -> str:
+    return description.message_type.name if description.message_type is not None else ""
+
+
+def _put(description: FieldDescriptor, holder: Any, name: str, value: Any) -> None:
+    if (description.is_repeated or _kind(description) == "StringList") and isinstance(value, str):
+        raise TypeError("must be a list")
+    match _kind(description):
+        case "StringList":
+            getattr(holder, name).SetInParent()
+            getattr(holder, name).values.extend(value)
+        case "Duration" if description.is_repeated:
+            getattr(holder, name).extend(map(numbers.duration, value))
+        case "Duration":
+            getattr(holder, name).CopyFrom(numbers.duration(value))
+        case _ if description.is_repeated:
+            held = getattr(holder, name)
+            held.update(value) if isinstance(value, Mapping) else held.extend(value)
+        case _:
+            setattr(holder, name, value)
+
+
+def _take(message: Any, way: tuple[str, ...], description: FieldDescriptor) -> Any:
+    for name in way[:-1]:
+        if not message.HasField(name):
+            return None
+        message = getattr(message, name)
+    if description.has_presence and not message.HasField(way[-1]):
+        return None
+    value = getattr(message, way[-1])
+    match _kind(description):
+        case "StringList":
+            return list(value.values)
+        case "Duration" if description.is_repeated:
+            return [numbers.seconds(each) for each in value] or None
+        case "Duration":
+            return numbers.seconds(value)
+        case _ if description.is_repeated:
+            return (dict(cast("Mapping[str, str]", value)) if isinstance(value, Mapping) else list(value)) or None
+        case _:
+            return value if description.has_presence else value or None

@@ -1,0 +1,182 @@
+"""Two clients read a server, think, and change it: one wins, the other is told what is there now."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import anyio
+import grpc
+import pytest
+from google.protobuf.field_mask_pb2 import FieldMask
+from grpc_status import rpc_status
+
+import hubbub_client
+from hubbub.v1 import server_pb2
+from hubbub_client import Aborted, ServerSpec
+from hubbubd.runtime.hub import Hub
+
+from .conftest import TOKEN, Caller, explain, spec_of
+from .test_bad_input import METHODS
+
+SECRET = "a-secret-of-this-test"
+URL = "http://127.0.0.1:9/mcp"
+
+
+@pytest.fixture
+async def added(api: Caller) -> server_pb2.GetServerResponse:
+    """A server of the API, as it was read."""
+    spec = spec_of(name="mine", url=URL, headers={"Key": SECRET}, call_timeout_s=7)
+    await api(METHODS["AddServer"], server_pb2.AddServerRequest(spec=spec))
+    return await read(api)
+
+
+@pytest.fixture
+async def clients(address: str) -> AsyncIterator[list[hubbub_client.Hub]]:
+    """Two programs with the library."""
+    async with (
+        hubbub_client.connect(address=address, token=TOKEN) as one,
+        hubbub_client.connect(address=address, token=TOKEN) as other,
+    ):
+        yield [one, other]
+
+
+async def read(api: Caller) -> server_pb2.GetServerResponse:
+    return await api(METHODS["GetServer"], server_pb2.GetServerRequest(name="mine"))
+
+
+def conflict_of(error: grpc.aio.AioRpcError) -> server_pb2.RevisionConflict:
+    """What is there now, from the details of a status."""
+    status, found = rpc_status.from_call(error), server_pb2.RevisionConflict()
+    assert status is not None
+    assert any(detail.Unpack(found) for detail in status.details)
+    return found
+
+
+async def test_of_two_updates_of_the_same_revision_one_wins_and_the_other_is_told_what_is_there(
+    api: Caller, added: server_pb2.GetServerResponse
+) -> None:
+    refused: list[grpc.aio.AioRpcError] = []
+
+    async def update(message: str) -> None:
+        changed = server_pb2.ServerSpec()
+        changed.CopyFrom(added.spec)
+        changed.pending_requests.timeout_message = message
+        request = server_pb2.UpdateServerRequest(spec=changed, expected_revision=added.server.revision)
+        try:
+            await api(METHODS["UpdateServer"], request)
+        except grpc.aio.AioRpcError as error:
+            refused.append(error)
+
+    async with anyio.create_task_group() as both:
+        both.start_soon(update, "one")
+        both.start_soon(update, "other")
+    [error] = refused
+    refusal, now, there = explain(error), await read(api), conflict_of(error)
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.ABORTED, "REVISION_CONFLICT")
+    assert refusal.metadata == {"server": "mine", "revision": str(now.server.revision)}
+    assert (there.revision, there.spec, list(there.withheld)) == (now.server.revision, now.spec, ["http.headers.Key"])
+    assert now.spec.pending_requests.timeout_message in ("one", "other")
+    assert now.server.revision > added.server.revision
+
+
+async def test_of_two_programs_with_the_library_one_wins_and_the_other_is_told_what_is_there(
+    added: server_pb2.GetServerResponse, clients: list[hubbub_client.Hub]
+) -> None:
+    refused: list[Aborted] = []
+    known = await clients[0].servers.get("mine")
+    assert known.spec is not None
+    assert (known.revision, known.spec.withheld) == (added.server.revision, ("http.headers.Key",))
+
+    async def update(client: hubbub_client.Hub, spec: ServerSpec) -> None:
+        try:
+            await client.servers.update(spec, revision=known.revision)
+        except Aborted as error:
+            refused.append(error)
+
+    async with anyio.create_task_group() as both:
+        for client, message in zip(clients, ("one", "other"), strict=True):
+            both.start_soon(update, client, replace(known.spec, timeout_message=message))
+    [error] = refused
+    now = await clients[0].servers.get("mine")
+    assert (error.reason, error.metadata["revision"]) == ("REVISION_CONFLICT", str(now.revision))
+    assert now.spec is not None
+    assert now.spec.timeout_message in ("one", "other")
+
+
+async def test_a_withheld_secret_that_comes_back_stays_what_it_is(
+    hub: Hub, api: Caller, added: server_pb2.GetServerResponse
+) -> None:
+    assert SECRET not in str(added)
+    request = server_pb2.UpdateServerRequest(spec=added.spec, expected_revision=added.server.revision)
+    await api(METHODS["UpdateServer"], request)
+    assert hub.servers.get("mine").config.headers["Key"].get_secret_value() == SECRET
+
+
+async def test_two_updates_of_different_parts_both_hold(api: Caller, added: server_pb2.GetServerResponse) -> None:
+    for path, spec in (
+        ("timeouts.ping", spec_of(name="mine", ping_timeout_s=3)),
+        ("queue.max_in_flight", spec_of(name="mine", max_in_flight=4)),
+    ):
+        request = server_pb2.UpdateServerRequest(spec=spec, update_mask=FieldMask(paths=[path]))
+        await api(METHODS["UpdateServer"], request)
+    now = (await read(api)).spec
+    assert (now.timeouts.call.seconds, now.timeouts.ping.seconds, now.queue.max_in_flight) == (7, 3, 4)
+    assert now.http == added.spec.http
+
+
+async def test_roots_and_removal_are_refused_for_a_revision_that_is_past(
+    api: Caller, added: server_pb2.GetServerResponse
+) -> None:
+    old = added.server.revision
+    ask = server_pb2.Roots(ask=server_pb2.Roots.Ask())
+    first = server_pb2.SetRootsRequest(name="mine", roots=ask, expected_revision=old)
+    changed = await api(METHODS["SetRoots"], first)
+    assert changed.revision > old
+    for rpc, request in (
+        ("SetRoots", first),
+        ("RemoveServer", server_pb2.RemoveServerRequest(name="mine", expected_revision=old)),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await api(METHODS[rpc], request)
+        assert explain(caught.value).reason == "REVISION_CONFLICT"
+        assert conflict_of(caught.value).roots == ask
+    now = server_pb2.RemoveServerRequest(name="mine", expected_revision=changed.revision)
+    await api(METHODS["RemoveServer"], now)
+
+
+async def test_a_server_that_was_removed_and_added_again_is_another_one(
+    api: Caller, added: server_pb2.GetServerResponse
+) -> None:
+    await api(METHODS["RemoveServer"], server_pb2.RemoveServerRequest(name="mine"))
+    again = spec_of(name="mine", url=URL)
+    await api(METHODS["AddServer"], server_pb2.AddServerRequest(spec=again))
+    request = server_pb2.UpdateServerRequest(spec=again, expected_revision=added.server.revision)
+    refusal = await api.refused(METHODS["UpdateServer"], request)
+    assert refusal.reason == "REVISION_CONFLICT"
+
+
+async def test_what_is_there_now_is_told_as_far_as_a_status_has_room(
+    api: Caller, added: server_pb2.GetServerResponse
+) -> None:
+    long = spec_of(name="mine", timeout_message="x" * 5000)
+    mask = FieldMask(paths=["pending_requests.timeout_message"])
+    await api(METHODS["UpdateServer"], server_pb2.UpdateServerRequest(spec=long, update_mask=mask))
+    stale = server_pb2.RemoveServerRequest(name="mine", expected_revision=added.server.revision)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await api(METHODS["RemoveServer"], stale)
+    there = conflict_of(caught.value)
+    assert (there.revision, there.HasField("spec")) == ((await read(api)).server.revision, False)
+
+
+@pytest.mark.parametrize("rpc", ["ListServers"])
+async def test_a_list_goes_both_ways(api: Caller, added: server_pb2.GetServerResponse, rpc: str) -> None:
+    names: list[list[str]] = []
+    for order in (1, 2):
+        token, found = "", list[str]()
+        while True:
+            request = server_pb2.ListServersRequest(order=order, page_size=1, page_token=token)  # type: ignore[arg-type]
+            page = await api(METHODS[rpc], request)
+            found += [server.name for server in page.servers]
+            if not (token := page.next_page_token):
+                break
+        names.append(found)
+    assert names == [["away", "mine"], ["mine", "away"]]
