@@ -27,6 +27,7 @@ import uvicorn
 import uvloop
 from wire import status_of, taken
 
+import hubbub_cli.app
 import hubbubd.app
 
 IMPORTED = (anyio, hubbub_cli, hubbubd, mcp, pydantic, uvicorn, uvloop)

@@ -14,7 +14,7 @@ PROTOS = sorted((ROOT / "protos/hubbub/v1").glob("*.proto"))
 
 
 @pytest.fixture
-def copy(tmp_path: Path) -> Path:
+def copy(tmp_path: Path, processes: None) -> Path:
     """The protos, to be changed."""
     shutil.copytree(ROOT / "protos/hubbub", tmp_path / "protos/hubbub", ignore=shutil.ignore_patterns("*.py*", "__*"))
     shutil.copy(ROOT / "buf.yaml", tmp_path)

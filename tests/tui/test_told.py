@@ -70,7 +70,7 @@ def test_an_answer_that_came_too_late_is_not_said_to_be_delivered() -> None:
 
 
 def test_a_call_that_perhaps_waits_says_so_and_which_questions_count(boards: Boards) -> None:
-    call = called(perhaps_pending_ids=["r1"])
+    call = called(perhaps_pending_request_ids=["r1"])
     assert standing(call).plain == "perhaps waiting"
     assert standing(called()).plain == "in progress"
     boards._request(question(candidate_call_ids=["c1", "c2"]))

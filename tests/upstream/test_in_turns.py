@@ -66,6 +66,7 @@ async def test_a_long_body_is_handed_on_in_pieces_of_bounded_cost(
     assert len(spent) <= 2 * sum(spent) // TURN_COST + 2
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_long_line_waits_for_its_turn_and_a_short_one_does_not(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -124,6 +124,7 @@ def test_a_result_may_have_any_number_of_values() -> None:
     assert read(dumps({"jsonrpc": "2.0", "id": 7, "result": BIG}))
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_server_over_stdio_is_told_that_its_request_was_not_read(connect: Connect, recorder: Recorder) -> None:
     async with connect(command=sys.executable, args=("-I", "-S", "-c", ASKING % MAX_VALUES)) as link:
         for _ in range(12):  # more of them than of what is no message at all

@@ -86,7 +86,7 @@ def shown(configured: ServerConfig) -> tuple[server_pb2.ServerSpec, list[str]]:
         if value is None or value == ServerConfig.model_fields[key].get_default(call_default_factory=True):
             continue
         if key in SECRETS:
-            withheld += [f"{field.path}.{name}" for name in value]
+            withheld += [f"{field.path}.{name}" for name in sorted(value)]
             value = dict.fromkeys(value, WITHHELD)
         elif key == "url" and (hidden := _without_query(value)) != value:
             withheld.append(f"{field.path}?")
