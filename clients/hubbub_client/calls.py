@@ -14,7 +14,7 @@ from hubbub_client.events import CallEvent, Progressed, Synced, Upsert
 from hubbub_client.link import Link, Page, pages
 from hubbub_client.reading import enum_numbers, read
 from hubbub_client.records import Call, CallState, Progress, QueueCounts
-from hubbub_client.waits import within
+from hubbub_client.waits import beside, within
 from hubbub_client.watch import follow
 
 # How long a call that has ended waits for the last of its progress.
@@ -63,10 +63,7 @@ class Calls:
         )
         if not reported or call_id is None:
             return await self._call(request)
-        try:
-            return await self._reported(request, call_id, reporter)
-        except ExceptionGroup as group:  # of what a callback raised, or the watch for it: the call is aborted
-            raise group.exceptions[0] from None
+        return await self._reported(request, call_id, reporter)
 
     async def _reported(
         self,
@@ -76,8 +73,8 @@ class Calls:
     ) -> Call:
         outcome: Call | HubbubError | None = None
         following, ended = asyncio.Event(), asyncio.Event()
-        async with asyncio.TaskGroup() as group:
-            report = group.create_task(self._report(call_id, reporter, following, ended))
+        # What a callback raises, or the watch for it, aborts the call.
+        async with beside(self._report(call_id, reporter, following, ended)):
             await following.wait()
             try:
                 outcome = await self._call(request)
@@ -87,10 +84,9 @@ class Calls:
                 with contextlib.suppress(TimeoutError):
                     async with within(LAST_NEWS_S):
                         await ended.wait()
-            report.cancel()
         if isinstance(outcome, Call):
             return outcome
-        raise outcome or AssertionError("the group ends with an outcome or raises")
+        raise outcome or AssertionError("the block ends with an outcome or raises")
 
     async def start(
         self,

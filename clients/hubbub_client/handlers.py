@@ -42,12 +42,15 @@ class Handlers:
         """Works until cancelled. Raises ValueError when nothing is registered, HubbubError as `inbox.work`."""
         if not self._registered:
             raise ValueError("no handler is registered; decorate one with on_elicitation, on_sampling or on_roots")
+        working = [asyncio.ensure_future(self._work(each, capacity, on_error)) for each in self._registered]
         try:
-            async with asyncio.TaskGroup() as tasks:
-                for each in self._registered:
-                    tasks.create_task(self._work(each, capacity, on_error))
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from None
+            ended, _ = await asyncio.wait(working, return_when=asyncio.FIRST_EXCEPTION)
+            for each in ended:
+                each.result()
+        finally:
+            for each in working:
+                each.cancel()
+            await asyncio.gather(*working, return_exceptions=True)
 
     async def _work(self, registered: _Registered, capacity: int, on_error: OnError | None) -> None:
         async def handle(request: PendingRequest) -> None:

@@ -1,10 +1,10 @@
-"""Waiting that the standard library has almost: for a bounded time, and for a thread."""
+"""Waiting that the standard library has almost: for a bounded time, for a thread, and beside other work."""
 
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -26,3 +26,44 @@ async def in_thread(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs)
                 await asyncio.wait((running,))
         running.exception()
         raise
+
+
+@contextlib.asynccontextmanager
+async def beside(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
+    """Does the work beside the block, and cancels it at the end of the block.
+
+    When the work fails, the block is cancelled, and what it raised is raised here. A task group of Python 3.11 would
+    leave the caller with a cancellation that nobody made, if the work fails while the group waits for its end.
+    """
+    caller, inside = asyncio.current_task(), True
+    assert caller is not None
+
+    def done(task: asyncio.Task[None]) -> None:
+        nonlocal failed
+        if not task.cancelled() and task.exception() is not None and inside:
+            failed = caller.cancel()
+
+    failed = False
+    task = asyncio.ensure_future(work)
+    task.add_done_callback(done)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not failed or caller.uncancel():
+            raise
+        failed = False
+    finally:
+        inside = False
+        task.cancel()
+        cancelled: asyncio.CancelledError | None = None
+        while not task.done() or failed:
+            try:
+                await asyncio.wait((task,))
+            except asyncio.CancelledError as exc:
+                if not failed or caller.uncancel():
+                    cancelled = exc
+                failed = False
+        if cancelled is not None:
+            raise cancelled
+    if not task.cancelled():
+        task.result()
