@@ -119,12 +119,11 @@ def heavy() -> list[bytes]:
     """Questions that cost a lot to look at, or to keep: one that is wrong, one in order, and six of 3 MB each."""
     text = {"type": "text", "text": "x"}
     wrong = {"messages": [{"role": "user", "content": [{}] * 80_000}], "maxTokens": 1}
-    long = {"messages": [{"role": "user", "content": text}] * 20_000, "maxTokens": 1}
-    form = {"message": "x" * 3_000_000, "requestedSchema": {"type": "object", "properties": {}}}
-    asked = [("sampling/createMessage", wrong), ("sampling/createMessage", long), *[("elicitation/create", form)] * 6]
+    many = {"messages": [{"role": "user", "content": text}] * 2000, "maxTokens": 1}
+    long = {"messages": [{"role": "user", "content": {**text, "text": "x" * 3_000_000}}], "maxTokens": 1}
     return [
-        line({"jsonrpc": "2.0", "id": f"heavy-{at}", "method": method, "params": params})
-        for at, (method, params) in enumerate(asked)
+        line({"jsonrpc": "2.0", "id": f"heavy-{at}", "method": "sampling/createMessage", "params": params})
+        for at, params in enumerate((wrong, many, *[long] * 6))
     ]
 
 

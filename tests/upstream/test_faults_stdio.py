@@ -39,8 +39,13 @@ def calling(fault: str) -> set[str]:
 
 
 def hinting(fault: str) -> set[str]:
-    """A notification that does not come costs nothing but what it told; without the streams there is no call."""
-    return {"CONNECTION_LOST", "CALL_TIMEOUT"} if fault in ("stall", "close", "die") else {"ok"}
+    """A notification that does not come costs nothing but what it told; without the streams there is no call.
+
+    A loss that is known before the call goes out costs it nothing either: it goes out over the next connection.
+    """
+    if fault == "stall":
+        return {"CONNECTION_LOST", "CALL_TIMEOUT"}
+    return {"CONNECTION_LOST", "CALL_TIMEOUT", "ok"} if fault in ("close", "die") else {"ok"}
 
 
 STRIKES: dict[str, Callable[[str], set[str]]] = {
