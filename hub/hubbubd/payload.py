@@ -25,7 +25,7 @@ LONG = 64 * 1024
 """While a document of more characters is read, nobody looks for garbage."""
 
 
-def loads(data: bytes | str) -> Any:
+def loads(data: bytes | bytearray | str) -> Any:
     """The value of a JSON document. Raises ValueError when it is not one (or nests too deeply)."""
     if len(data) <= LONG or not gc.isenabled():
         return _loads(data)
@@ -38,7 +38,7 @@ def loads(data: bytes | str) -> Any:
         gc.enable()
 
 
-def _loads(data: bytes | str) -> Any:
+def _loads(data: bytes | bytearray | str) -> Any:
     try:
         return from_json(data, allow_inf_nan=False)
     except ValueError:

@@ -17,7 +17,7 @@ from anyio.lowlevel import RunVar
 IDLE_S: Final = 0.0003
 """A round of the event loop that took no longer had nothing else to do."""
 
-SHARE: Final = 10
+SHARE: Final = 20
 """How many times as long as a piece of long work the others get for themselves, when they have something to do."""
 
 BUSY_S: Final = 0.5

@@ -225,6 +225,7 @@ class Http(BaseHTTPRequestHandler):
     """The groups over streamable HTTP."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else head and body may be 40 ms apart
     requests = itertools.count(1)
 
     def do_POST(self) -> None:

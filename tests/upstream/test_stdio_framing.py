@@ -148,3 +148,15 @@ def test_a_message_is_written_as_the_sdk_writes_it_on_one_line(message: jsonrpc.
     assert line.count(b"\n") == 1
     assert line.endswith(b"\n")
     assert json.loads(line) == message.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+def test_what_follows_a_long_line_is_kept() -> None:
+    lines = Lines(LIMIT * 100_000)
+    long = b"x" * 100_000
+    for begun in (b"", b"short\n", long + b"\n"):
+        lines.feed(begun + long + b"\nshort\nres")
+        expected = [*begun.splitlines(), long, b"short"]
+        assert taken(lines) == expected
+        lines.feed(b"t\n")
+        assert taken(lines) == [b"rest"]
+    assert len(lines) == 0

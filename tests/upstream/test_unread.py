@@ -114,7 +114,7 @@ def test_images_may_be_given_to_a_model() -> None:
 
 def test_a_request_of_too_many_values_is_not_read_and_one_of_many_commas_is() -> None:
     asked = {"jsonrpc": "2.0", "id": 7, "method": "elicitation/create"}
-    with pytest.raises(NotRead, match="more than 20000 values") as found:
+    with pytest.raises(NotRead, match="more than 50000 values") as found:
         read(dumps({**asked, "params": BIG}))
     assert found.value.asked == 7
     assert read(dumps({**asked, "params": {"message": ', "[{\\' * 50_000}}))
@@ -130,7 +130,7 @@ async def test_a_server_over_stdio_is_told_that_its_request_was_not_read(connect
         for _ in range(12):  # more of them than of what is no message at all
             result = await link.request("tools/call", {"name": "ask", "arguments": {}})
             assert result["structuredContent"]["error"]["code"] == INVALID_REQUEST
-            assert "20000 values" in result["structuredContent"]["error"]["message"]
+            assert "50000 values" in result["structuredContent"]["error"]["message"]
     assert recorder.requests == []
 
 

@@ -33,7 +33,7 @@ def answered(head: bytes | bytearray, tail: bytes | bytearray) -> int | str | No
     return loads(named) if named else None
 
 
-def asks(message: bytes) -> Asks | None:
+def asks(message: bytes | bytearray) -> Asks | None:
     """What a message asks or tells; None when it answers, or its ends do not tell."""
     before = _REQUEST.match(message[:EDGE])
     if before is None or before[2] is None:
@@ -42,7 +42,7 @@ def asks(message: bytes) -> Asks | None:
     return Asks(before[2].decode(), loads(named) if named else None)
 
 
-def values(document: bytes, most: int) -> int:
+def values(document: bytes | bytearray, most: int) -> int:
     """At least as many values as a JSON document has; for one with more than `most`, some number from there on.
 
     A comma or an opening bracket outside of a string begins at most one value. Nothing is parsed, and few objects are

@@ -31,7 +31,7 @@ MAX_ASKED_BYTES: Final = 1024 * 1024
 _LONG: Final = frozenset({"sampling/createMessage"})
 """Requests that carry images and sound."""
 
-MAX_VALUES: Final = 20_000
+MAX_VALUES: Final = 50_000
 """Values of a notification or a request, beyond which it is not read. To read a value takes about a microsecond, and to
 check it and to show it several."""
 
@@ -104,7 +104,7 @@ class Lines:
         if not self._ready:
             self._skip_what_is_too_long()
 
-    def take(self) -> bytes | Oversized | None:
+    def take(self) -> bytes | bytearray | Oversized | None:
         """The next line without its end; None when it is not complete."""
         end = self._buffer.find(b"\n", self._scanned)
         if end < 0:
@@ -117,9 +117,13 @@ class Lines:
             head = self._head or self._buffer[: min(EDGE, end)]
             tail = (self._tail + self._buffer[max(end - EDGE, 0) : end])[-EDGE:]
             line = Oversized(size, answered(head, tail))
+        elif end > SHORT:  # not copied: the line stays where it is, and what follows it moves
+            line, self._buffer = self._buffer, self._buffer[end + 1 :]
+            del line[end:]
         else:
             line = bytes(memoryview(self._buffer)[:end])
-        del self._buffer[: end + 1]
+        if not isinstance(line, bytearray):
+            del self._buffer[: end + 1]
         self._scanned = self._skipped = 0
         self._head = self._tail = b""
         return line
@@ -133,7 +137,7 @@ class Lines:
             self._scanned = 0
 
 
-def read(data: bytes | str) -> JSONRPCMessage:
+def read(data: bytes | bytearray | str) -> JSONRPCMessage:
     """The JSON-RPC message that a document is: the one decoder, whatever brought it.
 
     Raises BadMessage, NotJson, and NotRead for a notification or request that is too long to be read at all.
@@ -149,11 +153,11 @@ def read(data: bytes | str) -> JSONRPCMessage:
     return decode(value)
 
 
-def _encoded(data: bytes | str) -> bytes:
-    return data if isinstance(data, bytes) else data.encode(errors="replace")
+def _encoded(data: bytes | bytearray | str) -> bytes | bytearray:
+    return data.encode(errors="replace") if isinstance(data, str) else data
 
 
-def _refuse_unread(data: bytes) -> None:
+def _refuse_unread(data: bytes | bytearray) -> None:
     """Raises NotRead. Results may have any length: somebody has asked for them."""
     asks = envelope.asks(data)
     if asks is None:
@@ -164,7 +168,7 @@ def _refuse_unread(data: bytes) -> None:
         raise NotRead(f"{asks.method!r} with more than {MAX_VALUES} values; so many are not read", asks.request_id)
 
 
-def _why(raw: bytes, exc: ValueError) -> str:
+def _why(raw: bytes | bytearray, exc: ValueError) -> str:
     if raw.startswith(_BOM):
         return "it begins with a byte order mark"
     try:

@@ -210,7 +210,7 @@ class MessageReader(_Stream):
         if self._lines.ready or self._source.ended:
             self._wake()
 
-    def _item(self, line: bytes | Oversized) -> SessionMessage | Exception | None:
+    def _item(self, line: bytes | bytearray | Oversized) -> SessionMessage | Exception | None:
         if isinstance(line, Oversized):
             self._spent += LINE_COST
             limit = self._config.max_message_bytes
@@ -232,7 +232,7 @@ class MessageReader(_Stream):
         self._stray_run = self._unparseable_run = 0
         return SessionMessage(message)
 
-    def _stray(self, line: bytes) -> None:
+    def _stray(self, line: bytes | bytearray) -> None:
         self.stray_lines += 1
         self._stray_run += 1
         text = line[:200].decode("utf-8", "replace")
