@@ -24,7 +24,7 @@ from hubbubd.errors import InvalidArgument
 from hubbubd.runtime.records.order import ByAge
 from hubbubd.upstream import checking
 from hubbubd.upstream.body import PARSED_BYTES, Misdirected
-from hubbubd.upstream.framing import BadMessage, Lines, read
+from hubbubd.upstream.framing import BadMessage, Lines, Oversized, read
 from hubbubd.upstream.oauth import _require_short  # pyright: ignore[reportPrivateUsage] - nothing else leads there
 from hubbubd.upstream.stderr import Tail
 
@@ -102,7 +102,7 @@ def lines(data: bytes) -> Callable[[], object]:
         for piece in pieces:
             reader.feed(piece)
             while (line := reader.take()) is not None:
-                assert isinstance(line, bytes)
+                assert not isinstance(line, Oversized)
                 with pytest.raises(BadMessage):
                     read(line)
 
