@@ -49,20 +49,25 @@ async def beside(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
     try:
         yield
     except asyncio.CancelledError:
-        if not failed or caller.uncancel():
+        ours, failed = failed, False
+        if not ours or caller.uncancel():
             raise
-        failed = False
     finally:
         inside = False
         task.cancel()
         cancelled: asyncio.CancelledError | None = None
-        while not task.done() or failed:
+        while not task.done():
             try:
                 await asyncio.wait((task,))
             except asyncio.CancelledError as exc:
-                if not failed or caller.uncancel():
-                    cancelled = exc
-                failed = False
+                cancelled = exc
+        if failed:  # the block has ended before its cancellation came, or has made something else of it
+            try:
+                await asyncio.sleep(0)
+            except asyncio.CancelledError as exc:
+                cancelled = exc
+            if not caller.uncancel():
+                cancelled = None
         if cancelled is not None:
             raise cancelled
     if not task.cancelled():

@@ -1,6 +1,7 @@
 """Work beside a block: how each of the two ends the other."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
@@ -11,9 +12,14 @@ class Broken(Exception):
     pass
 
 
-async def works(seconds: float, *, fails: bool = False, when_cancelled: bool = False) -> None:
+async def for_ever() -> None:
+    await asyncio.Event().wait()
+
+
+async def works(*, ends: bool = False, fails: bool = False, when_cancelled: bool = False) -> None:
     try:
-        await asyncio.sleep(seconds)
+        if not ends and not fails:
+            await for_ever()
     except asyncio.CancelledError:
         if when_cancelled:
             raise Broken from None
@@ -29,21 +35,21 @@ def asked_to_end() -> int:
 
 
 async def test_the_end_of_the_block_ends_the_work() -> None:
-    async with beside(works(1000)):
+    async with beside(works()):
         await asyncio.sleep(0)
     assert asked_to_end() == 0
 
 
 async def test_work_that_fails_ends_the_block_with_what_it_raised() -> None:
     with pytest.raises(Broken):
-        async with beside(works(0, fails=True)):
-            await asyncio.sleep(1000)
+        async with beside(works(fails=True)):
+            await for_ever()
     assert asked_to_end() == 0
 
 
 async def test_work_that_fails_while_its_end_is_waited_for_leaves_no_cancellation() -> None:
     with pytest.raises(Broken):
-        async with beside(works(1000, when_cancelled=True)):
+        async with beside(works(when_cancelled=True)):
             await asyncio.sleep(0)
     assert asked_to_end() == 0
     await asyncio.sleep(0)
@@ -51,7 +57,7 @@ async def test_work_that_fails_while_its_end_is_waited_for_leaves_no_cancellatio
 
 async def test_what_the_block_raises_goes_before_what_the_work_raises_at_its_end() -> None:
     async def block() -> None:
-        async with beside(works(1000, when_cancelled=True)):
+        async with beside(works(when_cancelled=True)):
             await asyncio.sleep(0)
             raise ValueError("mine")
 
@@ -65,13 +71,13 @@ async def test_who_is_cancelled_meanwhile_ends_as_cancelled_and_the_work_with_it
 
     async def work() -> None:
         try:
-            await asyncio.sleep(1000)
+            await for_ever()
         finally:
             ended.set()
 
     async def both() -> None:
         async with beside(work()):
-            await asyncio.sleep(1000)
+            await for_ever()
 
     task = asyncio.ensure_future(both())
     await asyncio.sleep(0)
@@ -83,6 +89,40 @@ async def test_who_is_cancelled_meanwhile_ends_as_cancelled_and_the_work_with_it
 
 
 async def test_work_that_ends_well_lets_the_block_go_on() -> None:
-    async with beside(works(0)):
-        await asyncio.sleep(0.01)
+    async with beside(works(ends=True)):
+        for _ in range(5):
+            await asyncio.sleep(0)
     assert asked_to_end() == 0
+
+
+async def test_a_block_that_takes_its_cancellation_for_something_else_ends_all_the_same() -> None:
+    async def block() -> None:
+        async with beside(works(fails=True)):
+            with suppress(asyncio.CancelledError):
+                await for_ever()
+
+    with pytest.raises(Broken):
+        await block()
+    assert asked_to_end() == 0
+
+
+async def test_work_that_fails_while_its_caller_is_cancelled_does_not_keep_it_from_ending() -> None:
+    fail = asyncio.Event()
+
+    async def work() -> None:
+        await fail.wait()
+        raise Broken
+
+    async def both() -> None:
+        async with beside(work()):
+            await for_ever()
+
+    task = asyncio.ensure_future(both())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    fail.set()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises((asyncio.CancelledError, Broken)):
+        await asyncio.wait_for(task, 60)

@@ -48,9 +48,9 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return slept
 
 
-def piece() -> None:
+def piece(seconds: float = PIECE_S) -> None:
     """Holds the loop up."""
-    end = time.perf_counter() + PIECE_S
+    end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         pass
 
@@ -70,7 +70,7 @@ async def test_a_pause_is_bounded_from_both_sides(pauses: list[float]) -> None:
     with somebody_busy():
         await turn()
         assert pauses.pop() == SHORTEST_PAUSE_S
-        time.sleep(2 * LONGEST_PAUSE_S / SHARE)
+        piece(2 * LONGEST_PAUSE_S / SHARE)
         await anyio.lowlevel.checkpoint()
         await turn()
         assert pauses.pop() == LONGEST_PAUSE_S

@@ -369,3 +369,11 @@ def test_the_check_of_a_short_result_is_a_few_calls_more_than_its_validation() -
     validate, document = result("tools/call"), {"content": [{"type": "text", "text": "x" * 900}], "isError": False}
     check_now(validate, document)  # what is made once is made
     assert steps(lambda: check_now(validate, document)) <= steps(lambda: validate(document)) + 14
+
+
+@pytest.mark.parametrize("good", [0, 1, 299, 700])
+def test_of_very_many_mistakes_the_first_ones_are_told_with_their_places(good: int) -> None:
+    content = [{"type": "text", "text": "x"}] * good + [{"type": "text", "text": 7}] * 2000
+    with pytest.raises(checking.Mismatch, match=rf"(^|\W)content\.{good}\W") as found:
+        check_now(result("tools/call"), {"content": content})
+    assert len(str(found.value)) < 3000

@@ -6,6 +6,7 @@ fraction of what a stream, two scopes and a span for each would cost.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from contextvars import Context
 from itertools import count
 from types import TracebackType
@@ -388,7 +389,8 @@ class _Outlet:
         """Answers a request that was not read."""
         if unread.asked is not None:
             refusal = ErrorData(code=INVALID_REQUEST, message=f"Invalid request: {unread}")
-            await self.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=unread.asked, error=refusal)))
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # who receives hears of that otherwise
+                await self.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=unread.asked, error=refusal)))
 
     async def send(self, item: SessionMessage, /) -> None:
         if isinstance(item.message, JSONRPCResponse | JSONRPCError):
