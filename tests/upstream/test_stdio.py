@@ -14,7 +14,8 @@ from mcp_types import jsonrpc
 
 from hubbubd.config.server import ServerConfig
 from hubbubd.errors import Category, UpstreamError
-from hubbubd.upstream.stdio import BadMessage, NotRead, ExitStatus, StdioStreams, stdio_transport
+from hubbubd.upstream.framing import NotRead
+from hubbubd.upstream.stdio import BadMessage, ExitStatus, StdioStreams, stdio_transport
 
 BOUND_S = 60
 
