@@ -17,6 +17,9 @@ from google.protobuf import json_format
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from hubbub.v1 import admin_pb2
+from hubbubd.core.access import Principal
+from hubbubd.errors import Unauthenticated
+from hubbubd.rpc.auth import CertificatePrincipal, Gate
 from hubbubd.rpc.connect import JSON_AT_ONCE, JSON_VALUES, serve_connect
 from hubbubd.rpc.metrics import serve_metrics
 from hubbubd.rpc.server import MAX_RPCS, MAX_STREAMS, serve
@@ -119,10 +122,60 @@ async def test_health_checks_that_never_end_take_no_place_of_those_with_a_creden
                 stream = await opened.enter_async_context(raw(address))
                 tasks.start_soon(_drain, stream)
                 await begin(stream, 400 // connections, path)
-        for _ in range(10):
-            options = [("grpc.use_local_subchannel_pool", 1)]
-            async with grpc.aio.insecure_channel(address, options=options) as channel:
-                assert (await Caller(channel)(GET_STATUS, admin_pb2.GetStatusRequest())).pid
+        await _served(address)
+
+
+async def _served(address: str, times: int = 10) -> None:
+    """Whoever has the hub's own token is served, each time over a connection of its own."""
+    for _ in range(times):
+        async with grpc.aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+            assert (await Caller(channel)(GET_STATUS, admin_pb2.GetStatusRequest())).pid
+
+
+def _shows_nothing(_: bytes) -> Principal:
+    raise Unauthenticated("no certificate of these tests is good")
+
+
+@pytest.mark.parametrize("path", [GET_SELF, "/hubbub.v1.InboxService/WatchPendingRequests"])
+@pytest.mark.parametrize("certificates", [None, _shows_nothing])
+@pytest.mark.parametrize("known", [{}, {"authorization": "Bearer wrong"}])
+async def test_whoever_has_no_credential_is_refused_before_a_request_comes_and_keeps_no_place(
+    hub: Hub,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    certificates: CertificatePrincipal | None,
+    known: dict[str, str],
+) -> None:
+    monkeypatch.setattr("hubbubd.rpc.server.MAX_RPCS", 60)
+    guarded = Gate(TOKEN, hub.clock, [hub.tokens], certificates)
+    async with AsyncExitStack() as opened:
+        address = await opened.enter_async_context(serve(hub, listen="127.0.0.1:0", gate=guarded, grace_s=0))
+        tasks = await opened.enter_async_context(anyio.create_task_group())
+        opened.callback(tasks.cancel_scope.cancel)
+        stream = await opened.enter_async_context(raw(address))
+        tasks.start_soon(_drain, stream)
+        await begin(stream, 120, path, **known)
+        await _served(address)
+
+
+async def test_requests_that_do_not_come_keep_no_place_once_their_credential_was_revoked(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hubbubd.rpc.server.MAX_RPCS", 60)
+    token, made = await hub.tokens.create("ada", [], by="test", ttl_s=None, may_name_others=False)
+    async with AsyncExitStack() as opened:
+        address = await opened.enter_async_context(serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=0))
+        tasks = await opened.enter_async_context(anyio.create_task_group())
+        opened.callback(tasks.cancel_scope.cancel)
+        stream = await opened.enter_async_context(raw(address))
+        tasks.start_soon(_drain, stream)
+        await begin(stream, 120, GET_SELF, authorization=f"Bearer {made}")
+        with anyio.fail_after(LIMIT_S):
+            with pytest.raises(grpc.aio.AioRpcError, match="Concurrent RPC limit"):
+                while True:  # until all places are taken
+                    await _served(address, 1)
+            await hub.tokens.revoke(token.name)
+            await _served(address)
 
 
 async def test_one_connection_has_a_share_of_the_places_whoever_it_is(

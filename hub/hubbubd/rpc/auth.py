@@ -243,7 +243,7 @@ class Gate:
 
 
 class Authentication(grpc.aio.ServerInterceptor):
-    """The gate, as gRPC asks it: before the request is read where a token can tell, else after."""
+    """The gate, as gRPC asks it: always before a request is read."""
 
     def __init__(self, gate: Gate, oversight: Oversight) -> None:
         self._gate = gate
@@ -314,34 +314,44 @@ class Authentication(grpc.aio.ServerInterceptor):
 Guard = Callable[[Callable[[], Awaitable[Any]], status.Context], Awaitable[Any]]
 """Serves an RPC for as long as its caller may stay."""
 
-_KINDS: dict[tuple[bool, bool], tuple[str, Callable[..., Any]]] = {
-    (False, False): ("unary_unary", grpc.unary_unary_rpc_method_handler),
-    (False, True): ("unary_stream", grpc.unary_stream_rpc_method_handler),
-    (True, False): ("stream_unary", grpc.stream_unary_rpc_method_handler),
-    (True, True): ("stream_stream", grpc.stream_stream_rpc_method_handler),
-}
-
-
 def _kept(handler: Any, guard: Guard) -> Any:
-    """The handler, whose RPCs end with their credential."""
-    name, rebuilt = _KINDS[handler.request_streaming, handler.response_streaming]
-    behaviour = getattr(handler, name)
+    """The handler, whose RPCs end with their credential.
 
-    async def serve(request: Any, context: status.Context) -> Any:
-        asked = _while_good(request) if handler.request_streaming else request
+    It is that of a stream whatever the RPC is. gRPC itself waits for a single request, for as long as its sender likes,
+    before it asks anybody; who has no credential, or one that ends meanwhile, would keep a place for as long.
+    """
+    behaviour = getattr(handler, _kind(handler))
 
-        async def written() -> None:
+    async def serve(requests: AsyncIterator[Any], context: status.Context) -> None:
+        async def served() -> Any:
+            asked = _while_good(requests) if handler.request_streaming else await _only(requests)
+            if not inspect.isasyncgenfunction(behaviour):
+                return await behaviour(asked, _WhileGood(context))
             responses: AsyncIterator[Any] = behaviour(asked, context)
             async for response in responses:
                 _check_standing()
                 await context.write(response)
 
-        yields = inspect.isasyncgenfunction(behaviour)
-        return await guard(written if yields else lambda: behaviour(asked, _WhileGood(context)), context)
+        response = await guard(served, context)
+        if not handler.response_streaming:
+            await context.write(response)
 
-    return rebuilt(
+    return grpc.stream_stream_rpc_method_handler(
         serve, request_deserializer=handler.request_deserializer, response_serializer=handler.response_serializer
     )
+
+
+def _kind(handler: Any) -> str:
+    sides = handler.request_streaming, handler.response_streaming
+    return "_".join("stream" if streams else "unary" for streams in sides)
+
+
+async def _only(requests: AsyncIterator[Any]) -> Any:
+    """The request of an RPC that has one. Raises InvalidArgument (MALFORMED_REQUEST)."""
+    request = await anext(requests, None)
+    if request is None:
+        raise InvalidArgument("no request came", reason="MALFORMED_REQUEST")
+    return request
 
 
 async def _while_good(requests: AsyncIterator[Any]) -> AsyncGenerator[Any]:
