@@ -314,6 +314,7 @@ class Authentication(grpc.aio.ServerInterceptor):
 Guard = Callable[[Callable[[], Awaitable[Any]], status.Context], Awaitable[Any]]
 """Serves an RPC for as long as its caller may stay."""
 
+
 def _kept(handler: Any, guard: Guard) -> Any:
     """The handler, whose RPCs end with their credential.
 
@@ -325,12 +326,8 @@ def _kept(handler: Any, guard: Guard) -> Any:
     async def serve(requests: AsyncIterator[Any], context: status.Context) -> None:
         async def served() -> Any:
             asked = _while_good(requests) if handler.request_streaming else await _only(requests)
-            if not inspect.isasyncgenfunction(behaviour):
-                return await behaviour(asked, _WhileGood(context))
-            responses: AsyncIterator[Any] = behaviour(asked, context)
-            async for response in responses:
-                _check_standing()
-                await context.write(response)
+            began = behaviour(asked, _WhileGood(context))
+            return await (_written(began, context) if inspect.isasyncgenfunction(behaviour) else began)
 
         response = await guard(served, context)
         if not handler.response_streaming:
@@ -339,6 +336,12 @@ def _kept(handler: Any, guard: Guard) -> Any:
     return grpc.stream_stream_rpc_method_handler(
         serve, request_deserializer=handler.request_deserializer, response_serializer=handler.response_serializer
     )
+
+
+async def _written(responses: AsyncIterator[Any], context: status.Context) -> None:
+    async for response in responses:
+        _check_standing()
+        await context.write(response)
 
 
 def _kind(handler: Any) -> str:
