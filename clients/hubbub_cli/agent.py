@@ -93,7 +93,7 @@ def _rulebook(file: str | None, document: dict[str, Any], capacity: int | None) 
 
 @contextmanager
 def _until_signal() -> Generator[anyio.Event]:
-    """An event that the first SIGINT or SIGTERM sets; the second one ends the block."""
+    """Return an event that the first SIGINT or SIGTERM sets; the second one cancels the block."""
     stop, loop, signals = anyio.Event(), asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
     with anyio.CancelScope() as scope:
 

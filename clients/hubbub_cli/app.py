@@ -1,4 +1,4 @@
-"""The root of the command line: the global options and the commands."""
+"""Root of the command line: global options and commands."""
 
 import gc
 from typing import Annotated

@@ -29,7 +29,7 @@ def list_(
     since: Since = None,
     limit: Limit = 100,
 ) -> None:
-    """Entries of the audit log, newest first."""
+    """List entries of the audit log, newest first."""
 
     async def work(hub: Hub) -> None:
         found = await hub.audit.list(principal=principal, action=action, target=target, since=_at(since), limit=limit)
@@ -40,7 +40,7 @@ def list_(
 
 @app.command(epilog=example("audit export --since 2026-01-31T00:00:00"))
 def export(context: typer.Context, since: Since = None) -> None:
-    """The whole audit log, newest first: a JSON object per line."""
+    """Print the whole audit log, newest first: one JSON object per line."""
 
     async def work(hub: Hub) -> None:
         async with contextlib.aclosing(hub.audit.export(since=_at(since))) as entries:

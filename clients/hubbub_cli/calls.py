@@ -77,7 +77,7 @@ def send(
 
 
 class How(TypedDict, total=False):
-    """How a call is made."""
+    """Options of a call, as the library takes them."""
 
     timeout_s: float | None
     max_s: float | None
@@ -113,7 +113,7 @@ def list_(
     state: CallStates = None,
     limit: Limit = 100,
 ) -> None:
-    """Calls, newest first."""
+    """List calls, newest first."""
     states = known(state, "--state", CALL_STATES)
 
     async def work(hub: Hub) -> None:
@@ -125,7 +125,7 @@ def list_(
 
 @app.command(epilog=example("calls get lunch"))
 def get(context: typer.Context, id_: CallId) -> None:
-    """One call."""
+    """Show one call."""
 
     async def work(hub: Hub) -> None:
         print_record(await hub.calls.get(id_), settings_of(context).json)
@@ -141,7 +141,7 @@ def show(
         bool, typer.Option("--timeline", help="Where its time went: in the queue, at the server, with people.")
     ] = False,
 ) -> None:
-    """One call, or its time as a picture."""
+    """Show one call, or its time as a picture."""
     as_json = settings_of(context).json
 
     async def work(hub: Hub) -> None:
@@ -153,7 +153,7 @@ def show(
         if as_json:
             print_json({"call": call.id, "trace_id": call.trace_id, **line.to_json()})
         else:
-            from hubbub_cli.timeline import print_timeline  # only here: it brings rich along
+            from hubbub_cli.timeline import print_timeline  # imported here, since it imports rich
 
             print_timeline(call, line)
 
@@ -170,7 +170,10 @@ def watch(
     state: CallStates = None,
     resume: Resume = None,
 ) -> None:
-    """One call until it ends: exit 0 when it is completed, else 1. Without ID all calls, until interrupted."""
+    """Watch one call until it ends: exit 0 when it is completed, else 1.
+
+    Without ID watch all calls, until interrupted.
+    """
     as_json = settings_of(context).json
     states = known(state, "--state", CALL_STATES)
     if id_ is not None and (server or states):
@@ -238,11 +241,11 @@ def queue(
     server: Server,
     clear: Annotated[bool, typer.Option("--clear", help="First cancel all that are queued.")] = False,
 ) -> None:
-    """How many calls of a server are in each state."""
+    """Show how many calls of a server are in each state."""
 
     async def work(hub: Hub) -> None:
         counts = (await (hub.calls.clear_queue(server) if clear else hub.calls.queue(server))).to_json()
-        if counts["in_progress"]:  # one of which may be what a person is asked for
+        if counts["in_progress"]:  # one of these may be what a person is asked for
             under_way = await hub.calls.list(server=server, states=["in_progress"])
             counts["perhaps_waiting"] = sum(bool(call.perhaps_pending_ids) for call in under_way)
         if settings_of(context).json:

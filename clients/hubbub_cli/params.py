@@ -1,4 +1,4 @@
-"""Arguments and options that several commands have, and the example below a command's help."""
+"""Arguments and options that several commands share, and the example below a command's help."""
 
 from typing import Annotated, Any, get_args
 
@@ -8,19 +8,19 @@ from hubbub_cli import suggest
 from hubbub_cli.session import Usage
 from hubbub_client.records import CallState, CatalogKind, EventKind, RequestKind, RequestState, TaskRole, TaskStatus
 
-# The longest time that an option may say, as for the hub: some 30 years.
+# Longest time of an option, as for the hub: about 30 years, in seconds.
 MOST_S = 1e9
-# The largest number that an `int32` of the API holds.
+# Largest `int32` of the API.
 MOST = 2**31 - 1
 
 
 def example(words: str) -> str:
-    """The end of a command's help."""
+    """Return the epilog of a command's help."""
     return f"Example: hubbub {words}"
 
 
 def finite(value: float | None) -> float | None:
-    """A number of seconds that is one: the callback of each option that has seconds. Raises BadParameter."""
+    """Check that a number of seconds is finite: the callback of each option in seconds. Raises BadParameter."""
     if value is not None and not value <= MOST_S:
         raise typer.BadParameter(f"must be a number up to {MOST_S:g}.")
     return value
@@ -33,7 +33,7 @@ def _several(option: str, names: tuple[str, ...]) -> Any:
 
 
 def known(values: list[str] | None, option: str, names: tuple[str, ...]) -> list[Any]:
-    """The values of a repeatable option. Raises Usage for one that is not among the names."""
+    """Check the values of a repeatable option. Raises Usage for one that is not among the names."""
     for value in values or ():
         if value not in names:
             raise Usage(f"{option}: {value!r} is not one of {', '.join(names)}")

@@ -18,7 +18,7 @@ from hubbub_client.records import Server, Transport
 from hubbub_client.specs import KEYS, ServerSpec, to_message
 
 FIRST_LOOK_S = 30.0
-"""How long the hub may take to say how the servers are, before anybody waits for them."""
+"""Longest wait for the hub's snapshot of servers, before the timeout begins; seconds."""
 
 app = typer.Typer(help="The configured MCP servers and their connections.")
 
@@ -29,7 +29,7 @@ TransportOption = Annotated[Transport | None, typer.Option(help="Where the url a
 Headers = Annotated[list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="HTTP header; repeatable.")]
 Env = Annotated[list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="For the process; repeatable.")]
 Cwd = Annotated[str | None, typer.Option(help="Where the process starts.")]
-# What has an option of its own is none of these.
+# Options of a server with a command-line option of their own are not settable by `--set`.
 OWN = ("name", "command", "args", "env", "cwd", "url", "transport", "headers")
 TEXTS = ("protocol", "timeout_message")
 SETTABLE = tuple(f"{key}=" for key in KEYS if key not in OWN)
@@ -57,7 +57,7 @@ def list_(
         float, typer.Option(min=0, metavar="S", callback=finite, help="Seconds to wait at most.")
     ] = 60.0,
 ) -> None:
-    """All servers."""
+    """List all servers."""
 
     async def work(hub: Hub) -> None:
         late = await _missing(hub, timeout) if wait else []
@@ -73,9 +73,9 @@ def list_(
 
 
 async def _missing(hub: Hub, timeout_s: float) -> list[str]:
-    """Waits for the wanted servers; the names of those that are not connected in time.
+    """Wait for the wanted servers; return the names of those that are not connected in time.
 
-    The time begins when the hub has said how they are, so that without any it is still known.
+    The time begins with the hub's snapshot, so that a timeout of 0 still learns the states.
     """
     missing: set[str] = set()
     with anyio.move_on_after(timeout_s + FIRST_LOOK_S) as wait:
@@ -104,7 +104,7 @@ async def _missing(hub: Hub, timeout_s: float) -> list[str]:
 
 @app.command(epilog=example("servers get demo"))
 def get(context: typer.Context, name: ServerName) -> None:
-    """One server."""
+    """Show one server."""
 
     async def work(hub: Hub) -> None:
         print_record(await hub.servers.get(name), settings_of(context).json)
@@ -146,7 +146,7 @@ def update(
     option: Options = None,
     revision: Revision = None,
 ) -> None:
-    """Replace all that was given when a server was added over the API, and reconnect."""
+    """Replace the whole spec of a server that was added over the API, and reconnect."""
     spec = _spec(name, command, url, transport, header, env, cwd, option)
 
     async def work(hub: Hub) -> None:
@@ -193,7 +193,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _options(pairs: list[str]) -> dict[str, Any]:
-    """Options of a spec; a value is JSON where the option is not a text."""
+    """Parse options of a spec; a value is JSON unless the option is text."""
     values: dict[str, Any] = {}
     for name, value in map(_pair, pairs):
         if f"{name}=" not in SETTABLE:
@@ -246,7 +246,7 @@ def watch(
     ] = None,
     resume: Resume = None,
 ) -> None:
-    """Servers and their changes, until interrupted."""
+    """Watch servers and their changes, until interrupted."""
 
     async def work(hub: Hub) -> None:
         async with contextlib.aclosing(hub.servers.watch(names or (), resume_token=resume)) as events:

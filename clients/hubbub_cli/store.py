@@ -19,7 +19,7 @@ app = typer.Typer(help="What the hub remembers on its disk.")
 
 @app.command(epilog=example("store stats"))
 def stats(context: typer.Context) -> None:
-    """The store in numbers."""
+    """Show the store in numbers."""
 
     async def work(hub: Hub) -> None:
         it = await hub.store.stats()
@@ -33,7 +33,7 @@ def stats(context: typer.Context) -> None:
 
 @app.command(epilog=example("store compact"))
 def compact(context: typer.Context) -> None:
-    """Delete now what is too old or too much, and give the space back."""
+    """Delete now what is past its retention, and give the space back."""
 
     async def work(hub: Hub) -> None:
         it = await hub.store.compact()
@@ -55,7 +55,7 @@ def backup(
     file: Annotated[str, typer.Argument(metavar="FILE", help="Where to; for its owner only.")],
     force: Annotated[bool, typer.Option("--force", help="Replace FILE if it exists.")] = False,
 ) -> None:
-    """Write a copy of the store into a file here, while the hub goes on."""
+    """Write a backup of the store into a file here, while the hub goes on."""
     settings = settings_of(context)
     meter = Meter(moving=not settings.json)
     told = 0

@@ -18,7 +18,7 @@ def web(
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key; else in --tls-cert.")] = None,
     browser: Annotated[bool, typer.Option(help="Whether a browser is opened.")] = True,
 ) -> None:
-    """The inbox and all the rest in a browser; prints a link that logs one browser in, once."""
+    """Serve the inbox and everything else to a browser; print a link that lets one browser in, once."""
     try:
         from hubbub_web.serve import Secured, bind, serve
     except ImportError as missing:
