@@ -16,7 +16,7 @@ app = typer.Typer(help="Who changed what, and who was refused.")
 
 Since = Annotated[
     datetime | None,
-    typer.Option(metavar="TIME", help="Only what began then or later, local time: 2026-01-31T18:00:00."),
+    typer.Option(metavar="TIME", help="Only entries from this local time on: 2026-01-31T18:00:00."),
 ]
 
 
@@ -25,7 +25,9 @@ def list_(
     context: typer.Context,
     principal: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this principal.")] = None,
     action: Annotated[str | None, typer.Option(metavar="RPC", help="Only of this action.")] = None,
-    target: Annotated[str | None, typer.Option(metavar="NAME", help="Only about this server, request, token.")] = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only about this server, pending request, call, task or token.")
+    ] = None,
     since: Since = None,
     limit: Limit = 100,
 ) -> None:

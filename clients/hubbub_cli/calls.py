@@ -31,15 +31,22 @@ from hubbub_client.hub import Hub
 from hubbub_client.records import Call
 from hubbub_frontend.timeline import timeline
 
-app = typer.Typer(help="Requests to servers, and what became of them.")
+app = typer.Typer(help="Calls to servers, and their outcomes.")
 
 Longest = Annotated[
     float | None,
-    typer.Option("--max", min=0, metavar="S", callback=finite, help="Seconds in all, without those of people."),
+    typer.Option(
+        "--max", min=0, metavar="S", callback=finite, help="Seconds in all; waiting for people does not count."
+    ),
 ]
-Detach = Annotated[bool, typer.Option("--detach", help="Print the call and leave; the hub goes on with it.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Print the call and end; the hub goes on with it.")]
 NewId = Annotated[
-    str | None, typer.Option("--call-id", metavar="ID", help="Makes it safe to repeat this command, and to find it.")
+    str | None,
+    typer.Option(
+        "--call-id",
+        metavar="ID",
+        help="Idempotency key: makes it safe to repeat this command, and finds the call again.",
+    ),
 ]
 
 
@@ -138,7 +145,7 @@ def show(
     context: typer.Context,
     id_: CallId,
     picture: Annotated[
-        bool, typer.Option("--timeline", help="Where its time went: in the queue, at the server, with people.")
+        bool, typer.Option("--timeline", help="Show where its time went: in the queue, at the server, with people.")
     ] = False,
 ) -> None:
     """Show one call, or its time as a picture."""
@@ -164,7 +171,8 @@ def show(
 def watch(
     context: typer.Context,
     id_: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="The call; without it all.", autocompletion=suggest.calls)
+        str | None,
+        typer.Argument(metavar="[ID]", help="The call; without it, all calls.", autocompletion=suggest.calls),
     ] = None,
     server: OfServer = None,
     state: CallStates = None,
@@ -226,7 +234,7 @@ def watch(
 def cancel(
     context: typer.Context,
     id_: CallId,
-    abort: Annotated[bool, typer.Option("--abort", help="Also when it is on the wire.")] = False,
+    abort: Annotated[bool, typer.Option("--abort", help="Cancel it even when it is on the wire.")] = False,
 ) -> None:
     """Cancel a call that is queued or waits for an answer."""
 
@@ -239,7 +247,7 @@ def cancel(
 def queue(
     context: typer.Context,
     server: Server,
-    clear: Annotated[bool, typer.Option("--clear", help="First cancel all that are queued.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="First cancel all queued calls.")] = False,
 ) -> None:
     """Show how many calls of a server are in each state."""
 

@@ -17,11 +17,9 @@ app = typer.Typer(help="Certificates for a hub that others reach over the networ
 def dev(
     context: typer.Context,
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where the files are kept; made when missing.")],
-    host: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="What else the hub is called, a name or an address.")
-    ] = None,
+    host: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Another name or address of the hub.")] = None,
     client: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A caller that shows a certificate, as `cert:NAME`.")
+        list[str] | None, typer.Option(metavar="NAME", help="A caller with a certificate, known as `cert:NAME`.")
     ] = None,
 ) -> None:
     """Make an authority for development, a certificate for the hub, and one for each client; print what to configure.

@@ -46,10 +46,8 @@ def watch(
 def logs(
     context: typer.Context,
     server: Server,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=1, max=500, metavar="N", help="So many at most.")] = 100,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with those to come, until interrupted.")
-    ] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, max=500, metavar="N", help="At most so many.")] = 100,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines, until interrupted.")] = False,
 ) -> None:
     """Show a server's log messages, and what a stdio server wrote to its standard error."""
     as_json = settings_of(context).json

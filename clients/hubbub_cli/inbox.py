@@ -50,7 +50,7 @@ def list_(
     kind: RequestKinds = None,
     state: RequestStates = None,
     call: OfCall = None,
-    limit: Annotated[int | None, typer.Option(min=1, max=MOST, metavar="N", help="So many at most.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, max=MOST, metavar="N", help="At most so many.")] = None,
 ) -> None:
     """List pending requests, newest first, in every state unless --state is given."""
     kinds, states = known(kind, "--kind", REQUEST_KINDS), known(state, "--state", REQUEST_STATES)
@@ -84,19 +84,19 @@ def watch(
         typer.Option(
             "--exec",
             metavar="CMD",
-            help="Run this shell command for every request that becomes open: its JSON on stdin, "
+            help="Run this shell command for every pending request that opens: its JSON on stdin, "
             "HUBBUB_REQUEST_ID, HUBBUB_REQUEST_KIND and HUBBUB_SERVER in the environment.",
         ),
     ] = None,
     exec_timeout: Annotated[
         float,
-        typer.Option(min=0, metavar="S", callback=finite, help="Seconds that the command may take before it is ended."),
+        typer.Option(min=0, metavar="S", callback=finite, help="Seconds until the command is killed."),
     ] = LIMIT_S,
     webhook: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="POST every request that becomes open to this https url (http on loopback), signed with the secret "
+            help="POST every pending request that opens to this https url (http on loopback), signed with the secret "
             "in HUBBUB_WEBHOOK_SECRET.",
         ),
     ] = None,
@@ -132,7 +132,7 @@ def claim(
         typer.Option(metavar="C", help="The claim's id, which you choose: repeating the command prolongs the claim."),
     ] = None,
     take_over: Annotated[
-        bool, typer.Option("--take-over", help="Take over what you have claimed in another window or program.")
+        bool, typer.Option("--take-over", help="Take over your own claim from another window or program.")
     ] = False,
 ) -> None:
     """Claim an open pending request, so that others leave it alone; print the claim's id."""
@@ -194,7 +194,9 @@ def answer(
     result: Annotated[str | None, typer.Option(metavar="JSON", help="Any kind: the whole MCP result.")] = None,
     error: Annotated[str | None, typer.Option(metavar="MESSAGE", help="Sampling: refused, with this reason.")] = None,
     claim: Annotated[str | None, typer.Option(metavar="C", help="The claim under which you answer.")] = None,
-    answer_id: Annotated[str | None, typer.Option(metavar="A", help="Makes it safe to repeat this command.")] = None,
+    answer_id: Annotated[
+        str | None, typer.Option(metavar="A", help="Idempotency key: makes it safe to repeat this command.")
+    ] = None,
 ) -> None:
     """Answer a pending request; without an answer, a terminal asks for it, and holds a claim meanwhile."""
     settings = settings_of(context)
@@ -262,7 +264,9 @@ async def _answered(hub: Hub, request: PendingRequest, claim: str | None) -> boo
 
 def open_(
     context: typer.Context,
-    id_: Annotated[str, typer.Argument(metavar="ID", help="A request to visit a page.", autocompletion=suggest.pages)],
+    id_: Annotated[
+        str, typer.Argument(metavar="ID", help="A pending request with a page to visit.", autocompletion=suggest.pages)
+    ],
     print_only: Annotated[
         bool, typer.Option("--print-only", help="Print its address; open and answer nothing.")
     ] = False,

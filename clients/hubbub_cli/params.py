@@ -50,7 +50,7 @@ CATALOG_KINDS: tuple[str, ...] = get_args(CatalogKind)
 Server = Annotated[str, typer.Argument(metavar="SERVER", help="The server.", autocompletion=suggest.servers)]
 ServerName = Annotated[str, typer.Argument(metavar="NAME", help="The server.", autocompletion=suggest.servers)]
 OfServer = Annotated[str | None, typer.Option("--server", help="Only of this server.", autocompletion=suggest.servers)]
-OfCall = Annotated[str | None, typer.Option("--call", metavar="ID", help="Only those of this call.")]
+OfCall = Annotated[str | None, typer.Option("--call", metavar="ID", help="Only those that this call caused.")]
 
 RequestId = Annotated[str, typer.Argument(metavar="ID", help="The pending request.", autocompletion=suggest.requests)]
 CallId = Annotated[str, typer.Argument(metavar="ID", help="The call.", autocompletion=suggest.calls)]
@@ -64,10 +64,12 @@ EventKinds = Annotated[list[str] | None, _several("--kind", EVENT_KINDS)]
 CatalogKinds = Annotated[list[str] | None, _several("--kind", CATALOG_KINDS)]
 Role = Annotated[TaskRole | None, typer.Option(help="Who holds them: the hub (receiver) or a server (client).")]
 
-Limit = Annotated[int, typer.Option(min=1, max=MOST, metavar="N", help="So many at most.")]
-Resume = Annotated[str | None, typer.Option(metavar="TOKEN", help="Go on from here.")]
+Limit = Annotated[int, typer.Option(min=1, max=MOST, metavar="N", help="At most so many.")]
+Resume = Annotated[str | None, typer.Option(metavar="TOKEN", help="Resume token: go on from here.")]
 Timeout = Annotated[
     float | None, typer.Option(min=0, metavar="S", callback=finite, help="Seconds without progress; else the server's.")
 ]
 ClaimOption = Annotated[str, typer.Option("--claim", metavar="C", help="The claim's id.")]
-Ttl = Annotated[float, typer.Option("--ttl", min=0, metavar="S", callback=finite, help="Seconds until it lapses.")]
+Ttl = Annotated[
+    float, typer.Option("--ttl", min=0, metavar="S", callback=finite, help="Seconds until the claim lapses.")
+]

@@ -45,7 +45,9 @@ def complete(
         str | None,
         typer.Option(metavar="NAME", help="The argument is one of this prompt.", autocompletion=suggest.prompts),
     ] = None,
-    template: Annotated[str | None, typer.Option(metavar="URI", help="It is one of this resource template.")] = None,
+    template: Annotated[
+        str | None, typer.Option(metavar="URI", help="The argument is one of this resource template.")
+    ] = None,
     known: Annotated[str | None, typer.Option("--context", metavar="JSON", help="The arguments known already.")] = None,
 ) -> None:
     """List what a server suggests for an argument of a prompt or of a resource template."""

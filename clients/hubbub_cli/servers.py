@@ -22,19 +22,21 @@ FIRST_LOOK_S = 30.0
 
 app = typer.Typer(help="The configured MCP servers and their connections.")
 
-NewName = Annotated[str, typer.Argument(metavar="NAME", help="What it is to be called.")]
+NewName = Annotated[str, typer.Argument(metavar="NAME", help="Its new, unique name.")]
 CommandLine = Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND ARGS...", help="A stdio server.")]
 Url = Annotated[str | None, typer.Option(help="A server over HTTP.")]
-TransportOption = Annotated[Transport | None, typer.Option(help="Where the url alone does not say it.")]
+TransportOption = Annotated[Transport | None, typer.Option(help="The transport, if not streamable HTTP.")]
 Headers = Annotated[list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="HTTP header; repeatable.")]
-Env = Annotated[list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="For the process; repeatable.")]
-Cwd = Annotated[str | None, typer.Option(help="Where the process starts.")]
+Env = Annotated[
+    list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="Variable for the process; repeatable.")
+]
+Cwd = Annotated[str | None, typer.Option(help="Working directory of the process.")]
 # Options of a server with a command-line option of their own are not settable by `--set`.
 OWN = ("name", "command", "args", "env", "cwd", "url", "transport", "headers")
 TEXTS = ("protocol", "timeout_message")
 SETTABLE = tuple(f"{key}=" for key in KEYS if key not in OWN)
 Revision = Annotated[
-    int | None, typer.Option(metavar="R", help="Only if it is still as it was at this revision (servers get).")
+    int | None, typer.Option(metavar="R", help="Only if nobody has changed it since this revision (servers get).")
 ]
 Options = Annotated[
     list[str] | None,
@@ -242,7 +244,7 @@ def watch(
     context: typer.Context,
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Only these.", autocompletion=suggest.servers),
+        typer.Argument(metavar="[NAME]...", help="Only these servers.", autocompletion=suggest.servers),
     ] = None,
     resume: Resume = None,
 ) -> None:

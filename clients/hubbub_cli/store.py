@@ -14,7 +14,7 @@ from hubbub_client.hub import Hub
 from hubbub_client.records import StoreStatus
 from hubbub_frontend.wording import size
 
-app = typer.Typer(help="What the hub remembers on its disk.")
+app = typer.Typer(help="The store: what the hub keeps on disk.")
 
 
 @app.command(epilog=example("store stats"))
@@ -52,7 +52,7 @@ def compact(context: typer.Context) -> None:
 @app.command(epilog=example("store backup hub-copy.db"))
 def backup(
     context: typer.Context,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Where to; for its owner only.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The file; readable by its owner only.")],
     force: Annotated[bool, typer.Option("--force", help="Replace FILE if it exists.")] = False,
 ) -> None:
     """Write a backup of the store into a file here, while the hub goes on."""

@@ -21,7 +21,7 @@ from hubbub_cli.session import run, settings_of
 from hubbub_client.hub import Hub
 from hubbub_client.records import Task
 
-app = typer.Typer(help="Tasks that the hub holds for servers, or servers for the hub.")
+app = typer.Typer(help="Tasks that the hub holds for servers, or servers hold for the hub.")
 
 
 @app.command("list", epilog=example("tasks list --role receiver"))

@@ -25,7 +25,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The token.", autocomp
 @app.command(epilog=example("tokens create reports --role viewer --expires 30d"))
 def create(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Who answers, claims and calls with it.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name that answers, claims and calls with it.")],
     role: Annotated[
         list[str],
         typer.Option(
@@ -37,16 +37,17 @@ def create(
         typer.Option(
             "--server",
             metavar="PATTERN",
-            help="Only for servers of such a name, as `git*`; repeatable.",
+            help="Only for servers with such a name, as `git*`; repeatable.",
             autocompletion=suggest.servers,
         ),
     ] = None,
     expires: Annotated[
         str | None,
-        typer.Option(metavar="SPAN", help="For how long it is good, as 30d, 12h, 45m or 90s; else for ever."),
+        typer.Option(metavar="SPAN", help="How long it is good, as 30d, 12h, 45m or 90s; else for ever."),
     ] = None,
     may_name_others: Annotated[
-        bool, typer.Option("--may-name-others", help="It may speak for anybody with --as, as a frontend of many does.")
+        bool,
+        typer.Option("--may-name-others", help="It may speak for anybody with --as, for a frontend of several people."),
     ] = False,
 ) -> None:
     """Make a token, and print it, only this once."""
