@@ -1,6 +1,7 @@
 """The glossary has every noun of the API, and what it links to exists."""
 
 import re
+from collections import Counter
 from importlib import import_module
 from pathlib import Path
 
@@ -47,6 +48,12 @@ def entries() -> dict[str, str]:
     return {term: " ".join(text.split()) for term, text in ENTRY.findall(DOCUMENT)}
 
 
+def bracketed() -> list[str]:
+    """The names of the API in brackets behind the terms."""
+    brackets = [re.match(r"\(([^)]*)\):", text) for text in entries().values()]
+    return [name for found in brackets if found for name in re.findall(r"`([A-Z]\w+)`", found[1])]
+
+
 def headings(document: Path) -> set[str]:
     """The anchors of a document, as its hosts make them."""
     found = re.findall(r"^#+ (.+)$", document.read_text(encoding="utf-8"), re.MULTILINE)
@@ -54,15 +61,16 @@ def headings(document: Path) -> set[str]:
 
 
 def test_every_noun_of_the_api_has_an_entry() -> None:
-    named = set(re.findall(r"`([A-Z]\w+)`", " ".join(entries().values())))
-    assert nouns() - named == set()
+    assert nouns() - set(bracketed()) == set()
+
+
+def test_a_noun_has_one_entry() -> None:
+    assert {name for name, times in Counter(bracketed()).items() if times > 1} == set()
 
 
 def test_no_entry_names_what_the_api_does_not_have() -> None:
-    bracketed = " ".join(re.findall(r"\((`[A-Z][^)]*)\)", " ".join(entries().values())))
-    named = set(re.findall(r"`([A-Z]\w+)`", bracketed))
-    assert len(named) > 50
-    assert named - nouns() - nested() == set()
+    assert len(bracketed()) > 50
+    assert set(bracketed()) - nouns() - nested() == set()
 
 
 def test_every_link_of_an_entry_leads_somewhere() -> None:
