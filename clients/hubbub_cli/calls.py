@@ -31,15 +31,22 @@ from hubbub_client.hub import Hub
 from hubbub_client.records import Call
 from hubbub_frontend.timeline import timeline
 
-app = typer.Typer(help="Requests to servers, and what became of them.")
+app = typer.Typer(help="Calls to servers, and their outcomes.")
 
 Longest = Annotated[
     float | None,
-    typer.Option("--max", min=0, metavar="S", callback=finite, help="Seconds in all, without those of people."),
+    typer.Option(
+        "--max", min=0, metavar="S", callback=finite, help="Seconds in all; waiting for people does not count."
+    ),
 ]
-Detach = Annotated[bool, typer.Option("--detach", help="Print the call and leave; the hub goes on with it.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Print the call and end; the hub goes on with it.")]
 NewId = Annotated[
-    str | None, typer.Option("--call-id", metavar="ID", help="Makes it safe to repeat this command, and to find it.")
+    str | None,
+    typer.Option(
+        "--call-id",
+        metavar="ID",
+        help="Idempotency key: makes it safe to repeat this command, and finds the call again.",
+    ),
 ]
 
 
@@ -77,7 +84,7 @@ def send(
 
 
 class How(TypedDict, total=False):
-    """How a call is made."""
+    """Options of a call, as the library takes them."""
 
     timeout_s: float | None
     max_s: float | None
@@ -113,7 +120,7 @@ def list_(
     state: CallStates = None,
     limit: Limit = 100,
 ) -> None:
-    """Calls, newest first."""
+    """List calls, newest first."""
     states = known(state, "--state", CALL_STATES)
 
     async def work(hub: Hub) -> None:
@@ -125,7 +132,7 @@ def list_(
 
 @app.command(epilog=example("calls get lunch"))
 def get(context: typer.Context, id_: CallId) -> None:
-    """One call."""
+    """Show one call."""
 
     async def work(hub: Hub) -> None:
         print_record(await hub.calls.get(id_), settings_of(context).json)
@@ -138,10 +145,10 @@ def show(
     context: typer.Context,
     id_: CallId,
     picture: Annotated[
-        bool, typer.Option("--timeline", help="Where its time went: in the queue, at the server, with people.")
+        bool, typer.Option("--timeline", help="Show where its time went: in the queue, at the server, with people.")
     ] = False,
 ) -> None:
-    """One call, or its time as a picture."""
+    """Show one call, or its time as a picture."""
     as_json = settings_of(context).json
 
     async def work(hub: Hub) -> None:
@@ -153,7 +160,7 @@ def show(
         if as_json:
             print_json({"call": call.id, "trace_id": call.trace_id, **line.to_json()})
         else:
-            from hubbub_cli.timeline import print_timeline  # only here: it brings rich along
+            from hubbub_cli.timeline import print_timeline  # imported here, since it imports rich
 
             print_timeline(call, line)
 
@@ -164,13 +171,17 @@ def show(
 def watch(
     context: typer.Context,
     id_: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="The call; without it all.", autocompletion=suggest.calls)
+        str | None,
+        typer.Argument(metavar="[ID]", help="The call; without it, all calls.", autocompletion=suggest.calls),
     ] = None,
     server: OfServer = None,
     state: CallStates = None,
     resume: Resume = None,
 ) -> None:
-    """One call until it ends: exit 0 when it is completed, else 1. Without ID all calls, until interrupted."""
+    """Watch one call until it ends: exit 0 when it is completed, else 1.
+
+    Without ID watch all calls, until interrupted.
+    """
     as_json = settings_of(context).json
     states = known(state, "--state", CALL_STATES)
     if id_ is not None and (server or states):
@@ -223,7 +234,7 @@ def watch(
 def cancel(
     context: typer.Context,
     id_: CallId,
-    abort: Annotated[bool, typer.Option("--abort", help="Also when it is on the wire.")] = False,
+    abort: Annotated[bool, typer.Option("--abort", help="Cancel it even when it is on the wire.")] = False,
 ) -> None:
     """Cancel a call that is queued or waits for an answer."""
 
@@ -236,13 +247,13 @@ def cancel(
 def queue(
     context: typer.Context,
     server: Server,
-    clear: Annotated[bool, typer.Option("--clear", help="First cancel all that are queued.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="First cancel all queued calls.")] = False,
 ) -> None:
-    """How many calls of a server are in each state."""
+    """Show how many calls of a server are in each state."""
 
     async def work(hub: Hub) -> None:
         counts = (await (hub.calls.clear_queue(server) if clear else hub.calls.queue(server))).to_json()
-        if counts["in_progress"]:  # one of which may be what a person is asked for
+        if counts["in_progress"]:  # one of these may be what a person is asked for
             under_way = await hub.calls.list(server=server, states=["in_progress"])
             counts["perhaps_waiting"] = sum(bool(call.perhaps_pending_ids) for call in under_way)
         if settings_of(context).json:

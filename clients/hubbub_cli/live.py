@@ -1,4 +1,4 @@
-"""A call that is waited for: its progress on stderr, and the questions that it puts to a person."""
+"""A call that somebody waits for at the terminal: its progress on stderr, and its questions."""
 
 import contextlib
 import sys
@@ -16,12 +16,12 @@ from hubbub_client.hub import Hub
 from hubbub_client.records import Call, PendingRequest, Progress
 from hubbub_frontend.wording import describe, question
 
-# A call that is over by then is not worth a line on the terminal.
+# Show progress only of calls that take longer than this, seconds.
 SHOWN_AFTER_S = 0.5
-# The longest that a result waits for what became of the questions before it, which the hub tells apart from it.
+# Longest that a result waits for the end of the questions before it, which comes on another stream; seconds.
 LAST_NEWS_S = 5.0
 
-# How each kind is answered on the command line.
+# Options of `inbox answer` for each kind.
 ANSWERS = {
     "elicitation_form": "--accept '{...}' (or --accept, --decline, --cancel)",
     "elicitation_url": "--accept (or --decline, --cancel)",
@@ -31,7 +31,7 @@ ANSWERS = {
 
 
 class LiveCall:
-    """One call, told to the person who waits for it."""
+    """Shows one call to the person who waits for it."""
 
     def __init__(self, hub: Hub, settings: Settings) -> None:
         self._hub = hub
@@ -54,7 +54,7 @@ class LiveCall:
         max_s: float | None = None,
         as_task: bool = False,
     ) -> Call:
-        """The completed call. Raises HubbubError."""
+        """Return the completed call. Raises HubbubError."""
         outcome: Call | HubbubError | None = None
         self._now = (f"{server}: {(params or {}).get('name') or method}", None, None)
         async with self._group as group:
@@ -89,7 +89,7 @@ class LiveCall:
         self._draw()
 
     def _draw(self) -> None:
-        """The line on the terminal, which must not be in the way of one who types."""
+        """Draw the progress line, unless the person is typing."""
         if self._asking.locked():
             self._meter.hide()
         elif self._waiting:
@@ -126,12 +126,12 @@ class LiveCall:
             how = ANSWERS.get(request.kind, "")
             note(f"waiting for a person: {asks}: {question(request)}\n  answer with: {command} {how}")
         self._waiting[id_] = asks
-        if not doubt:  # else it may be of another call, and stay open
+        if not doubt:  # else the question may be another call's, and stay open
             self._over[id_] = anyio.Event()
         self._group.start_soon(self._attend, request)
 
     async def _attend(self, request: PendingRequest) -> None:
-        """Asks here, until there is an answer from wherever."""
+        """Ask the person here, until there is an answer from anywhere."""
         async with anyio.create_task_group() as group:
             if self._settings.interactive:
                 group.start_soon(self._ask, request)
