@@ -11,7 +11,8 @@ from grpc_status import rpc_status
 
 import hubbub_client
 from hubbub.v1 import server_pb2
-from hubbub_client import Aborted, ServerSpec
+from hubbub_client import Aborted, RevisionConflict, ServerSpec
+from hubbubd.core.access import Grant, Role
 from hubbubd.runtime.hub import Hub
 
 from .conftest import TOKEN, Caller, explain, spec_of
@@ -81,7 +82,7 @@ async def test_of_two_updates_of_the_same_revision_one_wins_and_the_other_is_tol
 async def test_of_two_programs_with_the_library_one_wins_and_the_other_is_told_what_is_there(
     added: server_pb2.GetServerResponse, clients: list[hubbub_client.Hub]
 ) -> None:
-    refused: list[Aborted] = []
+    refused: list[RevisionConflict] = []
     known = await clients[0].servers.get("mine")
     assert known.spec is not None
     assert (known.revision, known.spec.withheld) == (added.server.revision, ("http.headers.Key",))
@@ -89,7 +90,7 @@ async def test_of_two_programs_with_the_library_one_wins_and_the_other_is_told_w
     async def update(client: hubbub_client.Hub, spec: ServerSpec) -> None:
         try:
             await client.servers.update(spec, revision=known.revision)
-        except Aborted as error:
+        except RevisionConflict as error:
             refused.append(error)
 
     async with anyio.create_task_group() as both:
@@ -98,7 +99,11 @@ async def test_of_two_programs_with_the_library_one_wins_and_the_other_is_told_w
     [error] = refused
     now = await clients[0].servers.get("mine")
     assert (error.reason, error.metadata["revision"]) == ("REVISION_CONFLICT", str(now.revision))
+    assert (error.revision, error.spec, error.roots) == (now.revision, now.spec, [])
+    assert isinstance(error, Aborted)
     assert now.spec is not None
+    assert error.spec is not None
+    assert error.spec.withheld == now.spec.withheld == known.spec.withheld
     assert now.spec.timeout_message in ("one", "other")
 
 
@@ -154,6 +159,35 @@ async def test_a_server_that_was_removed_and_added_again_is_another_one(
     assert refusal.reason == "REVISION_CONFLICT"
 
 
+async def test_any_revision_but_the_one_that_is_there_is_refused(
+    api: Caller, added: server_pb2.GetServerResponse
+) -> None:
+    for revision in (0, added.server.revision - 1, added.server.revision + 1):
+        request = server_pb2.UpdateServerRequest(spec=added.spec, expected_revision=revision)
+        assert (await api.refused(METHODS["UpdateServer"], request)).reason == "REVISION_CONFLICT"
+
+
+async def test_only_who_may_administer_a_server_is_told_how_it_is_configured(
+    hub: Hub, api: Caller, added: server_pb2.GetServerResponse
+) -> None:
+    _, secret = await hub.tokens.create("ops", [Grant(Role.OPERATOR)], by="test", ttl_s=None, may_name_others=False)
+    operator = Caller(api.channel, (("authorization", f"Bearer {secret}"),))
+    seen = await read(operator)
+    assert seen == server_pb2.GetServerResponse(server=seen.server)
+    stale = server_pb2.SetRootsRequest(name="mine", expected_revision=0)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await operator(METHODS["SetRoots"], stale)
+    there = conflict_of(caught.value)
+    told = {field.name for field, _ in there.ListFields()}
+    assert (there.revision, told) == (added.server.revision, {"revision", "roots"})
+
+
+async def test_a_mask_without_paths_changes_nothing(api: Caller, added: server_pb2.GetServerResponse) -> None:
+    spec = spec_of(name="mine", url="http://127.0.0.1:9/other")
+    await api(METHODS["UpdateServer"], server_pb2.UpdateServerRequest(spec=spec, update_mask=FieldMask()))
+    assert (await read(api)).spec == added.spec
+
+
 async def test_what_is_there_now_is_told_as_far_as_a_status_has_room(
     api: Caller, added: server_pb2.GetServerResponse
 ) -> None:
@@ -165,18 +199,3 @@ async def test_what_is_there_now_is_told_as_far_as_a_status_has_room(
         await api(METHODS["RemoveServer"], stale)
     there = conflict_of(caught.value)
     assert (there.revision, there.HasField("spec")) == ((await read(api)).server.revision, False)
-
-
-@pytest.mark.parametrize("rpc", ["ListServers"])
-async def test_a_list_goes_both_ways(api: Caller, added: server_pb2.GetServerResponse, rpc: str) -> None:
-    names: list[list[str]] = []
-    for order in (1, 2):
-        token, found = "", list[str]()
-        while True:
-            request = server_pb2.ListServersRequest(order=order, page_size=1, page_token=token)  # type: ignore[arg-type]
-            page = await api(METHODS[rpc], request)
-            found += [server.name for server in page.servers]
-            if not (token := page.next_page_token):
-                break
-        names.append(found)
-    assert names == [["away", "mine"], ["mine", "away"]]
