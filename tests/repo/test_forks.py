@@ -96,3 +96,10 @@ async def test_what_is_read_at_the_start_of_python_starts_it(tmp_path: Path) -> 
     with anyio.fail_after(LIMIT_S):
         async with await forks.start([HUBBUB, "--help"], env=os.environ | {"PYTHONUTF8": "0"}) as process:
             assert not isinstance(process, AsyncForked)
+
+
+async def test_what_a_test_sets_in_its_own_environment_starts_python_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    with anyio.fail_after(LIMIT_S):
+        async with await forks.start([HUBBUB, "--help"]) as process:
+            assert not isinstance(process, AsyncForked)

@@ -182,6 +182,12 @@ async def test_only_who_may_administer_a_server_is_told_how_it_is_configured(
     assert (there.revision, told) == (added.server.revision, {"revision", "roots"})
 
 
+async def test_a_mask_of_too_many_paths_is_refused(api: Caller, added: server_pb2.GetServerResponse) -> None:
+    mask = FieldMask(paths=["retry"] * 101)
+    request = server_pb2.UpdateServerRequest(spec=added.spec, update_mask=mask)
+    assert list((await api.refused(METHODS["UpdateServer"], request)).violations) == ["update_mask"]
+
+
 async def test_a_mask_without_paths_changes_nothing(api: Caller, added: server_pb2.GetServerResponse) -> None:
     spec = spec_of(name="mine", url="http://127.0.0.1:9/other")
     await api(METHODS["UpdateServer"], server_pb2.UpdateServerRequest(spec=spec, update_mask=FieldMask()))
