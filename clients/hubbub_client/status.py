@@ -64,8 +64,10 @@ def _class(name: str) -> Any:
 
 
 _STATUS = _class("Status")
-_DETAILS = {f"google.rpc.{name}": _class(name) for name in ("ErrorInfo", "RetryInfo", "Help", "BadRequest")}
-_DETAILS |= {RevisionConflict.DESCRIPTOR.full_name: RevisionConflict}
+_DETAILS = {
+    RevisionConflict.DESCRIPTOR.full_name: RevisionConflict,
+    **{f"google.rpc.{name}": _class(name) for name in ("ErrorInfo", "RetryInfo", "Help", "BadRequest")},
+}
 
 
 def details(document: bytes) -> Iterator[tuple[str, Any]]:
