@@ -6,6 +6,7 @@ from dataclasses import replace
 import anyio
 import grpc
 import pytest
+from google.protobuf import json_format
 from google.protobuf.field_mask_pb2 import FieldMask
 from grpc_status import rpc_status
 
@@ -17,6 +18,9 @@ from hubbubd.runtime.hub import Hub
 
 from .conftest import TOKEN, Caller, explain, spec_of
 from .test_bad_input import METHODS
+from .test_connect import Web, origins, web
+
+__all__ = ["origins", "web"]
 
 SECRET = "a-secret-of-this-test"
 URL = "http://127.0.0.1:9/mcp"
@@ -180,6 +184,16 @@ async def test_only_who_may_administer_a_server_is_told_how_it_is_configured(
     there = conflict_of(caught.value)
     told = {field.name for field, _ in there.ListFields()}
     assert (there.revision, told) == (added.server.revision, {"revision", "roots"})
+
+
+async def test_what_is_there_now_is_told_over_connect_too(web: Web, added: server_pb2.GetServerResponse) -> None:
+    body = {"name": "mine", "expectedRevision": "0"}
+    *refusal, error = await web.refused("/hubbub.v1.ServerService/RemoveServer", body)
+    assert refusal == [409, "aborted", "REVISION_CONFLICT"]
+    now = error["details"][-1]
+    assert now["type"] == "hubbub.v1.RevisionConflict"
+    assert now["debug"]["revision"] == str(added.server.revision)
+    assert now["debug"]["spec"] == json_format.MessageToDict(added.spec)
 
 
 async def test_a_mask_of_too_many_paths_is_refused(api: Caller, added: server_pb2.GetServerResponse) -> None:
