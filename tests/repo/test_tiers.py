@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from .. import forks, tiers
-from ..forks.client import BIN
+from ..forks.client import BIN, address
 
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
@@ -74,6 +74,7 @@ async def started() -> None:
 @pytest.mark.parametrize("tier", ["quick", "real"])
 async def test_a_quick_test_that_starts_a_process_fails(start: Any, tier: str, processes: None) -> None:
     item = SimpleNamespace(get_closest_marker=lambda name: name == tier or None)
+    address()  # so that the fork server is not what is started
     next(tiers.pytest_runtest_setup())
     run = tiers.pytest_runtest_call(cast("pytest.Item", item))
     next(run)
