@@ -14,6 +14,7 @@ import pytest
 
 from .. import forks
 from ..forks.client import BIN, PEERS, AsyncForked, address, program
+from ..forks.wire import PACKET_BYTES, ask
 
 pytestmark = pytest.mark.usefixtures("processes")
 
@@ -50,6 +51,23 @@ async def test_it_has_a_pid_and_takes_signals(number: int, status: int, tmp_path
         assert not Path(f"/proc/{process.pid}").exists()
         process.terminate()  # harmless by now
         await process.aclose()
+
+
+SAYS = "import json, os, sys, time; print(json.dumps([os.getcwd(), dict(os.environ), sys.argv[1:], time.tzname[0]]))"
+
+
+def test_it_has_the_folder_the_environment_and_the_time_zone_that_are_asked_for(tmp_path: Path) -> None:
+    script, said = tmp_path / "says.py", tmp_path / "said"
+    script.write_text(SAYS)
+    env = {"ONLY": "this", "TZ": "XYZ3"}
+    with said.open("wb") as output:
+        descriptors = (output.fileno(),) * 3
+        way, _, process = ask(address(), str(script), ["word"], env, str(tmp_path), descriptors)
+    way.settimeout(LIMIT_S)
+    assert int(way.recv(PACKET_BYTES)) == 0
+    way.close()
+    os.close(process)
+    assert json.loads(said.read_text()) == [str(tmp_path), env, ["word"], "XYZ"]
 
 
 async def test_who_hangs_up_leaves_no_process(tmp_path: Path) -> None:
@@ -100,6 +118,14 @@ async def test_what_is_read_at_the_start_of_python_starts_it(tmp_path: Path) -> 
 
 async def test_what_a_test_sets_in_its_own_environment_starts_python_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
+    with anyio.fail_after(LIMIT_S):
+        async with await forks.start([HUBBUB, "--help"]) as process:
+            assert not isinstance(process, AsyncForked)
+
+
+async def test_what_is_started_for_real_is_not_forked(started_for_real: None) -> None:
+    """The last one here: the fixture holds for the rest of the module."""
+    assert forks.quick({"command": sys.executable, "args": [str(PEERS / "asking_server.py")]})["args"][:1] != ["-I"]
     with anyio.fail_after(LIMIT_S):
         async with await forks.start([HUBBUB, "--help"]) as process:
             assert not isinstance(process, AsyncForked)
