@@ -11,7 +11,7 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 from pydantic import TypeAdapter
 
-from hubbub.v1 import common_pb2
+from hubbub.v1 import admin_pb2, common_pb2
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.core.access import Grant, Role
 from hubbubd.core.catalog import CatalogEntries, CatalogList, Freshness, Kind
@@ -111,3 +111,8 @@ async def test_a_page_token_is_good_for_no_other_filter_and_no_other_order(api: 
     for other in ({}, {"filter": NARROW[rpc], "order": UP}, {"filter": NARROW[rpc], "order": DOWN}):
         refusal = await api.refused(METHODS[rpc], request(**other, page_token=first.next_page_token))
         assert refusal.reason == "PAGE_TOKEN_INVALID"
+
+
+async def test_tokens_are_chosen_by_name(api: Caller) -> None:
+    request = admin_pb2.ListTokensRequest(filter=admin_pb2.TokenFilter(names=["a", "c", "none"]))
+    assert [token.name for token in (await api(METHODS["ListTokens"], request)).tokens] == ["c", "a"]
