@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from .. import forks
-from ..forks.client import BIN, PEERS, AsyncForked, address, program
+from ..forks.client import BIN, HERE, PEERS, AsyncForked, address, program
 from ..forks.wire import PACKET_BYTES, ask
 
 pytestmark = pytest.mark.usefixtures("processes")
@@ -101,6 +101,21 @@ def test_a_server_that_is_forked_ends_with_what_stands_for_it(ends: str) -> None
             process.kill()
         assert process.stdout.read() == b""
         assert process.wait(LIMIT_S) == (0 if ends == "by itself" else -signal.SIGKILL)
+
+
+WAITS = "import signal, sys; signal.signal(15, lambda *_: sys.exit(7)); print('ready', flush=True); signal.pause()"
+
+
+def test_a_server_that_is_forked_gets_the_signals_of_what_stands_for_it(tmp_path: Path) -> None:
+    script = tmp_path / "waits.py"
+    script.write_text(WAITS)
+    command = [sys.executable, "-I", "-S", HERE / "launch.py", address(), script]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    with subprocess.Popen(command, stdin=DEVNULL, stdout=PIPE, env=env) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        process.terminate()
+        assert process.wait(LIMIT_S) == 7
 
 
 def test_only_what_imports_for_long_is_forked() -> None:
