@@ -111,6 +111,26 @@ async def test_of_two_programs_with_the_library_one_wins_and_the_other_is_told_w
     assert now.spec.timeout_message in ("one", "other")
 
 
+async def test_each_change_by_the_library_is_refused_for_a_revision_that_is_past(
+    added: server_pb2.GetServerResponse, clients: list[hubbub_client.Hub]
+) -> None:
+    client, old = clients[0], added.server.revision
+    assert await client.servers.set_roots("mine", "ask", revision=old) == "ask"
+    for change in (client.servers.set_roots("mine", None, revision=old), client.servers.remove("mine", revision=old)):
+        with pytest.raises(RevisionConflict) as caught:
+            await change
+        assert (caught.value.revision > old, caught.value.roots) == (True, "ask")
+
+
+async def test_an_update_by_the_library_of_some_options_leaves_the_others(
+    hub: Hub, added: server_pb2.GetServerResponse, clients: list[hubbub_client.Hub]
+) -> None:
+    await clients[0].servers.update(ServerSpec(name="mine", ping_timeout_s=3), only=["ping_timeout_s"])
+    config = hub.servers.get("mine").config
+    assert (config.url, config.call_timeout_s, config.ping_timeout_s) == (URL, 7, 3)
+    assert config.headers["Key"].get_secret_value() == SECRET
+
+
 async def test_a_withheld_secret_that_comes_back_stays_what_it_is(
     hub: Hub, api: Caller, added: server_pb2.GetServerResponse
 ) -> None:

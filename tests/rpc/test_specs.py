@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.v1 import options_pb2, server_pb2
-from hubbub_client.specs import KEYS
+from hubbub_client import specs as library
 from hubbubd.config import ServerConfig
 from hubbubd.config.server import REVISIONS, WITHHELD
 from hubbubd.errors import InvalidArgument
@@ -118,7 +118,7 @@ AGREED = {
 def test_every_key_of_a_configuration_is_generated_here_and_known_to_the_library() -> None:
     endpoint = {"name", "command", "args", "env", "cwd", "url", "headers", "transport"}
     assert set(OPTIONS) | endpoint | OF_FILES == set(ServerConfig.model_fields)
-    assert set(KEYS) == set(FIELDS) | OTHERWISE
+    assert set(library.KEYS) == set(FIELDS) | OTHERWISE
 
 
 def test_each_field_of_a_spec_has_the_key_that_it_was_agreed_on_with() -> None:
@@ -146,6 +146,19 @@ def test_nothing_of_a_spec_is_lost_when_what_was_read_is_written_back(options: d
     shown, withheld = specs.shown(configured)
     assert specs.changed(configured, shown, None) == configured
     assert specs.shown(specs.changed(configured, shown, None)) == (shown, withheld)
+
+
+@given(SPECS | WHOLE)
+def test_nothing_of_a_spec_is_lost_in_the_library(options: dict[str, Any]) -> None:
+    given = {"transport": "http", **options} if "url" in options else options
+    assert library.from_message(spec_of(**options)) == library.ServerSpec(**given)
+    configured = specs.config(spec_of(**options))
+    read = library.from_message(*specs.shown(configured))
+    assert specs.changed(configured, library.to_message(read), None) == configured
+
+
+def test_the_library_names_the_parts_of_a_spec_as_the_hub_does() -> None:
+    assert library.paths(*PATHS) == list(PATHS.values())
 
 
 @given(SPECS | WHOLE)
