@@ -3,8 +3,10 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
 from typing import Any
@@ -76,6 +78,70 @@ async def test_who_hangs_up_leaves_no_process(tmp_path: Path) -> None:
         process._forked.way.close()
         while Path(f"/proc/{process.pid}").exists():
             await anyio.sleep(0.02)
+
+
+def stat(pid: int) -> list[str]:
+    """What /proc/PID/stat says of a process, from its state on."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+def stop(server: int) -> None:
+    """Has the fork server hear of what comes now all at once, later."""
+    os.kill(server, signal.SIGSTOP)
+    while stat(server)[0] != "T":
+        time.sleep(0.01)
+
+
+class Asked:
+    """A process that the fork server has begun: one that waits, or does nothing."""
+
+    def __init__(self, tmp_path: Path, does: str) -> None:
+        script = tmp_path / f"{does}.py"
+        script.write_text({"waits": "import signal; signal.pause()", "nothing": ""}[does])
+        with Path(os.devnull).open("r+b") as nowhere:
+            descriptors = (nowhere.fileno(),) * 3
+            self.way, self.pid, self.process = ask(address(), str(script), [], os.environ, str(tmp_path), descriptors)
+        self.way.settimeout(LIMIT_S)
+
+    def kill(self) -> None:
+        signal.pidfd_send_signal(self.process, signal.SIGKILL)
+        while stat(self.pid)[0] != "Z":
+            time.sleep(0.01)
+
+    def hang_up(self) -> None:
+        self.way.close()
+        os.close(self.process)
+
+    def status(self) -> int:
+        said = int(self.way.recv(PACKET_BYTES))
+        self.hang_up()
+        return said
+
+
+def test_a_process_that_ends_while_who_asked_for_it_hangs_up_harms_no_other(tmp_path: Path) -> None:
+    one = Asked(tmp_path, "waits")
+    server = int(stat(one.pid)[1])
+    stop(server)
+    one.kill()
+    one.hang_up()
+    os.kill(server, signal.SIGCONT)
+    assert Asked(tmp_path, "nothing").status() == 0
+
+
+def test_a_process_that_is_asked_for_while_another_ends_has_nothing_to_do_with_that(tmp_path: Path) -> None:
+    assert Asked(tmp_path, "nothing").status() == 0
+    one = Asked(tmp_path, "waits")
+    server = int(stat(one.pid)[1])
+    stop(server)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as way, Path(os.devnull).open("r+b") as nowhere:
+        way.settimeout(LIMIT_S)
+        way.connect(address())
+        packet = {"program": str(tmp_path / "nothing.py"), "arguments": [], "env": {}, "cwd": str(tmp_path)}
+        socket.send_fds(way, [json.dumps(packet).encode()], (nowhere.fileno(),) * 3)
+        one.kill()
+        os.kill(server, signal.SIGCONT)
+        way.recv(PACKET_BYTES)  # its pid
+        assert (int(way.recv(PACKET_BYTES)), one.status()) == (0, -signal.SIGKILL)
 
 
 def launched() -> "subprocess.Popen[bytes]":
