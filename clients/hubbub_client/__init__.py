@@ -41,7 +41,7 @@ from hubbub_client.records import (
     ServerEvent,
     Task,
 )
-from hubbub_client.specs import ConfiguredServer, ServerSpec
+from hubbub_client.specs import ConfiguredServer, RevisionConflict, ServerSpec
 from hubbub_client.store import Backup, Compaction, StoreStatus
 from hubbub_client.tokens import Caller, Grant, NewToken, Token
 
@@ -82,6 +82,7 @@ __all__ = [
     "Reset",
     "ResourceExhausted",
     "ResourceUpdate",
+    "RevisionConflict",
     "Server",
     "ServerEvent",
     "ServerSpec",

@@ -10,6 +10,7 @@ HubbubError
 ├── ResourceExhausted    a bound of the hub is reached
 ├── FailedPrecondition   right request, wrong moment: ALREADY_ANSWERED, SERVER_NOT_CONNECTED, ...
 ├── Aborted              lost a race; trying again helps
+│   └── RevisionConflict   somebody has changed the server since it was read; it has what is there now (specs.py)
 ├── Unimplemented        this hub is older than the client
 ├── Unavailable          no hub, or no connection to the server; trying again may help
 ├── Unauthenticated      no valid token
@@ -23,6 +24,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 from grpc import StatusCode, aio
 
+from hubbub.v1.server_pb2 import RevisionConflict
 from hubbub_client import numbers
 
 DETAILS_KEY = "grpc-status-details-bin"
@@ -119,6 +121,8 @@ class Aborted(HubbubError):
     """Lost a race; trying again helps."""
 
     code = StatusCode.ABORTED
+    conflict: RevisionConflict | None = None
+    """What is there now, as the API says it, where the hub said that."""
 
 
 class Unimplemented(HubbubError):
@@ -151,8 +155,11 @@ _BY_CODE = {kind.code: kind for kind in HubbubError.__subclasses__()}
 def from_rpc(failure: aio.AioRpcError) -> HubbubError:
     """The exception for a failed RPC, with the details of its google.rpc.Status (AIP-193) where it has one."""
     details = _details(failure)
-    code = failure.code()
-    return _BY_CODE.get(code, HubbubError)(failure.details() or code.name, code=code, **details)
+    code, conflict = failure.code(), details.pop("conflict", None)
+    error = _BY_CODE.get(code, HubbubError)(failure.details() or code.name, code=code, **details)
+    if isinstance(error, Aborted):
+        error.conflict = conflict
+    return error
 
 
 def _details(failure: aio.AioRpcError) -> dict[str, Any]:
@@ -178,6 +185,8 @@ def _take(name: str, detail: Any, found: dict[str, Any]) -> None:
             found["retry_after_s"] = (numbers.whole(wait.seconds) or 0) + (numbers.whole(wait.nanos) or 0) / 1e9
         case "Help" if detail.links:
             found["help_url"] = detail.links[0].url
+        case "RevisionConflict":
+            found["conflict"] = detail
         case "BadRequest":
             found["violations"] = tuple((each.field, each.description) for each in detail.field_violations)
         case _:

@@ -137,9 +137,10 @@ class AdminService:
 
     async def list_tokens(self, request: pb.ListTokensRequest) -> pb.ListTokensResponse:
         """A page of tokens, newest first."""
-        records, of = self._hub.tokens.all(), pb.ListTokensRequest()
+        names = requests.token_names(request.filter)
+        records = [token for token in self._hub.tokens.all() if not names or token.name in names]
         found, token = pages.page(
-            records, request, pages.newest, convert.token, of, EVERYTHING, pages.oldest_first(request)
+            records, request, pages.newest, convert.token, request.filter, EVERYTHING, pages.oldest_first(request)
         )
         return pb.ListTokensResponse(tokens=found, next_page_token=token)
 

@@ -69,8 +69,8 @@ def claim_id(value: str) -> str | None:
 
 def capacity(value: int) -> int:
     """How many requests a worker takes at once."""
-    if value > MAX_CAPACITY:
-        raise InvalidArgument.field("ready.capacity", f"must be at most {MAX_CAPACITY}")
+    if not 0 <= value <= MAX_CAPACITY:
+        raise InvalidArgument.field("ready.capacity", f"must be 0 to {MAX_CAPACITY}")
     return value or 1
 
 
@@ -180,6 +180,11 @@ def event_filter(chosen: event_pb2.EventFilter, within: Scope) -> EventFilter:
         kinds=_any_of(chosen.kinds, convert.EVENT_KINDS, "filter.kinds"),
         scope=within,
     )
+
+
+def token_names(chosen: admin_pb2.TokenFilter) -> frozenset[str]:
+    """Which tokens; none means all."""
+    return _names(chosen.names, "filter.names")
 
 
 def token_name(name: str) -> str:

@@ -1072,11 +1072,36 @@ class CreateTokenResponse(_message.Message):
 Global___CreateTokenResponse: _TypeAlias = CreateTokenResponse  # noqa: Y015
 
 @_typing.final
-class ListTokensRequest(_message.Message):
-    """The tokens to list; field 1 is reserved for a filter."""
+class TokenFilter(_message.Message):
+    """Filter for tokens; every condition must hold."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    NAMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only tokens of these names; empty means all."""
+
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenFilter: _TypeAlias = TokenFilter  # noqa: Y015
+
+@_typing.final
+class ListTokensRequest(_message.Message):
+    """The tokens to list."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILTER_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     ORDER_FIELD_NUMBER: _builtins.int
@@ -1086,16 +1111,21 @@ class ListTokensRequest(_message.Message):
     """Empty for the first page, else `next_page_token` of the page before."""
     order: _common_pb2.Order.ValueType
     """The order."""
+    @_builtins.property
+    def filter(self) -> Global___TokenFilter:
+        """Which tokens."""
+
     def __init__(
         self,
         *,
+        filter: Global___TokenFilter | None = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
         order: _common_pb2.Order.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["order", b"order", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "order", b"order", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -30,7 +30,7 @@ class _Transport:
 class _TransportEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Transport.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     TRANSPORT_UNSPECIFIED: _Transport.ValueType  # 0
-    """Chosen from the spec: stdio with a command, streamable HTTP with a url."""
+    """Never sent."""
     TRANSPORT_STDIO: _Transport.ValueType  # 1
     """A child process, JSON-RPC on its standard streams."""
     TRANSPORT_HTTP: _Transport.ValueType  # 2
@@ -42,7 +42,7 @@ class Transport(_Transport, metaclass=_TransportEnumTypeWrapper):
     """The transport of a connection."""
 
 TRANSPORT_UNSPECIFIED: Transport.ValueType  # 0
-"""Chosen from the spec: stdio with a command, streamable HTTP with a url."""
+"""Never sent."""
 TRANSPORT_STDIO: Transport.ValueType  # 1
 """A child process, JSON-RPC on its standard streams."""
 TRANSPORT_HTTP: Transport.ValueType  # 2

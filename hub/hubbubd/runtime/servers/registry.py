@@ -251,7 +251,8 @@ class Servers:
         wanted = before.wanted if before is not None else True
         roots = _lasting_roots(before, config) if before is not None else None
         record = replace(_record(config, "file", wanted=wanted), roots=roots)
-        revision = kept_revision(before, record, self._table.feed.revision)
+        newest = self._table.feed.revision
+        revision = following(newest, before) if self._differs(config) else kept_revision(before, record, newest)
         await self._become(replace(record, revision=revision), "its configuration was changed")
 
     async def _let_go(self, name: str) -> None:
