@@ -155,6 +155,7 @@ check-gen: $(VENV)/dev.stamp
 gen: $(VENV)/dev.stamp
 	$(BIN)/python -m grpc_tools.protoc -I protos --python_out=$(OUT) --grpc_python_out=$(OUT) \
 	  --mypy_out=quiet:$(OUT) --mypy_grpc_out=quiet:$(OUT) $(PROTOS)
+	$(BIN)/buf build --as-file-descriptor-set -o - | $(BIN)/python protos/openapi.py > $(OUT)/hubbub/v1/openapi.json
 
 fmt: $(VENV)/dev.stamp
 	$(BIN)/ruff format .
