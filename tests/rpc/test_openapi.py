@@ -22,11 +22,11 @@ from .test_json_codec import api_messages, messages_of_the_api
 
 REPOSITORY = Path(__file__).parents[2]
 DOCUMENT: dict[str, Any] = json.loads((REPOSITORY / "protos" / "hubbub" / "v1" / "openapi.json").read_text())
-REGISTRY: Registry[Any] = Registry[Any]().with_resource("", DRAFT202012.create_resource(DOCUMENT))
+REGISTRY: Registry[Any] = Registry[Any]().with_resource("urn:api", DRAFT202012.create_resource(DOCUMENT))
 
 
 def schema(name: str) -> Draft202012Validator:
-    return Draft202012Validator({"$ref": f"#/components/schemas/{name}"}, registry=REGISTRY)
+    return Draft202012Validator({"$ref": f"urn:api#/components/schemas/{name}"}, registry=REGISTRY)
 
 
 def operations() -> Iterator[tuple[str, dict[str, Any]]]:
