@@ -85,18 +85,22 @@ async def test_the_document_shows_what_curl_gets(hub: Any) -> None:
     assert ended["call"]["result"]["content"] == [{"type": "text", "text": "Ordered: 2 x soup"}]
 
 
+def in_lines(*commands: str) -> str:
+    return "\n".join(commands).replace("curl -sS ", "curl -sS -w '\\n' ")
+
+
 async def shell(*commands: str) -> str:
     """What commands print, each response of the hub on a line of its own."""
-    lines = "\n".join(commands).replace("curl -sS ", "curl -sS -w '\\n' ")
-    done = await anyio.run_process(["bash", "-euc", lines], env=environment() | {"no_proxy": "127.0.0.1"})
+    done = await anyio.run_process(["bash", "-euc", in_lines(*commands)], env=environment() | {"no_proxy": "127.0.0.1"})
     return done.stdout.decode()
 
 
 async def first_line(*commands: str, wanted: str) -> Any:
     """The first wanted line that commands print which end never."""
-    whole = ["bash", "-euc", "\n".join(commands)]
     env = environment() | {"no_proxy": "127.0.0.1"}
-    async with await anyio.open_process(whole, env=env, start_new_session=True) as running:
+    async with await anyio.open_process(
+        ["bash", "-euc", in_lines(*commands)], env=env, start_new_session=True
+    ) as running:
         assert running.stdout is not None
         try:
             lines = BufferedByteReceiveStream(running.stdout)

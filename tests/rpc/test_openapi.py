@@ -1,6 +1,7 @@
 """The description of the API over Connect: valid, whole, and true of what is sent and answered."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,16 @@ def test_what_the_hub_refuses_does_not_fit(kind: type[Message], body: Any) -> No
 def test_documents_are_any_json() -> None:
     for document in (None, 1, "text", [], {"a": [1.5]}):
         schema("hubbub.v1.CallSpec").validate({"server": "a", "params": document})
+
+
+def test_what_the_document_shows_fits() -> None:
+    shown = (REPOSITORY / "docs" / "connect.md").read_text().replace("""'"$ID"'""", "q")
+    methods = {f"{m.containing_service.name}/{m.name}": m for each in SERVICES.values() for m in each.methods}
+    [lunch] = re.findall(r"^LUNCH='(.+)'$", shown, re.MULTILINE)
+    sent = [("CallService/StartCall", lunch), *re.findall(r"hub (\w+/\w+) '(\{.+?\})'", shown)]
+    assert len(sent) == 3
+    for method, body in sent:
+        schema(methods[method].input_type.full_name).validate(json.loads(body))
 
 
 def test_every_reason_that_has_a_page_is_named() -> None:

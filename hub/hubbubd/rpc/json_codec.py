@@ -53,7 +53,7 @@ _AS_TEXT = frozenset({FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UIN
 
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _DIGITS = 400
-"""The longest number that is read; a double written out in full is shorter."""
+"""The longest number of a field that is read; documents may have longer ones."""
 
 _HALF = re.compile(rb"(?<!\\)((?:\\\\)*)\\(?=u[dD][89a-fA-F])")
 _INSTEAD = b"\xff"
