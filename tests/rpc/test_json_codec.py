@@ -283,7 +283,7 @@ def test_a_document_may_have_any_number_of_values_and_a_message_may_not() -> Non
         json_codec.loads(b'{"filter": {"states": ' + many + b"}}", call_pb2.ListCallsRequest)
 
 
-def test_looking_for_the_right_name_of_a_long_one_takes_no_time() -> None:
+def test_an_unknown_name_of_any_length_is_refused() -> None:
     assert refused('{"' + "spec" * 100_000 + '": 1}').message.endswith("unknown field")
 
 
