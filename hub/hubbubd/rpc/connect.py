@@ -11,6 +11,8 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from typing import Any
 
 import anyio
@@ -25,7 +27,6 @@ from connectrpc.interceptor import MetadataInterceptor
 from connectrpc.method import IdempotencyLevel, MethodInfo, StreamType
 from connectrpc.request import RequestContext
 from connectrpc.server import ConnectASGIApplication, Endpoint
-from google.protobuf import json_format
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
@@ -33,16 +34,15 @@ from google.rpc import error_details_pb2 as details_pb2
 from protobuf.wkt import Any as ConnectAny
 from protobuf.wkt import Struct
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Event
 
 from hubbub.v1 import server_pb2
-from hubbubd import payload
 from hubbubd.config.network import is_loopback
 from hubbubd.config.tls import TlsFiles
-from hubbubd.errors import HubError, InvalidArgument, ResourceExhausted
-from hubbubd.rpc import auth, status
+from hubbubd.errors import HubError
+from hubbubd.rpc import auth, json_codec, status
 from hubbubd.rpc.http import CERTIFICATE, LET_IN, connection, serving
 from hubbubd.rpc.methods import STALL_S, Rpc, rpcs
 from hubbubd.rpc.oversight import Oversight, peer
@@ -72,11 +72,11 @@ _REQUEST_HEADERS = (
 _RESPONSE_HEADERS = ("grpc-status", "grpc-message", "grpc-status-details-bin")
 _PREFLIGHT_S = 7200
 
-JSON_VALUES = 100_000
-"""Values that a request in JSON may have; no RPC needs many, and each takes many times its length in memory."""
-
 JSON_AT_ONCE = 16 * 1024
-"""Longer JSON is parsed in another thread, one at a time."""
+"""Longer JSON is read in another thread, one at a time."""
+
+OPENAPI = "/openapi.json"
+"""Where the API is described (https://spec.openapis.org/oas/v3.1.1.html)."""
 
 REQUEST_S = 60.0
 """How long a caller may take to send a request."""
@@ -133,7 +133,7 @@ def application(hub: Hub, *, gate: auth.Gate, origins: Callable[[], Sequence[str
     """All services of a hub as one ASGI application."""
 
     def endpoints(served: Sequence[Rpc]) -> dict[str, Any]:
-        return {rpc.path: _endpoint(rpc, gate, oversight, parsing) for rpc in served if not rpc.method.client_streaming}
+        return {rpc.path: _endpoint(rpc, gate, oversight, reading) for rpc in served if not rpc.method.client_streaming}
 
     def services(served: Sequence[Rpc], read_max_bytes: int) -> _Services:
         return _Services(
@@ -145,7 +145,7 @@ def application(hub: Hub, *, gate: auth.Gate, origins: Callable[[], Sequence[str
             codecs=[_Binary(), _Json()],
         )
 
-    parsing = anyio.CapacityLimiter(1)
+    reading = anyio.CapacityLimiter(1)
     oversight = Oversight(hub.audit, hub.quotas)
     around = (tracing(hub.tracer, "connectrpc"), oversight.over)
     served = [rpc for each in servicers(hub) for rpc in rpcs(*each, max_message_bytes, *around)]
@@ -156,9 +156,26 @@ def application(hub: Hub, *, gate: auth.Gate, origins: Callable[[], Sequence[str
     known = services([rpc for rpc in served if rpc.path not in paths], 2 * max_message_bytes)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == OPENAPI:
+            await _openapi(scope, receive, send)
+            return
         await (strangers if scope["path"] in paths else known)(scope, receive, send)  # type: ignore[arg-type]
 
     return _Cors(_unstalled(app, hub.watcher_dropped), origins)
+
+
+async def _openapi(scope: Scope, receive: Receive, send: Send) -> None:
+    """Gives the description of the API to anybody: it is the same for every hub of this version."""
+    if scope["method"] in ("GET", "HEAD"):
+        answer = Response(_described(), media_type="application/json")
+    else:
+        answer = PlainTextResponse("Only GET.\n", 405, {"allow": "GET, HEAD"})
+    await answer(scope, receive, send)
+
+
+@cache
+def _described() -> bytes:
+    return (resources.files("hubbub.v1") / "openapi.json").read_bytes()
 
 
 class _Cors(CORSMiddleware):
@@ -276,45 +293,46 @@ def _caller() -> auth.Principal | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Encoded:
-    """A response as gRPC would send it; the type is for those who want it as JSON."""
+class _Response:
+    """A response as its servicer made it: a message, or of a watch the bytes that all its watchers share."""
 
     kind: type[Message]
-    raw: bytes
+    made: Message | bytes
 
 
-class _Binary(Codec[_Encoded, Any]):
+class _Binary(Codec[_Response, Any]):
     """Protocol buffers, as they came and as they go."""
 
     def name(self) -> str:
         """Part of the content type."""
         return "proto"
 
-    def encode(self, message: _Encoded) -> bytes:
+    def encode(self, message: _Response) -> bytes:
         """A response on the wire."""
-        return message.raw
+        return message.made if isinstance(message.made, bytes) else message.made.SerializeToString()
 
     def decode(self, data: bytes | bytearray, message_class: type[Message]) -> bytes:
         """The request, to be parsed like any other."""
         return bytes(data)
 
 
-class _Json(Codec[_Encoded, Any]):
-    """The JSON of protocol buffers (https://protobuf.dev/programming-guides/json)."""
+class _Json(Codec[_Response, Any]):
+    """JSON in which documents stand as they are (`json_codec`)."""
 
     def name(self) -> str:
         """Part of the content type."""
         return "json"
 
-    def encode(self, message: _Encoded) -> bytes:
-        """A response as JSON."""
-        return payload.dumps(json_format.MessageToDict(message.kind.FromString(message.raw)))
+    def encode(self, message: _Response) -> bytes:
+        """A response as JSON. Raises ConnectError."""
+        made = message.made
+        try:
+            return json_codec.dumps(message.kind.FromString(made) if isinstance(made, bytes) else made)
+        except Exception as exc:  # noqa: BLE001 - a fault of the hub, told as any other
+            raise _refusal(exc) from None
 
     def decode(self, data: bytes | bytearray, message_class: type[Message]) -> "_Text":
-        """The request, to be parsed where that holds up nobody. Raises ConnectError for one of very many values."""
-        if sum(map(data.count, (b",", b"[", b"{"))) > JSON_VALUES:
-            problem = f"a request in JSON may have {JSON_VALUES} values; send longer ones as application/proto"
-            raise _refusal(ResourceExhausted(problem, reason="MESSAGE_TOO_LARGE", metadata={"limit": str(JSON_VALUES)}))
+        """The request, to be read where that holds up nobody."""
         return _Text(bytes(data), message_class)
 
 
@@ -325,26 +343,21 @@ class _Text:
     raw: bytes
     kind: type[Message]
 
-    def parsed(self) -> bytes:
-        """The request as gRPC would have brought it. What newer clients add is passed over. Raises InvalidArgument."""
-        try:
-            text = self.raw.decode() or "{}"
-            return json_format.Parse(text, self.kind(), ignore_unknown_fields=True).SerializeToString()
-        except (json_format.ParseError, UnicodeDecodeError, RecursionError) as exc:
-            problem = f"the request is not a {self.kind.DESCRIPTOR.full_name} as JSON: {exc}"
-            raise InvalidArgument(problem, reason="MALFORMED_REQUEST") from None
+    def read(self) -> bytes:
+        """The request as gRPC would have brought it. Raises as `json_codec.loads`."""
+        return json_codec.loads(self.raw, self.kind).SerializeToString()
 
 
-async def _bytes(request: "bytes | _Text", parsing: anyio.CapacityLimiter) -> bytes:
+async def _bytes(request: "bytes | _Text", reading: anyio.CapacityLimiter) -> bytes:
     """A request as gRPC would have brought it."""
     if isinstance(request, bytes):
         return request
     if len(request.raw) <= JSON_AT_ONCE:
-        return request.parsed()
-    return await to_thread.run_sync(request.parsed, limiter=parsing)
+        return request.read()
+    return await to_thread.run_sync(request.read, limiter=reading)
 
 
-def _endpoint(rpc: Rpc, gate: auth.Gate, oversight: Oversight, parsing: anyio.CapacityLimiter) -> Any:
+def _endpoint(rpc: Rpc, gate: auth.Gate, oversight: Oversight, reading: anyio.CapacityLimiter) -> Any:
     streams = rpc.method.server_streaming
     about = MethodInfo(
         name=rpc.method.name,
@@ -355,33 +368,33 @@ def _endpoint(rpc: Rpc, gate: auth.Gate, oversight: Oversight, parsing: anyio.Ca
         stream_type=StreamType.SERVER_STREAM if streams else StreamType.UNARY,
     )
     if streams:
-        return Endpoint.server_stream(about, _stream(rpc, gate, oversight, parsing))
-    return Endpoint.unary(about, _unary(rpc, gate, oversight, parsing))
+        return Endpoint.server_stream(about, _stream(rpc, gate, oversight, reading))
+    return Endpoint.unary(about, _unary(rpc, gate, oversight, reading))
 
 
-def _unary(rpc: Rpc, gate: auth.Gate, oversight: Oversight, parsing: anyio.CapacityLimiter) -> Any:
-    async def call(asked: bytes | _Text, _context: object) -> _Encoded:
+def _unary(rpc: Rpc, gate: auth.Gate, oversight: Oversight, reading: anyio.CapacityLimiter) -> Any:
+    async def call(asked: bytes | _Text, _context: object) -> _Response:
         try:
-            raw = await _bytes(asked, parsing)
+            raw = await _bytes(asked, reading)
             with gate.inside(_caller(), rpc.path, oversight):
-                return _Encoded(rpc.response_type, (await rpc.serve(rpc.parse(raw))).SerializeToString())
+                return _Response(rpc.response_type, await rpc.serve(rpc.parse(raw)))
         except Exception as exc:  # noqa: BLE001 - every error gets a status; cancellation is not an Exception
             raise _refusal(exc) from None
 
     return call
 
 
-def _stream(rpc: Rpc, gate: auth.Gate, oversight: Oversight, parsing: anyio.CapacityLimiter) -> Any:
-    async def call(asked: bytes | _Text, _context: object) -> AsyncGenerator[_Encoded, None]:
+def _stream(rpc: Rpc, gate: auth.Gate, oversight: Oversight, reading: anyio.CapacityLimiter) -> Any:
+    async def call(asked: bytes | _Text, _context: object) -> AsyncGenerator[_Response, None]:
         try:
-            raw = await _bytes(asked, parsing)
+            raw = await _bytes(asked, reading)
             async with aclosing(rpc.serve(rpc.parse(raw))) as responses:
                 while True:
                     with gate.inside(_caller(), rpc.path, oversight):  # not around `yield`: that may be left elsewhere
                         response = await anext(responses, None)
                     if response is None:
                         break
-                    yield _Encoded(rpc.response_type, response)
+                    yield _Response(rpc.response_type, response)
         except Exception as exc:  # noqa: BLE001
             raise _refusal(exc) from None
 
@@ -401,9 +414,12 @@ class _Detail(ErrorDetail):
 
     def __init__(self, packed: AnyMessage) -> None:
         super().__init__(ConnectAny(type_url=packed.type_url, value=packed.value))
-        plain = json_format.MessageToDict(_DETAILS[packed.TypeName()].FromString(packed.value))
-        self._plain = Struct.from_json(payload.dumps(plain))
+        plain = json_codec.dumps(_DETAILS[packed.TypeName()].FromString(packed.value))
+        try:
+            self._plain = Struct.from_json(plain)
+        except ValueError:  # a document in it has what a Struct cannot hold, such as half of a surrogate pair
+            self._plain = None
 
     def value(self, *_known: object) -> Any:
-        """What stands as `debug` in the error of a response."""
+        """What stands as `debug` in the error of a response: for reading, and numbers in it are doubles."""
         return self._plain
