@@ -1,4 +1,4 @@
-"""What SQLite or the system says went wrong, as a sentence that an operator can act on."""
+"""Turn errors of SQLite and the system into sentences that tell an operator what to do."""
 
 import errno
 import sqlite3
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from hubbubd.store import StoreDamaged, StoreUnavailable
 
 PRIMARY = 0xFF
-"""The bits of SQLite's extended error codes that say which kind an error is of."""
+"""Mask of the primary code in SQLite's extended result codes."""
 
 _FULL = "the disk is full; make room"
 _BROKEN = "the disk failed; look into the system's log, and check the disk"
@@ -35,11 +35,11 @@ RESTORE = "stop the hub and put back a copy that `hubbub store backup` made"
 
 @contextmanager
 def explained(name: str) -> Generator[None]:
-    """Turns the errors of SQLite and the system into StoreUnavailable, or StoreDamaged where only a copy helps."""
+    """Translate errors of SQLite and the system to StoreUnavailable, or StoreDamaged where only a backup helps."""
     try:
         yield
     except sqlite3.Error as exc:
-        # An error of Python's own module has no code.
+        # Errors raised by Python's sqlite3 module itself have no code.
         code = getattr(exc, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
         if code & PRIMARY in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             raise damaged(name, str(exc)) from exc
@@ -50,7 +50,7 @@ def explained(name: str) -> Generator[None]:
 
 
 def damaged(name: str, said: str) -> StoreDamaged:
-    """The error for a file whose content is wrong."""
+    """Return the error for a file with corrupt content; `said` is SQLite's reason."""
     return StoreDamaged(f"the store {name} is damaged ({said}); {RESTORE}")
 
 
