@@ -1,6 +1,6 @@
-"""What an operator should look at, before a hub runs and while it does: directory, certificates, commands, addresses.
+"""Diagnostics for operators: preflight checks (`hubbubd --check-config`) and checks of a live hub (`hubbub doctor`).
 
-Nothing here changes anything, and nothing waits for long.
+Directory, store, certificates, commands, addresses. Read-only, except for the store's write probe; each check is short.
 """
 
 import errno
@@ -34,20 +34,20 @@ from hubbubd.store import Store, StoreError, StoreLocked, StoreUnavailable
 from hubbubd.store.opening import look_at
 
 REACH_S = 5.0
-"""How long an address may take to answer."""
+"""Seconds an address gets to answer."""
 
 AT_ONCE = 20
-"""Addresses that are tried at once."""
+"""How many addresses are tried concurrently."""
 
 SCARCE_BYTES = 256 * 1024 * 1024
 TOLD_DEFECTS = 5
-"""How many records that do not fit are named."""
+"""How many defective records are listed one by one."""
 
 EXPIRES_SOON = timedelta(days=14)
 
 
 class Verdict(StrEnum):
-    """As it should be; somebody should look; the hub does not start or serve like this."""
+    """Severity of a finding: ok, warn (needs attention), fail (the hub cannot start or serve)."""
 
     OK = "ok"
     WARN = "warn"
@@ -56,7 +56,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at, and what to do about it."""
+    """The result of one check, with advice if it is not ok."""
 
     about: str
     verdict: Verdict
@@ -65,7 +65,7 @@ class Finding:
 
 
 async def before_start(settings: Settings, store_file: Path, environ: Mapping[str, str]) -> list[Finding]:
-    """What there is to say of a configuration that is right, before a hub runs with it, or beside one that does."""
+    """Preflight checks for a valid configuration; safe to run next to a live hub."""
     hub = settings.hub
     store = await to_thread.run_sync(_store, store_file)
     found = [
@@ -81,7 +81,7 @@ async def before_start(settings: Settings, store_file: Path, environ: Mapping[st
 
 
 async def while_running(hub: Hub, environ: Mapping[str, str]) -> list[Finding]:
-    """What there is to say of a hub that runs, and of the way to servers of its files that are not connected."""
+    """Checks of a live hub, and of the addresses or commands of configured servers that are not connected."""
     servers = [record for record in hub.servers.all() if record.source == "file" and record.wanted]
     away = [record.config for record in servers if record.connection.state is not State.CONNECTED]
     settings = hub.configuration.settings
@@ -96,7 +96,7 @@ async def while_running(hub: Hub, environ: Mapping[str, str]) -> list[Finding]:
 
 
 async def common(hub: HubSettings, servers: Sequence[ServerConfig], environ: Mapping[str, str]) -> list[Finding]:
-    """Certificates, allowed commands, and the way to these servers of the files."""
+    """Check certificates, allowed commands, and the addresses or commands of these servers."""
     found = await to_thread.run_sync(lambda: [*_certificate(hub), *_allowed(hub, environ)])
     ways: dict[str, Finding] = {}
     limit = anyio.CapacityLimiter(AT_ONCE)
@@ -152,7 +152,7 @@ async def _writable(store: Store) -> Finding:
 
 
 def records(defects: Mapping[str, str]) -> Iterator[Finding]:
-    """What to say of records of the store that do not fit, by key."""
+    """Yield findings about records of the store that were mended or left out, by key."""
     for key, why in islice(defects.items(), TOLD_DEFECTS):
         advice = "the hub goes on with what fits of it; keep a copy of the store, and report it (docs/store.md)"
         yield Finding(f"record {key}", Verdict.WARN, why, advice)
@@ -254,7 +254,7 @@ def _allowed(hub: HubSettings, environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 async def _way(config: ServerConfig, environ: Mapping[str, str]) -> Finding:
-    """Whether there is a command to start, or somebody at the address."""
+    """Check that a server's command exists, or that something answers at its address."""
     about = f"server {config.name}"
     try:
         resolved = resolve(config, environ)
@@ -280,7 +280,7 @@ async def _way(config: ServerConfig, environ: Mapping[str, str]) -> Finding:
 
 
 def _said(exc: BaseException) -> str:
-    """What the system says; asyncio puts the address in its place."""
+    """Return the system's text for an error; asyncio's own message has the address in it."""
     if isinstance(exc, OSError) and exc.errno and not isinstance(exc, socket.gaierror):
         return os.strerror(exc.errno)
     return getattr(exc, "strerror", None) or str(exc)
@@ -288,7 +288,7 @@ def _said(exc: BaseException) -> str:
 
 _ADVICE = "start the server, or correct its url"
 _OF_HTTP, _OF_STDIO = ("headers",), ("args", "env", "cwd")
-"""What is heeded of servers of the one kind only."""
+"""Options that only one kind of server uses."""
 
 
 def _trusted(config: ServerConfig) -> Callable[[], ssl.SSLContext]:
@@ -296,7 +296,7 @@ def _trusted(config: ServerConfig) -> Callable[[], ssl.SSLContext]:
 
 
 async def _reach(host: str, port: int, trusted: Callable[[], ssl.SSLContext] | None) -> tuple[str, str] | None:
-    """Why nobody answers there, and what to do about it; None when somebody does."""
+    """Return why nothing answers at an address and what to do about it; None when something does."""
     try:
         with anyio.fail_after(REACH_S):
             stream: ByteStream = await anyio.connect_tcp(host, port)
@@ -313,7 +313,7 @@ async def _reach(host: str, port: int, trusted: Callable[[], ssl.SSLContext] | N
     except ssl.SSLError as exc:
         return f"it does not speak TLS as wanted ({exc.reason or exc})", "correct the url: is it http://?"
     except (OSError, anyio.BrokenResourceError) as exc:
-        first = exc.__cause__ or exc  # why, where it says no more than that it did not work
+        first = exc.__cause__ or exc  # anyio's own message does not say why
         first = first_cause(first) if isinstance(first, Exception) else first
         return _said(first) or type(first).__name__, _ADVICE
     return None

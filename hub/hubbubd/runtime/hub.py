@@ -1,4 +1,4 @@
-"""The hub: its rooms wired together, over a store and a connector."""
+"""The hub: its parts wired over a store and a connector, started, reconfigured and shut down in order."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -54,11 +54,11 @@ from hubbubd.upstream.ports import Connector
 log = structlog.get_logger(__name__)
 
 SHUTDOWN_S = 15.0
-"""How long connections may take to close when the hub stops; a stdio server gets about 5 s of it."""
+"""Seconds connections get to close at shutdown; a stdio server gets about 5 s of it."""
 
 
 class Hub:
-    """What the API is about: servers, inbox, calls, tasks, catalog; and who may use it."""
+    """All that the API serves: servers, inbox, calls, tasks, catalog, and the oversight of who may use them."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Hub:
         self.health = ledger.health
         self.committed_at: float | None = None
         self.telemetry_endpoint = telemetry_endpoint
-        """Where traces, metrics or logs are sent; empty when nowhere."""
+        """Where traces, metrics or logs are exported; empty when nowhere."""
         self._alarms = alarms
         self._stop_listening = ledger.store.listen(self._committed)
         self._ledger = ledger
@@ -123,10 +123,10 @@ class Hub:
         load: Callable[[], Settings] | None = None,
         telemetry_endpoint: str = "",
     ) -> AsyncGenerator["Hub"]:
-        """A running hub. It reconnects to what was wanted; leaving the block closes all connections, not the store.
+        """Yield a running hub. It reconnects the wanted servers; on exit it closes connections, not the store.
 
-        `clock` is the system's time by default. The configuration came from `files`, and `load` reads
-        it again; without it a reload changes nothing. Telemetry goes to the endpoint, which the hub only tells of.
+        `clock` defaults to the system's time. The configuration came from `files`, and `load` reads it again; without
+        it a reload changes nothing. `telemetry_endpoint` is only shown.
         """
         ledger, tables = await remember(store, settings, meter)
         async with aclosing(ledger), Background.open() as background:
@@ -170,7 +170,7 @@ class Hub:
         load: Callable[[], Settings],
         telemetry_endpoint: str,
     ) -> "Hub":
-        """Makes the rooms; each knows those before it, and what it needs of a later one comes as a function."""
+        """Construct the parts bottom-up; what one needs of a later one is passed as a function."""
         ledger, tables, clock = ground.ledger, ground.tables, ground.clock
         quotas = Quotas(ground.settings, clock.steady)
         audit = Audit(ledger, tables.audit, clock, ground.settings)
@@ -223,19 +223,19 @@ class Hub:
         )
 
     def defects(self) -> dict[str, str]:
-        """What of which record in the store did not fit when the hub began, by key."""
+        """Return what did not fit in records of the store at the start, by key."""
         return self._ledger.defects()
 
     def watchers(self) -> int:
-        """How many watches are open."""
+        """Return how many watches are open."""
         return self._ledger.door.count
 
     def watcher_dropped(self) -> None:
-        """Notes that a watch was ended because its client read nothing."""
+        """Count a watch that was ended because its client read nothing (backpressure)."""
         self._ledger.door.drop()
 
     def end_watches(self) -> None:
-        """Ends all watches, each with its last token; new ones end at once."""
+        """End all watches, each with its last resume token; new ones end at once."""
         self.health.close()
         self._ledger.close_feeds()
         self.events.close()
@@ -243,11 +243,10 @@ class Hub:
         self.work.close()
 
     async def drain(self, grace_s: float | None = None, hurry: anyio.Event | None = None) -> None:
-        """Ends what the API does, in order: the watches, each with its token; then the calls.
+        """Shut the API down in order: end the watches, refuse new calls, let calls finish, then end the rest.
 
-        New calls are refused. Those under way have `grace_s` seconds to finish (by default as many as the settings say
-        now), or until somebody is in a `hurry`; whatever they still need, an answer for example, can be given. A call
-        that takes longer is ended, and its caller told.
+        Calls under way have `grace_s` seconds (by default the current setting) or until `hurry` is set. Meanwhile what
+        they need, such as an answer, is still accepted. A call that takes longer is ended, and its caller is told.
         """
         self.end_watches()
         async with anyio.create_task_group() as draining:
@@ -259,7 +258,7 @@ class Hub:
         self.calls.shut_down()
 
     async def _start(self, configured: Mapping[str, ServerConfig], background: Background) -> None:
-        """Goes on from what the store remembers."""
+        """Load what must continue after a restart, in order: calls are resumed last, when servers exist."""
         self.tokens.start()
         self.retention.start()
         self.tasks.start()
@@ -287,7 +286,7 @@ class Hub:
         self._stop_listening()
 
     def _adopt(self, settings: HubSettings) -> None:
-        """Has each room keep the limits that hold from now on."""
+        """Apply live settings to each part."""
         self._ledger.door.limit = settings.max_watchers
         self.inbox.max_open_per_server = settings.open_requests_per_server
         self.tasks.max_per_server = settings.receiver_tasks_per_server

@@ -1,4 +1,4 @@
-"""How the rooms of the hub are made of each other."""
+"""Constructors of the hub's parts, called by `Hub._wire`: which part gets which others."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ from hubbubd.telemetry.tracer import Tracer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """What all rooms stand on."""
+    """What all parts are built on."""
 
     ledger: Ledger
     tables: Tables
@@ -55,14 +55,13 @@ class Ground:
 
 
 async def remember(store: Store, settings: HubSettings, meter: Meter) -> tuple[Ledger, Tables]:
-    """What the store holds, in tables that a ledger keeps."""
+    """Load the store into tables, and return them with the ledger that keeps them."""
     door = WatcherLimit(settings.max_watchers)
     tables = Tables(await Stored.read(store, door))
     return Ledger(store, tables.all(), door, meter), tables
 
 
 def retention_of(ground: Ground, audit: Audit) -> Retention:
-    """What keeps the tables that grow within their limits."""
     tables = ground.tables
     return Retention(
         ground.ledger,
@@ -78,7 +77,6 @@ def retention_of(ground: Ground, audit: Audit) -> Retention:
 
 
 def work_of(ground: Ground, inbox: Inbox) -> Work:
-    """Who works on which request."""
     return Work(
         inbox=inbox,
         table=ground.tables.requests,
@@ -90,7 +88,6 @@ def work_of(ground: Ground, inbox: Inbox) -> Work:
 
 
 def servers_of(ground: Ground, assembly: Assembly, secrets: SpecSecrets, audit: Audit) -> Servers:
-    """The registry of servers."""
     return Servers(
         ledger=ground.ledger,
         table=ground.tables.servers,
@@ -106,7 +103,7 @@ def servers_of(ground: Ground, assembly: Assembly, secrets: SpecSecrets, audit: 
 
 
 def inbox_of(ground: Ground, quotas: Quotas, config: Callable[[str], ServerConfig]) -> Inbox:
-    """The room of questions. A server that asks may be gone already: then `config` raises NotFound."""
+    """Return the inbox. A server may be removed while its requests are open: then `config` raises NotFound."""
 
     def timeout_message(server: str) -> str:
         try:
@@ -144,7 +141,6 @@ def calls_of(
     consents: Consents,
     client_tasks: ClientTasks,
 ) -> Calls:
-    """The room of calls, with all that a call may turn into."""
     ledger, tables, clock = ground.ledger, ground.tables, ground.clock
     resumption, support = Resumption(rounds, consents, client_tasks), TaskSupport(catalog)
     story = SpanRecorder(ground.tracer, ledger, tables.calls, tables.requests, tables.tasks)
@@ -182,7 +178,6 @@ def calls_of(
 
 
 def tasks_of(ground: Ground, inbox: Inbox, client_tasks: ClientTasks, notify: Notify) -> Tasks:
-    """The tasks of both roles."""
     return Tasks(
         ledger=ground.ledger,
         table=ground.tables.tasks,
@@ -203,7 +198,6 @@ def configuration_of(
     audit: Audit,
     events: EventFeed,
 ) -> Configuration:
-    """What the files say, and how it is taken over again."""
     return Configuration(
         settings=given,
         load=load,

@@ -1,8 +1,8 @@
-"""The story of calls, questions and tasks as spans, told by their records when these end.
+"""Spans of calls, pending requests and tasks, exported when their records end.
 
-A span whose record outlives the hub is told by the next one, under the same ids. What is shorter than its record (an
-RPC, an exchange on the wire) is told by whoever carries it out; a call's record notes it meanwhile, so that the next
-hub can do it when this one is killed. Nothing here costs more than a comparison while tracing is off.
+A span whose record outlives this process is exported by the next one, under the same ids. What is shorter than a record
+(an RPC, an exchange on the wire) is exported where it happens; the call's record lists it meanwhile (`under_way`), so
+that the next process can finish it after a crash. While tracing is off all this costs a comparison.
 """
 
 from collections.abc import Generator
@@ -22,7 +22,7 @@ from hubbubd.telemetry.tracer import Tracer
 from hubbubd.upstream.ports import InboundRequest, ReplyError
 
 RESTARTED = "HUB_RESTARTED"
-"""`error.type` of what the hub before this one had begun and did not live to tell."""
+"""`error.type` of spans that were open when the previous process ended."""
 
 METHODS = {
     RequestKind.ELICITATION_FORM: "elicitation/create",
@@ -33,7 +33,7 @@ METHODS = {
 
 
 class SpanRecorder:
-    """Tells of calls, pending requests and tasks."""
+    """Follows the tables and exports the spans of ended records."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class SpanRecorder:
     # Calls
 
     def begun(self, call: Call, params: dict[str, object]) -> Call:
-        """A new call with its place: below what its params name, else below the RPC that makes it."""
+        """Return a new call with a place in a trace: below that in its params' `_meta`, else below the RPC."""
         named = of_params(params)
         around = named or CALLER.get()
         if around is None and not self.tracer.on:
@@ -70,7 +70,7 @@ class SpanRecorder:
 
     @contextmanager
     def queued(self, live: ActiveCall) -> Generator[None]:
-        """Tells how long a call waits for its turn: the block."""
+        """Export the block, a call's wait for its turn, as a span."""
         start = live.call.created_at if live.call.started_at is None else self.tracer.now()
         try:
             yield
@@ -80,7 +80,7 @@ class SpanRecorder:
 
     @contextmanager
     def sent(self, live: ActiveCall, params: dict[str, object]) -> Generator[Span | None]:
-        """The span of an exchange on the wire, for the link to tell; noted in the record while the block is open."""
+        """Yield the span of an exchange on the wire, for the link to export; the record lists it during the block."""
         name, attributes = mcp.about(live.call.method, params)
         trace = self.tracer.begin(live.call.trace, name, Kind.CLIENT) if live.call.trace else None
         if trace is None:
@@ -98,12 +98,12 @@ class SpanRecorder:
             self._note(live, tuple(other for other in live.call.under_way if other is not span))
 
     def hung_up(self, live: ActiveCall) -> None:
-        """Nobody waits for a call any more that goes on: the RPC that did tells of itself."""
+        """Forget the RPC's span of a call whose caller is gone; the RPC exports it itself."""
         if live.call.under_way:
             self._note(live, tuple(span for span in live.call.under_way if span.kind is not Kind.SERVER))
 
     def left(self, call: Call) -> Call:
-        """An unfinished call of the hub before this one, after telling what that one could not."""
+        """Finish the open spans of a call from before a restart, and return the call without them."""
         if not call.under_way and call.started_at is not None:
             return call
         now = self.tracer.now()
@@ -142,7 +142,7 @@ class SpanRecorder:
             about["gen_ai.tool.call.result"] = mcp.content(call.result)
         self._tell(f"call {name}", call.trace, call.created_at, call.completed_at, about, error=_failure(call))
 
-    # Questions
+    # Pending requests
 
     def _follow_request(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
         request = after or before
@@ -230,7 +230,7 @@ class SpanRecorder:
 
 @contextmanager
 def served(tracer: Tracer, server: str, request: InboundRequest) -> Generator[None]:
-    """Tells of a request of a server that nobody has to be asked for, if it is part of a trace: the block."""
+    """Export the block as a span: a server's request that is answered without a person, if it belongs to a trace."""
     name, about = mcp.about(request.method, request.params)
     trace = tracer.begin(request.trace, name, Kind.SERVER) if tracer.on and request.trace else None
     if trace is None:
@@ -263,17 +263,17 @@ def _own(trace: Trace | None) -> bool:
 
 
 def _failure(call: Call) -> str | None:
-    """`error.type` of an ended call."""
+    """Return `error.type` of an ended call."""
     if call.fault is not None:
         return call.fault.code
-    # Most results are large and well; only those that may say otherwise are read.
+    # Most results are large and no errors: parse only those that may have isError.
     if call.state is CallState.COMPLETED and b'"isError":true' in (call.result or b""):
         return mcp.TOOL_ERROR if payload.loads(call.result or b"{}").get("isError") is True else None
     return None
 
 
 def _unanswered(request: PendingRequest) -> str | None:
-    """`error.type` of a pending request that is over."""
+    """Return `error.type` of a pending request that is over, None if it was answered."""
     if request.state is RequestState.EXPIRED:
         return "REQUEST_EXPIRED"
     if request.delivery is Delivery.FAILED:

@@ -1,7 +1,6 @@
-"""Client tasks: calls that a server carries out as tasks, from their record to their end or cancellation.
+"""Client tasks: calls that a server executes as tasks, from the task's creation to its end or cancellation.
 
-The record is durable before anything follows from it, so a task is found again over the next connection and by the
-next hub.
+Task and call are one commit before anything follows from them, so that a task survives reconnects and restarts.
 """
 
 import secrets
@@ -30,7 +29,7 @@ from hubbubd.upstream.ports import Era, Link
 
 
 class ClientTasks:
-    """The client tasks of all servers. Settles the requests of origin `task_input`."""
+    """The client tasks of all servers; the settler of requests of origin `task_input`."""
 
     def __init__(self, ledger: Ledger, table: Table[Task], calls: Table[Call], inbox: Inbox, clock: Clock) -> None:
         self._ledger = ledger
@@ -45,14 +44,14 @@ class ClientTasks:
         calls.follow(self._follow_call)
 
     def plan(self, request: PendingRequest) -> Sequence[Change[Any]]:
-        """An answer changes nothing else: the server goes on when it has it."""
+        """Return no changes: the server goes on when it gets the answer."""
         return ()
 
     def settled(self, request: PendingRequest) -> None:
-        """Whoever waits for it has been woken by the inbox."""
+        """Do nothing: the inbox wakes the waiting coroutine."""
 
     async def start_up(self) -> None:
-        """Ends the tasks, and closes the questions of tasks, that no call waits for any more."""
+        """Cancel the tasks, and withdraw the requests of tasks, whose calls were not resumed."""
         waiting = {call.task_id for call in self._calls if not call.state.ended}
         own = [task for task in self._table if task.role is TaskRole.CLIENT]
         for task in own:
@@ -61,10 +60,10 @@ class ClientTasks:
         wanted = {request_id for task in own if task.id in waiting for request_id in task.pending_ids}
         await self._inbox.abandon_all({Origin.TASK_INPUT}, "the hub was restarted, and its task has ended", but=wanted)
 
-    # Following
+    # Polling
 
     async def begin(self, lane: ServerQueue, live: ActiveCall, link: Link, wire: Mapping[str, Any]) -> dict[str, Any]:
-        """Follows the task that a call has become; returns the call's result.
+        """Poll the task that a call has become, and return the call's result.
 
         Raises PeerError (the task failed) and UpstreamError: TASK_CANCELLED, TASK_LOST, INPUT_REFUSED.
         """
@@ -76,12 +75,12 @@ class ClientTasks:
             return await self._poller.follow(followed)
 
     def fingerprint(self, call: Call) -> str | None:
-        """Which server holds a call as a task; None when no task is known."""
+        """Return the fingerprint of the server that holds a call as a task; None if no task is known."""
         task = self._table.record(call.task_id or "")
         return task.fingerprint if task is not None and task.role is TaskRole.CLIENT else None
 
     async def resume(self, lane: ServerQueue, live: ActiveCall) -> dict[str, Any]:
-        """Follows the task of a call that an earlier hub made. As `begin`."""
+        """Poll the task of a call from before a restart. As `begin`."""
         task = self._table.get(live.call.task_id or "")
         if task.status.ended:
             return outcome(task)
@@ -113,7 +112,7 @@ class ClientTasks:
 
     @asynccontextmanager
     async def _held(self, followed: Followed) -> AsyncGenerator[None]:
-        """Leaving it with an error means that nobody waits for the task any more: the server is told."""
+        """Register the task as under way; if the block fails for good, cancel the task at the server."""
         key = followed.lane.config.name, followed.remote_id
         self._followed[key] = followed
         live = followed.live
@@ -130,12 +129,12 @@ class ClientTasks:
                     await self._give_up(followed)
             raise
         finally:
-            if self._followed.get(key) is followed:  # unless its server has used the id twice
+            if self._followed.get(key) is followed:  # a server may have used the id twice
                 del self._followed[key]
             followed.done.set()
 
     def outlives(self, live: ActiveCall) -> bool:
-        """Whether the task of a call goes on while the hub is away."""
+        """Return whether the task of a call continues at the server while the hub is down."""
         stopped = live.end is End.SHUTTING_DOWN
         task = self._table.record(live.call.task_id or "")
         return stopped and live.call.detached and task is not None and not task.status.ended
@@ -155,25 +154,25 @@ class ClientTasks:
             self._poller.put(core.move(task, TaskStatus.CANCELLED, self._clock.now(), why))
 
     def _follow_call(self, before: Call | None, after: Call | None) -> None:
-        """A client task is remembered for as long as its call."""
+        """Delete a client task together with its call."""
         task = self._table.record(before.task_id or "") if before is not None and after is None else None
         if task is not None and task.role is TaskRole.CLIENT:
             self._ledger.later(Change(self._table, task.id, None))
 
-    # Questions
+    # Requests and notifications of servers
 
     def known(self, server: str, remote_id: str) -> tuple[ActiveCall, str] | None:
-        """The call and the hub's id of a task under way, by the id that its server knows."""
+        """Return the call and the hub's task id of a task under way, by the server's id of it."""
         followed = self._followed.get((server, remote_id))
         return (followed.live, followed.task_id) if followed is not None and followed.task_id else None
 
     def hasten(self, server: str, remote_id: str) -> None:
-        """The server has told of a task: it is asked at once."""
+        """Poll at once, since the server has sent a notification about the task."""
         if (followed := self._followed.get((server, remote_id))) is not None:
             followed.wake.set()
 
     async def open(self, request: PendingRequest) -> None:
-        """Puts a request on the wire into the inbox, in one commit with the note of the task it belongs to.
+        """Add a request on the wire to the inbox, committed together with its task's reference to it.
 
         Raises ResourceExhausted and Unavailable.
         """
@@ -182,13 +181,13 @@ class ClientTasks:
             also: list[Change[Any]] = []
             if task is not None and task.role is TaskRole.CLIENT:
                 also = [self._table.change(task.id, replace(task, pending_ids=(*task.pending_ids, request.id)))]
-            with suppress(Conflict):  # its status has changed meanwhile
+            with suppress(Conflict):  # the task has changed meanwhile: plan again
                 return await self._inbox.open([request], also)
 
-    # What callers do
+    # For callers
 
     async def cancel(self, task_id: str) -> Task:
-        """Asks the server to cancel a task; from 2026-07-28 on that may take it a while, or come too late.
+        """Ask the server to cancel a task; from 2026-07-28 on that may take a while, or come too late.
 
         Raises NotFound, FailedPrecondition, PeerError, UpstreamError.
         """
@@ -202,7 +201,7 @@ class ClientTasks:
             except PeerError as exc:
                 if exc.code != INVALID_PARAMS:
                     raise
-                followed.wake.set()  # it has ended in this very moment; its status tells how
+                followed.wake.set()  # it may have ended at this moment: poll its status
             else:
                 if not followed.stateless:
                     await self._poller.see(task_id, wire)

@@ -1,4 +1,4 @@
-"""What becomes of a call once it is in its queue: admission, turns, exchanges with the server, rounds, the end."""
+"""Executes queued calls: admission, turn, exchange with the server, further rounds, end."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 
 class CallExchange:
-    """Carries calls out. One for all servers; each call brings its queue."""
+    """Executes calls. One for all servers; each call comes with its queue."""
 
     def __init__(
         self,
@@ -65,22 +65,22 @@ class CallExchange:
         self._story = story
 
     async def start_up(self, under_way: Sequence[Call]) -> None:
-        """Ends what the hub before this one has left of calls that are not under way any more."""
+        """End what belonged to calls from before a restart that were not resumed."""
         await self._rounds.start_up(under_way)
         await self._client_tasks.start_up()
         await self._causes.start_up()
 
     async def begin(self, lane: ServerQueue, live: ActiveCall, params: dict[str, Any]) -> None:
-        """Carries out a new call, from its admission to its end."""
+        """Execute a new call, from admission to its end."""
         if await self._admit(lane, live):
             await self._run(lane, live, partial(self._exchange, lane, live, params))
 
     def resume(self, lane: ServerQueue, live: ActiveCall) -> Callable[[], Awaitable[None]]:
-        """How a call goes on that the hub before this one has left; what it needs of the store is read now."""
+        """Return the execution of a call from before a restart. Reads what it needs from the store now."""
         return partial(self._run, lane, live, self._resumption.way_on(lane, live, partial(self._exchange, lane, live)))
 
     async def _admit(self, lane: ServerQueue, live: ActiveCall) -> bool:
-        """Makes a detached call durable before it is sent; False when the store does not take it."""
+        """Commit a detached call before it is sent; return False if the store refused it."""
         if live.call.detached:
             try:
                 await self._ledger.commit([self._table.change(live.call.id, live.call)])
@@ -97,7 +97,7 @@ class CallExchange:
     async def _run(
         self, lane: ServerQueue, live: ActiveCall, exchange: Callable[[], Awaitable[dict[str, Any]]]
     ) -> None:
-        CALLER.set(live.call.trace)  # what is logged from here on belongs to the call
+        CALLER.set(live.call.trace)  # log lines from here on get the call's trace ids
         try:
             await self._outcome(lane, live, exchange)
         finally:
@@ -106,7 +106,7 @@ class CallExchange:
     async def _outcome(
         self, lane: ServerQueue, live: ActiveCall, exchange: Callable[[], Awaitable[dict[str, Any]]]
     ) -> None:
-        """Has the call end with what becomes of the exchange, unless the next hub is to go on with it."""
+        """End the call with the outcome of the exchange, unless it is left for the next process to resume."""
         started = self._clock.steady()
         result: dict[str, Any] | None = None
         fault: Fault | None = None
@@ -140,9 +140,9 @@ class CallExchange:
     async def _exchange(
         self, lane: ServerQueue, live: ActiveCall, params: dict[str, Any], sending: dict[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Waits for the turn, sends, and asks for what the server needs, until there is a result.
+        """Wait for a turn, send, and get the input that the server asks for, until there is a result.
 
-        A call that goes on where the hub before this one left it has something else to send first.
+        `sending` are the params of the first exchange, if they differ: those of a resumed call.
         """
         resumed, sending = sending is not None, params if sending is None else sending
         while True:
@@ -170,7 +170,7 @@ class CallExchange:
                     raise
                 live.resent = True
                 if lane.link is link:
-                    lane.attach(None)  # it is of no use to anybody any more; its successor calls them up
+                    lane.attach(None)  # the session is gone for all calls; they wait for the next link
                 lane.enter_again(live)
                 continue
             await self._rounds.replied(live.call)
@@ -183,9 +183,10 @@ class CallExchange:
             sending = await self._rounds.ask(lane, live, params, result)
 
     async def _may_go_out(self, lane: ServerQueue, link: Link, live: ActiveCall) -> bool:
-        """Has the next hub know that a detached call was sent, before it is; False when it must wait for another turn.
+        """Record durably that a detached call is being sent; return False when it must wait for another turn.
 
-        Raises Unavailable: then it is not sent.
+        After a crash the record decides whether the call may have been executed. Raises Unavailable; then it is not
+        sent.
         """
         if live.call.detached and not live.known_as_sent:
             await self._ledger.commit([Change(self._table, live.call.id, live.call)])
@@ -215,7 +216,7 @@ class CallExchange:
         log.debug("call ended", call=call.id, server=call.server, method=call.method, state=call.state.value)
         try:
             if call.detached or call.rounds or call.task_id or self._causes.named(call.id):
-                # Durable before the answer; if the store fails now, the record follows when it recovers.
+                # Durable before the caller sees it; if the store fails now, write-behind retries.
                 with suppress(HubError):
                     await self._ledger.transact(lambda: (None, [ended, *self._causes.changes(call.id)]))
         finally:

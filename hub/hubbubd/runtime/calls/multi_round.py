@@ -1,5 +1,7 @@
-"""Multi-round requests (2026-07-28, MRTR): the server answers a call with questions, the call is sent again with
-the answers. The hub's own loop, because the state must outlive more than one function, and the hub itself."""
+"""Multi-round requests (MCP 2026-07-28, MRTR): a result asks for input, and the call is sent again with it.
+
+The SDK's own loop is not used, because the state must survive reconnects and restarts.
+"""
 
 import secrets
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
@@ -22,17 +24,17 @@ from hubbubd.runtime.records import Change, Table
 from hubbubd.telemetry.trace import of_params
 
 Questions = Mapping[str, tuple[RequestKind, dict[str, Any]]]
-"""The inputRequests of a result: by key, what kind and with which params."""
+"""The inputRequests of a result: key to kind and params."""
 
 MAX_ROUNDS = 10
-"""As in the SDK (`DEFAULT_INPUT_REQUIRED_MAX_ROUNDS`)."""
+"""The most rounds of a call, as in the SDK (`DEFAULT_INPUT_REQUIRED_MAX_ROUNDS`)."""
 
 STATE_ONLY_FIRST_S, STATE_ONLY_MOST_S = 0.05, 0.25
-"""The SDK's waits before a call is sent again whose server asked for nothing: the first, doubled up to the last."""
+"""Exponential backoff, as in the SDK, before a call is sent again for which the server asked no input."""
 
 
 def kind_of(method: object, params: Mapping[str, Any]) -> RequestKind | None:
-    """What kind of request a method is; None when it is none that people answer."""
+    """Return the kind of request a method is; None if it is none that people answer."""
     match method:
         case "elicitation/create":
             return RequestKind.ELICITATION_URL if params.get("mode") == "url" else RequestKind.ELICITATION_FORM
@@ -45,7 +47,7 @@ def kind_of(method: object, params: Mapping[str, Any]) -> RequestKind | None:
 
 
 class Rounds:
-    """The rounds of all calls. Settles the requests of origin `rounds`."""
+    """The rounds of all calls; the settler of requests of origin `rounds`."""
 
     def __init__(self, inbox: Inbox, table: Table[Call], clock: Clock) -> None:
         self._inbox = inbox
@@ -54,16 +56,16 @@ class Rounds:
         inbox.register(Origin.ROUNDS, self)
 
     def plan(self, request: PendingRequest) -> Sequence[Change[Any]]:
-        """An answer changes nothing else: the call goes on when all are there."""
+        """Return no changes: the call goes on when all answers are there."""
         return ()
 
     def settled(self, request: PendingRequest) -> None:
-        """Whoever waits for it in `ask` has been woken by the inbox."""
+        """Do nothing: the inbox wakes the coroutine in `ask`."""
 
     async def ask(
         self, lane: ServerQueue, live: ActiveCall, params: dict[str, Any], result: dict[str, Any]
     ) -> dict[str, Any]:
-        """Has the questions of a result answered; returns the params to send again, and puts the call in the queue.
+        """Get the input that a result asks for, queue the call again, and return the params to send.
 
         Raises UpstreamError: TOO_MANY_ROUNDS, INVALID_RESPONSE, INPUT_REFUSED.
         """
@@ -82,7 +84,7 @@ class Rounds:
     async def resume(
         self, lane: ServerQueue, live: ActiveCall, params: dict[str, Any], asked: Mapping[str, PendingRequest]
     ) -> dict[str, Any]:
-        """As `ask`, for the round in which the hub before this one left the call. Raises UpstreamError."""
+        """Do the same as `ask` for the round in which a call was before a restart. Raises UpstreamError."""
         rounds = live.call.rounds or core.Rounds()
         with lane.parked(live):
             answers = {**payload.loads(rounds.configured), **await self.answers(asked, _accepted)}
@@ -90,28 +92,28 @@ class Rounds:
         return _again(params, rounds, answers)
 
     async def replied(self, call: Call) -> None:
-        """The answers of the last round arrived: the server replied to the call that carried them.
+        """Mark the last round's answers as delivered, as the server replied to the call that carried them.
 
-        That is durable before anything that follows from the reply is.
+        Durable before anything that follows from the reply.
         """
         await self._inbox.all_delivered(_asked(call))
 
     def kept(self, call: Call) -> dict[str, PendingRequest] | None:
-        """The questions of a call's last round, by key; None when one of them has been deleted."""
+        """Return the requests of a call's last round by key; None if one of them has been deleted."""
         try:
             return {key: self._inbox.get(request_id) for key, request_id in (call.rounds or core.Rounds()).questions}
         except NotFound:
             return None
 
     async def start_up(self, under_way: Iterable[Call]) -> None:
-        """Closes the questions of an earlier hub's calls, but for those that have been taken up."""
+        """Withdraw the requests of calls from before a restart, except of those that were resumed."""
         wanted = {request_id for call in under_way for request_id in _asked(call)}
         await self._inbox.abandon_all({Origin.ROUNDS}, "the hub was restarted, and its call has ended", but=wanted)
 
     async def _ask_all(
         self, lane: ServerQueue, live: ActiveCall, rounds: core.Rounds, questions: Questions
     ) -> dict[str, Any]:
-        """The answers by key; roots that the operator configured need no person."""
+        """Return the answers by key; configured roots need no person."""
         known = {
             key: {"roots": list(lane.config.roots)} for key, (kind, _) in questions.items() if configured(lane, kind)
         }
@@ -123,25 +125,25 @@ class Rounds:
     async def asking(
         self, lane: ServerQueue, live: ActiveCall, rounds: core.Rounds, asked: Mapping[str, PendingRequest]
     ) -> AsyncGenerator[None]:
-        """Puts the questions of a round into the inbox; while the block is open, the call is parked."""
+        """Add a round's requests to the inbox, and park the call for the block."""
         rounds = replace(rounds, questions=tuple((key, request.id) for key, request in asked.items()))
         with lane.parked(live, *(request.id for request in asked.values())):
             await self._keep(live, rounds, *asked.values())
             yield
 
     async def _keep(self, live: ActiveCall, rounds: core.Rounds, *asked: PendingRequest) -> None:
-        """Makes a round durable with its questions: both are remembered, or neither is."""
+        """Commit a round together with its requests."""
         call = replace(live.call, rounds=rounds)
         try:
             await self._inbox.open(asked, [Change(self._table, call.id, call)])
         finally:
-            live.call = self._table.get(call.id)  # whoever is cancelled meanwhile does not know otherwise if it held
+            live.call = self._table.get(call.id)  # even if cancelled, the commit may have held
 
     async def answers(
         self, asked: Mapping[str, PendingRequest], take: Callable[[PendingRequest], Any]
     ) -> dict[str, Any]:
-        """What `take` makes of the settled requests, by key, once all are; what it raises ends the wait."""
-        # What has been settled before this hub may be deleted as soon as it is delivered.
+        """Wait until all requests are settled; return what `take` makes of each, by key. Its error ends the wait."""
+        # Requests settled before a restart may be deleted as soon as they are delivered, so take their answers first.
         answers = {key: take(request) for key, request in asked.items() if request.state is not RequestState.OPEN}
         while remaining := {request.id: key for key, request in asked.items() if key not in answers}:
             await self._inbox.wait_any(list(remaining))
@@ -157,7 +159,7 @@ class Rounds:
 
 
 def next_round(lane: ServerQueue, live: ActiveCall) -> core.Rounds:
-    """One round more, without questions yet. Raises UpstreamError (TOO_MANY_ROUNDS)."""
+    """Return the next round, without questions yet. Raises UpstreamError (TOO_MANY_ROUNDS)."""
     count = live.call.rounds.count if live.call.rounds else 0
     if count >= MAX_ROUNDS:
         raise input_fault("TOO_MANY_ROUNDS", f"{lane.config.name} asked for input more than {MAX_ROUNDS} times")
@@ -165,7 +167,7 @@ def next_round(lane: ServerQueue, live: ActiveCall) -> core.Rounds:
 
 
 def _again(params: dict[str, Any], rounds: core.Rounds, answers: dict[str, Any]) -> dict[str, Any]:
-    """The params of a call that is sent once more."""
+    """Return the params with which a call is sent again."""
     again = {**params}
     if answers:
         again["inputResponses"] = answers
@@ -175,7 +177,7 @@ def _again(params: dict[str, Any], rounds: core.Rounds, answers: dict[str, Any])
 
 
 def _accepted(request: PendingRequest) -> Any:
-    """The answer. Raises UpstreamError when the request is refused."""
+    """Return the answer. Raises UpstreamError (INPUT_REFUSED) when there is none."""
     if request.answer is None or request.answer.refused:
         raise input_fault("INPUT_REFUSED", f"{request.kind} was refused, so the call was not sent again")
     return payload.loads(request.answer.payload)
@@ -184,7 +186,7 @@ def _accepted(request: PendingRequest) -> Any:
 def asked_by(
     lane: ServerQueue, live: ActiveCall, origin: Origin, kind: RequestKind, params: dict[str, Any], now: float
 ) -> PendingRequest:
-    """A pending request for a question that came in a result of the call itself."""
+    """Return a pending request for something asked in a result of the call itself."""
     config, call = lane.config, live.call
     return PendingRequest(
         id=f"req_{secrets.token_hex(8)}",
@@ -203,7 +205,7 @@ def asked_by(
 
 
 def configured(lane: ServerQueue, kind: RequestKind) -> bool:
-    """Whether the operator has answered this once for all."""
+    """Return whether the configuration answers this kind of request."""
     return kind is RequestKind.ROOTS and lane.config.roots != "ask"
 
 
@@ -212,7 +214,7 @@ def _asked(call: Call) -> tuple[str, ...]:
 
 
 def questions_of(asked: object) -> Questions:
-    """The questions in an inputRequests object. Raises UpstreamError (INVALID_RESPONSE)."""
+    """Parse an inputRequests object. Raises UpstreamError (INVALID_RESPONSE)."""
     if not isinstance(asked, Mapping):
         raise input_fault("INVALID_RESPONSE", "inputRequests is not an object")
     questions: dict[str, tuple[RequestKind, dict[str, Any]]] = {}
@@ -233,6 +235,6 @@ def _object(value: object) -> dict[str, Any]:
 
 
 def input_fault(code: str, message: str) -> UpstreamError:
-    """Why a call cannot go on although, or because, its server asks."""
+    """Return the error of a call that cannot go on because of the input its server asks for."""
     category = Category.SERVER if code == "INPUT_REFUSED" else Category.PROTOCOL
     return UpstreamError(Fault(code=code, category=category, message=message))

@@ -1,4 +1,4 @@
-"""Calls: what frontends send to servers, from the queue to the result."""
+"""The registry of calls: making, reading, cancelling and draining them. `exchange.py` executes them."""
 
 import secrets
 from collections.abc import AsyncIterator, Iterator
@@ -35,13 +35,13 @@ from hubbubd.runtime.oversight import Quota
 from hubbubd.runtime.records import Change, Ledger, Place, Table, WatchEvent
 
 DRAIN_S = 0.02
-"""How often a hub that stops looks whether its calls have ended."""
+"""Seconds between looks, while draining, whether calls have ended."""
 
 log = structlog.get_logger(__name__)
 
 
 class Calls:
-    """The calls of all servers, under way and ended: their queues, who may make one, and what is known of them."""
+    """The calls of all servers, under way and ended, with a queue per server."""
 
     def __init__(
         self,
@@ -68,10 +68,10 @@ class Calls:
         self._lanes: dict[str, ServerQueue] = {}
         self._draining = False
 
-    # Lanes
+    # Queues
 
     def open_lane(self, config: ServerConfig) -> ServerQueue:
-        """Makes the request queue of a server, and goes on with the calls that the hub before this one has left."""
+        """Create a server's call queue, and resume the server's calls from before a restart."""
         lane = self._lanes[config.name] = ServerQueue(config, self._clock, self._record, self._story.tracer)
         own = [call for call in self._table if call.server == config.name]
         lane.ended.update(call.state for call in own if call.state.ended)
@@ -85,13 +85,13 @@ class Calls:
         return lane
 
     async def close_lane(self, server: str, fault: Fault) -> None:
-        """Ends the calls of a server that goes away, and returns when they have ended."""
+        """End the calls of a removed server, and wait for that."""
         lane = self._lanes.pop(server)
         lane.stop_all(fault, End.SERVER_GONE)
         await lane.wait_idle()
 
     async def start_up(self) -> None:
-        """Ends the calls that the hub before this one has left and that have not been taken up with their lanes."""
+        """End the unfinished calls from before a restart that were not resumed."""
         for call in [call for call in self._table if not call.state.ended and self._live(call) is None]:
             lane = self._lanes.get(call.server)
             why = self._resumption.obstacle(call, lane.config if lane else None)
@@ -100,39 +100,40 @@ class Calls:
             if lane is not None:
                 lane.ended[ended.state] += 1
         for server, lane in self._lanes.items():
-            if lane.closed:  # the hub has ended in the middle of a disconnect
+            if lane.closed:  # the previous process ended in the middle of a disconnect
                 lane.stop_all(cancelled(f"{server} was disconnected", "SERVER_DISCONNECTED"), End.SERVER_GONE)
         await self._exchange.start_up([live.call for lane in self._lanes.values() for live in lane.lives.values()])
 
     # Reading
 
     def get(self, call_id: str) -> Call:
-        """One call. Raises NotFound."""
+        """Return a call. Raises NotFound."""
         return self._table.get(call_id)
 
     def select(self, chosen: CallFilter) -> list[Call]:
-        """The calls that match, newest first."""
+        """Return the calls that match, newest first."""
         return list(self._table.newest(chosen.matches))
 
     def newest(self, chosen: CallFilter, after: Place | None = None, oldest_first: bool = False) -> Iterator[Call]:
-        """Those that match and come after a place, newest first or the other way round, one by one."""
+        """Yield the calls that match and come after a place, newest or oldest first."""
         return self._table.newest(chosen.matches, after, oldest_first)
 
     def watch(self, chosen: CallFilter, token: str = "") -> AsyncIterator[WatchEvent[Call]]:
-        """Snapshot and changes, with progress and log lines in between."""
+        """Watch calls: snapshot, then changes, with progress and log events in between; `token` resumes."""
         return self._table.feed.watch(chosen, token)
 
     def counts(self, server: str) -> QueueCounts:
-        """How many calls of a server are in each state. Raises NotFound."""
+        """Return the number of a server's calls by state. Raises NotFound."""
         return self._lane(server).counts()
 
-    # What callers do
+    # For callers
 
     async def call(self, spec: CallSpec, principal: str, *, detached: bool = False) -> Call:
-        """Sends a request and returns the ended call, whatever became of it.
+        """Make a call, wait for its end, and return it, whatever the outcome.
 
-        Cancelling this ends the call, unless it is detached or another caller waits for it too.
-        Raises NotFound, InvalidArgument, AlreadyExists, FailedPrecondition, ResourceExhausted, Unavailable.
+        `spec.call_id` is an idempotency key: the same request under the same id joins the call there is. Cancelling
+        this ends the call, unless it is detached or another caller waits for it, too. Raises NotFound, InvalidArgument,
+        AlreadyExists (CALL_ID_REUSED), FailedPrecondition, ResourceExhausted, Unavailable.
         """
         call, live = await self._begin(spec, principal, detached=detached)
         if live is None:
@@ -151,17 +152,17 @@ class Calls:
         return live.call
 
     async def start(self, spec: CallSpec, principal: str) -> Call:
-        """Queues a detached call; once this returns, the hub remembers it. Raises as `call` does."""
+        """Queue a detached call; it is durable on return. Raises as `call`."""
         call, live = await self._begin(spec, principal, detached=True)
         if live is None:
             return call
-        if not live.call.detached:  # it began with a caller who waits for it
+        if not live.call.detached:  # the id joined a call that was made by `call`
             live.call = replace(live.call, detached=True)
             await self._ledger.commit([Change(self._table, call.id, live.call)])
         return live.call
 
     async def cancel(self, call_id: str, *, abort: bool) -> Call:
-        """Ends a call; one on the wire only with `abort`. Raises NotFound and FailedPrecondition."""
+        """End a call; one on the wire only with `abort`. Raises NotFound and FailedPrecondition."""
         call = self.get(call_id)
         live = self._live(call)
         if live is None or live.call.state.ended:
@@ -173,7 +174,7 @@ class Calls:
         return live.call
 
     async def clear(self, server: str) -> int:
-        """Cancels the queued calls of a server; returns how many. Raises NotFound."""
+        """Cancel the queued calls of a server, and return how many. Raises NotFound."""
         lane = self._lane(server)
         waiting = lane.queued()
         for live in waiting:
@@ -183,18 +184,18 @@ class Calls:
         return len(waiting)
 
     def logged(self, call_id: str, params: dict[str, Any]) -> None:
-        """Shows a log line to those who watch the call."""
+        """Publish a log message to those who watch the call."""
         if self._table.feed.watched and (call := self._table.record(call_id)) is not None:
             self._table.feed.publish_live(call_id, call, object(), LogEvent(call_id, payload.dumps(params)))
 
     async def drain(self) -> None:
-        """Refuses new calls from now on; returns when none is left that somebody waits for, or that would be lost."""
+        """Refuse new calls, and wait until no unfinished call has a waiting caller or would be lost by a restart."""
         self._draining = True
         for lane in self._lanes.values():
-            for live in lane.queued():  # sent now, they might be cut off in the middle; the next hub has time for them
+            for live in lane.queued():  # sent now, they might be broken off; unsent they can be resumed
                 if core.never_sent(live.call) and live.admitted.is_set():
                     live.stop(SHUTTING_DOWN, End.SHUTTING_DOWN)
-        # There are too many ways for a call to end, or to be left to the next hub, to be told of each.
+        # Polling, as there are many ways for a call to end or to become resumable.
         while any(self._needs_time(lane, live) for lane in self._lanes.values() for live in lane.lives.values()):  # noqa: ASYNC110
             await anyio.sleep(DRAIN_S)
 
@@ -202,7 +203,7 @@ class Calls:
         return live.waiters > 0 or self._resumption.obstacle(live.call, lane.config) is not None
 
     def shut_down(self) -> None:
-        """Ends all calls, because the hub stops; who waits for one is told so. The next hub goes on with some."""
+        """End all calls at shutdown, telling their callers; some are resumed after the restart."""
         for lane in self._lanes.values():
             lane.stop_all(SHUTTING_DOWN, End.SHUTTING_DOWN)
 
@@ -251,7 +252,7 @@ class Calls:
         self._quota.take(call.principal)
         if not call.detached:
             self._record(live.call)
-        # The hub runs the call, not its caller: one who is cancelled leaves nothing half done.
+        # Runs in the background, not in the caller's task: a cancelled caller must not break the call off anywhere.
         begin = partial(self._exchange.begin, lane, live, params)
         self._background.start_soon(self._quota.until_ended, call.principal, begin)
         return live

@@ -1,4 +1,4 @@
-"""Calls over a restart of the hub: which go on with the next one, and how."""
+"""Resumption of calls after a restart: which ones can go on, and how."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -23,11 +23,11 @@ log = structlog.get_logger(__name__)
 
 
 SendAgain = Callable[[dict[str, Any], dict[str, Any]], Awaitable[dict[str, Any]]]
-"""Goes on with a call: its own params, and those to send now; returns its result."""
+"""Continues a call, with its own params and those to send now; returns the result."""
 
 
 class Resumption:
-    """What becomes of the calls that a hub leaves unfinished."""
+    """Decides about the calls that a process leaves unfinished."""
 
     def __init__(self, rounds: Rounds, consents: Consents, client_tasks: ClientTasks) -> None:
         self._rounds = rounds
@@ -35,7 +35,7 @@ class Resumption:
         self._client_tasks = client_tasks
 
     def obstacle(self, call: Call, config: ServerConfig | None) -> str | None:
-        """Why the next hub cannot go on with a call of this server, as the end of a sentence; None when it can."""
+        """Return why a call of this server cannot be resumed, as the end of a sentence; None when it can."""
         try:
             return core.obstacle(
                 call,
@@ -49,7 +49,7 @@ class Resumption:
             return "its record does not fit"
 
     def outlives(self, lane: ServerQueue, live: ActiveCall, fault: Fault | None) -> bool:
-        """Whether a call that this hub's stop, and not a `fault`, has broken off is left to the next one."""
+        """Return whether a call broken off by shutdown, not by a `fault`, is left for the next process to resume."""
         if live.call.task_id is not None:
             return self._client_tasks.outlives(live)
         stopped = fault is None and live.end is End.SHUTTING_DOWN
@@ -58,7 +58,7 @@ class Resumption:
     def way_on(
         self, lane: ServerQueue, live: ActiveCall, send_again: SendAgain
     ) -> Callable[[], Awaitable[dict[str, Any]]]:
-        """How a call without an obstacle goes on; what it needs of the store is read now."""
+        """Return how a call without an obstacle continues. Reads what it needs from the store now."""
         if live.call.task_id is not None:
             return partial(self._client_tasks.resume, lane, live)
         if core.never_sent(live.call):
@@ -82,9 +82,10 @@ async def _first_turn(live: ActiveCall, send_again: SendAgain) -> dict[str, Any]
 
 
 def in_order(left: list[Call]) -> list[Call]:
-    """The calls that an earlier hub left, as they are to be taken up.
+    """Return calls from before a restart in the order in which to resume them.
 
-    Those that were sent go to the head of the queue, one after the other; those that were not, to its end.
+    Each call that was sent goes to the head of the queue, so these come newest first; unsent ones go to its end, oldest
+    first.
     """
     by_age = sorted(left, key=lambda call: call.created_at)
     sent = [call for call in by_age if not core.never_sent(call)]
@@ -92,19 +93,19 @@ def in_order(left: list[Call]) -> list[Call]:
 
 
 def restarted(why: str | None) -> Fault:
-    """What a call ends with that the hub before this one left, and that has an obstacle."""
+    """Return the fault of a call that could not be resumed after a restart."""
     message = f"the hub was restarted, and the call could not go on: {why}"
     return Fault(code="HUB_RESTARTED", category=Category.CONNECTION, message=message, retryable=True)
 
 
 def require_rounds(hello: Hello, call: Call) -> None:
-    """Raises UpstreamError (RESUME_REJECTED) when the server would not understand the answers that it asked for."""
+    """Raise UpstreamError (RESUME_REJECTED) if the server no longer speaks the protocol of the answers it asked for."""
     if _is_mrtr(call) and hello.era is not Era.STATELESS:
         raise _rejected(f"{call.server} has no multi-round requests any more, it speaks {hello.protocol_version}")
 
 
 def require_state(call: Call, error: PeerError) -> None:
-    """Raises UpstreamError (RESUME_REJECTED) when a server's error says that it does not go on with its state."""
+    """Raise UpstreamError (RESUME_REJECTED) if the server's error means that it rejects its own requestState."""
     if _is_mrtr(call) and error.code in (INVALID_REQUEST, INVALID_PARAMS):
         raise _rejected(f"{call.server} does not go on where it asked: {error.message}", error) from error
 

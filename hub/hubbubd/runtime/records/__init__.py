@@ -1,4 +1,4 @@
-"""The records: tables in memory over the store, what watches them, and whether the store can be written."""
+"""Records: tables in memory over the store, commits and write-behind, watches, and the store's health."""
 
 from hubbubd.runtime.records.broadcast import EventKind, WatcherLimit, WatchEvent
 from hubbubd.runtime.records.health import Health

@@ -1,4 +1,4 @@
-"""Servers: their connections, what they say unasked, and the configuration that they come from."""
+"""Servers: registry, connections, notifications, metrics, and the configuration they come from."""
 
 from hubbubd.runtime.servers.configuration import ConfigState, Configuration
 from hubbubd.runtime.servers.events import LOG_LINES, EventFeed, EventFilter, EventStep, ServerEvent, ServerEventKind

@@ -1,4 +1,4 @@
-"""What becomes of a connection, in the words of the log: failures as warnings, with why and when it is tried again."""
+"""Log lines of connections: one per transition, failures as warnings with cause and time of the retry."""
 
 import logging
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ import structlog
 from hubbubd.core.connection import Connection, Event
 from hubbubd.errors import Category, Fault
 
-# Each event in words, with its level. An error is what the hub itself does wrong: what a server does is none.
+# Level and text of each event. ERROR is for faults of the hub itself, so nothing a server does has that level.
 WORDS: Mapping[Event, tuple[int, str]] = {
     Event.CONNECT: (logging.INFO, "a server is being connected"),
     Event.HANDSHAKE_COMPLETE: (logging.INFO, "a server is connected"),
@@ -26,10 +26,10 @@ log = structlog.get_logger(__name__)
 
 
 def tell(server: str, event: Event, after: Connection, now: float, fault: Fault | None) -> None:
-    """A line for what has happened to a connection; `after` is its record then, `now` in seconds since the epoch."""
+    """Log a transition. `after` is the connection's new record, `now` is in seconds since the epoch."""
     level, words = WORDS[event]
     known: dict[str, object] = {"server": server, "happened": event.value, "state": after.state.value}
-    # The fault of a disconnect that somebody wanted is for the calls that it ends.
+    # The fault of a requested disconnect is meant for the calls that it ends.
     cause = fault or (after.fault if event is Event.GIVE_UP else None)
     if cause is not None and cause.category is not Category.CANCELLED:
         known |= {"code": cause.code, "message": cause.message}

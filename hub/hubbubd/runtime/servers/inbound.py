@@ -1,4 +1,4 @@
-"""What a server asks and tells: where each thing goes."""
+"""Routes what a server sends: requests to the inbox, tasks or a configured answer; notifications to whom they concern."""
 
 import secrets
 from collections.abc import Callable, Mapping
@@ -30,18 +30,18 @@ log = structlog.get_logger(__name__)
 
 
 class PlainRequests:
-    """Settles the requests of origin `plain`: the coroutine that serves the server's request wakes by itself."""
+    """Settler of origin `plain`: the coroutine that serves the server's request is woken by the inbox itself."""
 
     def plan(self, request: PendingRequest) -> tuple[Change[Any], ...]:
-        """Nothing else changes."""
+        """Return no changes."""
         return ()
 
     def settled(self, request: PendingRequest) -> None:
-        """Nothing else happens."""
+        """Do nothing."""
 
 
 class ServerInbound:
-    """Serves one server; implements `upstream.ports.Inbound`."""
+    """The hub's side of one server's requests and notifications; implements `upstream.ports.Inbound`."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class ServerInbound:
         self._audit = audit
 
     async def on_request(self, request: InboundRequest) -> Reply:
-        """Routes what a server asks. Raises ReplyError."""
+        """Answer a server's request: at once, as a task, or when a person has answered. Raises ReplyError."""
         if request.method.startswith("tasks/"):
             with served(self._lane.tracer, self._name, request):
                 return await self._receiver.serve(request.method, request.params)
@@ -120,9 +120,9 @@ class ServerInbound:
         return self._lane.config.receiver_tasks and kind is not RequestKind.ROOTS and "task" in request.params
 
     def on_notification(self, method: str, params: dict[str, Any], call_id: str | None) -> None:
-        """Shows it to those who watch events, and log lines of a known call to those who watch that.
+        """Route a notification: to events, the catalog, client tasks, subscriptions, and calls that wait for a consent.
 
-        A list that has changed is fetched. A call that waits for the end of an elicitation goes on.
+        Log messages of a known call also go to that call's watchers.
         """
         self._catalog.notice(method)
         if method == "notifications/message":
@@ -139,18 +139,18 @@ class ServerInbound:
         self._events.tell(self._name, method, params, call_id)
 
     def on_stderr(self, line: str) -> None:
-        """Shows it to those who watch events and logs."""
+        """Publish a line of stderr as an event."""
         self._events.stderr(self._name, line)
 
     def on_throttled(self, rate: float, unit: str) -> None:
-        """Shows it to those who watch events and logs, and notes it in the audit log."""
+        """Log, publish and audit that a server exceeds its rate limit."""
         line = f"it sends too much: {rate:.15g} {unit} a second are read, and the rest waits at the server"
         log.warning("server throttled", server=self._name, rate=rate, unit=unit)
         self._events.throttled(self._name, line)
         self._audit.note("ThrottleServer", self._name)
 
     async def authorize(self, url: str, redirect_uri: str, call_id: str | None) -> str:
-        """As `upstream.ports.Inbound`."""
+        """As `upstream.ports.Inbound`: ask a person to visit the authorization URL, as a pending request."""
         live = self._lane.lives.get(call_id) if call_id else None
         asked = InboundRequest(method="elicitation/create", params=question(self._name, url))
         source = CauseSource.WIRE if live else None
@@ -160,12 +160,12 @@ class ServerInbound:
             return await self._authorizations.ask(pending, url, redirect_uri)
 
     def held_up(self, call_id: str | None) -> AbstractContextManager[None]:
-        """As `upstream.ports.Inbound`."""
+        """As `upstream.ports.Inbound`: pause the deadlines of a call, or of the catalog's fetches."""
         live = self._lane.lives.get(call_id) if call_id else None
         return self._lane.asked(live) if live else self._catalog.patience.asking()
 
     async def _plain(self, request: InboundRequest, pending: PendingRequest, live: ActiveCall | None) -> Reply:
-        self._inbox.require_room(self._name, 1, len(pending.request))  # before the call that caused it is parked
+        self._inbox.require_room(self._name, 1, len(pending.request))  # raises before the causing call is parked
         with self._lane.asked(live, pending.id, candidates=pending.candidate_call_ids):
             try:
                 await self._client_tasks.open(pending)
@@ -194,7 +194,7 @@ class ServerInbound:
 
     async def _as_task(self, request: InboundRequest, pending: PendingRequest, live: ActiveCall | None) -> Reply:
         task = self._receiver.new(request.params["task"], request.method, pending)
-        # Nobody else ends the task, so its question must end with it.
+        # The task's ttl also bounds its pending request, as nothing else would end it.
         deadline = core_tasks.expires_at(task)
         task = replace(task, trace=pending.trace)
         question = self._lane.tracer.begin(task.trace, f"ask {pending.kind}")
@@ -236,7 +236,7 @@ class ServerInbound:
 
 
 def _related_task(params: Mapping[str, Any]) -> str | None:
-    """The task that a request says it belongs to."""
+    """Return the task id in a request's `_meta` (2025-11-25, tasks, related task metadata)."""
     step: Any = params
     for key in ("_meta", RELATED_TASK, "taskId"):
         step = cast("Mapping[str, Any]", step).get(key) if isinstance(step, Mapping) else None
@@ -244,6 +244,6 @@ def _related_task(params: Mapping[str, Any]) -> str | None:
 
 
 def _echoing(reply: Reply, task_id: str) -> Reply:
-    """What answers a request of a task says so too (2025-11-25, tasks, related task metadata)."""
+    """Repeat the related task in the reply's `_meta` (2025-11-25, tasks, related task metadata)."""
     meta = {**reply.result.get("_meta", {}), RELATED_TASK: {"taskId": task_id}}
     return replace(reply, result={**reply.result, "_meta": meta})

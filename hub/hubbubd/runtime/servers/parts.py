@@ -1,4 +1,4 @@
-"""The parts of each server, and where they are made: one record, one queue, one connection, one catalog."""
+"""The parts of one server (record, queue, connection, catalog), and the factory that makes them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class ServerParts:
-    """What the hub keeps for one server while it runs."""
+    """What the hub has at run time for one server. `lane` is its call queue."""
 
     record: ServerRecord
     lane: ServerQueue
@@ -39,12 +39,12 @@ class ServerParts:
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
     async def run(self) -> None:
-        """Keeps the connection, until the server is dropped."""
+        """Run the connection until the server is dropped."""
         with self.scope:
             await self.shell.run()
 
     def seen(self) -> ServerRecord:
-        """The record, brought up to what connection and queue are now."""
+        """Update the record from connection and queue, and return it."""
         hello = self.shell.hello
         self.record = replace(
             self.record,
@@ -59,7 +59,7 @@ class ServerParts:
 
 
 class Assembly:
-    """Makes the parts of servers from what the hub has for all of them, and takes them apart again."""
+    """Factory of ServerParts: holds what all servers share, and dismantles the parts again."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Assembly:
         changed: Callable[[], None],
         lane: ServerQueue | None = None,
     ) -> ServerParts:
-        """The parts of a server; `lane` is its queue where it has one already."""
+        """Return the parts of a server; `lane` is an existing queue to take over."""
         config = record.config
         if lane is None:
             lane = self._calls.open_lane(record.effective)
@@ -143,9 +143,9 @@ class Assembly:
         return ServerParts(record, lane, shell, catalog)
 
     def adopt(self, parts: ServerParts, record: ServerRecord) -> None:
-        """Takes over options of the hub's side; the connection, the calls and the questions stay as they are.
+        """Apply options of the hub's side (`config/options.py`); connection, calls and pending requests stay.
 
-        A server that has no connection but should have one is tried at once: it may be what the change is for.
+        A wanted server that is not connected is tried at once, as the change may be meant to fix it.
         """
         parts.record = record
         parts.lane.adopt(record.effective)
@@ -155,16 +155,16 @@ class Assembly:
             parts.shell.connect()
 
     def follow(self, parts: ServerParts) -> None:
-        """Tells those who send requests of their own over which connection they go now."""
+        """Pass the current connection on to those that send requests of their own."""
         name, link = parts.record.name, parts.shell.link
         parts.catalog.follow(link)
         self._subscriptions.follow(name, link)
         self._log_levels.follow(name, link)
 
     async def let_go(self, parts: ServerParts, fault: Fault) -> ServerQueue:
-        """Ends the connection, for another one to the same server; returns its queue.
+        """End the connection for a new one to the same server, and return its queue.
 
-        What is on the wire fails with the connection; all else waits in the queue, for its turn, people or a task.
+        Calls on the wire fail with the connection; all others stay in the queue.
         """
         await parts.shell.hand_over(fault)
         parts.scope.cancel()
@@ -172,7 +172,7 @@ class Assembly:
         return parts.lane
 
     async def drop(self, parts: ServerParts, fault: Fault) -> None:
-        """Ends the connection and the calls of a server that goes away."""
+        """End the connection and the calls of a server that is removed or replaced."""
         name = parts.record.name
         await parts.shell.disconnect(fault)
         parts.scope.cancel()
@@ -180,17 +180,17 @@ class Assembly:
         await self._calls.close_lane(name, fault)
 
     async def end_tasks(self, name: str) -> None:
-        """Ends the receiver tasks of a server and closes their questions."""
+        """End a server's receiver tasks and their pending requests."""
         await self._tasks.clear(name)
 
     def forget(self, name: str) -> None:
-        """Forgets what belongs to a name in the configuration."""
+        """Forget what belongs to a name in the configuration."""
         self._events.forget(name)
         self._subscriptions.forget(name)
         self._log_levels.forget(name)
 
     async def forget_peer(self, name: str) -> None:
-        """Forgets what belongs to the server itself, not to its name in the configuration."""
+        """Forget what belongs to the server behind the name: tasks, catalog, OAuth tokens."""
         await self.end_tasks(name)
         self._catalog.forget(name)
         try:
