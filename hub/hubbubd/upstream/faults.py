@@ -1,7 +1,7 @@
-"""What goes wrong between the hub and a server, classified: one table, and the ways into it.
+"""Classification of what goes wrong between the hub and a server: one table of faults, and the ways into it.
 
-A `Fault` comes from one of four kinds of evidence: an exception of the network, an HTTP status, an error the SDK
-made up for a response that never came, or a process that ended.
+A `Fault` is made from one of four kinds of evidence: a network exception, an HTTP status, an error that the SDK made up
+for a response that never came, or a process that ended.
 """
 
 import socket
@@ -17,12 +17,12 @@ from hubbubd import bounds
 from hubbubd.errors import Category, Fault, UpstreamError
 
 BODY_EXCERPT: Final = 300
-"""Characters of a refused response's body that are kept in a fault's details."""
+"""Characters of an error response's body that are kept in a fault's details."""
 
 PASSING: Final = frozenset({404, 408, 421, 423, 425})
-"""Statuses below 500 that can pass by themselves. A gateway says 404 for a server that is just being deployed."""
+"""Statuses below 500 that can be temporary. A gateway answers 404 for a server that is just being deployed."""
 LONGEST_WAIT_S: Final = 86_400.0
-"""The longest wait that is read out of a `Retry-After`."""
+"""The longest wait that is read from a `Retry-After`, in seconds."""
 
 _CODES: Final[Mapping[str, tuple[Category, bool, str]]] = {
     "AUTHENTICATION_FAILED": (Category.SERVER, False, "the server refused the credentials"),
@@ -55,7 +55,7 @@ _MADE_UP: Final = (
     (CONNECTION_CLOSED, "SSE stream failed", "INVALID_RESPONSE"),
     (CONNECTION_CLOSED, "SSE stream ended", "CONNECTION_LOST"),
 )
-"""Errors the SDK's HTTP transport answers in a server's name: JSON-RPC code, how the message begins, our code."""
+"""Errors that the SDK's HTTP transport makes up in a server's name: JSON-RPC code, start of the message, fault code."""
 
 
 def fault(
@@ -66,7 +66,7 @@ def fault(
     retry_after_s: float | None = None,
     **details: Any,
 ) -> Fault:
-    """A fault as the table has it; `message` adds to the table's sentence, `None` details are left out."""
+    """Return a fault of the table; `message` is appended to its sentence, details that are None are left out."""
     category, usually_retryable, sentence = _CODES[code]
     return Fault(
         code=code,
@@ -79,12 +79,12 @@ def fault(
 
 
 def error(code: str, message: str | None = None, **details: Any) -> UpstreamError:
-    """The fault as an exception."""
+    """Return the fault as an exception."""
     return UpstreamError(fault(code, message, **details))
 
 
 def of_status(status: int, headers: httpx2.Headers, body: bytes, *, session: bool) -> Fault:
-    """What an HTTP status of 400 and above means; `session` says that the request named one."""
+    """Return the fault for an HTTP status of 400 and above; `session` says that the request named a session."""
     text = body[: BODY_EXCERPT * 4].decode("utf-8", "replace").strip()[:BODY_EXCERPT] or None
     wait = retry_after_s(headers)
     note = f"HTTP {status}"
@@ -108,12 +108,12 @@ def of_status(status: int, headers: httpx2.Headers, body: bytes, *, session: boo
 
 
 def retry_after_s(headers: httpx2.Headers) -> float | None:
-    """Seconds a `Retry-After` header asks to wait, a day at most; None without a usable one."""
+    """Return the seconds that `Retry-After` asks to wait, at most a day; None without a valid one."""
     return bounds.wait_text(headers.get("retry-after", ""), time(), LONGEST_WAIT_S)
 
 
 def of_exception(exc: BaseException) -> Fault:
-    """What an exception out of a transport means; groups and causes are looked through."""
+    """Return the fault for an exception of a transport; groups and causes are searched."""
     causes = tuple(_causes(exc))
     for cause in causes:
         if isinstance(cause, UpstreamError):
@@ -140,7 +140,7 @@ def of_exception(exc: BaseException) -> Fault:
 
 
 def of_made_up(made: ErrorData) -> Fault | None:
-    """The fault behind an error that the SDK made up for an HTTP response, None if a server sent it."""
+    """Return the fault behind an error that the SDK made up for an HTTP response; None if a server sent it."""
     for code, beginning, ours in _MADE_UP:
         if made.code == code and made.message.startswith(beginning):
             return fault(ours, made.message[:BODY_EXCERPT])

@@ -1,4 +1,4 @@
-"""An open connection: requests out, what the server asks and tells in, and why it ended."""
+"""An open connection: sends requests, receives what the server sends, and knows why it ended."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -28,13 +28,13 @@ from hubbubd.upstream.results import absorb_tools, check_notification, check_res
 from hubbubd.upstream.streams import Pipe, Transport
 
 MAX_UNUSABLE: Final = 10
-"""Items in a row that are no message, after which the connection is given up."""
+"""Consecutive invalid messages after which the connection is given up."""
 
 MAX_TOOL_PAGES: Final = 100
-"""Pages of tools/list that are read to learn the tools' headers."""
+"""Pages of `tools/list` that are read to learn which arguments are repeated as headers."""
 
 REASON_LIMIT_S: Final = 5.0
-"""Longest wait of a failed request for the reason why its connection ended."""
+"""Seconds a failed request waits for the reason why its connection ended."""
 
 _UNREACHABLE: Final = (Category.CONNECTION, Category.TIMEOUT)
 
@@ -42,8 +42,10 @@ log = structlog.get_logger(__name__)
 
 
 class ServerLink:
-    """Implements `ports.Link`. `hold` keeps the connection and returns when `close` was called; the SDK's contexts are
-    entered and left in it alone, so nothing that fails in them reaches who uses the link."""
+    """Implements `ports.Link`. `hold` keeps the connection until `close` is called.
+
+    The SDK's contexts are entered and left in `hold` alone, so that their failures do not reach the users of the link.
+    """
 
     def __init__(
         self, config: ServerConfig, inbound: Inbound, transport: Transport, patience: Patience, telling: Telling
@@ -69,8 +71,8 @@ class ServerLink:
         self._closed = anyio.Event()
 
     async def hold(self) -> None:
-        """Opens the transport and keeps it until `close`. Never raises."""
-        CALL.set(None)  # nothing that this connection brings belongs to the call in whose course it was opened
+        """Open the transport and keep it until `close`. Never raises."""
+        CALL.set(None)  # what arrives over this connection does not belong to the context that opened it
         EXCHANGE.set(None)
         PLACE.set(None)
         try:
@@ -92,14 +94,14 @@ class ServerLink:
                     self._ready.set()
                     await self._closing.wait()
                     tasks.cancel_scope.cancel()
-        except Exception as exc:  # noqa: BLE001 - whatever a transport raises is why the connection went
+        except Exception as exc:  # noqa: BLE001 - whatever a transport raises is why the connection ended
             self._lose(faults.of_exception(exc))
         finally:
             self._reception.close()
             self._closed.set()
 
     async def connect(self, hint: Era | None) -> None:
-        """Waits for the transport and finds the revision. Raises UpstreamError."""
+        """Wait for the transport and negotiate the revision. Raises UpstreamError."""
         await self._ready.wait()
         if self._fault is not None:
             raise UpstreamError(self._fault)
@@ -110,7 +112,7 @@ class ServerLink:
         self._hello = replace(hello, pid=self._pipe.pid if self._pipe is not None else None)
 
     async def close(self) -> None:
-        """Ends the connection and returns when all of it is gone."""
+        """End the connection and wait until all of it is gone."""
         self._closing.set()
         if not self._ready.is_set():
             self._holding.cancel()
@@ -139,7 +141,7 @@ class ServerLink:
             self._fault = fault
             self._lost.set()
             self._ready.set()
-            self._receiving.cancel()  # fails what waits for a response
+            self._receiving.cancel()  # fails the requests that wait for a response
 
     @property
     def hello(self) -> Hello:
@@ -202,11 +204,11 @@ class ServerLink:
         await self._send(method, *stamped, on_acknowledged=on_acknowledged)
 
     async def probe(self) -> None:
-        """As `ports.Link`. An error answer is a sign of life too, and so is a refusal."""
+        """As `ports.Link`. An error answer is a sign of life, and so is a refusal."""
         assert self._revision is not None, "connected"
         method = "ping" if self._revision.era is Era.HANDSHAKE else "server/discover"
         try:
-            # There is nothing to take back of a question of which an answer is all that counts.
+            # Not cancellable: any answer counts, so there is nothing to cancel at the server.
             await self._send(method, *self._revision.stamp(method, None), cancellable=False, patient=False)
         except PeerError:
             pass
@@ -254,7 +256,8 @@ class ServerLink:
 
     async def _explained(self, failure: ErrorData, exchange: Exchange, method: str) -> PeerError | UpstreamError:
         if exchange.unknown_session and method != "ping" and self._hello is not None:
-            # HTTP 400 alone may be about the request: a ping is beyond blame. One that is refused loses the connection.
+            # HTTP 400 may be about the request. A ping has nothing to object to: if it is refused too, the session is
+            # unknown and the connection lost.
             with suppress(PeerError, UpstreamError), anyio.move_on_after(REASON_LIMIT_S):
                 await self.probe()
             if self._fault is not None and self._fault.code == "SESSION_LOST":
@@ -262,7 +265,7 @@ class ServerLink:
         if exchange.fault is not None:
             return self._failed(exchange.fault, method, gone=exchange.fault.category in _UNREACHABLE)
         if failure.code == CONNECTION_CLOSED and failure.message == "Connection closed":
-            # The SDK's words for it, which a server could send as well: then the connection is still there.
+            # The SDK's words. A server could send them as well; then the connection does not end within the limit.
             with anyio.move_on_after(REASON_LIMIT_S):
                 return self._failed(await self.wait_lost(), method, gone=True)
         if (fault := faults.of_made_up(failure)) is not None:
@@ -279,7 +282,7 @@ class ServerLink:
         return isinstance(revision, StatelessRevision) and self._config.transport == "http"
 
     async def _learn_tools(self) -> None:
-        """Lists the tools once per connection: some arguments must be repeated in headers that the listing names."""
+        """List the tools once per connection, to learn which arguments must be repeated as headers."""
         async with self._listing:
             cursor: str | None = None
             for _ in range(0 if self._tools_listed else MAX_TOOL_PAGES):
@@ -305,19 +308,19 @@ class ServerLink:
                 await turn()
 
     def _on_notification(self, method: str, params: dict[str, Any], call_id: str | None) -> None:
-        # What matters of progress has been read for its call.
+        # Progress needs no validation: the dispatcher has parsed what matters.
         if self._revision is not None and method != "notifications/progress":
             try:
                 check_notification(self._revision.version, method, params)
             except KeyError:
-                pass  # an extension's, or another revision's: for the one above to judge
+                pass  # of an extension or another revision: left to the runtime
             except Mismatch:
                 log.debug("a server sent a malformed notification", server=self._config.name, method=method)
                 return
         self._inbound.on_notification(method, params, call_id)
 
     def _on_unusable(self, problem: Exception, in_a_row: int) -> None:
-        first = str(problem).partition("\n")[0]  # the lines after it repeat what was sent
+        first = str(problem).partition("\n")[0]  # further lines repeat what was sent
         log.debug("a server sent what is no message", server=self._config.name, problem=first)
         if in_a_row >= MAX_UNUSABLE:
             last = str(problem).partition(":")[0]

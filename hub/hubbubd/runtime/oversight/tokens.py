@@ -122,8 +122,9 @@ class Tokens:
         return token
 
     async def principal(self, token: str) -> Principal | None:
-        """Return the principal of a token; None for text that is none. Raises Unauthenticated (TOKEN_INVALID,
-        CREDENTIAL_ENDED).
+        """Return the principal of a token; None for text of another form.
+
+        Raises Unauthenticated (TOKEN_INVALID, CREDENTIAL_ENDED).
         """
         if not token.startswith(PREFIX):
             return None

@@ -1,4 +1,4 @@
-"""Routes what a server sends: requests to the inbox, tasks or a configured answer; notifications to whom they concern."""
+"""Routes a server's requests to the inbox, tasks or a configured answer, and its notifications to whom they concern."""
 
 import secrets
 from collections.abc import Callable, Mapping

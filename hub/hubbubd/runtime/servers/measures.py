@@ -62,7 +62,7 @@ class Measures:
         self._connected: dict[str, int] = {}
         """1 or 0 by name of the server; replaced, never modified, as scrapes run in another thread."""
         self._queued = 0
-        # OrderedDict: in a plain dict from which the oldest key is deleted repeatedly, finding the next takes ever longer.
+        # OrderedDict: a plain dict whose oldest key is deleted repeatedly takes ever longer to find the next one.
         self._open = {kind: OrderedDict[str, float]() for kind in RequestKind}
         self._pending = dict.fromkeys(RequestKind, 0)
         self._oldest: dict[RequestKind, float | None] = dict.fromkeys(RequestKind)
