@@ -1,4 +1,4 @@
-"""What is done around every RPC that has been let in: its entry in the audit log, and the limits of its principal."""
+"""Middleware of every authenticated RPC: its audit entry, and the quotas and rate limits of its principal."""
 
 import ipaddress
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -21,17 +21,17 @@ from hubbubd.telemetry.trace import CALLER
 MAX_TARGET = 128
 
 peer: ContextVar[Callable[[], str]] = ContextVar("peer")
-"""Tells where the RPC that is being served comes from, as its transport puts it."""
+"""Returns the address of the caller of the RPC being served, as its transport writes it."""
 
 principal: ContextVar[Principal] = ContextVar("principal")
-"""The caller of the RPC that is being served; unset where none is needed."""
+"""The caller of the RPC being served; unset where none is needed."""
 
 standing: ContextVar[Callable[[], bool]] = ContextVar("standing", default=lambda: True)
-"""Whether the credential of the RPC that is being served can still be used; asked before each effect on a stream."""
+"""Returns whether the credential of the RPC being served is still valid; checked before each effect on a stream."""
 
 
 class Crowd(Enum):
-    """Among whom somebody is counted who calls what needs no credential."""
+    """The group that a caller of an RPC without a required credential is counted in."""
 
     KNOWN = "has shown a good one"
     LOCAL = "is on the hub's own machine"
@@ -39,18 +39,18 @@ class Crowd(Enum):
 
 
 CROWD: ContextVar[Crowd] = ContextVar("crowd", default=Crowd.AWAY)
-"""Whose RPC is being served."""
+"""The crowd of the RPC being served."""
 
 
 class Oversight:
-    """What stands around RPCs; `over` is a `methods.Around`."""
+    """Wraps RPCs; `over` is a `methods.Around`."""
 
     def __init__(self, audit: Audit, quotas: Quotas) -> None:
         self._audit = audit
         self._quotas = quotas
 
     def over(self, method: MethodDescriptor, serve: Callable[..., Any]) -> Callable[..., Any]:
-        """Serves an RPC as before, overseen."""
+        """Return the RPC wrapped with audit log and quotas."""
         path = f"/{method.containing_service.full_name}/{method.name}"
         if RULES[path].reach is Reach.OPEN:
             return self._counted(serve) if method.server_streaming else serve
@@ -59,11 +59,11 @@ class Oversight:
         return self._stream(path, serve) if method.server_streaming else self._unary(path, serve)
 
     def admit(self, caller: Principal) -> None:
-        """Counts an RPC. Raises ResourceExhausted (RPC_RATE_EXCEEDED)."""
+        """Charge the RPC to its principal's rate limit. Raises ResourceExhausted (RPC_RATE_EXCEEDED)."""
         self._quotas.rpcs.charge(caller.name)
 
     def refused(self, path: str, exc: HubError, caller: Principal) -> HubError:
-        """Notes that an RPC was not let in, and returns what its caller is told."""
+        """Record that an RPC was refused, and return the error for its caller; bad credentials are rate-limited."""
         if not isinstance(exc, InvalidArgument):
             self._audit.refused(_attempt(path, caller), exc.reason)
         if isinstance(exc, Unauthenticated):
@@ -74,7 +74,7 @@ class Oversight:
         return exc
 
     def cut_short(self, path: str, exc: HubError, caller: Principal) -> HubError:
-        """Notes that an RPC was ended on its way, and returns what its caller is told; a change has its entry."""
+        """Record that an RPC was ended midway, and return the error for its caller; changes have an entry already."""
         if audited(path) is None:
             self._audit.refused(_attempt(path, caller), exc.reason)
         return exc
@@ -96,7 +96,7 @@ class Oversight:
         return reads if sort is None else changes
 
     def _counted(self, serve: Callable[..., Any]) -> Callable[..., Any]:
-        """A stream that needs no credential: counted like any other for who has shown one."""
+        """Wrap a stream that needs no credential; with a valid one it counts against the quota of streams."""
 
         async def stream(request: Message) -> AsyncGenerator[bytes, None]:
             known = CROWD.get() is Crowd.KNOWN
@@ -151,7 +151,7 @@ def _attempt(path: str, caller: Principal, request: Message | None = None) -> At
 
 
 def _target(request: Any) -> str:
-    """What a request names: a server, a record, a token."""
+    """Return what a request names: a server, a record, a token."""
     spec = getattr(request, "spec", request)
     for field in ("name", "server", "id"):
         if text := getattr(spec, field, ""):
@@ -165,7 +165,7 @@ def _peer() -> str:
 
 
 def _address(where: str) -> str:
-    """The host of a peer, without its port: `ipv4:127.0.0.1:40000`, `ipv6:%5B::1%5D:40000`, `unix:`, or bare."""
+    """Return a peer's host without port: from `ipv4:127.0.0.1:40000`, `ipv6:%5B::1%5D:40000`, `unix:`, or bare."""
     if where.startswith("unix"):
         return "unix"
     host, _, _ = unquote(where).removeprefix("ipv4:").removeprefix("ipv6:").rpartition(":")
@@ -177,4 +177,4 @@ def _kind(where: str) -> str:
     try:
         return "loopback" if ipaddress.ip_address(address).is_loopback else "network"
     except ValueError:
-        return address  # of a unix socket, or unknown
+        return address  # "unix", or "" where unknown

@@ -1,7 +1,7 @@
-"""What each RPC needs: one table, next to the services.
+"""The permission that each RPC needs: one table, to which a test holds docs/access.md.
 
-The interceptor asks `Rule.admits` before a request is read. Whether the server or the record that the request names is
-within reach only the servicer can tell (rpc/access.py).
+The gate asks `Rule.admits` before a request is read. Whether the server or record that the request names is in the
+caller's scope, the servicer checks (rpc/access.py).
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from hubbubd.core.audit import Sort
 
 
 class Reach(Enum):
-    """For what somebody needs a permission."""
+    """What the permission must be for."""
 
     OPEN = "nothing, not even a credential"
     KNOWN = "any credential"
@@ -30,13 +30,13 @@ _NEEDS_CALL = frozenset({Reach.OWN, Reach.SHOWN_OWN})
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What an RPC needs: one of the permissions, for what `reach` says."""
+    """What an RPC needs: one of these permissions, on what `reach` says."""
 
     reach: Reach
     any_of: tuple[Permission, ...] = ()
 
     def admits(self, principal: Principal) -> bool:
-        """Whether somebody may use the RPC at all: with something."""
+        """Return whether a principal may use the RPC for anything at all."""
         match self.reach:
             case Reach.OPEN | Reach.KNOWN:
                 return True
@@ -47,12 +47,12 @@ class Rule:
                 return any(map(principal.servers, wanted))
 
     def __str__(self) -> str:
-        """For people."""
+        """Return the rule as text for the documentation."""
         return self.reach.value.format(" or ".join(f"`{permission}`" for permission in self.any_of))
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """Who may use the RPC, given the role for all servers; none where no role is needed."""
+        """The roles that may use the RPC when granted on all servers; none where no role is needed."""
         if self.reach in (Reach.OPEN, Reach.KNOWN):
             return ()
         wanted = {*self.any_of, Permission.CALL} if self.reach in _NEEDS_CALL else {*self.any_of}
@@ -140,16 +140,16 @@ _TABLE: Mapping[str, Mapping[str, Rule]] = {
 RULES: Mapping[str, Rule] = MappingProxyType(
     {f"/{service}/{method}": rule for service, methods in _TABLE.items() for method, rule in methods.items()}
 )
-"""By the path of the RPC."""
+"""Rules by path of the RPC."""
 
 _READS = ("Get", "List", "Watch", "Tail", "Check", "ServerReflectionInfo")
 
 _CALLS = frozenset({"CallMethod", "StartCall"})
-"""Their own history has who made them."""
+"""Not audited: the history of calls names their principals."""
 
 
 def audited(path: str) -> Sort | None:
-    """As what an RPC stands in the audit log; None for one that changes nothing, and for calls."""
+    """Return the kind of the RPC's audit entry; None for reads and calls."""
     service, _, method = path[1:].partition("/")
     if method in _CALLS or method.startswith(_READS):
         return None
@@ -169,13 +169,12 @@ OF_CALLERS = frozenset(
         "tools/list",
     }
 )
-"""MCP methods whose effect is their caller's alone, as far as the protocol goes.
+"""MCP methods that, by the protocol, affect only their caller.
 
-All others touch what everybody shares (the level of log messages, subscriptions, tasks by the ids of a server, what an
-extension adds), and need `operate`.
+All others affect what callers share (log level, subscriptions, tasks by a server's ids, extensions) and need `operate`.
 """
 
 
 def permission_to_send(method: str) -> Permission:
-    """What somebody needs to send an MCP method to a server, which may read it more generously than it is written."""
+    """Return the permission to send an MCP method. It is compared loosely, as a careless server may read it so."""
     return Permission.CALL if method.strip().casefold() in OF_CALLERS else Permission.OPERATE

@@ -1,6 +1,6 @@
-"""A span for each RPC with one request and one response, by the semantic conventions for RPC (release candidate).
+"""Spans of unary RPCs, by OpenTelemetry's semantic conventions for RPC (release candidate).
 
-None for streams: they last as long as somebody watches. None for health checks.
+None for streams, which last as long as a watch, nor for health checks.
 
 https://opentelemetry.io/docs/specs/semconv/rpc/grpc/
 """
@@ -29,11 +29,11 @@ FAILURES = frozenset(
         grpc.StatusCode.DATA_LOSS,
     }
 )
-"""The statuses that are a server's failure; the others are its caller's."""
+"""Status codes that are the server's failure; others are the caller's."""
 
 
 def tracing(tracer: Tracer, system: str) -> Around:
-    """Tells of each RPC, which came over a `system` as traces name it; puts nothing around what is not told of."""
+    """Return middleware that exports a span per RPC; `system` is the protocol's name in traces."""
 
     def around(method: MethodDescriptor, serve: Serve) -> Serve:
         streams = method.server_streaming or method.client_streaming
