@@ -188,7 +188,7 @@ def _make_private(data_dir: Path) -> None:
         )
     if about.st_mode & 0o077:
         data_dir.chmod(0o700)
-        log.warning("the data directory was open to others; now it is its owner's only", data_dir=str(data_dir))
+        log.warning("data directory restricted to its owner", data_dir=str(data_dir))
 
 
 def _gate(hub: Hub, settings: HubSettings, token: str) -> Gate:
@@ -266,7 +266,7 @@ async def _reload_on_hangup(configuration: Configuration) -> None:
             try:
                 await configuration.reload_by(BY_SIGNAL, "SIGHUP")
             except HubError as exc:
-                log.warning("the reload that SIGHUP asked for failed", error=exc.message)
+                log.warning("reload on SIGHUP failed", error=exc.message)
 
 
 async def _hear(signals: AsyncIterator[signal.Signals], hurry: anyio.Event) -> None:

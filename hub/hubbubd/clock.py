@@ -71,7 +71,7 @@ class Clock:
         self._told_slept += slept
         was_set = jumped - slept if abs(jumped - slept) >= STEP_S else 0.0
         self.set_by_s += was_set
-        log.warning("the time has jumped", by_s=round(jumped, 3), set_by_s=round(was_set, 3))
+        log.warning("clock jumped", by_s=round(jumped, 3), set_by_s=round(was_set, 3))
         for moved in self._followers:
             moved(was_set)
 

@@ -226,7 +226,7 @@ def _unstalled(app: Callable[..., Any], dropped: Callable[[], None]) -> ASGIApp:
             await app({**scope, "headers": headers}, receive_in_time, send_in_time)
         except TimeoutError:
             dropped()
-            log.warning("caller read nothing", path=scope["path"], seconds=STALL_S)
+            log.warning("caller read nothing; stream ended", path=scope["path"], seconds=STALL_S)
 
     return call
 

@@ -90,7 +90,7 @@ class Keys:
                     url = self._jwks_url or await self._discover(http)
                     keys = _usable((await _get(http, url)).get("keys"))
         except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, ValueError) as exc:
-            log.warning("keys of the identity provider not fetched", issuer=self._issuer, error=str(exc) or repr(exc))
+            log.warning("identity provider keys not fetched", issuer=self._issuer, error=str(exc) or repr(exc))
             return
         self._keys, self._fetched_at = keys, anyio.current_time()
 

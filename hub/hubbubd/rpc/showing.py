@@ -51,7 +51,7 @@ def shown(convert: Callable[Concatenate[T, P], M]) -> Callable[Concatenate[T, P]
 @lru_cache(maxsize=1000)
 def _tell(noun: str, name: str, defect: str) -> None:
     """Log it, once per record however many look at it (the cache deduplicates)."""
-    log.warning("a record cannot be shown as it is", noun=noun, id=_text(name), why=defect)
+    log.warning("record shown in part", noun=noun, id=_text(name), why=defect)
 
 
 def _marked(message: M, defect: str) -> M:

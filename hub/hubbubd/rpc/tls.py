@@ -95,7 +95,7 @@ class _Followed(Generic[M]):
     def _read(self) -> M:
         tls = self._files.read()
         if problem := tls.problem(datetime.now(UTC)):
-            log.warning("clients will refuse the certificate", file=str(self._files.cert), error=problem)
+            log.warning("certificate not valid; clients will refuse it", file=str(self._files.cert), error=problem)
         return self._make(tls)
 
     def _look(self) -> list[tuple[int, int, int] | None]:

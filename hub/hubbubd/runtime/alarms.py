@@ -103,8 +103,8 @@ class Alarms:
             await action()
             return
         except HubError as exc:
-            log.warning("an alarm is set again", alarm=f"{kind}/{name}", error=exc.message)
+            log.warning("alarm failed; retried", alarm=f"{kind}/{name}", error=exc.message)
         except Exception:
-            log.exception("an alarm failed and is set again", alarm=f"{kind}/{name}")
+            log.exception("alarm failed; retried", alarm=f"{kind}/{name}")
         if (kind, name) not in self._timers:
             self.after(kind, name, RETRY_S, action)

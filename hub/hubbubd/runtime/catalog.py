@@ -261,7 +261,7 @@ class ServerCatalog:
             self._catalog.put(record, tuple(outcome.entries))
         else:
             log.warning(
-                "a list was not fetched",
+                "catalog fetch failed",
                 server=record.server,
                 list=kind.value,
                 code=outcome.code,
@@ -290,7 +290,7 @@ class ServerCatalog:
         except (UpstreamError, ListRefused) as exc:
             return exc.fault
         except Exception as exc:
-            log.exception("fetching a list failed in the hub", server=self._config.name, list=kind.value)
+            log.exception("catalog fetch failed: internal error", server=self._config.name, list=kind.value)
             problem = f"the hub failed: {type(exc).__name__}"
             return Fault(code="INTERNAL", category=Category.SERVER, message=problem, retryable=True)
         return self._out_of_time(kind, self._config.call_max_s, "call_max_s")
@@ -323,7 +323,7 @@ class ServerCatalog:
             try:
                 await link.listen(core.subscription(kinds), acknowledged)
             except (PeerError, UpstreamError) as exc:
-                log.info("a subscription has ended", server=self._config.name, error=str(exc))
+                log.info("catalog subscription ended", server=self._config.name, error=str(exc))
                 if isinstance(exc, PeerError) and exc.code == METHOD_NOT_FOUND:
                     self._want(self._due)
                     return

@@ -94,7 +94,7 @@ class SdkMeter(Meter):
         try:
             self._provider.shutdown(CLOSE_MS)
         except Exception as exc:  # noqa: BLE001 - the SDK raises a bare Exception; it must not stop the shutdown
-            log.warning("metrics could not be handed over", error=str(exc))
+            log.warning("metrics not flushed", error=str(exc))
 
     def _bounded(self, attributes: Attributes) -> Attributes:
         return {name: self._value(name, value) for name, value in attributes.items()}

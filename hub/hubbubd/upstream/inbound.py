@@ -63,7 +63,7 @@ class Reception:
         except MCPError:
             raise
         except Exception as exc:
-            log.exception("serving a request of a server failed", server=self._config.name, method=method)
+            log.exception("server request failed: internal error", server=self._config.name, method=method)
             raise MCPError(INTERNAL_ERROR, "Internal error") from exc
         finally:
             self._open -= 1

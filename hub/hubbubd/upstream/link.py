@@ -315,13 +315,13 @@ class ServerLink:
             except KeyError:
                 pass  # of an extension or another revision: left to the runtime
             except Mismatch:
-                log.debug("a server sent a malformed notification", server=self._config.name, method=method)
+                log.debug("malformed notification dropped", server=self._config.name, method=method)
                 return
         self._inbound.on_notification(method, params, call_id)
 
     def _on_unusable(self, problem: Exception, in_a_row: int) -> None:
         first = str(problem).partition("\n")[0]  # further lines repeat what was sent
-        log.debug("a server sent what is no message", server=self._config.name, problem=first)
+        log.debug("invalid message received", server=self._config.name, problem=first)
         if in_a_row >= MAX_UNUSABLE:
             last = str(problem).partition(":")[0]
             self._lose(

@@ -174,7 +174,7 @@ class ServerProcess:
             with anyio.move_on_after(SWEEP_LIMIT_S):
                 await self._released.wait()
             if not self._released.is_set():
-                log.warning("reaper_stuck", pid=self.pid)
+                log.warning("reaper stuck, killed", pid=self.pid)
                 self._loop.remove_reader(self._control.fileno())
                 self._reaper.kill()
             if not self._swept:

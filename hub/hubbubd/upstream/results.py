@@ -152,7 +152,7 @@ def absorb_tools(revision: StatelessRevision, listing: dict[str, Any], cursor: s
             yield
         problem = find_invalid_x_mcp_header(tool.get("inputSchema"))
         if problem is not None:
-            log.warning("a tool is left out: its headers are not as they must be", tool=tool["name"], problem=problem)
+            log.warning("tool dropped: invalid x-mcp-header", tool=tool["name"], problem=problem)
             continue
         mapped[tool["name"]] = x_mcp_header_map(tool.get("inputSchema"))
         kept.append(tool)

@@ -239,7 +239,9 @@ class MessageReader(_Stream):
         now = asyncio.get_running_loop().time()
         if now >= self._log_after:
             self._log_after = now + STRAY_LOG_INTERVAL_S
-            log.warning("stray_stdout_line", server=self._config.name, line=text, stray_lines=self.stray_lines)
+            log.warning(
+                "stray line on stdout skipped", server=self._config.name, line=text, stray_lines=self.stray_lines
+            )
         if self._stray_run >= STRAY_LIMIT:
             self._give_up(f"{STRAY_LIMIT} lines in a row are not JSON", text)
 

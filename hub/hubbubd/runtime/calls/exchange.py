@@ -118,7 +118,7 @@ class CallExchange:
         except HubError as exc:
             fault = exc.fault if isinstance(exc, UpstreamError) else of_hub(exc)
         except Exception as exc:
-            log.exception("a call failed in the hub", call=live.call.id)
+            log.exception("call failed: internal error", call=live.call.id)
             fault = Fault(code="INTERNAL", category=Category.SERVER, message=f"the hub failed: {type(exc).__name__}")
         if result is None and self._resumption.outlives(lane, live, fault):
             lane.leave(live, live.call)

@@ -64,7 +64,7 @@ class Orphans:
             await anyio.sleep(SETTLE_S)
             known = {task.remote_id for task in self._table if task.server == call.server}
             for remote_id in found - known:
-                log.info("an orphaned task is cancelled", server=call.server, call=call.id, task=remote_id)
+                log.info("orphaned task cancelled", server=call.server, call=call.id, task=remote_id)
                 await link.request("tasks/cancel", {"taskId": remote_id}, call_id=call.id)
 
 

@@ -45,7 +45,7 @@ class Resumption:
                 answers_kept=self._rounds.kept(call) is not None,
             )
         except Exception:
-            log.exception("a call is not gone on with", call=call.id)
+            log.exception("call not resumed: internal error", call=call.id)
             return "its record does not fit"
 
     def outlives(self, lane: ServerQueue, live: ActiveCall, fault: Fault | None) -> bool:

@@ -65,7 +65,7 @@ class TaskPoller:
                         followed.failure = _lost(task, exc)
                     await self._end(followed, exc)
             except HubError as exc:
-                log.warning("a task's state was not kept", task=task.id, error=str(exc))
+                log.warning("task state not stored", task=task.id, error=str(exc))
             if followed.failure is None and not (task := self._table.get(task.id)).status.ended:
                 await followed.pause(max(core.poll_s(task), longer_s))
 
@@ -106,7 +106,7 @@ class TaskPoller:
         except PeerError as exc:
             outcome = exc
         except HubError as exc:
-            log.info("the result of a task is asked for again", task=followed.task_id, error=str(exc))
+            log.info("task result fetch failed; retried", task=followed.task_id, error=str(exc))
         if outcome is not None:
             wire: Mapping[str, Any] = {}
             # A cancelled task may return a result, too: the status decides.

@@ -93,5 +93,5 @@ class TaskQuestions:
                 self._inbox.not_delivered(request_id, f"the server refused it: {exc.message}")
                 return
             except UpstreamError as exc:
-                log.info("an answer is sent again", task=followed.task_id, error=str(exc))
+                log.info("answer delivery failed; retried", task=followed.task_id, error=str(exc))
             await anyio.sleep(core.poll_s(self._table.get(followed.task_id)))

@@ -121,7 +121,7 @@ class Authorizations:
                 local_host=where.hostname or "127.0.0.1", local_port=where.port or 0
             )
         except OSError as exc:
-            log.warning("the redirect of an authorization cannot be served here", port=where.port, error=str(exc))
+            log.warning("authorization redirect not served", port=where.port, error=str(exc))
             return None
         return multi
 

@@ -168,7 +168,7 @@ class Retention:
             try:
                 await self.keep()
             except (Unavailable, StoreUnavailable) as exc:
-                log.warning("the store cannot forget what was deleted", error=str(exc))
+                log.warning("store upkeep failed; retried", error=str(exc))
             with anyio.move_on_after(self._pause_s()):
                 while True:
                     await self._too_full.wait()

@@ -40,7 +40,7 @@ class Health:
         """Note a failed write; `problem` has the reason until a probe succeeds."""
         self.problem = str(exc)
         if self._well:
-            log.error("the store cannot be written; the hub goes on reading", error=str(exc))
+            log.error("store write failed; the hub is read-only", error=str(exc))
             self._well = False
             self._pulse.beat()
 
@@ -54,7 +54,7 @@ class Health:
                 await self._store.probe()
             except StoreUnavailable:
                 continue
-            log.warning("the store can be written again")
+            log.warning("store recovered")
             self._well, self.problem = True, ""
             self._pulse.beat()
 

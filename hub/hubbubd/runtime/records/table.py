@@ -186,13 +186,13 @@ class Table(Generic[T]):
             record, defect = mending.read(self.adapter, value, self._mending)
         except mending.Unreadable as exc:
             self._unreadable[record_id], self.defects[record_id] = revision, str(exc)
-            log.error("a record in the store cannot be read and is left out", key=self.prefix + record_id, why=str(exc))
+            log.error("record skipped: unreadable", key=self.prefix + record_id, why=str(exc))
             return
         self._rows[record_id] = _Row(revision, revision, record)
         self._by_age.put(record_id, record)
         if defect:
             self.defects[record_id] = defect
-            log.warning("a record in the store does not fit", key=self.prefix + record_id, why=defect)
+            log.warning("record mended: parts did not fit", key=self.prefix + record_id, why=defect)
 
     def each(self, action: Callable[[T], None]) -> None:
         """Call `action` for each record; a failure is logged and does not affect the others."""
@@ -200,7 +200,7 @@ class Table(Generic[T]):
             try:
                 action(record)
             except Exception:
-                log.exception("a record was not taken up", noun=self.noun, id=getattr(record, "id", ""))
+                log.exception("record not loaded: internal error", noun=self.noun, id=getattr(record, "id", ""))
 
     def apply(self, revision: int, changes: Sequence[Change[T]]) -> list[Callable[[], None]]:
         """Apply a durable commit and publish it; return the followers to call once all tables have it."""
@@ -251,7 +251,7 @@ class Table(Generic[T]):
             try:
                 follower(before, after)
             except Exception:
-                log.exception("a change was not followed up", key=self.prefix + record_id)
+                log.exception("change follower failed: internal error", key=self.prefix + record_id)
 
     def compacted(self, revision: int) -> None:
         """Forget the tombstones that the store has compacted."""

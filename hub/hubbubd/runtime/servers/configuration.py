@@ -153,7 +153,7 @@ class Configuration:
             pass  # `_reject` has reported it
         except HubError as exc:
             self._seen = {}
-            log.warning("the configuration could not be taken over; it is tried again", error=exc.message)
+            log.warning("configuration not applied; retried", error=exc.message)
 
     async def _take_over(self, settings: Settings) -> Reloaded:
         before, after = self.settings, settings.hub
@@ -172,7 +172,7 @@ class Configuration:
         self.state = ConfigState(files=settings.files, loaded_at=self._clock.now(), needs_restart=needs_restart)
         if state.problem or state.needs_restart != needs_restart or live or servers != ServerDiff():
             about = {**asdict(servers), "settings": live, "needs_restart": needs_restart}
-            log.info("the configuration was taken over", **about)
+            log.info("configuration reloaded", **about)
             self._events.reloaded(about)
         return done
 
@@ -182,7 +182,7 @@ class Configuration:
     def _reject(self, exc: ConfigError) -> FailedPrecondition:
         problem = REDACTION.text(str(exc))
         self._note_problem(problem)
-        log.error("the configuration is wrong; the hub goes on with the one before", problem=problem)
+        log.error("configuration rejected; the previous one stays in force", problem=problem)
         return FailedPrecondition(
             f"the configuration is wrong, and the hub goes on with the one before: {problem}",
             reason="CONFIG_REJECTED",

@@ -166,7 +166,7 @@ class ConnectionShell:
                 # A server that has answered the probe before was lost by chance; only the second time skip the probe.
                 self._era = None if self._era is Era.STATELESS else Era.HANDSHAKE
         except Exception as exc:
-            log.exception("opening a connection failed in the hub", server=self.config.name)
+            log.exception("connection attempt failed: internal error", server=self.config.name)
             fault = Fault(
                 code="INTERNAL",
                 category=Category.TRANSPORT,

@@ -10,16 +10,16 @@ from hubbubd.errors import Category, Fault
 
 # Level and text of each event. ERROR is for faults of the hub itself, so nothing a server does has that level.
 WORDS: Mapping[Event, tuple[int, str]] = {
-    Event.CONNECT: (logging.INFO, "a server is being connected"),
-    Event.HANDSHAKE_COMPLETE: (logging.INFO, "a server is connected"),
-    Event.TIMEOUT: (logging.WARNING, "a server was not connected in time"),
-    Event.TRANSPORT_ERROR: (logging.WARNING, "a server could not be connected"),
-    Event.CONNECTION_LOST: (logging.WARNING, "the connection to a server was lost"),
-    Event.SESSION_LOST: (logging.WARNING, "the session with a server was lost; it is renewed at once"),
-    Event.RECONNECT: (logging.INFO, "a server is being connected again"),
-    Event.GIVE_UP: (logging.WARNING, "a server is not tried any more; `hubbub servers connect` tries again"),
-    Event.DISCONNECT: (logging.INFO, "a server is being disconnected"),
-    Event.CLEANUP_COMPLETE: (logging.INFO, "a server is disconnected"),
+    Event.CONNECT: (logging.INFO, "server connecting"),
+    Event.HANDSHAKE_COMPLETE: (logging.INFO, "server connected"),
+    Event.TIMEOUT: (logging.WARNING, "server connection timed out"),
+    Event.TRANSPORT_ERROR: (logging.WARNING, "server connection failed"),
+    Event.CONNECTION_LOST: (logging.WARNING, "server connection lost"),
+    Event.SESSION_LOST: (logging.WARNING, "server session lost; renewed at once"),
+    Event.RECONNECT: (logging.INFO, "server reconnecting"),
+    Event.GIVE_UP: (logging.WARNING, "server given up; `hubbub servers connect` retries"),
+    Event.DISCONNECT: (logging.INFO, "server disconnecting"),
+    Event.CLEANUP_COMPLETE: (logging.INFO, "server disconnected"),
 }
 
 log = structlog.get_logger(__name__)

@@ -52,4 +52,4 @@ class LogLevels:
         with anyio.move_on_after(TELL_S), suppress(PeerError, HubError):
             await link.request(METHOD, payload.loads(params))
             return
-        log.info("a server did not take the level of its log messages again", server=server)
+        log.info("log level not accepted by server", server=server)

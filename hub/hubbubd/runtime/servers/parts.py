@@ -196,4 +196,4 @@ class Assembly:
         try:
             await self._connector.forget(name)
         except OSError as exc:
-            log.warning("the tokens of a server cannot be deleted", server=name, error=str(exc))
+            log.warning("server tokens not deleted", server=name, error=str(exc))

@@ -248,7 +248,7 @@ class Servers:
         if name not in self._kept and before is not None and before.fingerprint != config.fingerprint:
             await self._assembly.forget_peer(name)
         if before is not None and before.source == "api":
-            log.warning("a configuration file takes over the name of a server added over the API", server=name)
+            log.warning("server of the API replaced by one of a configuration file", server=name)
             self._audit.note("TakeOverServer", name)
             await self._secrets.drop(name)
         wanted = before.wanted if before is not None else True
@@ -295,7 +295,7 @@ class Servers:
 
     def _warn_of_missing_commands(self) -> None:
         for command in self._confinement.commands.missing:
-            log.warning("a command of allow_commands is not there, or cannot be executed", command=command)
+            log.warning("allowed command not found or not executable", command=command)
 
     async def _connect(self, name: str) -> ServerRecord:
         await self._write(name, wanted=True)

@@ -30,7 +30,7 @@ class SpecSecrets:
         try:
             await self._connector.keep_spec_secrets(name, None)
         except OSError as exc:
-            log.warning("the secrets of a server cannot be deleted", server=name, error=str(exc))
+            log.warning("server secrets not deleted", server=name, error=str(exc))
 
     async def complete(self, record: ServerRecord) -> ServerConfig:
         """Return the configuration of a stored server with its secrets put back."""
