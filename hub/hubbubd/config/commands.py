@@ -38,7 +38,7 @@ POWERFUL: Final = (
     ),
     *("BASH_*", "ZDOTDIR", "KSH_*", "TMPDIR", "TMP", "TEMP", "BROWSER", "EDITOR", "VISUAL", "PAGER", "*_PAGER"),
     *("LESS*", "MANPAGER", "*EDITOR", "XDG_*", "HUBBUB*", "PKG_CONFIG*", "MAKE*", "CC", "CXX"),
-    # The dynamic linker and the C library: what these leave out for programs with rights of their own, and sudo does.
+    # The dynamic linker and the C library: what these ignore for setuid programs, and what sudo removes.
     *("LD_*", "DYLD_*", "_RLD*", "LIBPATH", "SHLIB_PATH", "LDR_*", "GLIBC_*", "MALLOC_*", "GCONV_PATH", "GETCONF_DIR"),
     *("LOCPATH", "NLSPATH", "PATH_LOCALE", "HOSTALIASES", "LOCALDOMAIN", "RES_OPTIONS", "RESOLV_*", "NIS_PATH"),
     *("TERMINFO*", "TERMCAP", "TERMPATH", "TZDIR", "KRB5*", "KRB_*", "KRBCONFDIR", "KRBTKFILE", "VAR_ACE", "USR_ACE"),
@@ -86,7 +86,7 @@ POWERFUL: Final = (
         "RACKET*",
     ),
     *("PLTADDONDIR", "OCTAVE_*", "MATLAB*", "QT_*", "GTK_*", "GIO_*", "GST_*", "FONTCONFIG_*", "MAGICK_*"),
-    # Whom programs trust, where they find credentials, and over what they talk.
+    # TLS trust, credentials, proxies, and remote hosts.
     *("SSL*", "OPENSSL_*", "GNUTLS_*", "NSS_*", "*_CA_BUNDLE", "*_CA_FILE", "*_CA_CERT*", "*_CA_PATH", "CA_BUNDLE"),
     *("*_CERT_FILE", "*_CERT_DIR", "*_CERT_PATH", "*_TLS_VERIFY", "*_CACERT", "*_PROXY", "CURL_*", "WGETRC", "NETRC"),
     *("GIT_*", "SSH_*", "GPG_*", "GNUPGHOME", "DOCKER_*", "BUILDKIT_*", "CONTAINER_*", "PODMAN_*", "KUBE*", "HELM_*"),

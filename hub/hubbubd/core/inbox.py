@@ -78,7 +78,7 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A lease on a request. `id` is its fencing token: whoever knows it may renew, release or answer.
+    """A lease on a request. `id` is its fencing token, which only the holder knows: it takes an answer only with it.
 
     A worker's claim lasts as long as its stream and is dropped when the hub restarts. `instead_of` is the id of the
     claim by the same principal that this one took over.

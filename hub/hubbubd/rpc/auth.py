@@ -183,7 +183,7 @@ class Gate:
 
     def good(self, caller: Principal | None) -> bool:
         """Return whether a credential is valid now: not expired or revoked, with the grants it was admitted with."""
-        if caller is None or caller.credential == LOCAL:  # needs none, or ends with the hub
+        if caller is None or caller.credential == LOCAL:  # no credential needed, or one valid until the hub ends
             return True
         over = caller.expires_at is not None and self._clock.now() >= caller.expires_at
         return not over and caller.credential not in self._ended and self._standing(caller)

@@ -376,7 +376,7 @@ def _stream(rpc: Rpc, gate: auth.Gate, oversight: Oversight, parsing: anyio.Capa
             raw = await _bytes(asked, parsing)
             async with aclosing(rpc.serve(rpc.parse(raw))) as responses:
                 while True:
-                    with gate.inside(_caller(), rpc.path, oversight):  # not around `yield`: that may be left elsewhere
+                    with gate.inside(_caller(), rpc.path, oversight):  # not around `yield`: another task may resume it
                         response = await anext(responses, None)
                     if response is None:
                         break

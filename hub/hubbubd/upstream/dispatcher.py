@@ -272,7 +272,7 @@ def _progress_update(params: dict[str, Any]) -> ProgressUpdate | None:
 
 
 class _Inlet:
-    """The SDK's read stream: passes responses to `settle`, everything else to its reader, and calls `end` at the end.
+    """The dispatcher's read stream: passes responses to `settle`, everything else on, and calls `end` at the end.
 
     A response that cannot be parsed becomes an error for the request it answers; a duplicate request (`repeats`) is
     dropped. Backpressure: nothing is read while the server does not read the hub's answers. What the hub did not ask
@@ -368,7 +368,7 @@ class _Inlet:
 
 
 class _Outlet:
-    """The SDK's write stream: reports of each answer whether it was handed over.
+    """The dispatcher's write stream: reports of each answer whether it was handed over.
 
     A transport with `receipts` (HTTP) reports it through the exchange; over the others sending is handing over.
     """
