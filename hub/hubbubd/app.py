@@ -178,8 +178,10 @@ def _make_private(data_dir: Path) -> None:
     try:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as exc:
-        said = "there is a file in its place" if isinstance(exc, FileExistsError | NotADirectoryError) else exc.strerror
-        raise OSError(f"the data directory {data_dir} cannot be made: {said}; choose another, or make it") from None
+        reason = (
+            "there is a file in its place" if isinstance(exc, FileExistsError | NotADirectoryError) else exc.strerror
+        )
+        raise OSError(f"the data directory {data_dir} cannot be made: {reason}; choose another, or make it") from None
     about = data_dir.stat()
     if about.st_uid != os.geteuid():
         raise OSError(

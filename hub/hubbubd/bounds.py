@@ -85,8 +85,8 @@ def wait_text(text: str, now: float, high: float = LONGEST_S) -> float | None:
 
     0 for a date in the past, `high` at most, None for anything else.
     """
-    if (asked := whole_text(text)) is not None:
-        return seconds(asked, high=high)
+    if (number := whole_text(text)) is not None:
+        return seconds(number, high=high)
     try:
         return seconds(parsedate_to_datetime(text).timestamp() - now, high=high)
     except (ValueError, OverflowError):

@@ -77,8 +77,8 @@ class Hosts:
         if self._denies_name(name) or _WILDCARD.search(name):
             raise _refused(host)
         for address in addresses:
-            for meant in _meant(address):
-                if self._denies(meant) or not self._allows(name, meant):
+            for actual in _meant(address):
+                if self._denies(actual) or not self._allows(name, actual):
                     where = "" if str(address) == name else f", which is {address}"
                     raise _refused(f"{host}{where}" if where else host)
 

@@ -106,10 +106,10 @@ class Task:
     defect: str = ""
 
 
-def lifetime_ms(asked: object, default_s: float) -> int:
+def lifetime_ms(requested: object, default_s: float) -> int:
     """Return the ttl granted for a requested one, in milliseconds, clamped to floor and ceiling."""
     floor_ms, ceiling_ms = round(TTL_FLOOR_S * 1000), round(TTL_CEILING_S * 1000)
-    wanted_ms = bounds.whole(asked, floor_ms, ceiling_ms)
+    wanted_ms = bounds.whole(requested, floor_ms, ceiling_ms)
     return round(min(max(default_s, TTL_FLOOR_S), TTL_CEILING_S) * 1000) if wanted_ms is None else wanted_ms
 
 

@@ -46,19 +46,19 @@ async def serve_metrics(listen: str, exposition: Callable[[], tuple[str, bytes]]
 def application(exposition: Callable[[], tuple[str, bytes]]) -> Any:
     """Return an ASGI application that collects in a worker thread, one request at a time."""
     one = CapacityLimiter(1)
-    asked = 0
+    active = 0
 
     async def call(scope: Any, receive: Any, send: Any) -> None:
-        nonlocal asked
-        asked += 1
+        nonlocal active
+        active += 1
         try:
             await answer(scope, send)
         finally:
-            asked -= 1
+            active -= 1
 
     async def answer(scope: Any, send: Any) -> None:
         status, about, body = 200, [], b""
-        if asked > MAX_SCRAPES:
+        if active > MAX_SCRAPES:
             status = 503
         elif not _is_meant(scope["headers"]):
             status = 421

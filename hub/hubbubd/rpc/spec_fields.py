@@ -112,8 +112,8 @@ def _walk(message: Descriptor, way: tuple[str, ...] = ()) -> Iterator[SpecField]
 
 def _table() -> Mapping[str, SpecField]:
     found = {field.key: field for field in _walk(server_pb2.ServerSpec.DESCRIPTOR)}
-    said = set(found) | OTHERWISE | OF_FILES
-    assert said == set(ServerConfig.model_fields), said ^ set(ServerConfig.model_fields)
+    keys = set(found) | OTHERWISE | OF_FILES
+    assert keys == set(ServerConfig.model_fields), keys ^ set(ServerConfig.model_fields)
     return MappingProxyType(found)
 
 

@@ -121,7 +121,7 @@ class Catalog:
         """Delete a server's lists."""
         self._remove([record for record in self._lists if record.server == server])
 
-    # What a server's part reads and writes
+    # For ServerCatalog
 
     def record(self, server: str, kind: Kind) -> CatalogList | None:
         """Return a list's record, or None."""
@@ -311,9 +311,9 @@ class ServerCatalog:
     async def _subscribe(self, link: Link, kinds: frozenset[Kind]) -> None:
         """Keep a subscription to changes open; refetch all lists at each acknowledgement, since nothing is replayed."""
 
-        def acknowledged(told: Mapping[str, Any]) -> None:
+        def acknowledged(honoured: Mapping[str, Any]) -> None:
             if self._link is link:
-                self._tells = core.honoured(told)
+                self._tells = core.honoured(honoured)
                 for kind in self._due:  # debounced, like a change
                     self._want([kind], self._quiet_until.get(kind, -math.inf))
 

@@ -308,8 +308,8 @@ async def _reach(host: str, port: int, trusted: Callable[[], ssl.SSLContext] | N
     except TimeoutError:
         return f"no answer within {REACH_S:g} s", _ADVICE
     except ssl.SSLCertVerificationError as exc:
-        said = f"its certificate is not believed: {exc.verify_message}"
-        return said, "name the authority that it is of with `ca`, or correct the url"
+        problem = f"its certificate is not believed: {exc.verify_message}"
+        return problem, "name the authority that it is of with `ca`, or correct the url"
     except ssl.SSLError as exc:
         return f"it does not speak TLS as wanted ({exc.reason or exc})", "correct the url: is it http://?"
     except (OSError, anyio.BrokenResourceError) as exc:

@@ -43,18 +43,18 @@ def explained(name: str) -> Generator[None]:
         code = getattr(exc, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
         if code & PRIMARY in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             raise damaged(name, str(exc)) from exc
-        said = f"{exc}, {exc.sqlite_errorname}" if code & PRIMARY == sqlite3.SQLITE_IOERR else str(exc)
-        raise _failed(name, _BY_SQLITE_CODE.get(code & PRIMARY), said) from exc
+        reason = f"{exc}, {exc.sqlite_errorname}" if code & PRIMARY == sqlite3.SQLITE_IOERR else str(exc)
+        raise _failed(name, _BY_SQLITE_CODE.get(code & PRIMARY), reason) from exc
     except OSError as exc:
         raise _failed(name, _BY_ERRNO.get(exc.errno or 0), exc.strerror or str(exc)) from exc
 
 
-def damaged(name: str, said: str) -> StoreDamaged:
-    """Return the error for a file with corrupt content; `said` is SQLite's reason."""
-    return StoreDamaged(f"the store {name} is damaged ({said}); {RESTORE}")
+def damaged(name: str, reason: str) -> StoreDamaged:
+    """Return the error for a file with corrupt content; `reason` is SQLite's reason."""
+    return StoreDamaged(f"the store {name} is damaged ({reason}); {RESTORE}")
 
 
-def _failed(name: str, advice: str | None, said: str) -> StoreUnavailable:
+def _failed(name: str, advice: str | None, reason: str) -> StoreUnavailable:
     return StoreUnavailable(
-        f"the store {name} failed: {advice} ({said})" if advice else f"the store {name} failed: {said}"
+        f"the store {name} failed: {advice} ({reason})" if advice else f"the store {name} failed: {reason}"
     )

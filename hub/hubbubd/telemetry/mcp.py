@@ -39,9 +39,9 @@ def about(method: str, params: Mapping[str, Any] | None) -> tuple[str, Attribute
 
 def operation(method: str, params: Mapping[str, Any] | None) -> Attributes:
     """Return a request's metric attributes."""
-    _, said = about(method, params)
-    said.pop("mcp.resource.uri", None)  # unbounded cardinality
-    return said
+    _, attributes = about(method, params)
+    attributes.pop("mcp.resource.uri", None)  # unbounded cardinality
+    return attributes
 
 
 def connection(transport: str, version: str | None) -> Attributes:

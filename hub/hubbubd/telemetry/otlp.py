@@ -100,14 +100,14 @@ def _attributes(attributes: Attributes) -> list[KeyValue]:
 def _new_pair(key: str, value: object) -> KeyValue:
     match value:
         case bool():
-            said = AnyValue(bool_value=value)
+            encoded_value = AnyValue(bool_value=value)
         case int():
-            said = AnyValue(int_value=value)
+            encoded_value = AnyValue(int_value=value)
         case float():
-            said = AnyValue(double_value=value)
+            encoded_value = AnyValue(double_value=value)
         case _:
-            said = AnyValue(string_value=str(value))
-    return KeyValue(key=key, value=said)
+            encoded_value = AnyValue(string_value=str(value))
+    return KeyValue(key=key, value=encoded_value)
 
 
 @lru_cache(maxsize=KEPT, typed=True)  # typed, as True == 1

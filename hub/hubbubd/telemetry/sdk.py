@@ -75,7 +75,7 @@ class SdkTracer(Tracer):
         self._now = now
         self._exporter = exporter
         self.content = content
-        # `close` shuts it down; an atexit hook of the SDK's would block a second time.
+        # No atexit hook: `close` shuts it down.
         self._provider = TracerProvider(shutdown_on_exit=False)
         self._processor = BatchSpanProcessor(exporter)
         self._provider.add_span_processor(self._processor)
@@ -129,7 +129,7 @@ class SdkTracer(Tracer):
         about = {**span.attributes, **(attributes or {}), **({"error.type": error} if error else {})}
         if REDACTION.finds(_texts(name, about, *(said for _, said, _ in happened))):
             name, about, happened = REDACTION.text(name), REDACTION.value(about), REDACTION.value(happened)
-        told = ReadableSpan(
+        finished = ReadableSpan(
             name,
             _span_context(trace, trace.span_id),
             parent=_span_context(trace, trace.parent_id) if trace.parent_id else None,
@@ -143,7 +143,7 @@ class SdkTracer(Tracer):
             resource=self._resource,
             instrumentation_scope=self._scope,
         )
-        self._processor.on_end(told)
+        self._processor.on_end(finished)
 
     def _bounded(self, about: Attributes) -> SdkAttributes:
         """Apply the SDK's limits: OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT, OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT, ..."""

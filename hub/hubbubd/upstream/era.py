@@ -187,9 +187,9 @@ class Negotiation:
         except PeerError as refusal:
             if refusal.code == UNSUPPORTED_PROTOCOL_VERSION:
                 raise _mismatch(refusal.message, _supported(refusal)) from None
-            said = {"code": refusal.code, "message": refusal.message, "data": refusal.data}
+            details = {"code": refusal.code, "message": refusal.message, "data": refusal.data}
             note = f"it refused the handshake: {refusal.message}"
-            raise faults.error("INVALID_RESPONSE", note, error=said) from None
+            raise faults.error("INVALID_RESPONSE", note, error=details) from None
 
     async def _negotiate(self) -> tuple[Hello, Revision]:
         pinned = self.config.protocol
@@ -278,26 +278,26 @@ async def _check(model: type[BaseModel], raw: dict[str, Any]) -> None:
         raise faults.error("INVALID_RESPONSE", str(exc)) from None
 
 
-def _info(said: object) -> dict[str, Any]:
+def _info(raw: object) -> dict[str, Any]:
     """Return the server info; of one that is too long (icons, for example) only the names."""
-    info = _object(said)
+    info = _object(raw)
     if len(payload.dumps(info)) <= INTRODUCTION_BYTES:
         return info
     named = {name: info.get(name) for name in ("name", "title", "version")}
     return {name: value[:NAME_CHARACTERS] for name, value in named.items() if isinstance(value, str)}
 
 
-def _able(said: object) -> dict[str, Any]:
+def _able(raw: object) -> dict[str, Any]:
     """Return the server's capabilities. Raises UpstreamError (INVALID_RESPONSE) when they are too long."""
-    able = _object(said)
+    able = _object(raw)
     if (size := len(payload.dumps(able))) > INTRODUCTION_BYTES:
         note = f"its capabilities take {size} bytes, and {INTRODUCTION_BYTES} are allowed"
         raise faults.error("INVALID_RESPONSE", note, limit=INTRODUCTION_BYTES)
     return able
 
 
-def _instructions(said: str | None) -> str | None:
-    return said and said[:INTRODUCTION_BYTES]
+def _instructions(text: str | None) -> str | None:
+    return text and text[:INTRODUCTION_BYTES]
 
 
 def _object(value: object) -> dict[str, Any]:
@@ -306,10 +306,10 @@ def _object(value: object) -> dict[str, Any]:
 
 def _supported(refusal: PeerError) -> list[str]:
     """Return the first revisions that a refusal lists; none if it is malformed."""
-    said = _object(refusal.data)
-    named = said.get("supported")
+    data = _object(refusal.data)
+    named = data.get("supported")
     first = cast("list[Any]", named)[:MAX_VERSIONS] if isinstance(named, list) else None
-    beginning = {"supported": first, "requested": said.get("requested")}
+    beginning = {"supported": first, "requested": data.get("requested")}
     try:
         offered = UnsupportedProtocolVersionErrorData.model_validate(beginning).supported
     except ValidationError:

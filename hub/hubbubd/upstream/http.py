@@ -323,15 +323,19 @@ class Client(httpx2.AsyncClient):
         fault = faults.of_status(
             response.status_code, response.headers, body, session=MCP_SESSION_ID in request.headers
         )
-        said = _error_message(response, body) if fault.code == "HTTP_ERROR" else None
+        error_message = _error_message(response, body) if fault.code == "HTTP_ERROR" else None
         _note(exchange, fault)
         if exchange is not None and exchange.awaits_result:
             # A JSON-RPC error with an id is about that request; without one it may be about the session.
-            refused = fault.code == "HTTP_ERROR" and response.status_code == 400 and (said is None or said.id is None)
+            refused = (
+                fault.code == "HTTP_ERROR"
+                and response.status_code == 400
+                and (error_message is None or error_message.id is None)
+            )
             exchange.unknown_session = refused and MCP_SESSION_ID in request.headers
             if exchange.unknown_session and exchange.method == "ping":
                 fault = exchange.fault = faults.fault("SESSION_LOST", "HTTP 400", **fault.details)
-            elif said is not None:
+            elif error_message is not None:
                 exchange.fault = None
         unheard = self._is_vital(exchange) and (self._get_stream is None or response.status_code in GATEWAYS)
         if fault.code == "SESSION_LOST" or unheard:

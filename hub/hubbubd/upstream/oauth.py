@@ -318,11 +318,11 @@ class Access(httpx2.Auth):
     async def _redirected(self) -> AuthorizationCodeResult:
         with self._patience.asking():
             url = await self._inbound.authorize(self._url, self._redirect_uri, CALL.get())
-        said = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
-        if "error" in said:
-            why = " ".join([said["error"], said.get("error_description", "")]).strip()
+        query = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
+        if "error" in query:
+            why = " ".join([query["error"], query.get("error_description", "")]).strip()
             raise OAuthFlowError(f"the authorization server said no: {why[: faults.BODY_EXCERPT]}")
-        return AuthorizationCodeResult(code=said.get("code", ""), state=said.get("state"), iss=said.get("iss"))
+        return AuthorizationCodeResult(code=query.get("code", ""), state=query.get("state"), iss=query.get("iss"))
 
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -362,10 +362,10 @@ def _bound(response: httpx2.Response) -> None:
 async def _require_short(reply: httpx2.Response) -> None:
     """Raise OAuthFlowError for a reply with too many values: the SDK validates a reply in one go."""
     try:
-        said = loads(await reply.aread())
+        document = loads(await reply.aread())
     except ValueError:
         return  # not JSON, such as an error page
-    if weight(said, REPLY_VALUES) >= REPLY_VALUES:
+    if weight(document, REPLY_VALUES) >= REPLY_VALUES:
         raise OAuthFlowError(f"the authorization server's reply has more than {REPLY_VALUES} values")
 
 

@@ -92,14 +92,14 @@ class Reaper:
 
     def _sweep(self) -> None:
         """End every descendant: SIGTERM, SIGKILL after TERM_GRACE_S, until none is left."""
-        told: set[int] = set()
+        signalled: set[int] = set()
         kill_at = time.monotonic() + TERM_GRACE_S
         pause = 0.001
         while self._reap():
             kill = time.monotonic() >= kill_at
             for pid in _descendants():
-                if kill or pid not in told:
-                    told.add(pid)
+                if kill or pid not in signalled:
+                    signalled.add(pid)
                     _signal(pid, SIGKILL if kill else SIGTERM)
             time.sleep(pause)
             pause = min(pause * 2, 0.05)

@@ -55,8 +55,8 @@ class Tail:
             if self._told > BURST_LINES:
                 on_line(f"({self._told - BURST_LINES} lines are left out)")
             self._since, self._told = now, 0
-        told = min(max(BURST_LINES - self._told, 0), count)
-        for line in text.split(b"\n", told)[:told]:
+        passed_on = min(max(BURST_LINES - self._told, 0), count)
+        for line in text.split(b"\n", passed_on)[:passed_on]:
             on_line(_text(_cut(line)))
         self._told += count
 

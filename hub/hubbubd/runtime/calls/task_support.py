@@ -97,8 +97,8 @@ def _declared(hello: Hello) -> bool:
 def _support(entry: bytes) -> tuple[str, str]:
     tool = payload.loads(entry)
     execution = tool.get("execution")
-    said = cast("Mapping[str, Any]", execution).get("taskSupport") if isinstance(execution, Mapping) else None
-    return str(tool.get("name")), said if said in ("optional", "required") else "forbidden"
+    support = cast("Mapping[str, Any]", execution).get("taskSupport") if isinstance(execution, Mapping) else None
+    return str(tool.get("name")), support if support in ("optional", "required") else "forbidden"
 
 
 def _unsupported(call: Call, message: str) -> Fault:

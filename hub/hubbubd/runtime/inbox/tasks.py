@@ -210,13 +210,13 @@ class ReceiverTasks:
         self._inbox = inbox
         self._clock = clock
 
-    def new(self, asked: object, method: str, request: PendingRequest) -> Task:
+    def new(self, requested: object, method: str, request: PendingRequest) -> Task:
         """Return a task for a request, not stored yet. Raises ReplyError when the server has too many."""
         config = self._owner.config
         own, limit = self._own(), self._tasks.max_per_server
         if sum(not task.status.ended for task in own) >= limit or len(own) >= limit * ENDED_PER_OPEN:
             raise ReplyError(INTERNAL_ERROR, f"too many tasks: at most {limit} open at once")
-        wanted = cast("dict[str, Any]", asked).get("ttl") if isinstance(asked, dict) else None
+        wanted = cast("dict[str, Any]", requested).get("ttl") if isinstance(requested, dict) else None
         now = self._clock.now()
         return Task(
             id=secrets.token_hex(16),

@@ -245,10 +245,10 @@ class Work:
                 self._over(holder, request)
 
     def _over(self, worker: Worker, request: PendingRequest) -> None:
-        told = worker.held.get(request.id) is not None
+        announced = worker.held.get(request.id) is not None
         self._forget(request.id)
         if worker in self._workers:
-            if told:
+            if announced:
                 worker.tell(Over(request.id, request.state))
             self._hand_out(worker)
 

@@ -52,23 +52,23 @@ def read(adapter: TypeAdapter[T], value: bytes, how: Mending) -> tuple[T, str]:
         return adapter.validate_json(value), ""
     except ValidationError as exc:
         problems = _problems(exc)
-    told = _told(problems)
+    summary = _told(problems)
     try:
         raw: object = from_json(value)
     except ValueError as exc:
         raise Unreadable(str(exc)) from None
     if not isinstance(raw, dict):
-        raise Unreadable(told)
+        raise Unreadable(summary)
     mended = cast("dict[str, Any]", raw)
     for _ in range(ROUNDS):
         for problem in problems:
             if not _mend(mended, problem, how):
-                raise Unreadable(told)
+                raise Unreadable(summary)
         try:
-            return adapter.validate_python(mended | {"defect": told}), told
+            return adapter.validate_python(mended | {"defect": summary}), summary
         except ValidationError as exc:
             problems = _problems(exc)
-    raise Unreadable(told)
+    raise Unreadable(summary)
 
 
 def write(adapter: TypeAdapter[T], record: T) -> bytes:

@@ -213,26 +213,26 @@ class Table(Generic[T]):
             self._deleted.pop(change.id, None)
             self.written(change)
             self._leaving.discard(change.id)
-            told = row.news if row is not None and self._looks_the_same(row.record, change.record) else None
-            self._put(revision, change, told)
+            last_news = row.news if row is not None and self._looks_the_same(row.record, change.record) else None
+            self._put(revision, change, last_news)
             moves.append(move)
-            if told is None:
+            if last_news is None:
                 news.append(move)
         self._forget_deletions()
         self.feed.publish(revision, news)
         return [partial(self._follow_up, *move) for move in moves]
 
-    def _put(self, revision: int, change: Change[T], told: int | None) -> None:
-        """Apply one change; an invisible one leaves the row at its place (`told`) in the order of changes."""
+    def _put(self, revision: int, change: Change[T], last_news: int | None) -> None:
+        """Apply one change; an invisible one leaves the row at its place (`last_news`) in the order of changes."""
         if change.record is None:
             self._rows.pop(change.id, None)
             self._by_age.drop(change.id)
             self._deleted[change.id] = revision
             return
         self._by_age.put(change.id, change.record)
-        if told is None:
+        if last_news is None:
             self._rows.pop(change.id, None)
-        self._rows[change.id] = _Row(revision, revision if told is None else told, change.record)
+        self._rows[change.id] = _Row(revision, revision if last_news is None else last_news, change.record)
 
     def _looks_the_same(self, before: T, after: T | None) -> bool:
         """Return whether no watcher sees the difference."""

@@ -33,9 +33,9 @@ def tell(server: str, event: Event, after: Connection, now: float, fault: Fault 
     cause = fault or (after.fault if event is Event.GIVE_UP else None)
     if cause is not None and cause.category is not Category.CANCELLED:
         known |= {"code": cause.code, "message": cause.message}
-        said = cause.details.get("stderr")
-        if isinstance(said, (list, tuple)) and said:
-            known["stderr"] = said[-1]
+        stderr = cause.details.get("stderr")
+        if isinstance(stderr, (list, tuple)) and stderr:
+            known["stderr"] = stderr[-1]
     if after.next_retry_at is not None:
         known["retry_in_s"] = round(max(after.next_retry_at - now, 0.0), 1)
     log.log(level, words, **known)
