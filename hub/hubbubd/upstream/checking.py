@@ -13,11 +13,14 @@ from typing import Any, Final, Literal, cast, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-PIECE: Final = 500
+PIECE: Final = 250
 """About how many values of a document are validated at once."""
 
 DEEPEST: Final = 12
 """Nesting depth down to which documents are split. No schema describes deeper levels."""
+
+_FIRST: Final = 20
+"""How many values are validated before all others: most invalid documents are invalid from their beginning."""
 
 _FRAME: Final = 4 * PIECE
 """The most values of the parts that are repeated in each piece of an object."""
@@ -40,17 +43,23 @@ class Mismatch(Exception):
 
 
 def check(validate: Callable[[Any], object], document: Any) -> Iterator[None]:
-    """Validate a document, yielding between its pieces, so that the event loop can run others.
+    """Validate a document, yielding before each piece of a long one, so that the event loop can run others.
 
     Raises Mismatch, and whatever `validate` raises other than ValidationError.
     """
     for at, (piece, skipped) in enumerate(pieces(document, PIECE)):
-        if at:
+        if piece is not document:
             yield
-        try:
-            validate(piece)
-        except ValidationError as exc:
-            raise Mismatch(_first_problems(validate, piece, skipped, exc)) from None
+            if at == 0:
+                _look(validate, *next(pieces(document, _FIRST)))
+        _look(validate, piece, skipped)
+
+
+def _look(validate: Callable[[Any], object], piece: Any, skipped: tuple[int, ...]) -> None:
+    try:
+        validate(piece)
+    except ValidationError as exc:
+        raise Mismatch(_first_problems(validate, piece, skipped, exc)) from None
 
 
 def _first_problems(
