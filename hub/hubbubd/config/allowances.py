@@ -52,9 +52,9 @@ def problems(config: ServerConfig, hub: HubSettings) -> Iterator[tuple[str, str]
 
 def _header(name: str, value: str) -> Problem:
     if not name.startswith(":") and not _TOKEN.fullmatch(name):
-        return "is no name of a header"
+        return "is not a valid header name"
     if is_routing(name):
-        return "says where a request goes or how it is sent; that is for the hub to say"
+        return "is a header of routing or framing, which only the hub may set"
     if any(character in value for character in "\r\n\0"):
         return "must be one line"
     return None

@@ -53,7 +53,7 @@ class TlsFiles:
         try:
             private = load_pem_private_key(key, None)
         except TypeError:
-            raise ConfigError("tls_key", f"{self.key} is encrypted, and nobody is there to be asked") from None
+            raise ConfigError("tls_key", f"{self.key} is encrypted, and the hub cannot ask for a passphrase") from None
         except ValueError:
             raise ConfigError("tls_key", f"{self.key} is not a PEM private key") from None
         form = Encoding.DER, PublicFormat.SubjectPublicKeyInfo

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from hubbubd.errors import ConfigError
 
-_UNKNOWN = "unknown key; docs/configuration.md has those there are"
+_UNKNOWN = "unknown key; docs/configuration.md lists all keys"
 
 
 def config_error(exc: ValidationError, value: Any, key: str, known: Iterable[str] = ()) -> ConfigError:

@@ -123,7 +123,9 @@ class AdminService:
         """Create a token. A caller that may not name others cannot create a token that may."""
         caller = auth.principal.get()
         if request.may_name_others and not caller.may_name_others:
-            raise PermissionDenied("who may not name others gives no token that may", reason="NAMING_NOT_ALLOWED")
+            raise PermissionDenied(
+                "a caller that may not name others cannot create a token that may", reason="NAMING_NOT_ALLOWED"
+            )
         record, secret = await self._hub.tokens.create(
             requests.token_name(request.name),
             requests.grants(request.grants),

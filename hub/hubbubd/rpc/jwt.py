@@ -92,7 +92,7 @@ class Jwt:
                 raise _refused("the issuer has no such key")
             # The token may only choose among the algorithms that the key is for (RFC 8725, section 3.1).
             if algorithm not in found.algorithms:
-                raise _refused("it is signed in a way that is not taken")
+                raise _refused("its signature algorithm is not accepted")
             claims: Claims = jwt.decode(
                 token,
                 found.key,

@@ -69,7 +69,7 @@ class Keys:
                     await self._fetch()
         if self._keys is None:
             raise Unavailable(
-                "the keys of the identity provider cannot be had now, so no token of it can be verified",
+                "the identity provider's keys cannot be fetched now, so none of its tokens can be verified",
                 reason="ISSUER_UNREACHABLE",
                 retry_after_s=self._pause_s,
             )
@@ -128,5 +128,5 @@ def _usable(found: object) -> dict[str | None, Key]:
         except (PyJWTError, KeyError, TypeError, AttributeError, ValueError):
             continue  # a key of an unknown kind must not hide the others
     if not keys:
-        raise ValueError("there are no keys for signatures among what it publishes")
+        raise ValueError("it publishes no keys for signatures")
     return keys

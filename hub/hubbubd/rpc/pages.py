@@ -52,7 +52,7 @@ def place(after: Position | None) -> Place | None:
 def is_backwards(request: Asked, backwards: int) -> bool:
     """Return whether the request asks for this order, the reverse of the list's own. Raises InvalidArgument."""
     if request.order not in common_pb2.Order.values():
-        raise InvalidArgument.field("order", f"{request.order} means nothing here")
+        raise InvalidArgument.field("order", f"{request.order} is no known value")
     return request.order == backwards
 
 

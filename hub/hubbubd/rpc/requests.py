@@ -236,4 +236,4 @@ def _one(number: int, table: Mapping[R, int], field: str) -> R:
     for member, value in table.items():
         if value == number:
             return member
-    raise InvalidArgument.field(field, f"{number} means nothing here")
+    raise InvalidArgument.field(field, f"{number} is no known value")

@@ -47,7 +47,7 @@ def _given(spec: server_pb2.ServerSpec) -> dict[str, Any]:
         given["roots"] = roots(spec.roots, "spec.roots")
     match spec.WhichOneof("endpoint"):
         case "http" if spec.http.variant not in server_pb2.HttpEndpoint.Variant.values():
-            raise InvalidArgument.field("spec.http.variant", f"{spec.http.variant} means nothing here")
+            raise InvalidArgument.field("spec.http.variant", f"{spec.http.variant} is no known value")
         case "http":
             given["transport"] = "sse" if spec.http.variant == server_pb2.HttpEndpoint.VARIANT_SSE else "http"
         case _:
@@ -182,7 +182,7 @@ def _restored(given: dict[str, Any], before: ServerConfig | None) -> dict[str, A
 
 
 _ENDPOINT = ("transport", "command", "args", "cwd", "url")
-_LACKING = "was withheld, and stays what it was only while the endpoint stays the same: give the value"
+_LACKING = "was withheld, and is kept only while the endpoint stays the same: give the value"
 
 
 def _take(whole: server_pb2.ServerSpec, spec: server_pb2.ServerSpec, path: str) -> None:

@@ -117,7 +117,7 @@ IN_USE = "a hub has it open"
 def _count(settings: Settings) -> str:
     files, count = ", ".join(map(str, settings.files)), len(settings.servers)
     if not files:
-        return "no files: the hub begins without servers (--config names files)"
+        return "no files: the hub starts without servers (--config names files)"
     return f"{count or 'no'} server{'' if count == 1 else 's'} in {files}"
 
 
@@ -134,12 +134,12 @@ def _configuration(state: ConfigState) -> Finding:
 
 def _clock(set_by_s: float) -> Finding:
     if not set_by_s:
-        return Finding("clock", Verdict.OK, "it is the system's")
+        return Finding("clock", Verdict.OK, "not set since the hub started")
     return Finding(
         "clock",
         Verdict.WARN,
-        f"the system's clock was set by {set_by_s:+.0f} s since the hub began",
-        "nothing, if it is right now: only what was stamped before keeps the time of then",
+        f"the system's clock was set by {set_by_s:+.0f} s since the hub started",
+        "nothing, if it is right now; earlier timestamps keep the old time",
     )
 
 
@@ -225,7 +225,7 @@ def _address(setting: str, listen: str, data_dir: Path, *, in_use: bool) -> Find
             return Finding(about, Verdict.OK, "it is free")
     except OSError as exc:
         if exc.errno == errno.EADDRINUSE and in_use:
-            return Finding(about, Verdict.OK, "it is taken, by the hub that runs")
+            return Finding(about, Verdict.OK, "in use by the running hub")
         return Finding(about, Verdict.FAIL, _said(exc), "end what listens there, or choose another address")
 
 
@@ -261,11 +261,11 @@ async def _way(config: ServerConfig, environ: Mapping[str, str]) -> Finding:
     except ConfigError as exc:
         return Finding(about, Verdict.WARN, REDACTION.text(str(exc)), "set the variable, or correct the file")
     if routing := sorted(name for name in resolved.headers if is_routing(name)):
-        wrong = f"its headers say where a request goes or how it is sent: {', '.join(routing)}"
+        wrong = f"its headers set what the hub itself must: {', '.join(routing)}"
         return Finding(about, Verdict.WARN, wrong, "take them out, unless the server needs them")
     if idle := [name for name in (_OF_HTTP if resolved.command else _OF_STDIO) if getattr(config, name)]:
         kind = "started by a command" if resolved.command else "reached by its url"
-        return Finding(about, Verdict.WARN, f"it is {kind}, so nothing heeds {', '.join(idle)}", "take that out")
+        return Finding(about, Verdict.WARN, f"it is {kind}, so these are ignored: {', '.join(idle)}", "take that out")
     if resolved.command is not None:
         return await to_thread.run_sync(_command, about, resolved, environ)
     url = urlsplit(resolved.url or "")
@@ -308,10 +308,10 @@ async def _reach(host: str, port: int, trusted: Callable[[], ssl.SSLContext] | N
     except TimeoutError:
         return f"no answer within {REACH_S:g} s", _ADVICE
     except ssl.SSLCertVerificationError as exc:
-        problem = f"its certificate is not believed: {exc.verify_message}"
-        return problem, "name the authority that it is of with `ca`, or correct the url"
+        problem = f"its certificate is not trusted: {exc.verify_message}"
+        return problem, "set `ca` to the file of its authority, or correct the url"
     except ssl.SSLError as exc:
-        return f"it does not speak TLS as wanted ({exc.reason or exc})", "correct the url: is it http://?"
+        return f"it does not speak TLS as expected ({exc.reason or exc})", "correct the url: is it http://?"
     except (OSError, anyio.BrokenResourceError) as exc:
         first = exc.__cause__ or exc  # anyio's own message does not say why
         first = first_cause(first) if isinstance(first, Exception) else first

@@ -91,7 +91,7 @@ class Authorizations:
                 return redirect
             raise FailedPrecondition(f"{settled.answered_by} refused the authorization")
         why = settled.reason or str(settled.state)
-        raise FailedPrecondition(f"nobody let the hub in: {why}")
+        raise FailedPrecondition(f"the hub was not authorized: {why}")
 
     def _keep_back(self, request: PendingRequest, given: forms.Given, by: str) -> forms.Given:
         """Keep the redirect of an acceptance in memory for `ask`, and return the answer without it.
