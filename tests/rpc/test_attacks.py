@@ -20,7 +20,7 @@ from hubbubd.rpc import pages
 from hubbubd.rpc.auth import MAX_TOKEN, Authentication, Gate
 from hubbubd.rpc.connect import serve_connect
 from hubbubd.rpc.health import MAX_WATCHES
-from hubbubd.rpc.oversight import Oversight
+from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import Token

@@ -20,7 +20,7 @@ from hubbubd.core.access import Grant, Role
 from hubbubd.core.audit import AuditEntry, AuditFilter, Sort
 from hubbubd.core.filters import CallFilter
 from hubbubd.core.inbox import Origin, PendingRequest, RequestKind
-from hubbubd.rpc.oversight import MAX_TARGET
+from hubbubd.rpc.interceptors import MAX_TARGET
 from hubbubd.rpc.permissions import RULES, audited
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub

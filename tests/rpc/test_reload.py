@@ -23,7 +23,7 @@ from hubbubd.errors import ConfigError, FailedPrecondition, Unauthenticated
 from hubbubd.rpc.auth import Gate
 from hubbubd.rpc.connect import serve_connect
 from hubbubd.rpc.grants import Grants
-from hubbubd.rpc.oversight import Oversight
+from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import Attempt

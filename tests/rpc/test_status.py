@@ -17,8 +17,8 @@ from hubbubd import errors
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.errors import Category, Fault, HubError, InvalidArgument, PeerError, UpstreamError
 from hubbubd.rpc import listen, status
+from hubbubd.rpc.interceptors import principal
 from hubbubd.rpc.methods import generic_handler
-from hubbubd.rpc.oversight import principal
 from hubbubd.store import Conflict, StoreUnavailable
 
 from .conftest import Caller, Refusal, settled

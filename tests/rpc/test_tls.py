@@ -25,7 +25,7 @@ from hubbubd.errors import ConfigError, Unauthenticated
 from hubbubd.rpc.auth import Gate, Peer
 from hubbubd.rpc.connect import serve_connect
 from hubbubd.rpc.grants import Grants
-from hubbubd.rpc.oversight import Oversight
+from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.server import SERVICES, serve
 from hubbubd.runtime.hub import Hub
 

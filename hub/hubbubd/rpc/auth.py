@@ -28,7 +28,7 @@ from hubbubd.config.network import is_loopback
 from hubbubd.core.access import Grant, Permission, Principal, Role
 from hubbubd.errors import HubError, InvalidArgument, PermissionDenied, Unauthenticated
 from hubbubd.rpc import status
-from hubbubd.rpc.oversight import CROWD, Crowd, Oversight, peer, principal, standing
+from hubbubd.rpc.interceptors import CROWD, Crowd, Oversight, peer, principal, standing
 from hubbubd.rpc.permissions import RULES, Reach
 from hubbubd.rpc.strangers import Around, Strangers
 from hubbubd.telemetry.trace import CALLER, parsed

@@ -44,8 +44,8 @@ from hubbubd.config.tls import TlsFiles
 from hubbubd.errors import HubError, InvalidArgument, ResourceExhausted
 from hubbubd.rpc import auth, status
 from hubbubd.rpc.http import CERTIFICATE, LET_IN, connection, serving
+from hubbubd.rpc.interceptors import Oversight, peer
 from hubbubd.rpc.methods import STALL_S, Rpc, rpcs
-from hubbubd.rpc.oversight import Oversight, peer
 from hubbubd.rpc.permissions import RULES, Reach
 from hubbubd.rpc.server import LAST_WORDS_S, MAX_RPCS, servicers
 from hubbubd.rpc.strangers import REQUEST_BYTES

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 
 from hubbubd.errors import NotFound, ResourceExhausted, Unavailable
-from hubbubd.rpc.oversight import CROWD, Crowd
+from hubbubd.rpc.interceptors import CROWD, Crowd
 from hubbubd.runtime.records import Health
 
 # Its published types lack what came to the service later.

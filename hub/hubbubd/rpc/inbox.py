@@ -14,8 +14,8 @@ from hubbubd.core.inbox import PendingRequest
 from hubbubd.errors import InvalidArgument
 from hubbubd.rpc import access, convert, pages, requests, watch
 from hubbubd.rpc.auth import principal
+from hubbubd.rpc.interceptors import standing
 from hubbubd.rpc.methods import Write
-from hubbubd.rpc.oversight import standing
 from hubbubd.runtime.inbox import Assigned, Inbox, Over, Step, Work, Worker
 from hubbubd.runtime.records import WatchEvent
 

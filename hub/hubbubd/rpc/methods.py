@@ -23,7 +23,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from hubbubd.errors import InvalidArgument, ResourceExhausted, first_cause
 from hubbubd.rpc import status
-from hubbubd.rpc.oversight import peer
+from hubbubd.rpc.interceptors import peer
 from hubbubd.rpc.status import Context
 
 STALL_S = 30.0

@@ -21,7 +21,7 @@ from grpc_status import rpc_status
 from hubbubd import bounds, errors, payload
 from hubbubd.core.access import Permission
 from hubbubd.errors import Category, Fault, HubError, InvalidArgument, PeerError, UpstreamError
-from hubbubd.rpc.oversight import principal
+from hubbubd.rpc.interceptors import principal
 from hubbubd.store import Conflict, StoreUnavailable
 
 log = structlog.get_logger(__name__)

@@ -16,7 +16,7 @@ import grpc
 
 from hubbubd.errors import InvalidArgument, ResourceExhausted
 from hubbubd.rpc import status
-from hubbubd.rpc.oversight import CROWD, Crowd
+from hubbubd.rpc.interceptors import CROWD, Crowd
 
 REQUEST_BYTES = 1024
 """The longest request that is taken without a credential; a health check has the name of a service."""

@@ -12,8 +12,8 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
 from hubbubd.rpc import status
+from hubbubd.rpc.interceptors import principal
 from hubbubd.rpc.methods import Around, Serve, Unary
-from hubbubd.rpc.oversight import principal
 from hubbubd.rpc.permissions import RULES, Reach
 from hubbubd.telemetry import mcp
 from hubbubd.telemetry.trace import CALLER, SERVING, Attributes, Kind, Serving, Span
