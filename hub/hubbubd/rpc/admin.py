@@ -22,7 +22,8 @@ from hubbubd.core.access import EVERYTHING
 from hubbubd.core.filters import CallFilter, RequestFilter, TaskFilter
 from hubbubd.core.inbox import RequestState
 from hubbubd.errors import PermissionDenied, ResourceExhausted
-from hubbubd.rpc import auth, convert, pages, requests
+from hubbubd.rpc import convert, pages, requests
+from hubbubd.rpc.context import principal
 from hubbubd.runtime import diagnostics
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.servers import Configuration
@@ -123,7 +124,7 @@ class AdminService:
 
     async def create_token(self, request: pb.CreateTokenRequest) -> pb.CreateTokenResponse:
         """A new token."""
-        caller = auth.principal.get()
+        caller = principal()
         if request.may_name_others and not caller.may_name_others:
             raise PermissionDenied("who may not name others gives no token that may", reason="NAMING_NOT_ALLOWED")
         record, secret = await self._hub.tokens.create(
@@ -162,7 +163,7 @@ class AdminService:
 
     async def get_self(self, _request: pb.GetSelfRequest) -> pb.GetSelfResponse:
         """Who calls."""
-        return pb.GetSelfResponse(caller=convert.principal(auth.principal.get()))
+        return pb.GetSelfResponse(caller=convert.principal(principal()))
 
     async def list_audit_entries(self, request: pb.ListAuditEntriesRequest) -> pb.ListAuditEntriesResponse:
         """A page of the audit log, newest first."""

@@ -16,7 +16,7 @@ import unicodedata
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote
 
@@ -25,15 +25,15 @@ import grpc
 
 from hubbubd.clock import Clock
 from hubbubd.config.network import is_loopback
-from hubbubd.core.access import Grant, Permission, Principal, Role
+from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.errors import HubError, InvalidArgument, PermissionDenied, Unauthenticated
 from hubbubd.rpc import status
-from hubbubd.rpc.interceptors import CROWD, Crowd, Oversight, peer, principal, standing
-from hubbubd.rpc.permissions import RULES, Reach
+from hubbubd.rpc.context import LOCAL, NOBODY, Crowd, Peer, amend, current, principal
+from hubbubd.rpc.interceptors import Oversight
+from hubbubd.rpc.permissions import RULES, Reach, denied
 from hubbubd.rpc.strangers import Around, Strangers
 from hubbubd.telemetry.trace import CALLER, parsed
 
-LOCAL = "local"
 NAME_METADATA = "hubbub-as"
 BINARY_NAME_METADATA = "hubbub-as-bin"
 """The same in UTF-8: gRPC takes nothing but ASCII in metadata without this ending."""
@@ -56,17 +56,6 @@ A = TypeVar("A")
 Metadata = Iterable[tuple[str, str | bytes]]
 CertificatePrincipal = Callable[[bytes], Principal]
 """Who shows a verified certificate (PEM or DER). Raises Unauthenticated, PermissionDenied for one that means nobody."""
-
-NOBODY = Principal(name="", grants=(), credential="")
-"""Whoever has shown no good credential."""
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """The other end of a connection: whether it is on this machine, and the certificate that it showed."""
-
-    local: bool
-    certificate: bytes | None = None
 
 
 class Authenticator(Protocol):
@@ -114,7 +103,7 @@ class Gate:
 
         Raises Unauthenticated, PermissionDenied, ResourceExhausted, and InvalidArgument for a name that is none.
         """
-        principal.set(NOBODY)
+        amend(principal=NOBODY)
         credentials: list[str] = []
         called: list[str | None] = []
         place: dict[str, str] = {}
@@ -133,9 +122,9 @@ class Gate:
         caller = await self._of_bearer(credentials, peer) if credentials else self._of_certificate(peer)
         if caller is None:
             return None
-        principal.set(caller)
+        amend(principal=caller)
         caller = _named(caller, called)
-        principal.set(caller)
+        amend(principal=caller)
         CALLER.set(parsed(place))
         oversight.admit(caller)
         rule = RULES.get(path)
@@ -148,9 +137,9 @@ class Gate:
         try:
             caller = await self.admit(path, metadata, oversight, peer)
         except HubError:
-            principal.set(NOBODY)
+            amend(principal=NOBODY)
             caller = None
-        CROWD.set(Crowd.KNOWN if caller is not None else Crowd.LOCAL if peer.local else Crowd.AWAY)
+        amend(crowd=Crowd.KNOWN if caller is not None else Crowd.LOCAL if peer.local else Crowd.AWAY)
         return caller
 
     async def _of_bearer(self, credentials: list[str], peer: Peer | None) -> Principal | None:
@@ -195,7 +184,7 @@ class Gate:
 
         Raises Unauthenticated (CREDENTIAL_ENDED), and ResourceExhausted where that was tried too often.
         """
-        standing.set(lambda: self.good(caller))
+        amend(standing=lambda: self.good(caller))
         if caller is None or caller.credential == LOCAL:
             yield
             return
@@ -284,7 +273,7 @@ class Authentication(grpc.aio.ServerInterceptor):
 
     def _steps(self, path: str, metadata: Metadata, known: Principal | None) -> "Guard":
         async def guard(behaviour: Callable[[], Awaitable[Any]], context: status.Context) -> Any:
-            peer.set(context.peer)
+            amend(address=context.peer)
             try:
                 caller = known or await self._admitted(path, metadata, context)
                 with self._gate.inside(caller, path, self._oversight):
@@ -298,15 +287,15 @@ class Authentication(grpc.aio.ServerInterceptor):
         try:
             caller = await self._gate.admit(path, metadata, self._oversight, _peer(context))
         except HubError as exc:
-            raise self._oversight.refused(path, exc, principal.get()) from None
+            raise self._oversight.refused(path, exc, principal()) from None
         assert caller is not None, "the peer was given"
         return caller
 
     def _refusal(self, path: str, exc: HubError) -> "grpc.RpcMethodHandler[Any, Any]":
         # Of the four kinds of handler this is the one that may answer before it has read anything.
         async def refuse(_requests: object, context: status.Context) -> None:
-            peer.set(context.peer)
-            await status.abort(context, self._oversight.refused(path, exc, principal.get()))
+            amend(address=context.peer)
+            await status.abort(context, self._oversight.refused(path, exc, principal()))
 
         return grpc.stream_stream_rpc_method_handler(refuse)
 
@@ -367,17 +356,8 @@ class _WhileGood:
 
 
 def _check_standing() -> None:
-    if not standing.get()():
+    if not current().standing():
         raise _ended()
-
-
-def denied(permission: Permission, server: str = "*", *, everywhere: bool = False) -> PermissionDenied:
-    """The refusal of somebody who may know that a thing is there; `*` where it is not about one server."""
-    where = " for all servers" if everywhere else "" if server == "*" else f" for the server {server}"
-    return PermissionDenied(
-        f"this needs the permission `{permission}`{where}; `hubbub whoami` shows what you have",
-        metadata={"permission": str(permission), "server": server},
-    )
 
 
 def _named(caller: Principal, names: list[str | None]) -> Principal:

@@ -3,8 +3,6 @@
 import ipaddress
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, nullcontext
-from contextvars import ContextVar
-from enum import Enum
 from typing import Any
 from urllib.parse import unquote
 
@@ -14,32 +12,12 @@ from google.protobuf.message import Message
 from hubbubd.core.access import Principal
 from hubbubd.core.audit import Sort
 from hubbubd.errors import HubError, InvalidArgument, PermissionDenied, Unauthenticated
+from hubbubd.rpc.context import Crowd, current, principal
 from hubbubd.rpc.permissions import RULES, Reach, audited
 from hubbubd.runtime.oversight import Attempt, Audit, Quotas
 from hubbubd.telemetry.trace import CALLER
 
 MAX_TARGET = 128
-
-peer: ContextVar[Callable[[], str]] = ContextVar("peer")
-"""Tells where the RPC that is being served comes from, as its transport puts it."""
-
-principal: ContextVar[Principal] = ContextVar("principal")
-"""The caller of the RPC that is being served; unset where none is needed."""
-
-standing: ContextVar[Callable[[], bool]] = ContextVar("standing", default=lambda: True)
-"""Whether the credential of the RPC that is being served can still be used; asked before each effect on a stream."""
-
-
-class Crowd(Enum):
-    """Among whom somebody is counted who calls what needs no credential."""
-
-    KNOWN = "has shown a good one"
-    LOCAL = "is on the hub's own machine"
-    AWAY = "is anybody"
-
-
-CROWD: ContextVar[Crowd] = ContextVar("crowd", default=Crowd.AWAY)
-"""Whose RPC is being served."""
 
 
 class Oversight:
@@ -68,7 +46,7 @@ class Oversight:
             self._audit.refused(_attempt(path, caller), exc.reason)
         if isinstance(exc, Unauthenticated):
             try:
-                self._quotas.attempts.charge(_address(_peer()))
+                self._quotas.attempts.charge(_address(current().address()))
             except HubError as too_many:
                 return too_many
         return exc
@@ -83,14 +61,14 @@ class Oversight:
         sort = audited(path)
 
         async def changes(request: Message) -> Message:
-            with self._audit.change(_attempt(path, principal.get(), request), sort or Sort.CHANGE):
+            with self._audit.change(_attempt(path, principal(), request), sort or Sort.CHANGE):
                 return await serve(request)
 
         async def reads(request: Message) -> Message:
             try:
                 return await serve(request)
             except PermissionDenied as exc:
-                self._audit.refused(_attempt(path, principal.get(), request), exc.reason)
+                self._audit.refused(_attempt(path, principal(), request), exc.reason)
                 raise
 
         return reads if sort is None else changes
@@ -99,8 +77,8 @@ class Oversight:
         """A stream that needs no credential: counted like any other for who has shown one."""
 
         async def stream(request: Message) -> AsyncGenerator[bytes, None]:
-            known = CROWD.get() is Crowd.KNOWN
-            with self._quotas.streams.hold(principal.get().name) if known else nullcontext():
+            known = current().crowd is Crowd.KNOWN
+            with self._quotas.streams.hold(principal().name) if known else nullcontext():
                 async with aclosing(serve(request)) as responses:
                     async for response in responses:
                         yield response
@@ -111,7 +89,7 @@ class Oversight:
         sort = audited(path)
 
         async def stream(request: Message) -> AsyncGenerator[bytes, None]:
-            caller = principal.get()
+            caller = principal()
             with self._quotas.streams.hold(caller.name):
                 if sort is not None:
                     self._audit.began(_attempt(path, caller, request), sort)
@@ -129,7 +107,7 @@ class Oversight:
         sort = audited(path)
 
         async def dialogue(requests: AsyncIterator[Any], write: Any) -> None:
-            caller = principal.get()
+            caller = principal()
             with self._quotas.streams.hold(caller.name):
                 if sort is not None:
                     self._audit.began(_attempt(path, caller), sort)
@@ -143,7 +121,7 @@ def _attempt(path: str, caller: Principal, request: Message | None = None) -> At
     return Attempt(
         principal=caller.name,
         credential=caller.credential,
-        peer=_kind(_peer()),
+        peer=_kind(current().address()),
         action=path.rpartition("/")[2] if path in RULES else "?",
         target=_target(request) if request is not None else "",
         trace_id=trace.trace_id if trace is not None else "",
@@ -157,11 +135,6 @@ def _target(request: Any) -> str:
         if text := getattr(spec, field, ""):
             return "".join(filter(str.isprintable, text[:MAX_TARGET]))
     return ""
-
-
-def _peer() -> str:
-    where = peer.get(None)
-    return where() if where is not None else ""
 
 
 def _address(where: str) -> str:

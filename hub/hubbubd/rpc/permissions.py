@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from hubbubd.core.access import ROLES, Permission, Principal, Role
 from hubbubd.core.audit import Sort
+from hubbubd.errors import PermissionDenied
 
 
 class Reach(Enum):
@@ -179,3 +180,12 @@ extension adds), and need `operate`.
 def permission_to_send(method: str) -> Permission:
     """What somebody needs to send an MCP method to a server, which may read it more generously than it is written."""
     return Permission.CALL if method.strip().casefold() in OF_CALLERS else Permission.OPERATE
+
+
+def denied(permission: Permission, server: str = "*", *, everywhere: bool = False) -> PermissionDenied:
+    """The refusal of somebody who may know that a thing is there; `*` where it is not about one server."""
+    where = " for all servers" if everywhere else "" if server == "*" else f" for the server {server}"
+    return PermissionDenied(
+        f"this needs the permission `{permission}`{where}; `hubbub whoami` shows what you have",
+        metadata={"permission": str(permission), "server": server},
+    )

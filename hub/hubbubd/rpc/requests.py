@@ -17,6 +17,7 @@ from hubbubd.core.audit import AuditFilter
 from hubbubd.core.filters import CallFilter, CatalogFilter, RequestFilter, ServerFilter, TaskFilter
 from hubbubd.errors import InvalidArgument
 from hubbubd.rpc import auth, convert
+from hubbubd.rpc.context import LOCAL
 from hubbubd.rpc.spec_fields import seconds
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.inbox import MAX_CAPACITY
@@ -185,7 +186,7 @@ def event_filter(chosen: event_pb2.EventFilter, within: Scope) -> EventFilter:
 def token_name(name: str) -> str:
     """The name of a token's principal, which no authority and nobody else could have."""
     identifier(name, "name", longest=auth.MAX_NAME)
-    if name != name.strip() or ":" in name or name.casefold() == auth.LOCAL or auth.RESERVED.fullmatch(name):
+    if name != name.strip() or ":" in name or name.casefold() == LOCAL or auth.RESERVED.fullmatch(name):
         raise InvalidArgument.field("name", "must have no `:` and no space around it, and not be `local`, `hub` or `*`")
     return name
 

@@ -16,7 +16,7 @@ import grpc
 
 from hubbubd.errors import InvalidArgument, ResourceExhausted
 from hubbubd.rpc import status
-from hubbubd.rpc.interceptors import CROWD, Crowd
+from hubbubd.rpc.context import Crowd, current
 
 REQUEST_BYTES = 1024
 """The longest request that is taken without a credential; a health check has the name of a service."""
@@ -31,7 +31,7 @@ the hub's own machine, and so many of the network."""
 
 Serve = Callable[[], Awaitable[None]]
 Around = Callable[[Serve, status.Context], Awaitable[None]]
-"""Serves an RPC of whom it finds to be its caller, and says in CROWD who that is."""
+"""Serves an RPC of whom it finds to be its caller, and says in the context which crowd that is."""
 
 
 def check_size(size: int) -> None:
@@ -56,7 +56,7 @@ class Strangers:
         behaviour = handler.unary_stream if streams else handler.unary_unary
 
         async def serve(requests: AsyncIterator[bytes], context: status.Context) -> None:
-            crowd = CROWD.get()
+            crowd = current().crowd
             if crowd is not Crowd.KNOWN and self._open[crowd] >= MAX_OPEN:
                 await status.abort(context, _too_many())
             self._open[crowd] += 1

@@ -12,7 +12,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
 from hubbubd.rpc import status
-from hubbubd.rpc.interceptors import principal
+from hubbubd.rpc.context import principal
 from hubbubd.rpc.methods import Around, Serve, Unary
 from hubbubd.rpc.permissions import RULES, Reach
 from hubbubd.telemetry import mcp
@@ -51,7 +51,7 @@ def _told(tracer: Tracer, name: str, system: str, serve: Unary) -> Unary:
         about: Attributes = {
             "rpc.system.name": system,
             "rpc.method": name,
-            "hubbub.principal": mcp.text(principal.get().name),
+            "hubbub.principal": mcp.text(principal().name),
         }
         span = Span(name=name, kind=Kind.SERVER, trace=trace, start=tracer.now(), attributes=about)
         serving = Serving(span)
