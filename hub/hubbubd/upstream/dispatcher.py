@@ -35,7 +35,7 @@ from mcp_types import (
 
 from hubbubd import bounds
 from hubbubd.upstream.exchange import CALL, EXCHANGE, SIZE
-from hubbubd.upstream.framing import BadMessage, NotRead
+from hubbubd.upstream.framing import BadMessage, NotRead, Said
 from hubbubd.upstream.ports import ProgressUpdate
 from hubbubd.upstream.rate_limit import Pace
 from hubbubd.upstream.sdk import as_read
@@ -44,10 +44,7 @@ from hubbubd.upstream.streams import Reading, Writing
 CANCEL_LIMIT_S: Final = 5.0
 """Longest wait to tell a server that a request was cancelled."""
 
-CLOSED: Final = ErrorData(code=CONNECTION_CLOSED, message="Connection closed")
-"""What a request gets whose response can no longer come; in the SDK's own words."""
-
-ENDED: Final = ErrorData(code=CONNECTION_CLOSED, message="the server ended the subscription")
+ENDED: Final = Said(code=CONNECTION_CLOSED, message="the server ended the subscription")
 """What a subscription gets that the server cancels."""
 
 MAX_UNSENT: Final = 1024
@@ -57,6 +54,18 @@ OnProgress = Callable[[ProgressUpdate], None]
 
 OnAcknowledged = Callable[[dict[str, Any]], None]
 """Told once what a subscription will tell of."""
+
+
+Outcome = dict[str, Any] | ErrorData | None
+"""What a request gets: a result or an error, or None when the connection went first."""
+
+
+class ConnectionClosed(Exception):
+    """The response can no longer come."""
+
+
+class UnusableResponse(Exception):
+    """What came in the place of the response cannot be used; the message says why."""
 
 
 class Serve(Protocol):
@@ -100,7 +109,7 @@ class Wire:
         self._notice = notice
         self._unusable = unusable
         self._ids = count(1)
-        self._waiting: dict[RequestId, asyncio.Future[dict[str, Any] | ErrorData]] = {}
+        self._waiting: dict[RequestId, asyncio.Future[Outcome]] = {}
         self._progress: dict[str, tuple[OnProgress, str | None]] = {}
         self._subscriptions: dict[RequestId, OnAcknowledged] = {}
         self._serving: dict[tuple[RequestId, str | None], JSONRPCRequest] = {}
@@ -110,7 +119,7 @@ class Wire:
         )
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
-        """Receives until the stream ends; what waits for a response then gets CONNECTION_CLOSED."""
+        """Receives until the stream ends; what waits for a response then gets ConnectionClosed."""
         try:
             await self._dispatcher.run(self._on_request, _consumed, self._on_notification, task_status=task_status)
         finally:
@@ -126,8 +135,9 @@ class Wire:
         on_progress: OnProgress | None = None,
         on_acknowledged: OnAcknowledged | None = None,
     ) -> dict[str, Any]:
-        """The raw result. Cancelling the wait tells the server, if `cancellable`. Raises MCPError.
+        """The raw result. Cancelling the wait tells the server, if `cancellable`.
 
+        Raises MCPError for an error that the server sent, ConnectionClosed and UnusableResponse where none came.
         With `on_acknowledged` the request is a subscription, which the server may also end by cancelling it.
         """
         request_id = next(self._ids)
@@ -143,15 +153,21 @@ class Wire:
         finally:
             self._progress.pop(token, None)
             self._subscriptions.pop(request_id, None)
-        if isinstance(outcome, ErrorData):
-            raise MCPError(outcome.code, outcome.message, outcome.data)
-        return outcome
+        match outcome:
+            case None:
+                raise ConnectionClosed
+            case Said():
+                raise MCPError(outcome.code, outcome.message, outcome.data)
+            case ErrorData():
+                raise UnusableResponse(outcome.message)
+            case _:
+                return outcome
 
     async def _exchange(
         self, request_id: int, method: str, params: dict[str, Any] | None, headers: dict[str, str], cancellable: bool
-    ) -> dict[str, Any] | ErrorData:
+    ) -> Outcome:
         if self._ended:
-            return CLOSED
+            return None
         fields = {"params": params} if params else {}  # an explicit null is not JSON-RPC
         message = JSONRPCRequest(jsonrpc="2.0", id=request_id, method=method, **fields)
         await anyio.lowlevel.checkpoint_if_cancelled()
@@ -164,7 +180,7 @@ class Wire:
             )
             return await response
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            return CLOSED
+            return None
         except anyio.get_cancelled_exc_class():
             # Also when the write was interrupted: it may have been delivered, and a server ignores an id it never saw.
             if cancellable:
@@ -187,7 +203,7 @@ class Wire:
         self._ended = True
         for response in self._waiting.values():
             if not response.done():
-                response.set_result(CLOSED)
+                response.set_result(None)
 
     async def notify(self, method: str, params: dict[str, Any] | None, headers: dict[str, str]) -> None:
         """Sends a notification; dropped once the connection has gone."""

@@ -1,7 +1,7 @@
 """What goes wrong between the hub and a server, classified: one table, and the ways into it.
 
-A `Fault` comes from one of four kinds of evidence: an exception of the network, an HTTP status, an error the SDK
-made up for a response that never came, or a process that ended.
+A `Fault` comes from one of four kinds of evidence: an exception of the network, an HTTP status, a response that cannot
+be read, or a process that ended.
 """
 
 import socket
@@ -11,7 +11,6 @@ from time import time
 from typing import Any, Final, cast
 
 import httpx2
-from mcp_types import CONNECTION_CLOSED, PARSE_ERROR, ErrorData
 
 from hubbubd import bounds
 from hubbubd.errors import Category, Fault, UpstreamError
@@ -49,13 +48,6 @@ _CODES: Final[Mapping[str, tuple[Category, bool, str]]] = {
     "VARIABLE_NOT_SET": (Category.CONNECTION, False, "an environment variable is not set"),
     "WORKING_DIRECTORY_INVALID": (Category.CONNECTION, False, "the working directory cannot be entered"),
 }
-
-_MADE_UP: Final = (
-    (PARSE_ERROR, "Failed to parse ", "INVALID_RESPONSE"),
-    (CONNECTION_CLOSED, "SSE stream failed", "INVALID_RESPONSE"),
-    (CONNECTION_CLOSED, "SSE stream ended", "CONNECTION_LOST"),
-)
-"""Errors the SDK's HTTP transport answers in a server's name: JSON-RPC code, how the message begins, our code."""
 
 
 def fault(
@@ -137,14 +129,6 @@ def of_exception(exc: BaseException) -> Fault:
         if isinstance(cause, httpx2.HTTPStatusError):
             return of_status(cause.response.status_code, cause.response.headers, b"", session=False)
     return fault("TRANSPORT_ERROR", text, error=repr(exc))
-
-
-def of_made_up(made: ErrorData) -> Fault | None:
-    """The fault behind an error that the SDK made up for an HTTP response, None if a server sent it."""
-    for code, beginning, ours in _MADE_UP:
-        if made.code == code and made.message.startswith(beginning):
-            return fault(ours, made.message[:BODY_EXCERPT])
-    return None
 
 
 def _causes(exc: BaseException) -> Iterator[BaseException]:

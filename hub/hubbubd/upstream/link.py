@@ -8,7 +8,7 @@ import anyio
 import structlog
 from anyio.abc import TaskStatus
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH, ErrorData
+from mcp_types import HEADER_MISMATCH
 
 from hubbubd.config import ServerConfig
 from hubbubd.errors import Category, Fault, PeerError, UpstreamError
@@ -17,7 +17,7 @@ from hubbubd.turns import turn
 from hubbubd.upstream import faults
 from hubbubd.upstream.checking import Mismatch
 from hubbubd.upstream.deadlines import Patience
-from hubbubd.upstream.dispatcher import OnAcknowledged, OnProgress, Wire
+from hubbubd.upstream.dispatcher import ConnectionClosed, OnAcknowledged, OnProgress, UnusableResponse, Wire
 from hubbubd.upstream.era import Negotiation, Revision, StatelessRevision
 from hubbubd.upstream.exchange import CALL, EXCHANGE, PLACE, Exchange
 from hubbubd.upstream.inbound import Reception
@@ -246,13 +246,17 @@ class ServerLink:
                 on_acknowledged=on_acknowledged,
             )
         except MCPError as exc:
-            failure = exc.error
+            failure = PeerError(exc.error.code, exc.error.message, exc.error.data)
+        except (ConnectionClosed, UnusableResponse) as exc:
+            failure = exc
         finally:
             CALL.reset(call_before)
             EXCHANGE.reset(exchange_before)
         raise await self._explained(failure, exchange, method)
 
-    async def _explained(self, failure: ErrorData, exchange: Exchange, method: str) -> PeerError | UpstreamError:
+    async def _explained(
+        self, failure: PeerError | ConnectionClosed | UnusableResponse, exchange: Exchange, method: str
+    ) -> PeerError | UpstreamError:
         if exchange.unknown_session and method != "ping" and self._hello is not None:
             # HTTP 400 alone may be about the request: a ping is beyond blame. One that is refused loses the connection.
             with suppress(PeerError, UpstreamError), anyio.move_on_after(REASON_LIMIT_S):
@@ -261,13 +265,17 @@ class ServerLink:
                 return self._failed(self._fault, method, gone=False)
         if exchange.fault is not None:
             return self._failed(exchange.fault, method, gone=exchange.fault.category in _UNREACHABLE)
-        if failure.code == CONNECTION_CLOSED and failure.message == "Connection closed":
-            # The SDK's words for it, which a server could send as well: then the connection is still there.
-            with anyio.move_on_after(REASON_LIMIT_S):
-                return self._failed(await self.wait_lost(), method, gone=True)
-        if (fault := faults.of_made_up(failure)) is not None:
-            return self._failed(fault, method, gone=False)
-        return PeerError(failure.code, failure.message, failure.data)
+        match failure:
+            case PeerError():
+                return failure
+            case UnusableResponse():
+                unusable = faults.fault("INVALID_RESPONSE", str(failure)[: faults.BODY_EXCERPT])
+                return self._failed(unusable, method, gone=False)
+            case ConnectionClosed():
+                with anyio.move_on_after(REASON_LIMIT_S):
+                    await self._lost.wait()
+                why = self._fault or faults.fault("CONNECTION_LOST")
+                return self._failed(why, method, gone=True)
 
     def _failed(self, fault: Fault, method: str, *, gone: bool) -> UpstreamError:
         details = {**fault.details, "method": method}
