@@ -21,7 +21,7 @@ from hubbubd.core.audit import AuditEntry, AuditFilter, Sort
 from hubbubd.core.filters import CallFilter
 from hubbubd.core.inbox import Origin, PendingRequest, RequestKind
 from hubbubd.rpc.interceptors import MAX_TARGET
-from hubbubd.rpc.permissions import RULES, audited
+from hubbubd.rpc.permissions import RULES
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite import SqliteStore
@@ -96,17 +96,17 @@ def make(tmp_path: Path) -> Make:
 
 
 def test_every_rpc_that_is_not_reading_is_audited_but_calls() -> None:
-    reading = {path for path in RULES if audited(path) is None}
+    reading = {path for path, rule in RULES.items() if rule.audit is None}
     names = {path.rpartition("/")[2] for path in reading} - NOT_AUDITED
     assert all(name.startswith(("Get", "List", "Watch", "Tail", "Check")) for name in names)
-    assert {path.rpartition("/")[2] for path in RULES if audited(path) is Sort.ANSWER} == {
+    assert {path.rpartition("/")[2] for path, rule in RULES.items() if rule.audit is Sort.ANSWER} == {
         "ClaimPendingRequest",
         "RenewClaim",
         "ReleasePendingRequest",
         "AnswerPendingRequest",
         "Work",
     }
-    assert {path.rpartition("/")[2] for path in RULES if audited(path) is Sort.CHANGE} >= {
+    assert {path.rpartition("/")[2] for path, rule in RULES.items() if rule.audit is Sort.CHANGE} >= {
         "AddServer",
         "UpdateServer",
         "RemoveServer",

@@ -13,7 +13,7 @@ from hubbubd.core.access import Principal
 from hubbubd.core.audit import Sort
 from hubbubd.errors import HubError, InvalidArgument, PermissionDenied, Unauthenticated
 from hubbubd.rpc.context import Crowd, current, principal
-from hubbubd.rpc.permissions import RULES, Reach, audited
+from hubbubd.rpc.permissions import RULES, Reach
 from hubbubd.runtime.oversight import Attempt, Audit, Quotas
 from hubbubd.telemetry.trace import CALLER
 
@@ -53,12 +53,13 @@ class Oversight:
 
     def cut_short(self, path: str, exc: HubError, caller: Principal) -> HubError:
         """Notes that an RPC was ended on its way, and returns what its caller is told; a change has its entry."""
-        if audited(path) is None:
+        rule = RULES.get(path)
+        if rule is None or rule.audit is None:
             self._audit.refused(_attempt(path, caller), exc.reason)
         return exc
 
     def _unary(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
-        sort = audited(path)
+        sort = RULES[path].audit
 
         async def changes(request: Message) -> Message:
             with self._audit.change(_attempt(path, principal(), request), sort or Sort.CHANGE):
@@ -86,7 +87,7 @@ class Oversight:
         return stream
 
     def _stream(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
-        sort = audited(path)
+        sort = RULES[path].audit
 
         async def stream(request: Message) -> AsyncGenerator[bytes, None]:
             caller = principal()
@@ -104,7 +105,7 @@ class Oversight:
         return stream
 
     def _dialogue(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
-        sort = audited(path)
+        sort = RULES[path].audit
 
         async def dialogue(requests: AsyncIterator[Any], write: Any) -> None:
             caller = principal()

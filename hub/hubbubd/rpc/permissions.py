@@ -31,10 +31,14 @@ _NEEDS_CALL = frozenset({Reach.OWN, Reach.SHOWN_OWN})
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What an RPC needs: one of the permissions, for what `reach` says."""
+    """What an RPC needs: one of the permissions, for what `reach` says. `audit` is how it stands in the audit log.
+
+    None for one that changes nothing, and for calls: their own history has who made them.
+    """
 
     reach: Reach
     any_of: tuple[Permission, ...] = ()
+    audit: Sort | None = None
 
     def admits(self, principal: Principal) -> bool:
         """Whether somebody may use the RPC at all: with something."""
@@ -64,26 +68,29 @@ _OPEN = Rule(Reach.OPEN)
 _BROWSE = Rule(Reach.SHOWN, (Permission.BROWSE,))
 _SEE = Rule(Reach.SHOWN_OWN, (Permission.SEE,))
 _SEE_ONE = Rule(Reach.OWN, (Permission.SEE,))
-_ANSWER = Rule(Reach.OWN, (Permission.ANSWER,))
-_CANCEL = Rule(Reach.OWN, (Permission.OPERATE,))
-_OPERATE = Rule(Reach.SERVER, (Permission.OPERATE,))
+_ANSWER = Rule(Reach.OWN, (Permission.ANSWER,), Sort.ANSWER)
+_CANCEL = Rule(Reach.OWN, (Permission.OPERATE,), Sort.CHANGE)
+_INSPECT = Rule(Reach.SERVER, (Permission.OPERATE,))
+_OPERATE = Rule(Reach.SERVER, (Permission.OPERATE,), Sort.CHANGE)
 _CALL = Rule(Reach.SERVER, (Permission.CALL, Permission.OPERATE))
-_CONFIGURE = Rule(Reach.SERVER, (Permission.ADMINISTER,))
-_HUB = Rule(Reach.HUB, (Permission.ADMINISTER,))
+_REFRESH = Rule(Reach.SERVER, (Permission.CALL, Permission.OPERATE), Sort.CHANGE)
+_CONFIGURE = Rule(Reach.SERVER, (Permission.ADMINISTER,), Sort.CHANGE)
+_INSPECT_HUB = Rule(Reach.HUB, (Permission.ADMINISTER,))
+_CHANGE_HUB = Rule(Reach.HUB, (Permission.ADMINISTER,), Sort.CHANGE)
 
 _TABLE: Mapping[str, Mapping[str, Rule]] = {
     "hubbub.v1.AdminService": {
         "GetStatus": Rule(Reach.HUB, (Permission.SEE,)),
-        "GetStoreStats": _HUB,
-        "CompactStore": _HUB,
-        "BackupStore": _HUB,
-        "CreateToken": _HUB,
-        "ListTokens": _HUB,
-        "RevokeToken": _HUB,
-        "ReloadConfig": _HUB,
-        "CheckHub": _HUB,
+        "GetStoreStats": _INSPECT_HUB,
+        "CompactStore": _CHANGE_HUB,
+        "BackupStore": _CHANGE_HUB,
+        "CreateToken": _CHANGE_HUB,
+        "ListTokens": _INSPECT_HUB,
+        "RevokeToken": _CHANGE_HUB,
+        "ReloadConfig": _CHANGE_HUB,
+        "CheckHub": _INSPECT_HUB,
         "GetSelf": Rule(Reach.KNOWN),
-        "ListAuditEntries": _HUB,
+        "ListAuditEntries": _INSPECT_HUB,
     },
     "hubbub.v1.CallService": {
         "CallMethod": _CALL,
@@ -92,12 +99,12 @@ _TABLE: Mapping[str, Mapping[str, Rule]] = {
         "GetCall": _SEE_ONE,
         "ListCalls": _SEE,
         "CancelCall": _CANCEL,
-        "GetQueue": _OPERATE,
+        "GetQueue": _INSPECT,
         "ClearQueue": _OPERATE,
     },
     "hubbub.v1.CatalogService": {
         "ListCatalogEntries": _BROWSE,
-        "RefreshCatalog": _CALL,
+        "RefreshCatalog": _REFRESH,
         "WatchCatalogLists": _BROWSE,
     },
     "hubbub.v1.EventService": {
@@ -113,7 +120,7 @@ _TABLE: Mapping[str, Mapping[str, Rule]] = {
         "RenewClaim": _ANSWER,
         "ReleasePendingRequest": _ANSWER,
         "AnswerPendingRequest": _ANSWER,
-        "Work": Rule(Reach.SHOWN_OWN, (Permission.ANSWER,)),
+        "Work": Rule(Reach.SHOWN_OWN, (Permission.ANSWER,), Sort.ANSWER),
     },
     "hubbub.v1.ServerService": {
         "AddServer": _CONFIGURE,
@@ -123,7 +130,7 @@ _TABLE: Mapping[str, Mapping[str, Rule]] = {
         "ListServers": _BROWSE,
         "ConnectServer": _OPERATE,
         "DisconnectServer": _OPERATE,
-        "GetRoots": _OPERATE,
+        "GetRoots": _INSPECT,
         "SetRoots": _OPERATE,
         "WatchServers": _BROWSE,
     },
@@ -142,20 +149,6 @@ RULES: Mapping[str, Rule] = MappingProxyType(
     {f"/{service}/{method}": rule for service, methods in _TABLE.items() for method, rule in methods.items()}
 )
 """By the path of the RPC."""
-
-_READS = ("Get", "List", "Watch", "Tail", "Check", "ServerReflectionInfo")
-
-_CALLS = frozenset({"CallMethod", "StartCall"})
-"""Their own history has who made them."""
-
-
-def audited(path: str) -> Sort | None:
-    """As what an RPC stands in the audit log; None for one that changes nothing, and for calls."""
-    service, _, method = path[1:].partition("/")
-    if method in _CALLS or method.startswith(_READS):
-        return None
-    return Sort.ANSWER if service == "hubbub.v1.InboxService" else Sort.CHANGE
-
 
 OF_CALLERS = frozenset(
     {
