@@ -17,7 +17,7 @@ from hubbub.v1 import admin_pb2, call_pb2, inbox_pb2, server_pb2
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.config.commands import REST, AllowedCommand
 from hubbubd.core.access import Grant, Role
-from hubbubd.core.audit import AuditEntry, AuditFilter, Sort
+from hubbubd.core.audit import AuditEntry, AuditFilter, AuditKind
 from hubbubd.core.filters import CallFilter
 from hubbubd.core.inbox import Origin, PendingRequest, RequestKind
 from hubbubd.rpc.interceptors import MAX_TARGET
@@ -99,14 +99,14 @@ def test_every_rpc_that_is_not_reading_is_audited_but_calls() -> None:
     reading = {path for path, rule in RULES.items() if rule.audit is None}
     names = {path.rpartition("/")[2] for path in reading} - NOT_AUDITED
     assert all(name.startswith(("Get", "List", "Watch", "Tail", "Check")) for name in names)
-    assert {path.rpartition("/")[2] for path, rule in RULES.items() if rule.audit is Sort.ANSWER} == {
+    assert {path.rpartition("/")[2] for path, rule in RULES.items() if rule.audit is AuditKind.ANSWER} == {
         "ClaimPendingRequest",
         "RenewClaim",
         "ReleasePendingRequest",
         "AnswerPendingRequest",
         "Work",
     }
-    assert {path.rpartition("/")[2] for path, rule in RULES.items() if rule.audit is Sort.CHANGE} >= {
+    assert {path.rpartition("/")[2] for path, rule in RULES.items() if rule.audit is AuditKind.CHANGE} >= {
         "AddServer",
         "UpdateServer",
         "RemoveServer",
@@ -172,11 +172,11 @@ async def test_what_is_refused_is_counted_for_its_principal(make: Make) -> None:
         for _ in range(5):
             await viewer.refused(METHODS["RemoveServer"], server_pb2.RemoveServerRequest(name="away"))
         (entry,) = world.entries(principal="victor")
-        assert (entry.action, entry.outcome, entry.count, entry.sort) == (
+        assert (entry.action, entry.outcome, entry.count, entry.kind) == (
             "RemoveServer",
             "PERMISSION_DENIED",
             5,
-            Sort.REFUSAL,
+            AuditKind.REFUSAL,
         )
         await world.local.refused(METHODS["RemoveServer"], server_pb2.RemoveServerRequest(name="away"))
         (entry,) = world.entries(principal="local")

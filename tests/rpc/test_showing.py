@@ -15,7 +15,7 @@ from hubbub.v1 import call_pb2, inbox_pb2, server_pb2, task_pb2
 from hubbub.v1.task_pb2 import ListTasksRequest
 from hubbubd.config import ServerConfig
 from hubbubd.core.access import EVERYTHING, Grant, Principal, Role
-from hubbubd.core.audit import AuditEntry, Sort
+from hubbubd.core.audit import AuditEntry, AuditKind
 from hubbubd.core.calls import Call
 from hubbubd.core.catalog import CatalogList, Kind
 from hubbubd.core.connection import Connection
@@ -104,7 +104,7 @@ RECORDS: dict[Callable[..., Message], Any] = {
     convert.catalog_list: CatalogList(
         id="one/tool", server="one", kind=Kind.TOOL, fetched_at=1.0, fault=FAULT, count=3
     ),
-    convert.audit_entry: AuditEntry(id="a", sort=Sort.CHANGE, created_at=1.0, principal="me", action="X", count=2),
+    convert.audit_entry: AuditEntry(id="a", kind=AuditKind.CHANGE, created_at=1.0, principal="me", action="X", count=2),
     convert.event: ServerEvent(server="one", kind=ServerEventKind.LOG, params=b"{}", at=1.0, method="m", call_id="c"),
     convert.resource_update: ResourceUpdate(server="one", uri="a:b", at=1.0, result=b"{}", fault=None),
     convert.principal: Principal(name="me", credential="token:t", grants=TOKEN.grants, expires_at=3.0),

@@ -14,8 +14,8 @@ BY_FILE, BY_SIGNAL = "hub:file", "hub:signal"
 """The principals of what an operator does without the API: by writing a file of the configuration, by a signal."""
 
 
-class Sort(StrEnum):
-    """What an entry is about. Each sort has a limit of its own, so that one cannot push out the others."""
+class AuditKind(StrEnum):
+    """What an entry is about. Each kind has a limit of its own, so that one cannot push out the others."""
 
     CHANGE = "change"
     ANSWER = "answer"
@@ -32,7 +32,7 @@ class AuditEntry:
     """
 
     id: str
-    sort: Sort
+    kind: AuditKind
     created_at: Moment
     principal: str
     credential: str = ""
@@ -69,11 +69,11 @@ class AuditFilter:
 
 
 LARGE = 8
-"""Who has more than the eighth part of all entries of a sort has many of them; there are at most that many such."""
+"""Who has more than the eighth part of all entries of a kind has many of them; there are at most that many such."""
 
 
 class Kept:
-    """Which entries of one sort are kept: `count` of them. Beyond that, who has most of them loses their oldest.
+    """Which entries of one kind are kept: `count` of them. Beyond that, who has most of them loses their oldest.
 
     So nobody pushes out what others have done. As long as nobody has many, the oldest of all goes.
     """

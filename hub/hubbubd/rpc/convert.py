@@ -12,7 +12,7 @@ from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, event_pb2, i
 from hubbubd import payload
 from hubbubd.config.server import TransportName
 from hubbubd.core.access import Grant, Principal, Role, Scope
-from hubbubd.core.audit import AuditEntry, Sort
+from hubbubd.core.audit import AuditEntry, AuditKind
 from hubbubd.core.calls import Call, CallState
 from hubbubd.core.catalog import CatalogList, Freshness, Kind
 from hubbubd.core.connection import State
@@ -54,7 +54,7 @@ TASK_ROLES = _numbers(TaskRole, task_pb2.TaskRole.Value, "TASK_ROLE")
 TASK_STATUSES = _numbers(TaskStatus, task_pb2.TaskStatus.Value, "TASK_STATUS")
 
 CATALOG_KINDS = _numbers(Kind, catalog_pb2.CatalogKind.Value, "CATALOG_KIND")
-AUDIT_KINDS = _numbers(Sort, admin_pb2.AuditKind.Value, "AUDIT_KIND")
+AUDIT_KINDS = _numbers(AuditKind, admin_pb2.AuditKind.Value, "AUDIT_KIND")
 PEERS: Mapping[str, Any] = MappingProxyType(
     {
         "loopback": admin_pb2.PEER_KIND_LOOPBACK,
@@ -288,7 +288,7 @@ def audit_entry(record: AuditEntry) -> admin_pb2.AuditEntry:
     """An entry of the audit log."""
     return admin_pb2.AuditEntry(
         id=record.id,
-        kind=AUDIT_KINDS[record.sort],
+        kind=AUDIT_KINDS[record.kind],
         created_at=timestamp(record.created_at),
         principal=record.principal,
         credential=record.credential,

@@ -10,7 +10,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
 from hubbubd.core.access import Principal
-from hubbubd.core.audit import Sort
+from hubbubd.core.audit import AuditKind
 from hubbubd.errors import HubError, InvalidArgument, PermissionDenied, Unauthenticated
 from hubbubd.rpc.context import Crowd, current, principal
 from hubbubd.rpc.permissions import RULES, Reach
@@ -59,10 +59,10 @@ class Oversight:
         return exc
 
     def _unary(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
-        sort = RULES[path].audit
+        kind = RULES[path].audit
 
         async def changes(request: Message) -> Message:
-            with self._audit.change(_attempt(path, principal(), request), sort or Sort.CHANGE):
+            with self._audit.change(_attempt(path, principal(), request), kind or AuditKind.CHANGE):
                 return await serve(request)
 
         async def reads(request: Message) -> Message:
@@ -72,7 +72,7 @@ class Oversight:
                 self._audit.refused(_attempt(path, principal(), request), exc.reason)
                 raise
 
-        return reads if sort is None else changes
+        return reads if kind is None else changes
 
     def _counted(self, serve: Callable[..., Any]) -> Callable[..., Any]:
         """A stream that needs no credential: counted like any other for who has shown one."""
@@ -87,13 +87,13 @@ class Oversight:
         return stream
 
     def _stream(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
-        sort = RULES[path].audit
+        kind = RULES[path].audit
 
         async def stream(request: Message) -> AsyncGenerator[bytes, None]:
             caller = principal()
             with self._quotas.streams.hold(caller.name):
-                if sort is not None:
-                    self._audit.began(_attempt(path, caller, request), sort)
+                if kind is not None:
+                    self._audit.began(_attempt(path, caller, request), kind)
                 try:
                     async with aclosing(serve(request)) as responses:
                         async for response in responses:
@@ -105,13 +105,13 @@ class Oversight:
         return stream
 
     def _dialogue(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
-        sort = RULES[path].audit
+        kind = RULES[path].audit
 
         async def dialogue(requests: AsyncIterator[Any], write: Any) -> None:
             caller = principal()
             with self._quotas.streams.hold(caller.name):
-                if sort is not None:
-                    self._audit.began(_attempt(path, caller), sort)
+                if kind is not None:
+                    self._audit.began(_attempt(path, caller), kind)
                 await serve(requests, write)
 
         return dialogue

@@ -10,7 +10,7 @@ from enum import Enum
 from types import MappingProxyType
 
 from hubbubd.core.access import ROLES, Permission, Principal, Role
-from hubbubd.core.audit import Sort
+from hubbubd.core.audit import AuditKind
 from hubbubd.errors import PermissionDenied
 
 
@@ -38,7 +38,7 @@ class Rule:
 
     reach: Reach
     any_of: tuple[Permission, ...] = ()
-    audit: Sort | None = None
+    audit: AuditKind | None = None
 
     def admits(self, principal: Principal) -> bool:
         """Whether somebody may use the RPC at all: with something."""
@@ -68,15 +68,15 @@ _OPEN = Rule(Reach.OPEN)
 _BROWSE = Rule(Reach.SHOWN, (Permission.BROWSE,))
 _SEE = Rule(Reach.SHOWN_OWN, (Permission.SEE,))
 _SEE_ONE = Rule(Reach.OWN, (Permission.SEE,))
-_ANSWER = Rule(Reach.OWN, (Permission.ANSWER,), Sort.ANSWER)
-_CANCEL = Rule(Reach.OWN, (Permission.OPERATE,), Sort.CHANGE)
+_ANSWER = Rule(Reach.OWN, (Permission.ANSWER,), AuditKind.ANSWER)
+_CANCEL = Rule(Reach.OWN, (Permission.OPERATE,), AuditKind.CHANGE)
 _INSPECT = Rule(Reach.SERVER, (Permission.OPERATE,))
-_OPERATE = Rule(Reach.SERVER, (Permission.OPERATE,), Sort.CHANGE)
+_OPERATE = Rule(Reach.SERVER, (Permission.OPERATE,), AuditKind.CHANGE)
 _CALL = Rule(Reach.SERVER, (Permission.CALL, Permission.OPERATE))
-_REFRESH = Rule(Reach.SERVER, (Permission.CALL, Permission.OPERATE), Sort.CHANGE)
-_CONFIGURE = Rule(Reach.SERVER, (Permission.ADMINISTER,), Sort.CHANGE)
+_REFRESH = Rule(Reach.SERVER, (Permission.CALL, Permission.OPERATE), AuditKind.CHANGE)
+_CONFIGURE = Rule(Reach.SERVER, (Permission.ADMINISTER,), AuditKind.CHANGE)
 _INSPECT_HUB = Rule(Reach.HUB, (Permission.ADMINISTER,))
-_CHANGE_HUB = Rule(Reach.HUB, (Permission.ADMINISTER,), Sort.CHANGE)
+_CHANGE_HUB = Rule(Reach.HUB, (Permission.ADMINISTER,), AuditKind.CHANGE)
 
 _TABLE: Mapping[str, Mapping[str, Rule]] = {
     "hubbub.v1.AdminService": {
@@ -120,7 +120,7 @@ _TABLE: Mapping[str, Mapping[str, Rule]] = {
         "RenewClaim": _ANSWER,
         "ReleasePendingRequest": _ANSWER,
         "AnswerPendingRequest": _ANSWER,
-        "Work": Rule(Reach.SHOWN_OWN, (Permission.ANSWER,), Sort.ANSWER),
+        "Work": Rule(Reach.SHOWN_OWN, (Permission.ANSWER,), AuditKind.ANSWER),
     },
     "hubbub.v1.ServerService": {
         "AddServer": _CONFIGURE,

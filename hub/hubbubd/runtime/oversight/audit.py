@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings
-from hubbubd.core.audit import HUB, OK, AuditEntry, AuditFilter, Kept, Sort
+from hubbubd.core.audit import HUB, OK, AuditEntry, AuditFilter, AuditKind, Kept
 from hubbubd.errors import HubError
 from hubbubd.runtime.records import RIDER, Change, Ledger, Place, Table
 
@@ -69,7 +69,7 @@ class Audit:
         self._clock = clock
         self._age_s = settings.audit_history_age_s
         self._count = settings.audit_history_count
-        self._kept = {sort: Kept(self._count) for sort in Sort}
+        self._kept = {kind: Kept(self._count) for kind in AuditKind}
         self._true: Callable[[float], float] = float
         self._minute = clock.steady()
         self._counted: dict[tuple[str, ...], str] = {}
@@ -84,16 +84,16 @@ class Audit:
     def start(self, true: Callable[[float], float]) -> None:
         """Takes up the entries that there are; `true` says when it was that something was stamped so."""
         self._true = true
-        self._kept = {sort: Kept(self._count) for sort in Sort}
+        self._kept = {kind: Kept(self._count) for kind in AuditKind}
         for entry in sorted(self._table, key=lambda entry: true(entry.created_at)):
             self._see(entry)
 
     # Writing
 
     @contextmanager
-    def change(self, attempt: Attempt, sort: Sort = Sort.CHANGE) -> Generator[None]:
+    def change(self, attempt: Attempt, kind: AuditKind = AuditKind.CHANGE) -> Generator[None]:
         """What is changed in the block has an entry; so has what is refused there."""
-        entry = self._entry(sort, attempt)
+        entry = self._entry(kind, attempt)
         ride = _Ride(Change(self._table, entry.id, entry))
         before = RIDER.set(ride)
         outcome = OK
@@ -113,9 +113,9 @@ class Audit:
             elif outcome not in (OK, CANCELLED):  # whoever gave up has changed it all the same
                 self._later(replace(entry, outcome=outcome))
 
-    def began(self, attempt: Attempt, sort: Sort = Sort.CHANGE) -> None:
+    def began(self, attempt: Attempt, kind: AuditKind = AuditKind.CHANGE) -> None:
         """An entry for what goes on from now."""
-        self._later(self._entry(sort, attempt))
+        self._later(self._entry(kind, attempt))
 
     def note(self, action: str, target: str) -> None:
         """An entry for what the hub does by itself."""
@@ -132,7 +132,7 @@ class Audit:
             key, attempt = (reason,), Attempt(principal=OTHERS, action=OTHERS)
         known = self._table.record(self._counted.get(key, ""))
         if known is None:
-            known = replace(self._entry(Sort.REFUSAL, attempt), outcome=reason, count=0)
+            known = replace(self._entry(AuditKind.REFUSAL, attempt), outcome=reason, count=0)
             self._counted[key] = known.id
         last = replace(known, target=attempt.target, trace_id=attempt.trace_id, count=known.count + 1)
         self._later(last)
@@ -163,10 +163,10 @@ class Audit:
         """Those that match and come after a place, newest first or the other way round, one by one."""
         return self._table.newest(chosen.matches, after, oldest_first)
 
-    def _entry(self, sort: Sort, attempt: Attempt) -> AuditEntry:
+    def _entry(self, kind: AuditKind, attempt: Attempt) -> AuditEntry:
         return AuditEntry(
             id=f"audit_{secrets.token_hex(8)}",
-            sort=sort,
+            kind=kind,
             created_at=self._clock.now(),
             principal=attempt.principal,
             credential=attempt.credential,
@@ -185,7 +185,7 @@ class Audit:
             self._see(after)
 
     def _see(self, entry: AuditEntry) -> None:
-        self._delete(self._kept[entry.sort].add(replace(entry, created_at=self._true(entry.created_at))))
+        self._delete(self._kept[entry.kind].add(replace(entry, created_at=self._true(entry.created_at))))
 
     def _delete(self, entry_ids: Iterable[str]) -> None:
         for entry_id in entry_ids:
