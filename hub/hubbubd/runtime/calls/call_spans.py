@@ -69,38 +69,38 @@ class SpanRecorder:
         return replace(call, trace=trace, under_way=(serving.span,) if waits else ())
 
     @contextmanager
-    def queued(self, live: ActiveCall) -> Generator[None]:
+    def queued(self, active: ActiveCall) -> Generator[None]:
         """Tells how long a call waits for its turn: the block."""
-        start = live.call.created_at if live.call.started_at is None else self.tracer.now()
+        start = active.call.created_at if active.call.started_at is None else self.tracer.now()
         try:
             yield
         finally:
             if self.tracer.on:
-                self._tell_queue(live.call, start, self.tracer.now())
+                self._tell_queue(active.call, start, self.tracer.now())
 
     @contextmanager
-    def sent(self, live: ActiveCall, params: dict[str, object]) -> Generator[Span | None]:
+    def sent(self, active: ActiveCall, params: dict[str, object]) -> Generator[Span | None]:
         """The span of an exchange on the wire, for the link to tell; noted in the record while the block is open."""
-        name, attributes = mcp.about(live.call.method, params)
-        trace = self.tracer.begin(live.call.trace, name, Kind.CLIENT) if live.call.trace else None
+        name, attributes = mcp.about(active.call.method, params)
+        trace = self.tracer.begin(active.call.trace, name, Kind.CLIENT) if active.call.trace else None
         if trace is None:
             yield None
             return
-        live.place = trace
+        active.place = trace
         span = Span(name=name, kind=Kind.CLIENT, trace=trace, start=self.tracer.now(), attributes=attributes)
         if not trace.own:
             yield span
             return
-        self._note(live, (*live.call.under_way, span))
+        self._note(active, (*active.call.under_way, span))
         try:
             yield span
         finally:
-            self._note(live, tuple(other for other in live.call.under_way if other is not span))
+            self._note(active, tuple(other for other in active.call.under_way if other is not span))
 
-    def hung_up(self, live: ActiveCall) -> None:
+    def hung_up(self, active: ActiveCall) -> None:
         """Nobody waits for a call any more that goes on: the RPC that did tells of itself."""
-        if live.call.under_way:
-            self._note(live, tuple(span for span in live.call.under_way if span.kind is not Kind.SERVER))
+        if active.call.under_way:
+            self._note(active, tuple(span for span in active.call.under_way if span.kind is not Kind.SERVER))
 
     def left(self, call: Call) -> Call:
         """An unfinished call of the hub before this one, after telling what that one could not."""
@@ -113,9 +113,9 @@ class SpanRecorder:
             self._tell_queue(call, call.created_at, now)
         return replace(call, under_way=())
 
-    def _note(self, live: ActiveCall, under_way: tuple[Span, ...]) -> None:
-        live.call = replace(live.call, under_way=under_way)
-        self._ledger.later(Change(self._calls, live.call.id, live.call))
+    def _note(self, active: ActiveCall, under_way: tuple[Span, ...]) -> None:
+        active.call = replace(active.call, under_way=under_way)
+        self._ledger.later(Change(self._calls, active.call.id, active.call))
 
     def _tell_queue(self, call: Call, start: float, end: float) -> None:
         trace = self.tracer.begin(call.trace, "queue") if call.trace and call.trace.own else None

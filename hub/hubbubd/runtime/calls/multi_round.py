@@ -61,32 +61,32 @@ class Rounds:
         """Whoever waits for it in `ask` has been woken by the inbox."""
 
     async def ask(
-        self, lane: ServerQueue, live: ActiveCall, params: dict[str, Any], result: dict[str, Any]
+        self, queue: ServerQueue, active: ActiveCall, params: dict[str, Any], result: dict[str, Any]
     ) -> dict[str, Any]:
         """Has the questions of a result answered; returns the params to send again, and puts the call in the queue.
 
         Raises UpstreamError: TOO_MANY_ROUNDS, INVALID_RESPONSE, INPUT_REFUSED.
         """
         state = result.get("requestState")
-        rounds = replace(next_round(lane, live), state=state if isinstance(state, str) else None)
+        rounds = replace(next_round(queue, active), state=state if isinstance(state, str) else None)
         asked = result.get("inputRequests")
         answers: dict[str, Any] = {}
         if asked:
-            answers = await self._ask_all(lane, live, rounds, questions_of(asked))
+            answers = await self._ask_all(queue, active, rounds, questions_of(asked))
         else:
-            await self._keep(live, rounds)
+            await self._keep(active, rounds)
             await anyio.sleep(min(STATE_ONLY_FIRST_S * 2 ** (rounds.count - 1), STATE_ONLY_MOST_S))
-        lane.enter_again(live)
+        queue.enter_again(active)
         return _again(params, rounds, answers)
 
     async def resume(
-        self, lane: ServerQueue, live: ActiveCall, params: dict[str, Any], asked: Mapping[str, PendingRequest]
+        self, queue: ServerQueue, active: ActiveCall, params: dict[str, Any], asked: Mapping[str, PendingRequest]
     ) -> dict[str, Any]:
         """As `ask`, for the round in which the hub before this one left the call. Raises UpstreamError."""
-        rounds = live.call.rounds or core.Rounds()
-        with lane.parked(live):
+        rounds = active.call.rounds or core.Rounds()
+        with queue.parked(active):
             answers = {**payload.loads(rounds.configured), **await self.answers(asked, _accepted)}
-        lane.enter_again(live)
+        queue.enter_again(active)
         return _again(params, rounds, answers)
 
     async def replied(self, call: Call) -> None:
@@ -109,33 +109,35 @@ class Rounds:
         await self._inbox.abandon_all({Origin.ROUNDS}, "the hub was restarted, and its call has ended", but=wanted)
 
     async def _ask_all(
-        self, lane: ServerQueue, live: ActiveCall, rounds: core.Rounds, questions: Questions
+        self, queue: ServerQueue, active: ActiveCall, rounds: core.Rounds, questions: Questions
     ) -> dict[str, Any]:
         """The answers by key; roots that the operator configured need no person."""
         known = {
-            key: {"roots": list(lane.config.roots)} for key, (kind, _) in questions.items() if configured(lane, kind)
+            key: {"roots": list(queue.config.roots)} for key, (kind, _) in questions.items() if configured(queue, kind)
         }
-        asked = {key: self._request(lane, live, *question) for key, question in questions.items() if key not in known}
-        async with self.asking(lane, live, replace(rounds, configured=payload.dumps(known)), asked):
+        asked = {
+            key: self._request(queue, active, *question) for key, question in questions.items() if key not in known
+        }
+        async with self.asking(queue, active, replace(rounds, configured=payload.dumps(known)), asked):
             return {**known, **await self.answers(asked, _accepted)}
 
     @asynccontextmanager
     async def asking(
-        self, lane: ServerQueue, live: ActiveCall, rounds: core.Rounds, asked: Mapping[str, PendingRequest]
+        self, queue: ServerQueue, active: ActiveCall, rounds: core.Rounds, asked: Mapping[str, PendingRequest]
     ) -> AsyncGenerator[None]:
         """Puts the questions of a round into the inbox; while the block is open, the call is parked."""
         rounds = replace(rounds, questions=tuple((key, request.id) for key, request in asked.items()))
-        with lane.parked(live, *(request.id for request in asked.values())):
-            await self._keep(live, rounds, *asked.values())
+        with queue.parked(active, *(request.id for request in asked.values())):
+            await self._keep(active, rounds, *asked.values())
             yield
 
-    async def _keep(self, live: ActiveCall, rounds: core.Rounds, *asked: PendingRequest) -> None:
+    async def _keep(self, active: ActiveCall, rounds: core.Rounds, *asked: PendingRequest) -> None:
         """Makes a round durable with its questions: both are remembered, or neither is."""
-        call = replace(live.call, rounds=rounds)
+        call = replace(active.call, rounds=rounds)
         try:
             await self._inbox.open(asked, [Change(self._table, call.id, call)])
         finally:
-            live.call = self._table.get(call.id)  # whoever is cancelled meanwhile does not know otherwise if it held
+            active.call = self._table.get(call.id)  # whoever is cancelled meanwhile does not know otherwise if it held
 
     async def answers(
         self, asked: Mapping[str, PendingRequest], take: Callable[[PendingRequest], Any]
@@ -151,17 +153,17 @@ class Rounds:
         return {key: answers[key] for key in asked}
 
     def _request(
-        self, lane: ServerQueue, live: ActiveCall, kind: RequestKind, params: dict[str, Any]
+        self, queue: ServerQueue, active: ActiveCall, kind: RequestKind, params: dict[str, Any]
     ) -> PendingRequest:
-        return asked_by(lane, live, Origin.ROUNDS, kind, params, self._clock.now())
+        return asked_by(queue, active, Origin.ROUNDS, kind, params, self._clock.now())
 
 
-def next_round(lane: ServerQueue, live: ActiveCall) -> core.Rounds:
+def next_round(queue: ServerQueue, active: ActiveCall) -> core.Rounds:
     """One round more, without questions yet. Raises UpstreamError (TOO_MANY_ROUNDS)."""
-    count = live.call.rounds.count if live.call.rounds else 0
+    count = active.call.rounds.count if active.call.rounds else 0
     if count >= MAX_ROUNDS:
-        raise input_fault("TOO_MANY_ROUNDS", f"{lane.config.name} asked for input more than {MAX_ROUNDS} times")
-    return core.Rounds(count=count + 1, fingerprint=lane.config.fingerprint)
+        raise input_fault("TOO_MANY_ROUNDS", f"{queue.config.name} asked for input more than {MAX_ROUNDS} times")
+    return core.Rounds(count=count + 1, fingerprint=queue.config.fingerprint)
 
 
 def _again(params: dict[str, Any], rounds: core.Rounds, answers: dict[str, Any]) -> dict[str, Any]:
@@ -182,10 +184,10 @@ def _accepted(request: PendingRequest) -> Any:
 
 
 def asked_by(
-    lane: ServerQueue, live: ActiveCall, origin: Origin, kind: RequestKind, params: dict[str, Any], now: float
+    queue: ServerQueue, active: ActiveCall, origin: Origin, kind: RequestKind, params: dict[str, Any], now: float
 ) -> PendingRequest:
     """A pending request for a question that came in a result of the call itself."""
-    config, call = lane.config, live.call
+    config, call = queue.config, active.call
     return PendingRequest(
         id=f"req_{secrets.token_hex(8)}",
         server=config.name,
@@ -198,13 +200,13 @@ def asked_by(
         cause_source=CauseSource.WIRE,
         principal=call.principal,
         task_id=call.task_id,
-        trace=lane.tracer.begin(of_params(params) or live.place, f"ask {kind}"),
+        trace=queue.tracer.begin(of_params(params) or active.place, f"ask {kind}"),
     )
 
 
-def configured(lane: ServerQueue, kind: RequestKind) -> bool:
+def configured(queue: ServerQueue, kind: RequestKind) -> bool:
     """Whether the operator has answered this once for all."""
-    return kind is RequestKind.ROOTS and lane.config.roots != "ask"
+    return kind is RequestKind.ROOTS and queue.config.roots != "ask"
 
 
 def _asked(call: Call) -> tuple[str, ...]:

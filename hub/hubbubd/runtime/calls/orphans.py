@@ -40,7 +40,7 @@ class Orphans:
         self._creating = Tally()
 
     @contextmanager
-    def looked_after(self, lane: ServerQueue, link: Link, call: Call, params: Mapping[str, Any]) -> Generator[None]:
+    def looked_after(self, queue: ServerQueue, link: Link, call: Call, params: Mapping[str, Any]) -> Generator[None]:
         """While the block is open the server may make a task of the call."""
         if call.method != "tools/call" or "task" not in params or link.hello.era is Era.STATELESS:
             yield
@@ -50,7 +50,7 @@ class Orphans:
             yield
         except anyio.get_cancelled_exc_class():
             able: Mapping[str, Any] = link.hello.capabilities.get("tasks") or {}
-            if lane.config.transport == "stdio" and "list" in able and "cancel" in able:
+            if queue.config.transport == "stdio" and "list" in able and "cancel" in able:
                 self._background.start_soon(self._look, link, call)
             raise
         finally:

@@ -32,7 +32,7 @@ class TaskQuestions:
 
     async def put(self, followed: Followed, asked: object) -> None:
         """Puts the questions that are new into the inbox, in one commit with the note that they are there."""
-        lane, live = followed.lane, followed.live
+        queue, active = followed.queue, followed.active
         while True:
             task = self._table.get(followed.task_id)
             known = dict(task.questions)
@@ -40,9 +40,9 @@ class TaskQuestions:
             if not new:
                 return
             requests = {
-                key: asked_by(lane, live, Origin.TASK_INPUT, kind, params, self._clock.now())
+                key: asked_by(queue, active, Origin.TASK_INPUT, kind, params, self._clock.now())
                 for key, (kind, params) in new.items()
-                if not configured(lane, kind)
+                if not configured(queue, kind)
             }
             ids = [(key, requests[key].id if key in requests else "") for key in new]
             pending = (*task.pending_ids, *(request.id for request in requests.values()))
@@ -69,9 +69,9 @@ class TaskQuestions:
 
     async def _answer(self, followed: Followed, key: str, request_id: str) -> None:
         """Waits for the answer to a question, and hands it over; without a request it is the configured one."""
-        answer: Any = {"roots": list(followed.lane.config.roots)}
+        answer: Any = {"roots": list(followed.queue.config.roots)}
         if request_id:
-            with followed.lane.asked(followed.live, request_id):
+            with followed.queue.asked(followed.active, request_id):
                 request = await self._inbox.wait(request_id)
             if request.answer is None or request.answer.refused:
                 followed.failure = input_fault("INPUT_REFUSED", f"{request.kind} was refused, so the task is cancelled")
@@ -79,7 +79,7 @@ class TaskQuestions:
                 return
             answer = payload.loads(request.answer.payload)
         while True:
-            link = await followed.lane.connected()
+            link = await followed.queue.connected()
             try:
                 # The task may end by the answer before the server says that it has it.
                 with anyio.CancelScope(shield=True):

@@ -90,7 +90,7 @@ class Servers:
         kept = self._kept.get(name)
         if kept is None:
             raise NotFound("server", name)
-        return replace(kept.record, counts=kept.lane.counts())
+        return replace(kept.record, counts=kept.queue.counts())
 
     def all(self) -> list[ServerRecord]:
         """All servers, by name."""
@@ -310,7 +310,7 @@ class Servers:
         before = expect(self.get(name), expected)
         await self._write(name, roots=roots, revision=following(self._table.feed.revision, before))
         kept = self._kept[name]
-        kept.lane.adopt(kept.record.effective)
+        kept.queue.adopt(kept.record.effective)
         self._tell_roots(kept)
         return self.get(name)
 
@@ -324,7 +324,7 @@ class Servers:
         async with anyio.create_task_group() as together:
             for kept in list(self._kept.values()):
                 together.start_soon(kept.shell.disconnect, SHUTTING_DOWN, End.SHUTTING_DOWN)
-                together.start_soon(kept.lane.wait_idle)
+                together.start_soon(kept.queue.wait_idle)
 
     def notify(self, server: str, method: str, params: dict[str, Any]) -> None:
         """Sends a notification if the server is connected."""
@@ -352,10 +352,10 @@ class Servers:
             )
         return expect(record, expected)
 
-    def _keep(self, record: ServerRecord, lane: ServerQueue | None = None) -> None:
+    def _keep(self, record: ServerRecord, queue: ServerQueue | None = None) -> None:
         name = record.name
         confined = self._confinement if record.source == "api" else None
-        kept = self._kept[name] = self._assembly.make(record, confined, lambda: self._show(name), lane)
+        kept = self._kept[name] = self._assembly.make(record, confined, lambda: self._show(name), queue)
         self._show(name)
         self._background.start_soon(kept.run)
         if record.wanted:
@@ -378,7 +378,7 @@ class Servers:
             fault = cancelled(f"{record.name} is connected anew: {why}", "SERVER_REMOVED")
             self._keep(record, await self._assembly.let_go(kept, fault))
         else:
-            told = kept.lane.config.roots
+            told = kept.queue.config.roots
             connection = {each: getattr(kept.record, each) for each in CONNECTED}
             self._assembly.adopt(kept, replace(record, **connection))
             self._show(record.name)
