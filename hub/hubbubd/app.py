@@ -95,10 +95,10 @@ async def _check(settings: Settings) -> int:
     """Prints what there is to say of the configuration, and what it needs; FAILED when a hub would not start."""
     found = await diagnostics.before_start(settings, settings.hub.data_dir / STORE_FILE, os.environ)
     for each in found:
-        console.say(f"{each.verdict:4}  {each.about}: {each.message}")
+        console.say(f"{each.severity:4}  {each.about}: {each.message}")
         if each.advice:
             console.say(f"      {each.advice}")
-    return FAILED if any(each.verdict is diagnostics.Verdict.FAIL for each in found) else DONE
+    return FAILED if any(each.severity is diagnostics.Severity.FAIL for each in found) else DONE
 
 
 async def _serve(settings: Settings, load: Callable[[], Settings]) -> None:

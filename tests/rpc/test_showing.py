@@ -19,7 +19,7 @@ from hubbubd.core.audit import AuditEntry, AuditKind
 from hubbubd.core.calls import Call
 from hubbubd.core.catalog import CatalogList, Kind
 from hubbubd.core.connection import Connection
-from hubbubd.core.inbox import Answer, Claim, Happening, Moment, Origin, PendingRequest, RequestKind
+from hubbubd.core.inbox import Answer, Claim, Origin, PendingRequest, RequestEvent, RequestEventType, RequestKind
 from hubbubd.core.server import ServerRecord
 from hubbubd.core.tasks import Task, TaskRole
 from hubbubd.errors import Category, Fault
@@ -56,7 +56,7 @@ REQUEST = PendingRequest(
     answer=Answer(payload=b"{}"),
     answered_by="me",
     answered_at=4.0,
-    moments=(Moment(at=1.0, what=Happening.SHOWN, by="me"),),
+    moments=(RequestEvent(at=1.0, what=RequestEventType.SHOWN, by="me"),),
 )
 CALL = Call(
     id="call",

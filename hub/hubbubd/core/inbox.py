@@ -92,7 +92,7 @@ class Claim:
         return self.by == by and not self.worker
 
 
-class Happening(StrEnum):
+class RequestEventType(StrEnum):
     """What may happen to a pending request."""
 
     SHOWN = "shown"
@@ -107,14 +107,14 @@ class Happening(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class RequestEvent:
     """When something happened to a request, in seconds since the epoch, and who did it: an agent where `agent`.
 
     `trace` is the place of the RPC by which it was answered.
     """
 
     at: bounds.Moment
-    what: Happening
+    what: RequestEventType
     by: str | None = None
     agent: bool = False
     trace: Trace | None = None
@@ -168,7 +168,7 @@ class PendingRequest:
     closed_at: bounds.Moment | None = None
     answer_id: str | None = None
     reason: str | None = None
-    moments: tuple[Moment, ...] = ()
+    moments: tuple[RequestEvent, ...] = ()
     trace: Trace | None = None
     defect: str = ""
 
@@ -203,7 +203,7 @@ def claim(
             raise _already_claimed(request, holder, by)
         taken_over = holder.id
     lease = Claim(id=claim_id, by=by, expires_at=_lease_end(request, ttl_s, now), worker=worker, instead_of=taken_over)
-    return replace(noted(request, Happening.CLAIMED, now, by, agent=worker), claim=lease)
+    return replace(noted(request, RequestEventType.CLAIMED, now, by, agent=worker), claim=lease)
 
 
 def renew(request: PendingRequest, claim_id: str, ttl_s: float, now: float) -> PendingRequest:
@@ -217,7 +217,7 @@ def release(request: PendingRequest, claim_id: str, now: float) -> PendingReques
     """Free for others. Raises FailedPrecondition."""
     _must_be_open(request, now)
     held = _must_hold(request, claim_id, now)
-    return replace(noted(request, Happening.RELEASED, now, held.by, agent=held.worker), claim=None)
+    return replace(noted(request, RequestEventType.RELEASED, now, held.by, agent=held.worker), claim=None)
 
 
 def answer(
@@ -249,7 +249,7 @@ def answer(
         raise _already_claimed(request, holder, by)
     agent = holder is not None and holder.worker
     return replace(
-        noted(request, Happening.ANSWERED, now, by, agent=agent, trace=trace),
+        noted(request, RequestEventType.ANSWERED, now, by, agent=agent, trace=trace),
         state=RequestState.ANSWERED,
         delivery=Delivery.PENDING,
         claim=None,
@@ -266,7 +266,7 @@ def expire(request: PendingRequest, given: Answer, reason: str, now: float) -> P
     if request.state is not RequestState.OPEN:
         return request
     return replace(
-        noted(request, Happening.EXPIRED, now),
+        noted(request, RequestEventType.EXPIRED, now),
         state=RequestState.EXPIRED,
         delivery=Delivery.PENDING,
         claim=None,
@@ -280,7 +280,7 @@ def withdraw(request: PendingRequest, reason: str, now: float) -> PendingRequest
     """No longer wanted. One that is not open stays as it is."""
     if request.state is not RequestState.OPEN:
         return request
-    ended = noted(request, Happening.WITHDRAWN, now)
+    ended = noted(request, RequestEventType.WITHDRAWN, now)
     return replace(ended, state=RequestState.WITHDRAWN, claim=None, reason=reason, closed_at=now)
 
 
@@ -317,14 +317,16 @@ def delivered(request: PendingRequest, now: float, *, late: bool = False) -> Pen
     """The answer was handed over; `late` says that the call that caused the request was over before that began."""
     if request.delivery is not Delivery.PENDING:
         return request
-    return replace(noted(request, Happening.DELIVERED, now), delivery=Delivery.LATE if late else Delivery.DELIVERED)
+    return replace(
+        noted(request, RequestEventType.DELIVERED, now), delivery=Delivery.LATE if late else Delivery.DELIVERED
+    )
 
 
 def not_delivered(request: PendingRequest, reason: str, now: float) -> PendingRequest:
     """The answer could not be handed over."""
     if request.delivery is not Delivery.PENDING:
         return request
-    return replace(noted(request, Happening.FAILED, now), delivery=Delivery.FAILED, reason=reason)
+    return replace(noted(request, RequestEventType.FAILED, now), delivery=Delivery.FAILED, reason=reason)
 
 
 def over(request: PendingRequest) -> bool:
@@ -334,12 +336,12 @@ def over(request: PendingRequest) -> bool:
 
 def shown_to(request: PendingRequest, by: str) -> bool:
     """Whether it is known that somebody has seen the request."""
-    return any(moment.what is Happening.SHOWN and moment.by == by for moment in request.moments)
+    return any(event.what is RequestEventType.SHOWN and event.by == by for event in request.moments)
 
 
 def noted(
     request: PendingRequest,
-    what: Happening,
+    what: RequestEventType,
     at: float,
     by: str | None = None,
     *,
@@ -349,10 +351,12 @@ def noted(
     """With one moment more, while there is room; an end always has room."""
     if len(request.moments) >= MOMENTS and what in _PASSING:
         return request
-    return replace(request, moments=(*request.moments, Moment(at=at, what=what, by=by, agent=agent, trace=trace)))
+    return replace(request, moments=(*request.moments, RequestEvent(at=at, what=what, by=by, agent=agent, trace=trace)))
 
 
-_PASSING = frozenset({Happening.SHOWN, Happening.CLAIMED, Happening.RELEASED, Happening.LAPSED})
+_PASSING = frozenset(
+    {RequestEventType.SHOWN, RequestEventType.CLAIMED, RequestEventType.RELEASED, RequestEventType.LAPSED}
+)
 
 
 def lapse(request: PendingRequest, now: float) -> PendingRequest:
@@ -360,7 +364,7 @@ def lapse(request: PendingRequest, now: float) -> PendingRequest:
     if request.claim is None or request.holder(now) is not None:
         return request
     held = request.claim
-    return replace(noted(request, Happening.LAPSED, now, held.by, agent=held.worker), claim=None)
+    return replace(noted(request, RequestEventType.LAPSED, now, held.by, agent=held.worker), claim=None)
 
 
 def without_worker(request: PendingRequest) -> PendingRequest:

@@ -16,13 +16,13 @@ from hubbubd.core.audit import AuditEntry, AuditKind
 from hubbubd.core.calls import Call, CallState
 from hubbubd.core.catalog import CatalogList, Freshness, Kind
 from hubbubd.core.connection import State
-from hubbubd.core.inbox import CauseSource, Delivery, Happening, PendingRequest, RequestKind, RequestState
+from hubbubd.core.inbox import CauseSource, Delivery, PendingRequest, RequestEventType, RequestKind, RequestState
 from hubbubd.core.server import QueueCounts, ServerRecord
 from hubbubd.core.tasks import Task, TaskRole, TaskStatus
 from hubbubd.errors import Category, Fault
 from hubbubd.rpc.showing import shown
 from hubbubd.runtime.calls import LogEvent, ProgressEvent
-from hubbubd.runtime.diagnostics import Finding, Verdict
+from hubbubd.runtime.diagnostics import Finding, Severity
 from hubbubd.runtime.oversight import Token
 from hubbubd.runtime.servers import ResourceUpdate, ServerEvent, ServerEventKind
 from hubbubd.store import StoreStats
@@ -47,7 +47,7 @@ REQUEST_KINDS = _numbers(RequestKind, inbox_pb2.PendingRequestKind.Value, "PENDI
 REQUEST_STATES = _numbers(RequestState, inbox_pb2.PendingRequestState.Value, "PENDING_REQUEST_STATE")
 DELIVERIES = _numbers(Delivery, inbox_pb2.DeliveryState.Value, "DELIVERY_STATE")
 CAUSE_SOURCES = _numbers(CauseSource, inbox_pb2.CauseSource.Value, "CAUSE_SOURCE")
-HAPPENINGS = _numbers(Happening, inbox_pb2.PendingRequest.EventType.Value, "EVENT_TYPE")
+REQUEST_EVENT_TYPES = _numbers(RequestEventType, inbox_pb2.PendingRequest.EventType.Value, "EVENT_TYPE")
 CALL_STATES = _numbers(CallState, call_pb2.CallState.Value, "CALL_STATE")
 EVENT_KINDS = _numbers(ServerEventKind, event_pb2.EventKind.Value, "EVENT_KIND")
 TASK_ROLES = _numbers(TaskRole, task_pb2.TaskRole.Value, "TASK_ROLE")
@@ -64,7 +64,7 @@ PEERS: Mapping[str, Any] = MappingProxyType(
 )
 FAULT_CATEGORIES = _numbers(Category, common_pb2.FaultCategory.Value, "FAULT_CATEGORY")
 ROLES = _numbers(Role, admin_pb2.AccessRole.Value, "ACCESS_ROLE")
-VERDICTS = _numbers(Verdict, admin_pb2.Finding.Severity.Value, "SEVERITY")
+SEVERITIES = _numbers(Severity, admin_pb2.Finding.Severity.Value, "SEVERITY")
 FRESHNESS = _numbers(Freshness, catalog_pb2.Freshness.Value, "FRESHNESS")
 
 
@@ -178,7 +178,7 @@ def request(record: PendingRequest, *, with_claim_id: bool = False) -> inbox_pb2
         events=[
             inbox_pb2.PendingRequest.Event(
                 occurred_at=timestamp(moment.at),
-                type=HAPPENINGS[moment.what],
+                type=REQUEST_EVENT_TYPES[moment.what],
                 by=text(moment.by),
                 agent=moment.agent,
             )
@@ -320,7 +320,7 @@ def finding(found: Finding) -> admin_pb2.Finding:
     """What somebody should look at."""
     return admin_pb2.Finding(
         about=found.about,
-        severity=VERDICTS[found.verdict],
+        severity=SEVERITIES[found.severity],
         message=found.message,
         advice=found.advice,
     )

@@ -26,16 +26,16 @@ class EventService:
         if chosen.server:
             access.use(chosen.server, Permission.SEE)
         async with aclosing(self._events.watch(chosen)) as steps:
-            async for heard in steps:
-                yield _response(heard)
+            async for step in steps:
+                yield _response(step)
 
     async def tail_logs(self, request: pb.TailLogsRequest) -> AsyncGenerator[bytes, None]:
         """The last lines of a server's log."""
         server = access.use(requests.identifier(request.server, "server"), Permission.SEE)
         lines = requests.log_lines(request.lines) or LOG_LINES
         async with aclosing(self._events.tail(server, lines, follow=request.follow)) as steps:
-            async for heard in steps:
-                yield _response(heard)
+            async for step in steps:
+                yield _response(step)
 
     async def watch_resource(self, request: pb.WatchResourceRequest) -> AsyncGenerator[bytes, None]:
         """The contents of a resource, again and again."""
@@ -48,12 +48,12 @@ class EventService:
                 yield pb.WatchResourceResponse(update=shown).SerializeToString()
 
 
-def _response(heard: EventStep) -> bytes:
+def _response(step: EventStep) -> bytes:
     """Serialised: of the event itself once for all who watch, since responses of both watches look alike."""
-    event = heard.event
+    event = step.event
     if event is None:
-        return pb.WatchEventsResponse(dropped=heard.dropped).SerializeToString()
+        return pb.WatchEventsResponse(dropped=step.dropped).SerializeToString()
     if event.encoded is None:
         event.encoded = pb.WatchEventsResponse(event=convert.event(event)).SerializeToString()
-    own = pb.WatchEventsResponse(dropped=heard.dropped).SerializeToString() if heard.dropped else b""
+    own = pb.WatchEventsResponse(dropped=step.dropped).SerializeToString() if step.dropped else b""
     return cast("bytes", event.encoded) + own

@@ -147,7 +147,7 @@ def calls_of(
     """The room of calls, with all that a call may turn into."""
     ledger, tables, clock = ground.ledger, ground.tables, ground.clock
     resumption, support = Resumption(rounds, consents, client_tasks), TaskSupport(catalog)
-    story = SpanRecorder(ground.tracer, ledger, tables.calls, tables.requests, tables.tasks)
+    spans = SpanRecorder(ground.tracer, ledger, tables.calls, tables.requests, tables.tasks)
     exchange = CallExchange(
         ledger=ledger,
         table=tables.calls,
@@ -158,7 +158,7 @@ def calls_of(
         resumption=resumption,
         support=support,
         orphans=Orphans(tables.tasks, ground.background),
-        story=story,
+        spans=spans,
         causes=Causes(
             ledger=ledger,
             calls=tables.calls,
@@ -177,7 +177,7 @@ def calls_of(
         resumption=resumption,
         support=support,
         quota=quotas.calls,
-        story=story,
+        spans=spans,
     )
 
 

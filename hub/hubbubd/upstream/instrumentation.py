@@ -26,7 +26,7 @@ Send = Callable[[dict[str, Any] | None], Awaitable[dict[str, Any]]]
 """Sends a request with these params, and returns its result."""
 
 
-class Telling:
+class Instrumentation:
     """The spans and durations of one connection. `version` is the protocol revision, once that is known."""
 
     def __init__(self, config: ServerConfig, tracer: Tracer, meter: Meter) -> None:

@@ -21,7 +21,7 @@ from hubbubd.upstream.dispatcher import ConnectionClosed, OnAcknowledged, OnProg
 from hubbubd.upstream.era import Negotiation, Revision, StatelessRevision
 from hubbubd.upstream.exchange import CALL, EXCHANGE, PLACE, Exchange
 from hubbubd.upstream.inbound import Reception
-from hubbubd.upstream.instrumentation import Telling
+from hubbubd.upstream.instrumentation import Instrumentation
 from hubbubd.upstream.ports import Era, Hello, Inbound
 from hubbubd.upstream.rate_limit import Pace
 from hubbubd.upstream.results import absorb_tools, check_notification, check_result, is_of_another_revision
@@ -46,13 +46,18 @@ class ServerLink:
     entered and left in it alone, so nothing that fails in them reaches who uses the link."""
 
     def __init__(
-        self, config: ServerConfig, inbound: Inbound, transport: Transport, patience: Patience, telling: Telling
+        self,
+        config: ServerConfig,
+        inbound: Inbound,
+        transport: Transport,
+        patience: Patience,
+        instrumentation: Instrumentation,
     ) -> None:
         self._config = config
         self._inbound = inbound
         self._transport = transport
         self._patience = patience
-        self._telling = telling
+        self._instrumentation = instrumentation
         self._reception = Reception(config, inbound, lambda: self._revision)
         self._pipe: Pipe | None = None
         self._wire: Wire | None = None
@@ -104,7 +109,7 @@ class ServerLink:
         if self._fault is not None:
             raise UpstreamError(self._fault)
         hello, self._revision = await Negotiation(self._config, self._ask, hint, self._patience.limit).run()
-        self._telling.version = hello.protocol_version
+        self._instrumentation.version = hello.protocol_version
         if hello.era is Era.HANDSHAKE:
             await self.notify("notifications/initialized", None)
         self._hello = replace(hello, pid=self._pipe.pid if self._pipe is not None else None)
@@ -157,9 +162,9 @@ class ServerLink:
         span: Span | None = None,
     ) -> dict[str, Any]:
         """As `ports.Link`."""
-        if span is None and not self._telling.on:
+        if span is None and not self._instrumentation.on:
             return await self._request(method, params, call_id, on_progress)
-        return await self._telling.exchange(
+        return await self._instrumentation.exchange(
             method, params, span, lambda told: self._request(method, told, call_id, on_progress)
         )
 
@@ -215,7 +220,7 @@ class ServerLink:
                 raise
 
     async def _ask(self, method: str, params: dict[str, Any] | None, headers: dict[str, str]) -> dict[str, Any]:
-        return await self._telling.exchange(
+        return await self._instrumentation.exchange(
             method, params, None, lambda told: self._send(method, told, headers, cancellable=False)
         )
 

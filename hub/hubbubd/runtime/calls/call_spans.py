@@ -12,7 +12,7 @@ from dataclasses import replace
 from hubbubd import payload
 from hubbubd.core import inbox as core_inbox
 from hubbubd.core.calls import Call, CallState
-from hubbubd.core.inbox import Delivery, Moment, Origin, PendingRequest, RequestKind, RequestState
+from hubbubd.core.inbox import Delivery, Origin, PendingRequest, RequestEvent, RequestKind, RequestState
 from hubbubd.core.tasks import Task, TaskStatus
 from hubbubd.runtime.calls.call_queue import ActiveCall
 from hubbubd.runtime.records import Change, Ledger, Table
@@ -97,12 +97,12 @@ class SpanRecorder:
         finally:
             self._note(active, tuple(other for other in active.call.under_way if other is not span))
 
-    def hung_up(self, active: ActiveCall) -> None:
+    def caller_left(self, active: ActiveCall) -> None:
         """Nobody waits for a call any more that goes on: the RPC that did tells of itself."""
         if active.call.under_way:
             self._note(active, tuple(span for span in active.call.under_way if span.kind is not Kind.SERVER))
 
-    def left(self, call: Call) -> Call:
+    def taken_over(self, call: Call) -> Call:
         """An unfinished call of the hub before this one, after telling what that one could not."""
         if not call.under_way and call.started_at is not None:
             return call
@@ -281,7 +281,7 @@ def _unanswered(request: PendingRequest) -> str | None:
     return None if request.state is RequestState.ANSWERED else "REQUEST_WITHDRAWN"
 
 
-def _event(moment: Moment) -> Event:
+def _event(moment: RequestEvent) -> Event:
     about: Attributes = {}
     if moment.by is not None:
         about = {"hubbub.by": mcp.text(moment.by), "hubbub.agent": moment.agent}

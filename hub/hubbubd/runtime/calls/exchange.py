@@ -50,7 +50,7 @@ class CallExchange:
         support: TaskSupport,
         orphans: Orphans,
         causes: Causes,
-        story: SpanRecorder,
+        spans: SpanRecorder,
     ) -> None:
         self._ledger = ledger
         self._table = table
@@ -62,7 +62,7 @@ class CallExchange:
         self._support = support
         self._orphans = orphans
         self._causes = causes
-        self._story = story
+        self._spans = spans
 
     async def start_up(self, under_way: Sequence[Call]) -> None:
         """Ends what the hub before this one has left of calls that are not under way any more."""
@@ -150,7 +150,7 @@ class CallExchange:
         """
         resumed, sending = sending is not None, params if sending is None else sending
         while True:
-            with self._story.queued(active):
+            with self._spans.queued(active):
                 link = await queue.turn(active)
             if not await self._may_go_out(queue, link, active):
                 continue
@@ -206,7 +206,7 @@ class CallExchange:
                 event = ProgressEvent(active.call.id, update.progress, update.total, update.message)
                 self._table.feed.publish_live(active.call.id, active.call, active.call.id, event)
 
-        with self._orphans.looked_after(queue, link, active.call, params), self._story.sent(active, params) as span:
+        with self._orphans.looked_after(queue, link, active.call, params), self._spans.sent(active, params) as span:
             return await link.request(
                 active.call.method, params or None, call_id=active.call.id, on_progress=on_progress, span=span
             )

@@ -20,7 +20,7 @@ from hubbubd.runtime.calls.call_queue import ServerQueue
 from hubbubd.runtime.records import Table
 from hubbubd.upstream.ports import Era, Link
 
-LOOK_S = 30.0
+SEARCH_S = 30.0
 """How long an orphan is looked for."""
 
 SETTLE_S = 1.0
@@ -51,13 +51,13 @@ class Orphans:
         except anyio.get_cancelled_exc_class():
             able: Mapping[str, Any] = link.hello.capabilities.get("tasks") or {}
             if queue.config.transport == "stdio" and "list" in able and "cancel" in able:
-                self._background.start_soon(self._look, link, call)
+                self._background.start_soon(self._search, link, call)
             raise
         finally:
             self._creating.take(call.server)
 
-    async def _look(self, link: Link, call: Call) -> None:
-        with anyio.move_on_after(LOOK_S), suppress(PeerError, HubError):
+    async def _search(self, link: Link, call: Call) -> None:
+        with anyio.move_on_after(SEARCH_S), suppress(PeerError, HubError):
             found = await _unfinished(link, call)
             if self._creating[call.server]:
                 return  # one of these may be the task that another call is about to hear of

@@ -55,7 +55,7 @@ class Calls:
         resumption: Resumption,
         support: TaskSupport,
         quota: Quota,
-        story: SpanRecorder,
+        spans: SpanRecorder,
     ) -> None:
         self._ledger = ledger
         self._table = table
@@ -65,7 +65,7 @@ class Calls:
         self._resumption = resumption
         self._support = support
         self._quota = quota
-        self._story = story
+        self._spans = spans
         self._queues: dict[str, ServerQueue] = {}
         self._draining = False
 
@@ -73,12 +73,12 @@ class Calls:
 
     def open_queue(self, config: ServerConfig) -> ServerQueue:
         """Makes the request queue of a server, and goes on with the calls that the hub before this one has left."""
-        queue = self._queues[config.name] = ServerQueue(config, self._clock, self._record, self._story.tracer)
+        queue = self._queues[config.name] = ServerQueue(config, self._clock, self._record, self._spans.tracer)
         own = [call for call in self._table if call.server == config.name]
         queue.ended.update(call.state for call in own if call.state.ended)
         left = [call for call in own if not call.state.ended and self._resumption.obstacle(call, config) is None]
         for call in in_order(left):
-            active = queue.resume(core.taken_up(self._story.left(call)))
+            active = queue.resume(core.taken_up(self._spans.taken_over(call)))
             self._record(active.call)
             go_on = self._exchange.resume(queue, active)
             self._quota.take(call.principal)
@@ -96,7 +96,7 @@ class Calls:
         for call in [call for call in self._table if not call.state.ended and self._active(call) is None]:
             queue = self._queues.get(call.server)
             why = self._resumption.obstacle(call, queue.config if queue else None)
-            ended = core.fail(self._story.left(call), restarted(why), self._clock.now())
+            ended = core.fail(self._spans.taken_over(call), restarted(why), self._clock.now())
             self._record(ended)
             if queue is not None:
                 queue.ended[ended.state] += 1
@@ -146,7 +146,7 @@ class Calls:
             if not active.waiters and not active.call.detached and not active.ended.is_set():
                 active.stop(cancelled("its caller hung up"))
             if not active.call.state.ended:
-                self._story.hung_up(active)
+                self._spans.caller_left(active)
         if not active.call.state.ended:
             raise Unavailable("the hub is shutting down; the call goes on with the next one", reason="SHUTTING_DOWN")
         return active.call
@@ -252,7 +252,7 @@ class Calls:
         if refusal is not None:
             raise FailedPrecondition(refusal.message, reason=refusal.code)
         self._quota.require(call.principal)
-        active = queue.enter(self._story.begun(call, params))
+        active = queue.enter(self._spans.begun(call, params))
         self._quota.take(call.principal)
         if not call.detached:
             self._record(active.call)

@@ -16,7 +16,7 @@ from hubbubd.clock import Clock
 from hubbubd.core import forms
 from hubbubd.core import inbox as core
 from hubbubd.core.filters import RequestFilter
-from hubbubd.core.inbox import Answer, Delivery, Happening, Origin, PendingRequest, RequestState
+from hubbubd.core.inbox import Answer, Delivery, Origin, PendingRequest, RequestEventType, RequestState
 from hubbubd.core.tally import Tally
 from hubbubd.errors import ResourceExhausted, Unavailable
 from hubbubd.runtime.alarms import Alarms, Due
@@ -344,7 +344,7 @@ class Inbox:
         """The request with those who have been shown it so far."""
         for to, at in self._shown.get(request.id, {}).items():
             if not core.shown_to(request, to):
-                request = core.noted(request, Happening.SHOWN, at, to)
+                request = core.noted(request, RequestEventType.SHOWN, at, to)
         return request
 
     def _follow(self, before: PendingRequest | None, after: PendingRequest | None) -> None:

@@ -16,7 +16,7 @@ from hubbubd.clock import Clock
 from hubbubd.config import HubSettings
 from hubbubd.core.audit import HUB, OK, AuditEntry, AuditFilter, AuditKind, Kept
 from hubbubd.errors import HubError
-from hubbubd.runtime.records import RIDER, Change, Ledger, Place, Table
+from hubbubd.runtime.records import COMMIT_HOOK, Change, Ledger, Place, Table
 
 MINUTE_S = 60.0
 
@@ -42,7 +42,7 @@ class Attempt:
     trace_id: str = ""
 
 
-class _Ride:
+class _EntryHook:
     """Implements `ledger.CommitHook`: an entry that has yet to become durable."""
 
     def __init__(self, change: Change[AuditEntry]) -> None:
@@ -51,10 +51,10 @@ class _Ride:
         self.durable = False
         self.mistaken: Callable[[], None] | None = None
 
-    def board(self) -> Change[AuditEntry] | None:
+    def change(self) -> Change[AuditEntry] | None:
         return None if self.over or self.durable else self._change
 
-    def arrived(self) -> None:
+    def committed(self) -> None:
         self.durable = True
         if self.mistaken is not None:
             self.mistaken()
@@ -94,8 +94,8 @@ class Audit:
     def change(self, attempt: Attempt, kind: AuditKind = AuditKind.CHANGE) -> Generator[None]:
         """What is changed in the block has an entry; so has what is refused there."""
         entry = self._entry(kind, attempt)
-        ride = _Ride(Change(self._table, entry.id, entry))
-        before = RIDER.set(ride)
+        hook = _EntryHook(Change(self._table, entry.id, entry))
+        before = COMMIT_HOOK.set(hook)
         outcome = OK
         try:
             yield
@@ -103,13 +103,13 @@ class Audit:
             outcome = _outcome(exc)
             raise
         finally:
-            RIDER.reset(before)
-            ride.over = outcome != CANCELLED  # what goes on without its caller still takes its entry along
-            if outcome == OK and not ride.durable:
+            COMMIT_HOOK.reset(before)
+            hook.over = outcome != CANCELLED  # what goes on without its caller still takes its entry along
+            if outcome == OK and not hook.durable:
                 self._later(entry)
-            elif outcome != OK and not ride.durable:
+            elif outcome != OK and not hook.durable:
                 noted = self.refused(attempt, outcome)
-                ride.mistaken = lambda: self._take_back(noted)
+                hook.mistaken = lambda: self._take_back(noted)
             elif outcome not in (OK, CANCELLED):  # whoever gave up has changed it all the same
                 self._later(replace(entry, outcome=outcome))
 

@@ -1,6 +1,6 @@
 """Retention: what has ended is kept for a while, and then is gone from memory and from the disk.
 
-    a record ends ──> the shelf of its noun ──> too many, or too old: deleted ──> its bytes on the disk are zeros
+    a record ends ──> the list of its noun ──> too many, or too old: deleted ──> its bytes on the disk are zeros
 
 Each server has limits of its own, so that a busy one does not push out what others have left, and the hub has limits
 over all: of number, of age, and of bytes. Deletions are remembered as well, by count (`table.DELETIONS`) and by age.
@@ -108,10 +108,10 @@ class Retention:
         self._audit = audit
         self._too_full = anyio.Event()
         self._at_work = anyio.Lock()
-        self._calls = self._shelf(calls, _of_calls, lambda call: call.completed_at, _call_size)
-        self._requests = self._shelf(requests, _of_requests, _settled_at, _request_size)
-        self._tasks = self._shelf(tasks, _of_tasks, self._task_ended_at, _task_size)
-        self._shelves: tuple[RetentionList[Any], ...] = (self._calls, self._requests, self._tasks)
+        self._calls = self._history(calls, _of_calls, lambda call: call.completed_at, _call_size)
+        self._requests = self._history(requests, _of_requests, _settled_at, _request_size)
+        self._tasks = self._history(tasks, _of_tasks, self._task_ended_at, _task_size)
+        self._histories: tuple[RetentionList[Any], ...] = (self._calls, self._requests, self._tasks)
         self._since = clock.now()
         self._last_known = 0.0
         """The last time that the hub before this one has written down; 0 when there is none."""
@@ -119,9 +119,9 @@ class Retention:
 
     def start(self) -> None:
         """Takes up what the store remembers, and follows the tables from then on."""
-        for shelf in self._shelves:
-            shelf.start()
-            shelf.table.follow(partial(self._follow, shelf))
+        for history in self._histories:
+            history.start()
+            history.table.follow(partial(self._follow, history))
         self._audit.start(self._known().true)
         self._last_known = self._newest()
         self._doubt()
@@ -136,8 +136,8 @@ class Retention:
         self._since, before = since + set_by_s, now - set_by_s
         slips = ((since, before, set_by_s), *self._known().slips)[:SLIPS]
         self._ledger.later(Change(self._upkeep, "upkeep", replace(self._known(), slips=slips)))
-        for shelf in self._shelves:
-            shelf.start()
+        for history in self._histories:
+            history.start()
         self._audit.start(self._known().true)
         if set_by_s > 0:
             self._doubt()
@@ -154,7 +154,7 @@ class Retention:
     def _newest(self) -> float:
         known = self._known()
         milestones = (known.true(at) for _, at in known.milestones)
-        return max(*milestones, *(shelf.newest for shelf in self._shelves))
+        return max(*milestones, *(history.newest for history in self._histories))
 
     def adopt(self, settings: HubSettings) -> None:
         """Keeps these limits from now on."""
@@ -179,12 +179,12 @@ class Retention:
         """Deletes what is too old or too much; how many records. It follows a moment later on the disk."""
         now, by_age = self._clock.now(), not self._doubtful
         count = self._audit.prune() if by_age else 0
-        for shelf in self._shelves:
-            gone = shelf.take(now, by_age=by_age)
+        for history in self._histories:
+            gone = history.take(now, by_age=by_age)
             count += len(gone)
             for record_id in gone:
-                self._ledger.later(Change(shelf.table, record_id, None))
-        if any(shelf.too_full for shelf in self._shelves):  # of what has only just ended
+                self._ledger.later(Change(history.table, record_id, None))
+        if any(history.too_full for history in self._histories):  # of what has only just ended
             self._too_full.set()
         return count
 
@@ -208,7 +208,7 @@ class Retention:
         count = await self.keep()
         return before, await self._ledger.store.stats(), count
 
-    def _shelf(
+    def _history(
         self, table: Table[T], limits: HistoryLimits, ended_at: Callable[[T], float | None], size_of: Callable[[T], int]
     ) -> RetentionList[T]:
         """The records of a table that have ended, within the limits of the hub and of each server."""
@@ -232,13 +232,13 @@ class Retention:
             table=table, ended_at=truly_ended_at, size_of=size_of, total=total, own=own, now=self._clock.now
         )
 
-    def _follow(self, shelf: RetentionList[Any], before: Any, after: Any) -> None:
+    def _follow(self, history: RetentionList[Any], before: Any, after: Any) -> None:
         if after is None:
-            shelf.drop(before.id)
-        elif shelf.see(after):
+            history.drop(before.id)
+        elif history.see(after):
             self._too_full.set()
         # A task is of use for as long as its call or its question is.
-        if shelf is not self._tasks and (task_id := (after or before).task_id):
+        if history is not self._tasks and (task_id := (after or before).task_id):
             task = self._tasks.table.record(task_id)
             if task is not None and self._tasks.see(task):
                 self._too_full.set()

@@ -30,7 +30,7 @@ class Limits:
 
 
 class _Ended(NamedTuple):
-    """What a shelf knows of a record."""
+    """What a retention list knows of a record."""
 
     server: str
     at: float

@@ -39,16 +39,16 @@ log = structlog.get_logger(__name__)
 class CommitHook(Protocol):
     """A change that goes along with the first commit that is made in its context."""
 
-    def board(self) -> Change[Any] | None:
+    def change(self) -> Change[Any] | None:
         """The change; None when it has been made, or is not wanted any more."""
         ...
 
-    def arrived(self) -> None:
+    def committed(self) -> None:
         """A commit that it went along with is durable."""
         ...
 
 
-RIDER: ContextVar[CommitHook | None] = ContextVar("rider", default=None)
+COMMIT_HOOK: ContextVar[CommitHook | None] = ContextVar("hubbub_commit_hook", default=None)
 
 
 class Ledger:
@@ -75,19 +75,19 @@ class Ledger:
             return
         # At once, before anything else can run: what waits for these records now has been seen by whoever planned the
         # commit, and would overwrite it with an older state. What comes from now on is newer, and stays.
-        rider = RIDER.get()
-        also = rider.board() if rider is not None else None
+        hook = COMMIT_HOOK.get()
+        also = hook.change() if hook is not None else None
         # A copy, since several commits of the context may carry it at once: tables tell changes apart by identity.
         carried = [*changes, replace(also)] if also is not None else list(changes)
         for change in carried:
             change.table.begin(change)
-        await _to_its_end(self._carry(carried, rider))
+        await _to_its_end(self._carry(carried, hook))
 
-    async def _carry(self, changes: Sequence[Change[Any]], rider: CommitHook | None) -> None:
+    async def _carry(self, changes: Sequence[Change[Any]], hook: CommitHook | None) -> None:
         try:
             await self._commit(changes)
-            if rider is not None:
-                rider.arrived()
+            if hook is not None:
+                hook.committed()
         finally:
             for change in changes:
                 change.table.conclude(change)

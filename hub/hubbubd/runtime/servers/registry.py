@@ -124,7 +124,7 @@ class Servers:
         Raises Unavailable, when it is to be done once more.
         """
         await self._confine(settings)
-        turnover = ServerDiff(
+        diff = ServerDiff(
             added=tuple(name for name in configured if name not in self._kept),
             changed=tuple(name for name, config in configured.items() if self._differs(config)),
             removed=tuple(
@@ -143,11 +143,11 @@ class Servers:
                 troubles.append(exc)
 
         async with anyio.create_task_group() as together:
-            for name in (*turnover.removed, *turnover.changed, *turnover.added):
+            for name in (*diff.removed, *diff.changed, *diff.added):
                 together.start_soon(turn, name)
         if troubles:
             raise troubles[0]
-        return turnover
+        return diff
 
     async def add(self, config: ServerConfig) -> ServerRecord:
         """Adds a server and starts connecting.
@@ -283,7 +283,7 @@ class Servers:
             return
         config, before = kept.record.config, kept.shell.confinement
         moved = config.url is not None and changed & {"allow_hosts", "deny_hosts"}
-        if before and not moved and before.verdict(config, os.environ) == self._confinement.verdict(config, os.environ):
+        if before and not moved and before.refusal(config, os.environ) == self._confinement.refusal(config, os.environ):
             kept.shell.confinement = self._confinement
             return
         known = kept.record
