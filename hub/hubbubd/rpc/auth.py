@@ -32,7 +32,7 @@ from hubbubd.rpc.context import LOCAL, NOBODY, Crowd, Peer, amend, current, prin
 from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.permissions import RULES, Reach, denied
 from hubbubd.rpc.strangers import Around, Strangers
-from hubbubd.telemetry.trace import CALLER, parsed
+from hubbubd.telemetry.trace import CURRENT_TRACE, parsed
 
 NAME_METADATA = "hubbub-as"
 BINARY_NAME_METADATA = "hubbub-as-bin"
@@ -125,7 +125,7 @@ class Gate:
         amend(principal=caller)
         caller = _named(caller, called)
         amend(principal=caller)
-        CALLER.set(parsed(place))
+        CURRENT_TRACE.set(parsed(place))
         oversight.admit(caller)
         rule = RULES.get(path)
         if rule is not None and not rule.admits(caller):

@@ -15,7 +15,7 @@ from hubbubd.errors import HubError, InvalidArgument, PermissionDenied, Unauthen
 from hubbubd.rpc.context import Crowd, current, principal
 from hubbubd.rpc.permissions import RULES, Reach
 from hubbubd.runtime.oversight import Attempt, Audit, Quotas
-from hubbubd.telemetry.trace import CALLER
+from hubbubd.telemetry.trace import CURRENT_TRACE
 
 MAX_TARGET = 128
 
@@ -118,7 +118,7 @@ class Oversight:
 
 
 def _attempt(path: str, caller: Principal, request: Message | None = None) -> Attempt:
-    trace = CALLER.get()
+    trace = CURRENT_TRACE.get()
     return Attempt(
         principal=caller.name,
         credential=caller.credential,

@@ -16,7 +16,7 @@ from hubbubd.rpc.context import principal
 from hubbubd.rpc.methods import Around, Serve, Unary
 from hubbubd.rpc.permissions import RULES, Reach
 from hubbubd.telemetry import mcp
-from hubbubd.telemetry.trace import CALLER, SERVING, Attributes, Kind, Serving, Span
+from hubbubd.telemetry.trace import CURRENT_RPC, CURRENT_TRACE, Attributes, Kind, Serving, Span
 from hubbubd.telemetry.tracer import Tracer
 
 FAILURES = frozenset(
@@ -46,7 +46,7 @@ def tracing(tracer: Tracer, system: str) -> Around:
 
 def _told(tracer: Tracer, name: str, system: str, serve: Unary) -> Unary:
     async def told(request: Any) -> Message:
-        trace = tracer.begin(CALLER.get(), name, Kind.SERVER)
+        trace = tracer.begin(CURRENT_TRACE.get(), name, Kind.SERVER)
         assert trace is not None, "tracing is on"
         about: Attributes = {
             "rpc.system.name": system,
@@ -55,8 +55,8 @@ def _told(tracer: Tracer, name: str, system: str, serve: Unary) -> Unary:
         }
         span = Span(name=name, kind=Kind.SERVER, trace=trace, start=tracer.now(), attributes=about)
         serving = Serving(span)
-        CALLER.set(trace)
-        SERVING.set(serving)
+        CURRENT_TRACE.set(trace)
+        CURRENT_RPC.set(serving)
         code = grpc.StatusCode.CANCELLED
         try:
             response = await serve(request)

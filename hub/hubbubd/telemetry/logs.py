@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hubbubd.telemetry.trace import CALLER
+from hubbubd.telemetry.trace import CURRENT_TRACE
 
 Line = dict[str, Any]
 """A log line as structlog has it, with its text as `event`."""
@@ -10,7 +10,7 @@ Line = dict[str, Any]
 
 def placed(_logger: object, _method: str, line: Any) -> Any:
     """The line with `trace_id` and `span_id` of the call or RPC in whose course it was written."""
-    trace = CALLER.get()
+    trace = CURRENT_TRACE.get()
     if trace is not None:
         line["trace_id"], line["span_id"] = trace.trace_id, trace.span_id
     return line

@@ -77,10 +77,10 @@ class Serving:
     links: list[Trace] = field(default_factory=list[Trace])
 
 
-SERVING: ContextVar[Serving | None] = ContextVar("hubbub_serving", default=None)
+CURRENT_RPC: ContextVar[Serving | None] = ContextVar("hubbub_rpc_span", default=None)
 """The RPC being served, when it is traced."""
 
-CALLER: ContextVar[Trace | None] = ContextVar("hubbub_caller", default=None)
+CURRENT_TRACE: ContextVar[Trace | None] = ContextVar("hubbub_trace", default=None)
 """The span that what is done now belongs to: that of the RPC, else its caller's own."""
 
 

@@ -17,7 +17,7 @@ from hubbubd.core.tasks import Task, TaskStatus
 from hubbubd.runtime.calls.call_queue import ActiveCall
 from hubbubd.runtime.records import Change, Ledger, Table
 from hubbubd.telemetry import mcp
-from hubbubd.telemetry.trace import CALLER, SERVING, Attributes, Event, Kind, Span, Trace, of_params
+from hubbubd.telemetry.trace import CURRENT_RPC, CURRENT_TRACE, Attributes, Event, Kind, Span, Trace, of_params
 from hubbubd.telemetry.tracer import Tracer
 from hubbubd.upstream.ports import InboundRequest, ReplyError
 
@@ -56,11 +56,11 @@ class SpanRecorder:
     def begun(self, call: Call, params: dict[str, object]) -> Call:
         """A new call with its place: below what its params name, else below the RPC that makes it."""
         named = of_params(params)
-        around = named or CALLER.get()
+        around = named or CURRENT_TRACE.get()
         if around is None and not self.tracer.on:
             return call
         trace = self.tracer.begin(around, f"call {mcp.about(call.method, params)[0]}")
-        serving = SERVING.get()
+        serving = CURRENT_RPC.get()
         if serving is None or trace is None:
             return replace(call, trace=trace)
         if named is not None:

@@ -28,7 +28,7 @@ from hubbubd.runtime.calls.task_support import TaskSupport, with_task
 from hubbubd.runtime.calls.url_elicitation import Consents
 from hubbubd.runtime.records import Change, Ledger, Table
 from hubbubd.store import Conflict
-from hubbubd.telemetry.trace import CALLER
+from hubbubd.telemetry.trace import CURRENT_TRACE
 from hubbubd.upstream.ports import Era, Link, ProgressUpdate
 
 log = structlog.get_logger(__name__)
@@ -99,7 +99,7 @@ class CallExchange:
     async def _run(
         self, queue: ServerQueue, active: ActiveCall, exchange: Callable[[], Awaitable[dict[str, Any]]]
     ) -> None:
-        CALLER.set(active.call.trace)  # what is logged from here on belongs to the call
+        CURRENT_TRACE.set(active.call.trace)  # what is logged from here on belongs to the call
         try:
             await self._outcome(queue, active, exchange)
         finally:

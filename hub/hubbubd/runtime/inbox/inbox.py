@@ -22,7 +22,7 @@ from hubbubd.errors import ResourceExhausted, Unavailable
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.oversight import Quota
 from hubbubd.runtime.records import Change, Ledger, Place, Table, WatchEvent
-from hubbubd.telemetry.trace import SERVING
+from hubbubd.telemetry.trace import CURRENT_RPC
 
 SHOWN = "open"
 """The one record of who was shown what, as the hub left it when it ended."""
@@ -203,7 +203,7 @@ class Inbox:
         def settle(r: PendingRequest) -> PendingRequest:
             return core.answer(r, answer, by, self._clock.now(), answer_id=answer_id, claim_id=claim_id, trace=trace)
 
-        serving = SERVING.get()
+        serving = CURRENT_RPC.get()
         trace = serving.span.trace if serving is not None else None
         if serving is not None and request.trace is not None:
             serving.links.append(request.trace)
