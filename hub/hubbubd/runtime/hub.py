@@ -153,7 +153,7 @@ class Hub:
             given = Settings(hub=settings, servers=tuple(configured.values()), files=files)
             hub = cls._wire(ground, connector, given, load or (lambda: given), telemetry_endpoint)
             try:
-                await hub._start(configured, background)
+                await hub._recover(configured, background)
                 if meter.on:
                     background.start_soon(measures.run)
                 yield hub
@@ -258,12 +258,12 @@ class Hub:
             draining.cancel_scope.cancel()
         self.calls.shut_down()
 
-    async def _start(self, configured: Mapping[str, ServerConfig], background: Background) -> None:
+    async def _recover(self, configured: Mapping[str, ServerConfig], background: Background) -> None:
         """Goes on from what the store remembers."""
-        self.tokens.start()
-        self.retention.start()
-        self.tasks.start()
-        self.inbox.start()
+        self.tokens.recover()
+        self.retention.recover()
+        self.tasks.recover()
+        self.inbox.recover()
         await self.inbox.abandon_all(
             {Origin.PLAIN, Origin.AUTHORIZATION},
             "the hub was restarted, and the connection it came on is gone",
@@ -273,7 +273,7 @@ class Hub:
         background.start_soon(self.clock.run)
         background.start_soon(self.retention.run)
         await self.servers.start(configured)
-        await self.calls.start_up()
+        await self.calls.recover()
         if self.configuration.state.files:
             background.start_soon(self.configuration.follow)
 

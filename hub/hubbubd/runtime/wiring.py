@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, ServerConfig, Settings
-from hubbubd.core.inbox import Origin
 from hubbubd.errors import NotFound
 from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.background import Background
@@ -30,7 +29,6 @@ from hubbubd.runtime.servers import (
     Configuration,
     EventFeed,
     Measures,
-    PlainRequests,
     Servers,
     SpecSecrets,
 )
@@ -120,7 +118,7 @@ def inbox_of(ground: Ground, quotas: Quotas, config: Callable[[str], ServerConfi
         except NotFound:
             return 0
 
-    inbox = Inbox(
+    return Inbox(
         ledger=ground.ledger,
         table=ground.tables.requests,
         shown=ground.tables.shown,
@@ -131,8 +129,6 @@ def inbox_of(ground: Ground, quotas: Quotas, config: Callable[[str], ServerConfi
         max_open_bytes=max_open_bytes,
         claims=quotas.claims,
     )
-    inbox.register(Origin.PLAIN, PlainRequests())
-    return inbox
 
 
 def calls_of(

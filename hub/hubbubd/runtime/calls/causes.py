@@ -42,7 +42,7 @@ class Causes:
         requests.follow(self._follow_request)
         calls.follow(self._follow_call)
 
-    async def start_up(self) -> None:
+    async def recover(self) -> None:
         """Takes up the requests that the store remembers; those whose calls are over are dealt with on return."""
         for request in self._requests:
             self._name(request)

@@ -5,7 +5,7 @@ next hub.
 """
 
 import secrets
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -30,7 +30,7 @@ from hubbubd.upstream.ports import Era, Link
 
 
 class ClientTasks:
-    """The client tasks of all servers. Settles the requests of origin `task_input`."""
+    """The client tasks of all servers."""
 
     def __init__(self, ledger: Ledger, table: Table[Task], calls: Table[Call], inbox: Inbox, clock: Clock) -> None:
         self._ledger = ledger
@@ -41,17 +41,9 @@ class ClientTasks:
         self._questions = TaskQuestions(table, inbox, clock)
         self._poller = TaskPoller(ledger, table, self._questions, clock)
         self._followed: dict[tuple[str, str], Followed] = {}
-        inbox.register(Origin.TASK_INPUT, self)
         calls.follow(self._follow_call)
 
-    def plan(self, request: PendingRequest) -> Sequence[Change[Any]]:
-        """An answer changes nothing else: the server goes on when it has it."""
-        return ()
-
-    def settled(self, request: PendingRequest) -> None:
-        """Whoever waits for it has been woken by the inbox."""
-
-    async def start_up(self) -> None:
+    async def recover(self) -> None:
         """Ends the tasks, and closes the questions of tasks, that no call waits for any more."""
         waiting = {call.task_id for call in self._calls if not call.state.ended}
         own = [task for task in self._table if task.role is TaskRole.CLIENT]

@@ -64,11 +64,11 @@ class CallExchange:
         self._causes = causes
         self._spans = spans
 
-    async def start_up(self, under_way: Sequence[Call]) -> None:
+    async def recover(self, under_way: Sequence[Call]) -> None:
         """Ends what the hub before this one has left of calls that are not under way any more."""
-        await self._rounds.start_up(under_way)
-        await self._client_tasks.start_up()
-        await self._causes.start_up()
+        await self._rounds.recover(under_way)
+        await self._client_tasks.recover()
+        await self._causes.recover()
 
     async def begin(self, queue: ServerQueue, active: ActiveCall, params: dict[str, Any]) -> None:
         """Carries out a new call, from its admission to its end."""

@@ -2,7 +2,7 @@
 the answers. The hub's own loop, because the state must outlive more than one function, and the hub itself."""
 
 import secrets
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -45,20 +45,12 @@ def kind_of(method: object, params: Mapping[str, Any]) -> RequestKind | None:
 
 
 class Rounds:
-    """The rounds of all calls. Settles the requests of origin `rounds`."""
+    """The rounds of all calls."""
 
     def __init__(self, inbox: Inbox, table: Table[Call], clock: Clock) -> None:
         self._inbox = inbox
         self._table = table
         self._clock = clock
-        inbox.register(Origin.ROUNDS, self)
-
-    def plan(self, request: PendingRequest) -> Sequence[Change[Any]]:
-        """An answer changes nothing else: the call goes on when all are there."""
-        return ()
-
-    def settled(self, request: PendingRequest) -> None:
-        """Whoever waits for it in `ask` has been woken by the inbox."""
 
     async def ask(
         self, queue: ServerQueue, active: ActiveCall, params: dict[str, Any], result: dict[str, Any]
@@ -103,7 +95,7 @@ class Rounds:
         except NotFound:
             return None
 
-    async def start_up(self, under_way: Iterable[Call]) -> None:
+    async def recover(self, under_way: Iterable[Call]) -> None:
         """Closes the questions of an earlier hub's calls, but for those that have been taken up."""
         wanted = {request_id for call in under_way for request_id in _asked(call)}
         await self._inbox.abandon_all({Origin.ROUNDS}, "the hub was restarted, and its call has ended", but=wanted)

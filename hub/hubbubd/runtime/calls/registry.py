@@ -91,7 +91,7 @@ class Calls:
         queue.stop_all(fault, End.SERVER_GONE)
         await queue.wait_idle()
 
-    async def start_up(self) -> None:
+    async def recover(self) -> None:
         """Ends the calls that the hub before this one has left and that have not been taken up with their queues."""
         for call in [call for call in self._table if not call.state.ended and self._active(call) is None]:
             queue = self._queues.get(call.server)
@@ -103,7 +103,7 @@ class Calls:
         for server, queue in self._queues.items():
             if queue.closed:  # the hub has ended in the middle of a disconnect
                 queue.stop_all(cancelled(f"{server} was disconnected", "SERVER_DISCONNECTED"), End.SERVER_GONE)
-        await self._exchange.start_up([active.call for _, active in self._under_way()])
+        await self._exchange.recover([active.call for _, active in self._under_way()])
 
     # Reading
 

@@ -17,7 +17,6 @@ from hubbubd.core import forms
 from hubbubd.core.inbox import Origin, PendingRequest, RequestState
 from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument
 from hubbubd.runtime.inbox.inbox import Inbox
-from hubbubd.runtime.records import Change
 
 BROWSER = "browser"
 """Who answers when the browser comes back by itself."""
@@ -43,20 +42,13 @@ def question(server: str, url: str) -> dict[str, Any]:
 
 
 class Authorizations:
-    """All that are open. Settles the requests of origin `authorization`."""
+    """All that are open."""
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
         self._open: dict[str, str] = {}
         self._redirects: dict[str, dict[str, str]] = {}
-        inbox.register(Origin.AUTHORIZATION, self, self._keep_back)
-
-    def plan(self, request: PendingRequest) -> tuple[Change[Any], ...]:
-        """Nothing else changes."""
-        return ()
-
-    def settled(self, request: PendingRequest) -> None:
-        """Whoever waits for it in `ask` has been woken by the inbox."""
+        inbox.keep_back(Origin.AUTHORIZATION, self._keep_back)
 
     async def ask(self, pending: PendingRequest, url: str, redirect_uri: str) -> str:
         """Opens the request; returns the URL the browser came back with. Raises HubError when there is none."""

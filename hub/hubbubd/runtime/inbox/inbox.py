@@ -1,6 +1,6 @@
 """The inbox: everything that servers ask, answered exactly once.
 
-Whoever opens a request registers, by its origin, what else a settlement changes: that goes into the same commit.
+What else the settlement of a request changes is registered by its origin, and goes into the same commit.
 """
 
 import secrets
@@ -29,7 +29,7 @@ SHOWN = "open"
 
 
 class Settler(Protocol):
-    """What an origin does when one of its requests is answered, expired or withdrawn."""
+    """What an origin does besides when one of its requests is answered, expired or withdrawn."""
 
     def plan(self, request: PendingRequest) -> Sequence[Change[Any]]:
         """What else changes in the same commit. Reads only."""
@@ -81,7 +81,7 @@ class Inbox:
         self.as_its_calls_left_it: Callable[[PendingRequest], PendingRequest] = lambda request: request
         table.follow(self._follow)
 
-    def start(self) -> None:
+    def recover(self) -> None:
         """Takes up the open requests that the store remembers, and who was shown them."""
         before = self._shown_before.record(SHOWN) or core.Shown()
         open_ones = {request.id for request in self._table if request.state is RequestState.OPEN}
@@ -93,11 +93,13 @@ class Inbox:
         if (free := core.without_worker(request)) is not request:
             self._ledger.later(Change(self._table, request.id, free))
 
-    def register(self, origin: Origin, settler: Settler, keep_back: KeepBack | None = None) -> None:
-        """Says who acts on the settlement of an origin's requests, and keeps back secrets of their answers."""
+    def register(self, origin: Origin, settler: Settler) -> None:
+        """Has `settler` act on the settlement of an origin's requests. Without one, who waits for them just wakes."""
         self._settlers[origin] = settler
-        if keep_back is not None:
-            self._keepers[origin] = keep_back
+
+    def keep_back(self, origin: Origin, keep_back: KeepBack) -> None:
+        """Has `keep_back` take the secrets out of answers to an origin's requests."""
+        self._keepers[origin] = keep_back
 
     # Reading
 
@@ -335,7 +337,8 @@ class Inbox:
             if after is seen:
                 return before, ()
             settling = after.state is not RequestState.OPEN and before.state is RequestState.OPEN
-            also = self._settlers[after.origin].plan(after) if settling else ()
+            settler = self._settlers.get(after.origin)
+            also = settler.plan(after) if settling and settler is not None else ()
             return after, [*also, self._table.change(request_id, after)]
 
         return await self._ledger.transact(plan)
@@ -375,7 +378,8 @@ class Inbox:
                 del self._open[after.server]
             for waiting in self._waits.pop(after.id, ()):
                 waiting.set()
-            self._settlers[after.origin].settled(after)
+            if (settler := self._settlers.get(after.origin)) is not None:
+                settler.settled(after)
 
     def _arm(self, request: PendingRequest) -> None:
         self._alarms.set(Due.REQUEST, request.id, core.due_at(request), lambda: self._on_time(request.id))

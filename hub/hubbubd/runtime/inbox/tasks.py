@@ -61,7 +61,7 @@ class Tasks:
         inbox.register(Origin.TASK, self)
         table.follow(self._follow)
 
-    def start(self) -> None:
+    def recover(self) -> None:
         """Takes up the tasks that the store remembers."""
         self._table.each(self._arm)
 

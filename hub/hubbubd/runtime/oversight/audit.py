@@ -81,7 +81,7 @@ class Audit:
         for kept in self._kept.values():
             self._delete(kept.resize(settings.audit_history_count))
 
-    def start(self, true: Callable[[float], float]) -> None:
+    def load(self, true: Callable[[float], float]) -> None:
         """Takes up the entries that there are; `true` says when it was that something was stamped so."""
         self._true = true
         self._kept = {kind: Kept(self._count) for kind in AuditKind}

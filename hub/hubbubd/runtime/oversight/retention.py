@@ -117,12 +117,12 @@ class Retention:
         """The last time that the hub before this one has written down; 0 when there is none."""
         self._doubtful_until = -math.inf
 
-    def start(self) -> None:
+    def recover(self) -> None:
         """Takes up what the store remembers, and follows the tables from then on."""
         for history in self._histories:
-            history.start()
+            history.load()
             history.table.follow(partial(self._follow, history))
-        self._audit.start(self._known().true)
+        self._audit.load(self._known().true)
         self._last_known = self._newest()
         self._doubt()
         self._clock.follow(self._jumped)
@@ -137,8 +137,8 @@ class Retention:
         slips = ((since, before, set_by_s), *self._known().slips)[:SLIPS]
         self._ledger.later(Change(self._upkeep, "upkeep", replace(self._known(), slips=slips)))
         for history in self._histories:
-            history.start()
-        self._audit.start(self._known().true)
+            history.load()
+        self._audit.load(self._known().true)
         if set_by_s > 0:
             self._doubt()
 

@@ -88,7 +88,7 @@ class RetentionList(Generic[T]):
         self._all = _Row()
         self._by_server: dict[str, _Row] = {}
 
-    def start(self) -> None:
+    def load(self) -> None:
         """Takes up what the store remembers, anew when there is something already."""
         self._all = _Row()
         self._by_server.clear()

@@ -21,23 +21,11 @@ from hubbubd.runtime.calls import ActiveCall, ClientTasks, Consents, ServerQueue
 from hubbubd.runtime.catalog import ServerCatalog
 from hubbubd.runtime.inbox import Authorizations, Inbox, ReceiverTasks, Tasks, question
 from hubbubd.runtime.oversight import Audit
-from hubbubd.runtime.records import Change
 from hubbubd.runtime.servers.events import EventFeed
 from hubbubd.runtime.servers.subscriptions import Subscriptions
 from hubbubd.upstream.ports import InboundRequest, Reply, ReplyError
 
 log = structlog.get_logger(__name__)
-
-
-class PlainRequests:
-    """Settles the requests of origin `plain`: the coroutine that serves the server's request wakes by itself."""
-
-    def plan(self, request: PendingRequest) -> tuple[Change[Any], ...]:
-        """Nothing else changes."""
-        return ()
-
-    def settled(self, request: PendingRequest) -> None:
-        """Nothing else happens."""
 
 
 class ServerInbound:
