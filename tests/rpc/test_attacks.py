@@ -169,8 +169,8 @@ def test_a_page_token_that_was_changed_to_a_place_that_is_none_is_refused() -> N
             ListTasksRequest(page_size=1, page_token=token),
             pages.newest,
             lambda _: admin_pb2.ApiToken(),
-            of,
-            EVERYTHING,
+            of=of,
+            scope=EVERYTHING,
         )[1]
 
     token = page("")

@@ -177,8 +177,8 @@ def test_a_bad_record_among_good_ones_leaves_the_list_whole_in_pages_of_any_size
                     ListTasksRequest(page_size=size, page_token=token),
                     pages.newest,
                     convert.task,
-                    of,
-                    EVERYTHING,
+                    of=of,
+                    scope=EVERYTHING,
                 )
                 found += some
                 if not token:

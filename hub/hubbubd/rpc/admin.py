@@ -140,7 +140,13 @@ class AdminService:
         """A page of tokens, newest first."""
         records, of = self._hub.tokens.all(), pb.ListTokensRequest()
         found, token = pages.page(
-            records, request, pages.newest, convert.token, of, EVERYTHING, pages.oldest_first(request)
+            records,
+            request,
+            pages.newest,
+            convert.token,
+            of=of,
+            scope=EVERYTHING,
+            backwards=pages.oldest_first(request),
         )
         return pb.ListTokensResponse(tokens=found, next_page_token=token)
 
@@ -173,8 +179,8 @@ class AdminService:
             request,
             pages.newest,
             convert.audit_entry,
-            request.filter,
-            EVERYTHING,
+            of=request.filter,
+            scope=EVERYTHING,
         )
         return pb.ListAuditEntriesResponse(entries=found, next_page_token=token)
 

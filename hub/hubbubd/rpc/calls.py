@@ -54,8 +54,8 @@ class CallService:
             request,
             pages.newest,
             _shown,
-            request.filter,
-            scope,
+            of=request.filter,
+            scope=scope,
         )
         return pb.ListCallsResponse(calls=found, next_page_token=token)
 

@@ -49,8 +49,8 @@ class InboxService:
             request,
             pages.newest,
             self._show,
-            request.filter,
-            scope,
+            of=request.filter,
+            scope=scope,
         )
         return pb.ListPendingRequestsResponse(pending_requests=found, next_page_token=token)
 

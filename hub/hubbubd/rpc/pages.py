@@ -66,6 +66,7 @@ def page(
     asked: Asked,
     position: Callable[[T], Position],
     convert: Callable[[T], M],
+    *,
     of: Message,
     scope: Scope,
     backwards: bool = False,
@@ -82,7 +83,7 @@ def page(
             return ordered
         return [each for each in ordered if (position(each) < after if backwards else position(each) > after)]
 
-    return page_of(rest, asked, position, convert, of, scope)
+    return page_of(rest, asked, position, convert, of=of, scope=scope)
 
 
 def page_of(
@@ -90,6 +91,7 @@ def page_of(
     asked: Asked,
     position: Callable[[T], Position],
     convert: Callable[[T], M],
+    *,
     of: Message,
     scope: Scope,
 ) -> tuple[list[M], str]:

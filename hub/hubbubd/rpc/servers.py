@@ -60,7 +60,9 @@ class ServerService:
         scope, backwards = access.browsing(), pages.is_backwards(request, common_pb2.ORDER_DESCENDING)
         chosen = requests.server_filter(request.filter, scope, access.listening())
         known = [record for record in self._servers.all() if chosen.matches(record)]
-        found, token = pages.page(known, request, pages.by_name, _shown, request.filter, scope, backwards)
+        found, token = pages.page(
+            known, request, pages.by_name, _shown, of=request.filter, scope=scope, backwards=backwards
+        )
         return pb.ListServersResponse(servers=found, next_page_token=token)
 
     async def connect_server(self, request: pb.ConnectServerRequest) -> pb.ConnectServerResponse:

@@ -116,6 +116,7 @@ class Hub:
         connector: Connector,
         configured: Mapping[str, ServerConfig],
         settings: HubSettings,
+        *,
         clock: Clock | None = None,
         tracer: Tracer = OFF,
         meter: Meter = metering.OFF,
@@ -179,7 +180,15 @@ class Hub:
         client_tasks = ClientTasks(ledger, tables.tasks, tables.calls, inbox, clock)
         rounds = Rounds(inbox, tables.calls, clock)
         consents = Consents(rounds, clock)
-        calls = calls_of(ground, quotas, catalog, inbox, rounds, consents, client_tasks)
+        calls = calls_of(
+            ground,
+            quotas=quotas,
+            catalog=catalog,
+            inbox=inbox,
+            rounds=rounds,
+            consents=consents,
+            client_tasks=client_tasks,
+        )
         tasks = tasks_of(ground, inbox, client_tasks, lambda name, method, told: servers.notify(name, method, told))
         events = EventFeed(clock, ledger.door)
         subscriptions = Subscriptions(calls, clock, ground.background, ledger.door)
@@ -217,7 +226,7 @@ class Hub:
             tokens=Tokens(ledger, tables.tokens, clock, max_tokens=ground.settings.max_tokens),
             audit=audit,
             quotas=quotas,
-            configuration=configuration_of(ground, given, load, servers, audit, events),
+            configuration=configuration_of(ground, given=given, load=load, servers=servers, audit=audit, events=events),
             tracer=ground.tracer,
             telemetry_endpoint=telemetry_endpoint,
         )

@@ -133,6 +133,7 @@ def inbox_of(ground: Ground, quotas: Quotas, config: Callable[[str], ServerConfi
 
 def calls_of(
     ground: Ground,
+    *,
     quotas: Quotas,
     catalog: Catalog,
     inbox: Inbox,
@@ -193,6 +194,7 @@ def tasks_of(ground: Ground, inbox: Inbox, client_tasks: ClientTasks, notify: No
 
 def configuration_of(
     ground: Ground,
+    *,
     given: Settings,
     load: Callable[[], Settings],
     servers: Servers,

@@ -147,7 +147,7 @@ class Rounds:
     def _request(
         self, queue: ServerQueue, active: ActiveCall, kind: RequestKind, params: dict[str, Any]
     ) -> PendingRequest:
-        return asked_by(queue, active, Origin.ROUNDS, kind, params, self._clock.now())
+        return asked_by(queue, active, Origin.ROUNDS, kind, params, now=self._clock.now())
 
 
 def next_round(queue: ServerQueue, active: ActiveCall) -> core.Rounds:
@@ -176,7 +176,7 @@ def _accepted(request: PendingRequest) -> Any:
 
 
 def asked_by(
-    queue: ServerQueue, active: ActiveCall, origin: Origin, kind: RequestKind, params: dict[str, Any], now: float
+    queue: ServerQueue, active: ActiveCall, origin: Origin, kind: RequestKind, params: dict[str, Any], *, now: float
 ) -> PendingRequest:
     """A pending request for a question that came in a result of the call itself."""
     config, call = queue.config, active.call

@@ -40,7 +40,7 @@ class TaskQuestions:
             if not new:
                 return
             requests = {
-                key: asked_by(queue, active, Origin.TASK_INPUT, kind, params, self._clock.now())
+                key: asked_by(queue, active, Origin.TASK_INPUT, kind, params, now=self._clock.now())
                 for key, (kind, params) in new.items()
                 if not configured(queue, kind)
             }

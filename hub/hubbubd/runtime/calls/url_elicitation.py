@@ -53,7 +53,7 @@ class Consents:
         done = self._pages.setdefault(queue.config.name, {}).setdefault(active, {})
         awaited = [page for page in pages if page in done and not done[page].is_set()]
         asked = {
-            page: asked_by(queue, active, Origin.ROUNDS, RequestKind.ELICITATION_URL, params, self._clock.now())
+            page: asked_by(queue, active, Origin.ROUNDS, RequestKind.ELICITATION_URL, params, now=self._clock.now())
             for page, params in pages.items()
             if page not in awaited
         }
