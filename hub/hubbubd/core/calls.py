@@ -130,7 +130,7 @@ def complete(call: Call, result: bytes, now: float) -> Call:
 
 def fail(call: Call, fault: Fault, now: float) -> Call:
     """The call with the reason of its end: cancelled when the fault says so, else failed."""
-    state = CallState.CANCELLED if fault.category == "cancelled" else CallState.FAILED
+    state = CallState.CANCELLED if fault.category is Category.CANCELLED else CallState.FAILED
     return move(call, state, now, fault=fault)
 
 

@@ -18,7 +18,7 @@ from typing import Any, cast
 from hubbubd import bounds, payload
 from hubbubd.bounds import Count, Moment, Span
 from hubbubd.core import backoff
-from hubbubd.errors import Category, Fault
+from hubbubd.errors import Category, Fault, FaultCode
 
 MAX_PAGES = 1000
 MAX_ENTRIES = 100_000
@@ -34,7 +34,7 @@ TTL_FLOOR_S = 30.0
 RETRY_S = 60.0
 """How long after a failed fetch the next one is tried, where trying again may help."""
 
-GONE = frozenset({"CONNECTION_LOST", "SESSION_LOST"})
+GONE = frozenset({FaultCode.CONNECTION_LOST, FaultCode.SESSION_LOST})
 """What a fetch says that the end of the connection broke off."""
 
 

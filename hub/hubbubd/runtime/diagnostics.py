@@ -67,7 +67,7 @@ class Finding:
 async def before_start(settings: Settings, store_file: Path, environ: Mapping[str, str]) -> list[Finding]:
     """What there is to say of a configuration that is right, before a hub runs with it, or beside one that does."""
     hub = settings.hub
-    store = await to_thread.run_sync(_store, store_file)
+    store, in_use = await to_thread.run_sync(_store, store_file)
     found = [
         Finding("configuration", Severity.OK, _count(settings)),
         *await to_thread.run_sync(_directory, hub.data_dir),
@@ -76,7 +76,7 @@ async def before_start(settings: Settings, store_file: Path, environ: Mapping[st
     for setting in ("listen", "connect_listen", "metrics_listen"):
         listen: str | None = getattr(hub, setting)
         if listen is not None:
-            found.append(_address(setting, listen, hub.data_dir, in_use=store.message.endswith(IN_USE)))
+            found.append(_address(setting, listen, hub.data_dir, in_use=in_use))
     return [*found, *await common(hub, settings.servers, environ)]
 
 
@@ -197,17 +197,18 @@ def _permissions(path: Path) -> Iterator[Finding]:
         yield Finding("secrets", Severity.WARN, f"others may read {paths}", f"chmod go= {paths}")
 
 
-def _store(path: Path) -> Finding:
+def _store(path: Path) -> tuple[Finding, bool]:
+    """What there is to say of the store, and whether a hub has it open."""
     about = f"store {path}"
     if not path.exists():
-        return Finding(about, Severity.OK, "it will be made")
+        return Finding(about, Severity.OK, "it will be made"), False
     try:
         look_at(path)
     except StoreLocked:
-        return Finding(about, Severity.OK, IN_USE)
+        return Finding(about, Severity.OK, IN_USE), True
     except StoreError as exc:
-        return Finding(about, Severity.FAIL, str(exc), "docs/store.md says what helps")
-    return Finding(about, Severity.OK, "it is sound")
+        return Finding(about, Severity.FAIL, str(exc), "docs/store.md says what helps"), False
+    return Finding(about, Severity.OK, "it is sound"), False
 
 
 def _address(setting: str, listen: str, data_dir: Path, *, in_use: bool) -> Finding:

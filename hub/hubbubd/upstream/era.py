@@ -42,7 +42,7 @@ from pydantic import BaseModel, ValidationError
 
 from hubbubd import __version__, payload
 from hubbubd.config import ServerConfig
-from hubbubd.errors import Fault, InvalidArgument, PeerError, UpstreamError
+from hubbubd.errors import Fault, FaultCode, InvalidArgument, PeerError, UpstreamError
 from hubbubd.turns import turn
 from hubbubd.upstream import faults
 from hubbubd.upstream.checking import Mismatch, check
@@ -323,9 +323,9 @@ def _mismatch(note: str, supported: list[str]) -> UpstreamError:
 
 def _means_handshake(fault: Fault) -> bool:
     """Whether the way `server/discover` failed leaves it open that `initialize` works."""
-    if fault.code == "PROTOCOL_VERSION_MISMATCH":
+    if fault.code == FaultCode.PROTOCOL_VERSION_MISMATCH:
         return bool(set(fault.details["supported"]) & set(HANDSHAKE_PROTOCOL_VERSIONS))
-    return fault.code in ("HTTP_ERROR", "INVALID_RESPONSE")
+    return fault.code in (FaultCode.HTTP_ERROR, FaultCode.INVALID_RESPONSE)
 
 
 def _means_stateless(refusal: PeerError) -> bool:
@@ -339,6 +339,6 @@ def _means_stateless(refusal: PeerError) -> bool:
 
 
 def _during_probe(fault: Fault) -> UpstreamError:
-    if fault.code != "CONNECTION_LOST":
+    if fault.code != FaultCode.CONNECTION_LOST:
         return UpstreamError(fault)
     return LostDuringProbe(replace(fault, details={**fault.details, "during": "probe"}))

@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 import httpx2
 
 from hubbubd import bounds
-from hubbubd.errors import Category, Fault, UpstreamError
+from hubbubd.errors import Category, Fault, FaultCode, UpstreamError
 
 BODY_EXCERPT: Final = 300
 """Characters of a refused response's body that are kept in a fault's details."""
@@ -24,23 +24,23 @@ LONGEST_WAIT_S: Final = 86_400.0
 """The longest wait that is read out of a `Retry-After`."""
 
 _CODES: Final[Mapping[str, tuple[Category, bool, str]]] = {
-    "AUTHENTICATION_FAILED": (Category.SERVER, False, "the server refused the credentials"),
+    FaultCode.AUTHENTICATION_FAILED: (Category.SERVER, False, "the server refused the credentials"),
     "COMMAND_NOT_ALLOWED": (Category.CONNECTION, False, "the operator does not allow it"),
     "COMMAND_NOT_EXECUTABLE": (Category.CONNECTION, False, "the command cannot be executed"),
     "COMMAND_NOT_FOUND": (Category.CONNECTION, False, "there is no such command"),
     "CONFIG_INVALID": (Category.CONNECTION, False, "the configuration does not hold"),
-    "CONNECTION_LOST": (Category.CONNECTION, True, "the connection was lost"),
+    FaultCode.CONNECTION_LOST: (Category.CONNECTION, True, "the connection was lost"),
     "CONNECTION_REFUSED": (Category.CONNECTION, True, "nothing accepts connections there"),
     "CONNECTION_TIMEOUT": (Category.TIMEOUT, True, "the server did not connect in time"),
     "GET_STREAM_LOST": (Category.TRANSPORT, True, "the stream of what the server asks broke and did not come back"),
     "HOST_NOT_ALLOWED": (Category.CONNECTION, False, "the operator does not allow it"),
     "HOST_NOT_FOUND": (Category.CONNECTION, True, "the host's name does not resolve"),
-    "HTTP_ERROR": (Category.TRANSPORT, False, "the server answered with an HTTP error"),
-    "INVALID_RESPONSE": (Category.PROTOCOL, False, "the server's response is not MCP"),
+    FaultCode.HTTP_ERROR: (Category.TRANSPORT, False, "the server answered with an HTTP error"),
+    FaultCode.INVALID_RESPONSE: (Category.PROTOCOL, False, "the server's response is not MCP"),
     "METHOD_NOT_IN_REVISION": (Category.PROTOCOL, False, "the method is not one to call in this revision"),
-    "PROTOCOL_VERSION_MISMATCH": (Category.PROTOCOL, False, "no protocol revision in common"),
+    FaultCode.PROTOCOL_VERSION_MISMATCH: (Category.PROTOCOL, False, "no protocol revision in common"),
     "RATE_LIMITED": (Category.SERVER, True, "the server asks for fewer requests"),
-    "SESSION_LOST": (Category.TRANSPORT, True, "the server does not know the session any more"),
+    FaultCode.SESSION_LOST: (Category.TRANSPORT, True, "the server does not know the session any more"),
     "START_FAILED": (Category.CONNECTION, True, "the process cannot be started"),
     "TLS_FAILED": (Category.CONNECTION, True, "TLS failed"),
     "TRANSPORT_ERROR": (Category.TRANSPORT, True, "the transport failed"),

@@ -11,7 +11,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import HEADER_MISMATCH
 
 from hubbubd.config import ServerConfig
-from hubbubd.errors import Category, Fault, PeerError, UpstreamError
+from hubbubd.errors import Category, Fault, FaultCode, PeerError, UpstreamError
 from hubbubd.telemetry.trace import Span
 from hubbubd.turns import turn
 from hubbubd.upstream import faults
@@ -216,7 +216,7 @@ class ServerLink:
         except PeerError:
             pass
         except UpstreamError as exc:
-            if exc.fault.code != "AUTHENTICATION_FAILED":
+            if exc.fault.code != FaultCode.AUTHENTICATION_FAILED:
                 raise
 
     async def _ask(self, method: str, params: dict[str, Any] | None, headers: dict[str, str]) -> dict[str, Any]:
@@ -266,7 +266,7 @@ class ServerLink:
             # HTTP 400 alone may be about the request: a ping is beyond blame. One that is refused loses the connection.
             with suppress(PeerError, UpstreamError), anyio.move_on_after(REASON_LIMIT_S):
                 await self.probe()
-            if self._fault is not None and self._fault.code == "SESSION_LOST":
+            if self._fault is not None and self._fault.code == FaultCode.SESSION_LOST:
                 return self._failed(self._fault, method, gone=False)
         if exchange.fault is not None:
             return self._failed(exchange.fault, method, gone=exchange.fault.category in _UNREACHABLE)
@@ -284,7 +284,7 @@ class ServerLink:
 
     def _failed(self, fault: Fault, method: str, *, gone: bool) -> UpstreamError:
         details = {**fault.details, "method": method}
-        if gone and self._hello is not None and fault.code != "CONNECTION_LOST":
+        if gone and self._hello is not None and fault.code != FaultCode.CONNECTION_LOST:
             return faults.error("CONNECTION_LOST", fault.message, **{"cause": fault.code, **details})
         return UpstreamError(replace(fault, details=details))
 

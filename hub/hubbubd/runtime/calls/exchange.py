@@ -15,7 +15,7 @@ from hubbubd.core.call_faults import of_hub, of_server, reused
 from hubbubd.core.calls import Call
 from hubbubd.core.tasks import created
 from hubbubd.core.tool_policy import denied, shown
-from hubbubd.errors import Category, Fault, HubError, PeerError, UpstreamError
+from hubbubd.errors import Category, Fault, FaultCode, HubError, PeerError, UpstreamError
 from hubbubd.runtime.calls.call_queue import ActiveCall, ServerQueue
 from hubbubd.runtime.calls.call_spans import SpanRecorder
 from hubbubd.runtime.calls.causes import Causes
@@ -170,7 +170,7 @@ class CallExchange:
                 resumed = False
                 continue
             except UpstreamError as exc:
-                if exc.reason != "SESSION_LOST" or active.resent:
+                if exc.reason != FaultCode.SESSION_LOST or active.resent:
                     raise
                 active.resent = True
                 if queue.link is link:

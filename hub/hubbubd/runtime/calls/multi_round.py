@@ -171,7 +171,7 @@ def _again(params: dict[str, Any], rounds: core.Rounds, answers: dict[str, Any])
 def _accepted(request: PendingRequest) -> Any:
     """The answer. Raises UpstreamError when the request is refused."""
     if request.answer is None or request.answer.refused:
-        raise input_fault("INPUT_REFUSED", f"{request.kind} was refused, so the call was not sent again")
+        raise input_refused(f"{request.kind} was refused, so the call was not sent again")
     return payload.loads(request.answer.payload)
 
 
@@ -227,6 +227,10 @@ def _object(value: object) -> dict[str, Any]:
 
 
 def input_fault(code: str, message: str) -> UpstreamError:
-    """Why a call cannot go on although, or because, its server asks."""
-    category = Category.SERVER if code == "INPUT_REFUSED" else Category.PROTOCOL
-    return UpstreamError(Fault(code=code, category=category, message=message))
+    """Why a call cannot go on because of what its server asks."""
+    return UpstreamError(Fault(code=code, category=Category.PROTOCOL, message=message))
+
+
+def input_refused(message: str) -> UpstreamError:
+    """Why a call cannot go on although its server asks properly."""
+    return UpstreamError(Fault(code="INPUT_REFUSED", category=Category.SERVER, message=message))

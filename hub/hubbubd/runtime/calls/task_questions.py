@@ -14,7 +14,7 @@ from hubbubd.core.inbox import Delivery, Origin, RequestState
 from hubbubd.core.tasks import Task
 from hubbubd.errors import NotFound, PeerError, UpstreamError
 from hubbubd.runtime.calls.followed import TELL_S, Followed
-from hubbubd.runtime.calls.multi_round import asked_by, configured, input_fault, questions_of
+from hubbubd.runtime.calls.multi_round import asked_by, configured, input_refused, questions_of
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.records import Table
 from hubbubd.store import Conflict
@@ -74,7 +74,7 @@ class TaskQuestions:
             with followed.queue.asked(followed.active, request_id):
                 request = await self._inbox.wait(request_id)
             if request.answer is None or request.answer.refused:
-                followed.failure = input_fault("INPUT_REFUSED", f"{request.kind} was refused, so the task is cancelled")
+                followed.failure = input_refused(f"{request.kind} was refused, so the task is cancelled")
                 followed.wake.set()
                 return
             answer = payload.loads(request.answer.payload)

@@ -15,7 +15,7 @@ from hubbubd.config import Confinement, ServerConfig
 from hubbubd.core import connection as core
 from hubbubd.core.call_faults import cancelled
 from hubbubd.core.connection import Connection, Effect, Event, RetryPolicy, State
-from hubbubd.errors import Category, Fault, HubError, PeerError, UpstreamError
+from hubbubd.errors import Category, Fault, FaultCode, HubError, PeerError, UpstreamError
 from hubbubd.runtime.calls import End, ServerQueue
 from hubbubd.runtime.servers.connection_log import tell
 from hubbubd.runtime.servers.measures import Measures
@@ -236,7 +236,7 @@ class ConnectionShell:
         """A lost session is renewed at once, unless it was renewed a moment ago: then it is a connection that flaps."""
         renewed_at, self._renewed_at = self._renewed_at, anyio.current_time()
         stable = self._renewed_at - renewed_at >= max(self.config.stable_after_s, core.STABLE_S)
-        return Event.SESSION_LOST if fault.code == "SESSION_LOST" and stable else Event.CONNECTION_LOST
+        return Event.SESSION_LOST if fault.code == FaultCode.SESSION_LOST and stable else Event.CONNECTION_LOST
 
     def _feed(self, event: Event, *, fault: Fault | None = None) -> None:
         now = self._clock.now()
