@@ -42,6 +42,7 @@ STORE_FILE = "hubbub.db"
 LOCAL_SOCKET = "hub.sock"
 
 DONE, FAILED, USAGE = 0, 1, 2
+"""Exit statuses; 2 for wrong usage and configuration, as shells and argparse have it."""
 DEBUG = "HUBBUB_DEBUG"
 
 

@@ -21,8 +21,11 @@ from hubbubd.core import backoff
 from hubbubd.errors import Category, Fault, FaultCode
 
 MAX_PAGES = 1000
+"""Pages of one list: a cursor that leads in circles ends here."""
 MAX_ENTRIES = 100_000
+"""Entries of one list, a hundred to a page."""
 MAX_BYTES = 16 * 1024 * 1024
+"""Bytes of the entries of one list."""
 
 STEP = 1000
 """Entries that are taken in one go."""

@@ -15,7 +15,9 @@ from hubbubd.errors import FailedPrecondition
 from hubbubd.telemetry.trace import Trace
 
 DEFAULT_CLAIM_S = 60.0
+"""Seconds of a claim that does not say for how long: time to read a form and fill it in."""
 MAX_CLAIM_S = 3600.0
+"""Seconds of the longest claim, so that one that was forgotten does not block others for more than an hour."""
 
 MOMENTS = 50
 """How many moments of a request are remembered before its end; whatever comes then, its end is."""

@@ -33,6 +33,7 @@ E = TypeVar("E", bound=StrEnum)
 _Counts = pb.GetStatusResponse
 
 CHUNK_BYTES = 256 * 1024
+"""Bytes of a copy in one message, far below the 4 MiB that gRPC clients take by default."""
 ALIVE_S = 5.0
 """How often the caller hears that a copy is still being made."""
 

@@ -38,6 +38,7 @@ NAME_METADATA = "hubbub-as"
 BINARY_NAME_METADATA = "hubbub-as-bin"
 """The same in UTF-8: gRPC takes nothing but ASCII in metadata without this ending."""
 MAX_NAME = 64
+"""Characters of a name that a caller gives; it stands in every record of theirs."""
 
 MAX_TOKEN = 8192
 """Characters of a credential; more is not looked at."""

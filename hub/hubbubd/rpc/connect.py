@@ -72,6 +72,7 @@ _REQUEST_HEADERS = (
 )
 _RESPONSE_HEADERS = ("grpc-status", "grpc-message", "grpc-status-details-bin")
 _PREFLIGHT_S = 7200
+"""Seconds for which a browser remembers a preflight: two hours are the most that Chromium takes."""
 
 JSON_VALUES = 100_000
 """Values that a request in JSON may have; no RPC needs many, and each takes many times its length in memory."""

@@ -18,6 +18,7 @@ from hubbubd.runtime.oversight import Attempt, Audit, Quotas
 from hubbubd.telemetry.trace import CURRENT_TRACE
 
 MAX_TARGET = 128
+"""Characters of what an audit entry names; ids and names are no longer (`requests.MAX_ID`)."""
 
 
 class Oversight:

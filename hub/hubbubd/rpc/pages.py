@@ -27,7 +27,9 @@ class Asked(Protocol):
 
 
 DEFAULT_SIZE = 100
+"""Records of a page whose size the caller leaves to the hub."""
 MAX_SIZE = 1000
+"""Records of the longest page."""
 
 # gRPC clients take 4 MiB unless told otherwise; a page of large records ends early.
 _PAGE_BYTES = 3 * 1024 * 1024

@@ -15,6 +15,7 @@ LONGEST_S = 86400.0
 """The loop's timers do not take any length; a later alarm is set again when this has passed."""
 
 RETRY_S = 1.0
+"""Seconds until an alarm whose work failed goes off once more."""
 
 Action = Callable[[], Awaitable[None]]
 

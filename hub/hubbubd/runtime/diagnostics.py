@@ -40,6 +40,8 @@ AT_ONCE = 20
 """Addresses that are tried at once."""
 
 SCARCE_BYTES = 256 * 1024 * 1024
+"""Bytes free on the disk below which an operator is warned: long before commits fail, at 1 MiB (`store.engine`)."""
+
 TOLD_DEFECTS = 5
 """How many records that do not fit are named."""
 

@@ -20,18 +20,15 @@ from hubbubd.runtime.calls import (
     Rounds,
 )
 from hubbubd.runtime.catalog import Catalog
-from hubbubd.runtime.inbox import Authorizations, Inbox, Tasks, Work
+from hubbubd.runtime.inbox import Inbox, Tasks, Work
 from hubbubd.runtime.oversight import Audit, Quotas, Retention, Tokens
 from hubbubd.runtime.records import Ledger
 from hubbubd.runtime.servers import (
     MAX_NAMES,
-    Assembly,
     Configuration,
     EventFeed,
-    LogLevels,
     Measures,
     Servers,
-    SpecSecrets,
     Subscriptions,
 )
 from hubbubd.runtime.wiring import (
@@ -192,24 +189,19 @@ class Hub:
         tasks = tasks_of(ground, inbox, client_tasks, lambda name, method, told: servers.notify(name, method, told))
         events = EventFeed(clock, ledger.door)
         subscriptions = Subscriptions(calls, clock, ground.background, ledger.door)
-        assembly = Assembly(
-            connector=connector,
+        servers = servers_of(
+            ground,
+            connector,
             inbox=inbox,
             calls=calls,
             tasks=tasks,
             client_tasks=client_tasks,
             consents=consents,
-            authorizations=Authorizations(inbox),
             catalog=catalog,
             events=events,
             subscriptions=subscriptions,
-            log_levels=LogLevels(tables.calls, ground.background),
-            measures=ground.measures,
             audit=audit,
-            clock=clock,
-            background=ground.background,
         )
-        servers = servers_of(ground, assembly, SpecSecrets(connector), audit)
         return cls(
             ledger=ledger,
             clock=clock,

@@ -21,21 +21,24 @@ from hubbubd.runtime.calls import (
     TaskSupport,
 )
 from hubbubd.runtime.catalog import Catalog
-from hubbubd.runtime.inbox import Inbox, Notify, Tasks, Work
+from hubbubd.runtime.inbox import Authorizations, Inbox, Notify, Tasks, Work
 from hubbubd.runtime.oversight import Audit, Quotas, Retention
 from hubbubd.runtime.records import Ledger, Stored, WatcherLimit
 from hubbubd.runtime.servers import (
     Assembly,
     Configuration,
     EventFeed,
+    LogLevels,
     Measures,
     Servers,
     SpecSecrets,
+    Subscriptions,
 )
 from hubbubd.runtime.tables import Tables
 from hubbubd.store import Store
 from hubbubd.telemetry.meter import Meter
 from hubbubd.telemetry.tracer import Tracer
+from hubbubd.upstream.ports import Connector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,14 +90,44 @@ def work_of(ground: Ground, inbox: Inbox) -> Work:
     )
 
 
-def servers_of(ground: Ground, assembly: Assembly, secrets: SpecSecrets, audit: Audit) -> Servers:
-    """The registry of servers."""
+def servers_of(
+    ground: Ground,
+    connector: Connector,
+    *,
+    inbox: Inbox,
+    calls: Calls,
+    tasks: Tasks,
+    client_tasks: ClientTasks,
+    consents: Consents,
+    catalog: Catalog,
+    events: EventFeed,
+    subscriptions: Subscriptions,
+    audit: Audit,
+) -> Servers:
+    """The registry of servers, with what each of them is made of."""
+    assembly = Assembly(
+        connector=connector,
+        inbox=inbox,
+        calls=calls,
+        tasks=tasks,
+        client_tasks=client_tasks,
+        consents=consents,
+        authorizations=Authorizations(inbox),
+        catalog=catalog,
+        events=events,
+        subscriptions=subscriptions,
+        log_levels=LogLevels(ground.tables.calls, ground.background),
+        measures=ground.measures,
+        audit=audit,
+        clock=ground.clock,
+        background=ground.background,
+    )
     return Servers(
         ledger=ground.ledger,
         table=ground.tables.servers,
         calls=ground.tables.calls,
         assembly=assembly,
-        secrets=secrets,
+        secrets=SpecSecrets(connector),
         audit=audit,
         clock=ground.clock,
         alarms=ground.alarms,

@@ -54,6 +54,7 @@ _COMPLAINING: Final = (
 )
 _KINDS: Final = {Kind.INTERNAL: SpanKind.INTERNAL, Kind.CLIENT: SpanKind.CLIENT, Kind.SERVER: SpanKind.SERVER}
 _NS: Final = 1_000_000_000
+"""Nanoseconds of a second; OpenTelemetry counts in them."""
 _FINE: Final = Status()
 _FAILED: Final = Status(StatusCode.ERROR)
 

@@ -20,6 +20,7 @@ TURN_COST: Final = 128 * 1024
 """What of a body is handed on in one turn: its bytes, and `LINE_COST` for each line."""
 
 LINE_COST: Final = 1024
+"""What a line counts besides its bytes, so that very many short lines are long work, too."""
 
 _DATA: Final = b"data:"
 """How a line of an event's data begins."""

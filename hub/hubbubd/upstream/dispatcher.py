@@ -34,7 +34,7 @@ from mcp_types import (
 )
 
 from hubbubd import bounds
-from hubbubd.upstream.exchange import CALL, EXCHANGE, SIZE
+from hubbubd.upstream.exchange import CALL, EXCHANGE, SIZE, ConnectionClosed, UnusableResponse
 from hubbubd.upstream.framing import BadMessage, NotRead, Said
 from hubbubd.upstream.ports import ProgressUpdate
 from hubbubd.upstream.rate_limit import Pace
@@ -58,14 +58,6 @@ OnAcknowledged = Callable[[dict[str, Any]], None]
 
 Outcome = dict[str, Any] | ErrorData | None
 """What a request gets: a result or an error, or None when the connection went first."""
-
-
-class ConnectionClosed(Exception):
-    """The response can no longer come."""
-
-
-class UnusableResponse(Exception):
-    """What came in the place of the response cannot be used; the message says why."""
 
 
 class Serve(Protocol):

@@ -17,9 +17,9 @@ from hubbubd.turns import turn
 from hubbubd.upstream import faults
 from hubbubd.upstream.checking import Mismatch
 from hubbubd.upstream.deadlines import Patience
-from hubbubd.upstream.dispatcher import ConnectionClosed, OnAcknowledged, OnProgress, UnusableResponse, Wire
+from hubbubd.upstream.dispatcher import OnAcknowledged, OnProgress, Wire
 from hubbubd.upstream.era import Negotiation, Revision, StatelessRevision
-from hubbubd.upstream.exchange import CALL, EXCHANGE, PLACE, Exchange
+from hubbubd.upstream.exchange import CALL, EXCHANGE, PLACE, ConnectionClosed, Exchange, UnusableResponse
 from hubbubd.upstream.inbound import Reception
 from hubbubd.upstream.instrumentation import Instrumentation
 from hubbubd.upstream.ports import Era, Hello, Inbound

@@ -27,6 +27,7 @@ SETTLE_S = 1.0
 """How long after the last creation its task is surely known to the hub."""
 
 MAX_PAGES = 20
+"""Pages of tasks/list that are read to find one orphan."""
 
 log = structlog.get_logger(__name__)
 

@@ -22,10 +22,12 @@ BROWSER = "browser"
 """Who answers when the browser comes back by itself."""
 
 MAX_REQUEST_BYTES = 16 * 1024
+"""Bytes of a browser's request; codes and states of providers have some KiB at most."""
 VISIT_S = 10.0
 """Longest visit of a browser."""
 
 MAX_VISITS = 16
+"""Browsers that may be at the redirect address at once; one is enough."""
 
 log = structlog.get_logger(__name__)
 

@@ -26,6 +26,7 @@ from hubbubd.runtime.records import Change, Ledger, Place, Table, WatchEvent
 from hubbubd.upstream.ports import Reply, ReplyError
 
 PAGE = 50
+"""Tasks on one page of `tasks/list`."""
 
 ENDED_PER_OPEN = 10
 """A server that does not fetch its results can leave so many times its open tasks behind until their ttl is over."""

@@ -19,6 +19,7 @@ from hubbubd.errors import HubError
 from hubbubd.runtime.records import COMMIT_HOOK, Change, Ledger, Place, Table
 
 MINUTE_S = 60.0
+"""Seconds within which equal refusals share one entry."""
 
 REFUSALS_PER_MINUTE = 100
 """Different refusals of a minute that have entries of their own; the others share one for each reason."""
