@@ -147,9 +147,10 @@ class Hub:
                 settings=settings,
                 tracer=tracer,
                 measures=measures,
+                telemetry_endpoint=telemetry_endpoint,
             )
             given = Settings(hub=settings, servers=tuple(configured.values()), files=files)
-            hub = cls._wire(ground, connector, given, load or (lambda: given), telemetry_endpoint)
+            hub = cls._wire(ground, connector, given, load or (lambda: given))
             try:
                 await hub._recover(configured, background)
                 if meter.on:
@@ -160,14 +161,7 @@ class Hub:
                     await hub._wind_down()
 
     @classmethod
-    def _wire(
-        cls,
-        ground: Ground,
-        connector: Connector,
-        given: Settings,
-        load: Callable[[], Settings],
-        telemetry_endpoint: str,
-    ) -> "Hub":
+    def _wire(cls, ground: Ground, connector: Connector, given: Settings, load: Callable[[], Settings]) -> "Hub":
         """Makes the rooms; each knows those before it, and what it needs of a later one comes as a function."""
         ledger, tables, clock = ground.ledger, ground.tables, ground.clock
         quotas = Quotas(ground.settings, clock.steady)
@@ -220,7 +214,7 @@ class Hub:
             quotas=quotas,
             configuration=configuration_of(ground, given=given, load=load, servers=servers, audit=audit, events=events),
             tracer=ground.tracer,
-            telemetry_endpoint=telemetry_endpoint,
+            telemetry_endpoint=ground.telemetry_endpoint,
         )
 
     def defects(self) -> dict[str, str]:

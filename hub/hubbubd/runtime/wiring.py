@@ -53,6 +53,7 @@ class Ground:
     settings: HubSettings
     tracer: Tracer
     measures: Measures
+    telemetry_endpoint: str
 
 
 async def remember(store: Store, settings: HubSettings, meter: Meter) -> tuple[Ledger, Tables]:
