@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -230,6 +231,10 @@ class Held:
         monkeypatch.setattr(process, "REAPER", script)
         self.waiting: list[socket.socket] = []
 
+    def close(self) -> None:
+        for each in (self.listener, *self.waiting):
+            each.close()
+
     async def until(self, count: int) -> None:
         """Returns when so many wait at least."""
         with anyio.fail_after(BOUND_S):
@@ -248,6 +253,14 @@ class Held:
         self.waiting.pop(0).close()
 
 
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Held]:
+    """Every start of a process waits until the test lets it go on."""
+    starts = Held(monkeypatch, tmp_path)
+    yield starts
+    starts.close()
+
+
 async def started(count: int, tasks: TaskGroup) -> MemoryObjectReceiveStream[None]:
     """Starts so many servers at once; each that runs is told of."""
     told, running = anyio.create_memory_object_stream[None](count)
@@ -262,9 +275,8 @@ async def started(count: int, tasks: TaskGroup) -> MemoryObjectReceiveStream[Non
     return running
 
 
-async def test_servers_are_started_two_at_a_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_servers_are_started_two_at_a_time(monkeypatch: pytest.MonkeyPatch, held: Held) -> None:
     monkeypatch.setattr(process, "START_LIMIT_S", BOUND_S)
-    held = Held(monkeypatch, tmp_path)
     async with anyio.create_task_group() as tasks:
         running = await started(4, tasks)
         for left in (4, 3, 2, 1):
@@ -279,10 +291,9 @@ async def test_servers_are_started_two_at_a_time(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_servers_that_are_slow_to_start_keep_others_only_for_a_while(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, held: Held
 ) -> None:
     monkeypatch.setattr(process, "START_LIMIT_S", 0.0)
-    held = Held(monkeypatch, tmp_path)
     async with anyio.create_task_group() as tasks:
         running = await started(4, tasks)
         await held.until(4)
