@@ -12,7 +12,6 @@ from pathlib import Path
 import anyio
 import pytest
 from anyio.abc import TaskGroup
-from anyio.streams.memory import MemoryObjectReceiveStream
 from mcp.shared.message import SessionMessage
 
 from hubbubd.config.server import ServerConfig
@@ -261,13 +260,13 @@ def held(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Held]:
     starts.close()
 
 
-async def started(count: int, tasks: TaskGroup) -> MemoryObjectReceiveStream[None]:
-    """Starts so many servers at once; each that runs is told of."""
-    told, running = anyio.create_memory_object_stream[None](count)
+def started(count: int, tasks: TaskGroup) -> anyio.Semaphore:
+    """Starts so many servers at once; each that runs releases what is returned."""
+    running = anyio.Semaphore(0)
 
     async def start() -> None:
         async with stdio_transport(peer(READING)):
-            told.send_nowait(None)
+            running.release()
             await anyio.sleep_forever()
 
     for _ in range(count):
@@ -278,7 +277,7 @@ async def started(count: int, tasks: TaskGroup) -> MemoryObjectReceiveStream[Non
 async def test_servers_are_started_two_at_a_time(monkeypatch: pytest.MonkeyPatch, held: Held) -> None:
     monkeypatch.setattr(process, "START_LIMIT_S", BOUND_S)
     async with anyio.create_task_group() as tasks:
-        running = await started(4, tasks)
+        running = started(4, tasks)
         for left in (4, 3, 2, 1):
             await held.until(min(left, 2))
             await anyio.run_process([sys.executable, "-I", "-S", "-c", ""])  # as long as another start would take
@@ -286,7 +285,7 @@ async def test_servers_are_started_two_at_a_time(monkeypatch: pytest.MonkeyPatch
             assert len(held.waiting) == min(left, 2)
             held.let_go()
             with anyio.fail_after(BOUND_S):
-                await running.receive()
+                await running.acquire()
         tasks.cancel_scope.cancel()
 
 
@@ -295,12 +294,12 @@ async def test_servers_that_are_slow_to_start_keep_others_only_for_a_while(
 ) -> None:
     monkeypatch.setattr(process, "START_LIMIT_S", 0.0)
     async with anyio.create_task_group() as tasks:
-        running = await started(4, tasks)
+        running = started(4, tasks)
         await held.until(4)
         for _ in range(4):
             held.let_go()
             with anyio.fail_after(BOUND_S):
-                await running.receive()
+                await running.acquire()
         tasks.cancel_scope.cancel()
 
 

@@ -190,7 +190,7 @@ async def test_a_refusal_that_cannot_be_sent_costs_nothing_else() -> None:
         pace=Pace(1000.0, 1e9, lambda: None),
     )
     with anyio.fail_after(LIMIT_S):
-        async with incoming, anyio.create_task_group() as tasks:
+        async with incoming, read_stream, write_stream, anyio.create_task_group() as tasks:
             await tasks.start(lambda *, task_status: wire.run(task_status=task_status))
             await incoming.send(NotRead("it is too long", "q"))
             await incoming.send(
