@@ -61,7 +61,7 @@ class ActiveCall:
     refusal: HubError | None = None
     fault: Fault | None = None
     end: End | None = None
-    questions: int = 0
+    pending: int = 0
     waiters: int = 0
     resent: bool = False
     known_as_sent: bool = False
@@ -264,7 +264,7 @@ class ServerQueue:
                 yield
         finally:
             for each in calls:
-                if each.questions == 0 and each.call.id in self._queue.parked | self._queue.aside:
+                if each.pending == 0 and each.call.id in self._queue.parked | self._queue.aside:
                     if each.call.id in self._queue.parked:
                         self._queue.unpark(each.call.id)
                     if each.call.state is CallState.WAITING_INPUT:
@@ -297,7 +297,7 @@ class ServerQueue:
     @contextmanager
     def _paused(self, calls: list[ActiveCall]) -> Generator[None]:
         for active in calls:
-            active.questions += 1
+            active.pending += 1
             if active.call.id in self._queue.in_flight:
                 self._queue.park(active.call.id)
             active.clock.hold(self._clock.steady())
@@ -307,7 +307,7 @@ class ServerQueue:
             yield
         finally:
             for active in calls:
-                active.questions -= 1
+                active.pending -= 1
                 active.clock.release(self._clock.steady())
                 self.time(active)
 
