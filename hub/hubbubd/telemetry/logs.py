@@ -4,9 +4,6 @@ from typing import Any
 
 from hubbubd.telemetry.trace import CURRENT_TRACE
 
-Line = dict[str, Any]
-"""A log line as structlog has it, with its text as `event`."""
-
 
 def placed(_logger: object, _method: str, line: Any) -> Any:
     """The line with `trace_id` and `span_id` of the call or RPC in whose course it was written."""
