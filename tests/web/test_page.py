@@ -153,6 +153,21 @@ async def test_a_claim_is_given_back_by_leaving_and_the_next_person_gets_it(
     await expect(ada.page.locator(".none")).to_be_visible()
 
 
+async def test_a_card_that_changes_while_somebody_presses_it_still_opens(
+    hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
+) -> None:
+    ada = await visit(await bridge.new_link(), "Ada")
+    (request,) = await hub.asked(call_id=await ask(hub, form("Pressed?", {"name": {"type": "string"}})))
+    card = ada.page.locator("a.card").filter(has_text="Pressed?")
+    await card.locator(".what").hover()
+    await ada.page.mouse.down()
+    claim = await hub.client.inbox.claim(request.id)
+    await expect(card).to_contain_text("being answered by")
+    await ada.page.mouse.up()
+    await expect(ada.page.locator("main").get_by_role("heading", level=1)).to_contain_text("asks")
+    await claim.decline()
+
+
 async def test_what_is_wrong_is_said_at_its_field_by_the_page_and_by_the_hub(
     hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
 ) -> None:

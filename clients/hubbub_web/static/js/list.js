@@ -39,16 +39,22 @@ export function cards(card, { name, empty }) {
     const key = keyOf(record);
     const item = items.get(key) ?? { node: h("li"), record: null };
     if (item.record !== record) {
-      const focused = item.node.contains(document.activeElement) ? document.activeElement.dataset.role : null;
       item.record = record;
-      item.node.replaceChildren(card(record));
-      if (focused) item.node.querySelector(`[data-role="${focused}"]`)?.focus();
+      renew(item.node, card(record));
     }
     items.set(key, item);
     return item;
   }
 
   return { element, show };
+}
+
+/** Puts a card in the place of the one before. A link stays the same element: whoever has it in focus, or is pressing it, goes on. */
+function renew(node, made) {
+  const link = node.firstChild;
+  if (link?.localName !== "a" || made.localName !== "a") return node.replaceChildren(made);
+  for (const { name, value } of made.attributes) link.setAttribute(name, value);
+  return link.replaceChildren(...made.childNodes);
 }
 
 function keyOf(record) {
