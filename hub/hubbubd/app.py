@@ -42,6 +42,7 @@ STORE_FILE = "hubbub.db"
 LOCAL_SOCKET = "hub.sock"
 
 DONE, FAILED, USAGE = 0, 1, 2
+"""Exit statuses; 2 for wrong usage and configuration, as shells and argparse have it."""
 DEBUG = "HUBBUB_DEBUG"
 
 
@@ -95,10 +96,10 @@ async def _check(settings: Settings) -> int:
     """Print the preflight diagnostics of `--check-config`; return FAILED if a hub would not start."""
     found = await diagnostics.before_start(settings, settings.hub.data_dir / STORE_FILE, os.environ)
     for each in found:
-        console.say(f"{each.verdict:4}  {each.about}: {each.message}")
+        console.say(f"{each.severity:4}  {each.about}: {each.message}")
         if each.advice:
             console.say(f"      {each.advice}")
-    return FAILED if any(each.verdict is diagnostics.Verdict.FAIL for each in found) else DONE
+    return FAILED if any(each.severity is diagnostics.Severity.FAIL for each in found) else DONE
 
 
 async def _serve(settings: Settings, load: Callable[[], Settings]) -> None:
@@ -119,9 +120,9 @@ async def _serve(settings: Settings, load: Callable[[], Settings]) -> None:
                     connector,
                     configured,
                     hub_settings,
-                    clock,
-                    tracer,
-                    meter,
+                    clock=clock,
+                    tracer=tracer,
+                    meter=meter,
                     files=settings.files,
                     load=load,
                     telemetry_endpoint=setup.destination(os.environ),

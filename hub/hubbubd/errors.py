@@ -38,6 +38,17 @@ class Category(StrEnum):
     CANCELLED = "cancelled"
 
 
+class FaultCode(StrEnum):
+    """The codes of faults that the hub acts upon; all others are only told. `docs/errors/` explains each."""
+
+    AUTHENTICATION_FAILED = "AUTHENTICATION_FAILED"
+    CONNECTION_LOST = "CONNECTION_LOST"
+    HTTP_ERROR = "HTTP_ERROR"
+    INVALID_RESPONSE = "INVALID_RESPONSE"
+    PROTOCOL_VERSION_MISMATCH = "PROTOCOL_VERSION_MISMATCH"
+    SESSION_LOST = "SESSION_LOST"
+
+
 class Help:
     """Where the documentation is served: the setting `help_base_url`, global to the process."""
 

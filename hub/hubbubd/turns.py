@@ -24,7 +24,9 @@ BUSY_S: Final = 0.5
 """Seconds for which the loop counts as busy after a busy round: a short call has idle rounds in between."""
 
 SHORTEST_PAUSE_S: Final = 0.01
+"""Seconds; shorter ones would not let anybody else get much done."""
 LONGEST_PAUSE_S: Final = 1.0
+"""Seconds; a long document is read in the end, whatever else happens."""
 
 
 class _Turns:

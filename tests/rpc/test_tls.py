@@ -22,10 +22,11 @@ from hubbub_frontend.certs import Authority, Pair
 from hubbubd.config.network import GrantSettings
 from hubbubd.config.tls import TlsFiles
 from hubbubd.errors import ConfigError, Unauthenticated
-from hubbubd.rpc.auth import Gate, Peer
+from hubbubd.rpc.auth import Gate
 from hubbubd.rpc.connect import serve_connect
+from hubbubd.rpc.context import Peer
 from hubbubd.rpc.grants import Grants
-from hubbubd.rpc.oversight import Oversight
+from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.server import SERVICES, serve
 from hubbubd.runtime.hub import Hub
 

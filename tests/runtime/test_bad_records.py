@@ -13,7 +13,7 @@ from hubbubd.core.filters import CallFilter, RequestFilter, TaskFilter
 from hubbubd.core.inbox import Origin, PendingRequest, RequestKind, RequestState
 from hubbubd.core.tasks import Task, TaskRole
 from hubbubd.rpc import convert
-from hubbubd.runtime.diagnostics import Verdict, records
+from hubbubd.runtime.diagnostics import Severity, records
 from hubbubd.runtime.records import Stored, WatcherLimit
 from hubbubd.runtime.tables import Tables
 from hubbubd.store import Snapshot, Write
@@ -124,7 +124,7 @@ async def test_the_hub_starts_with_a_record_that_does_not_fit_and_shows_all(
             assert field in found["bad"].defect
             assert not any(found[name].defect for name in "abc")
             (finding,) = records(hub.defects())
-            assert (finding.about, finding.verdict) == (f"record {noun}/bad", Verdict.WARN)
+            assert (finding.about, finding.severity) == (f"record {noun}/bad", Severity.WARN)
     assert [line["key"] for line in logs if line["event"].startswith("record mended")] == [f"{noun}/bad"]
     async with world.hub(server()) as hub:
         assert set(shown(hub, noun)) == {"a", "b", "c", "bad"}

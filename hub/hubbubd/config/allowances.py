@@ -16,6 +16,7 @@ SHORTEST_PAUSE_S: Final = 0.1
 """The shortest backoff, in seconds, of a server added over the API."""
 
 SHORTEST_PING_S: Final = 1.0
+"""Seconds between two pings of a server that was added over the API."""
 LONGEST_S: Final = 7 * 86_400.0
 """The longest timeout or backoff, in seconds, of a server added over the API."""
 

@@ -49,7 +49,7 @@ class Confinement:
         except ConfigError as exc:
             raise InvalidArgument.field(exc.key.replace(f"servers.{config.name}", "spec", 1), exc.problem) from None
 
-    def verdict(self, config: ServerConfig, environ: Mapping[str, str]) -> str:
+    def refusal(self, config: ServerConfig, environ: Mapping[str, str]) -> str:
         """Return the reason (as of `check`) why a server may not be connected; empty when it may."""
         try:
             self.check(config, environ)

@@ -32,6 +32,7 @@ _NAME: Final = re.compile(r"[a-z0-9_*?]([a-z0-9_*?-]*[a-z0-9_*?])?(\.[a-z0-9_*?]
 _WILDCARD: Final = re.compile(r"[*?\[\]%]")
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _ISATAP: Final = (0x00005EFE, 0x02005EFE)
+"""The middle 32 bits of addresses that hold an IPv4 address (RFC 5214, section 6.1)."""
 
 
 def check_rule(text: str) -> str:

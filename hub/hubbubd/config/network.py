@@ -13,6 +13,7 @@ from hubbubd import bounds
 
 UNIX = "unix:"
 LAST_PORT = 65535
+"""The highest port of TCP: 16 bits (RFC 9293, section 3.1)."""
 CERT, OIDC, OIDC_ROLE = "cert", "oidc", "oidc-role"
 """The authorities that vouch for principals; each is a prefix that no other principal's name can have."""
 

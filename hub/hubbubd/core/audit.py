@@ -14,7 +14,7 @@ BY_FILE, BY_SIGNAL = "hub:file", "hub:signal"
 """The principals of changes an operator makes without the API: through a configuration file, or a signal."""
 
 
-class Sort(StrEnum):
+class AuditKind(StrEnum):
     """Kind of an entry. Each kind has its own retention limit, so that one cannot push out the others."""
 
     CHANGE = "change"
@@ -33,7 +33,7 @@ class AuditEntry:
     """
 
     id: str
-    sort: Sort
+    kind: AuditKind
     created_at: Moment
     principal: str
     credential: str = ""

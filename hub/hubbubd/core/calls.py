@@ -131,7 +131,7 @@ def complete(call: Call, result: bytes, now: float) -> Call:
 
 def fail(call: Call, fault: Fault, now: float) -> Call:
     """Return the call ended with a fault: cancelled if that is its category, else failed. Raises IllegalTransition."""
-    state = CallState.CANCELLED if fault.category == "cancelled" else CallState.FAILED
+    state = CallState.CANCELLED if fault.category is Category.CANCELLED else CallState.FAILED
     return move(call, state, now, fault=fault)
 
 

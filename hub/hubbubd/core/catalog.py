@@ -18,12 +18,14 @@ from typing import Any, cast
 from hubbubd import bounds, payload
 from hubbubd.bounds import Count, Moment, Span
 from hubbubd.core import backoff
-from hubbubd.errors import Category, Fault
+from hubbubd.errors import Category, Fault, FaultCode
 
 MAX_PAGES = 1000
+"""Pages of one list: a cursor that leads in circles ends here."""
 MAX_ENTRIES = 100_000
+"""Entries of one list, a hundred to a page."""
 MAX_BYTES = 16 * 1024 * 1024
-"""Bounds of one list. A server that exceeds one might never end its pages."""
+"""Bytes of the entries of one list."""
 
 STEP = 1000
 """How many entries are read before other work on the event loop gets a turn."""
@@ -34,7 +36,7 @@ TTL_FLOOR_S = 30.0
 RETRY_S = 60.0
 """Seconds until a failed fetch is retried, if its fault is retryable."""
 
-GONE = frozenset({"CONNECTION_LOST", "SESSION_LOST"})
+GONE = frozenset({FaultCode.CONNECTION_LOST, FaultCode.SESSION_LOST})
 """Fault codes of a fetch that the end of its connection broke off."""
 
 

@@ -18,9 +18,13 @@ from hubbubd.core.inbox import Answer, RequestKind
 from hubbubd.errors import InvalidArgument
 
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
+"""Bytes of an answer, as gRPC clients take them in one message unless told otherwise."""
 MAX_VIOLATIONS = 20
+"""Wrong fields that an error names; the status of an RPC has room for few."""
 MAX_PATH_CHARS = 100
+"""Characters of the path of a wrong field; the schema is the server's and may nest deeply."""
 MAX_PROBLEM_CHARS = 200
+"""Characters of what is wrong with a field; the value is quoted in it."""
 REJECTED = -1
 """The JSON-RPC error code of a sampling that a person rejected (MCP client/sampling)."""
 

@@ -15,7 +15,9 @@ from hubbubd.errors import FailedPrecondition
 from hubbubd.telemetry.trace import Trace
 
 DEFAULT_CLAIM_S = 60.0
+"""Seconds of a claim that does not say for how long: time to read a form and fill it in."""
 MAX_CLAIM_S = 3600.0
+"""Seconds of the longest claim, so that one that was forgotten does not block others for more than an hour."""
 
 MOMENTS = 50
 """The most moments a request keeps before its end; the end itself is always kept."""
@@ -95,7 +97,7 @@ class Claim:
         return self.by == by and not self.worker
 
 
-class Happening(StrEnum):
+class RequestEventType(StrEnum):
     """What happened to a pending request."""
 
     SHOWN = "shown"
@@ -110,14 +112,14 @@ class Happening(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class RequestEvent:
     """An entry in a request's history. `at` is seconds since the epoch; `agent` says that a worker did it.
 
     `trace` is the place of the span of the RPC that answered.
     """
 
     at: bounds.Moment
-    what: Happening
+    what: RequestEventType
     by: str | None = None
     agent: bool = False
     trace: Trace | None = None
@@ -170,7 +172,7 @@ class PendingRequest:
     closed_at: bounds.Moment | None = None
     answer_id: str | None = None
     reason: str | None = None
-    moments: tuple[Moment, ...] = ()
+    moments: tuple[RequestEvent, ...] = ()
     trace: Trace | None = None
     defect: str = ""
 
@@ -205,7 +207,7 @@ def claim(
             raise _already_claimed(request, holder, by)
         taken_over = holder.id
     lease = Claim(id=claim_id, by=by, expires_at=_lease_end(request, ttl_s, now), worker=worker, instead_of=taken_over)
-    return replace(noted(request, Happening.CLAIMED, now, by, agent=worker), claim=lease)
+    return replace(noted(request, RequestEventType.CLAIMED, now, by, agent=worker), claim=lease)
 
 
 def renew(request: PendingRequest, claim_id: str, ttl_s: float, now: float) -> PendingRequest:
@@ -219,7 +221,7 @@ def release(request: PendingRequest, claim_id: str, now: float) -> PendingReques
     """Return the request without its claim. Raises FailedPrecondition (CLAIM_LOST, or the request is closed)."""
     _must_be_open(request, now)
     held = _must_hold(request, claim_id, now)
-    return replace(noted(request, Happening.RELEASED, now, held.by, agent=held.worker), claim=None)
+    return replace(noted(request, RequestEventType.RELEASED, now, held.by, agent=held.worker), claim=None)
 
 
 def answer(
@@ -251,7 +253,7 @@ def answer(
         raise _already_claimed(request, holder, by)
     agent = holder is not None and holder.worker
     return replace(
-        noted(request, Happening.ANSWERED, now, by, agent=agent, trace=trace),
+        noted(request, RequestEventType.ANSWERED, now, by, agent=agent, trace=trace),
         state=RequestState.ANSWERED,
         delivery=Delivery.PENDING,
         claim=None,
@@ -268,7 +270,7 @@ def expire(request: PendingRequest, given: Answer, reason: str, now: float) -> P
     if request.state is not RequestState.OPEN:
         return request
     return replace(
-        noted(request, Happening.EXPIRED, now),
+        noted(request, RequestEventType.EXPIRED, now),
         state=RequestState.EXPIRED,
         delivery=Delivery.PENDING,
         claim=None,
@@ -282,7 +284,7 @@ def withdraw(request: PendingRequest, reason: str, now: float) -> PendingRequest
     """Return the request as withdrawn. Unchanged unless open."""
     if request.state is not RequestState.OPEN:
         return request
-    ended = noted(request, Happening.WITHDRAWN, now)
+    ended = noted(request, RequestEventType.WITHDRAWN, now)
     return replace(ended, state=RequestState.WITHDRAWN, claim=None, reason=reason, closed_at=now)
 
 
@@ -320,14 +322,16 @@ def delivered(request: PendingRequest, now: float, *, late: bool = False) -> Pen
     """Return the request as delivered; `late` says that the causing call had ended before delivery began."""
     if request.delivery is not Delivery.PENDING:
         return request
-    return replace(noted(request, Happening.DELIVERED, now), delivery=Delivery.LATE if late else Delivery.DELIVERED)
+    return replace(
+        noted(request, RequestEventType.DELIVERED, now), delivery=Delivery.LATE if late else Delivery.DELIVERED
+    )
 
 
 def not_delivered(request: PendingRequest, reason: str, now: float) -> PendingRequest:
     """Return the request with its delivery failed."""
     if request.delivery is not Delivery.PENDING:
         return request
-    return replace(noted(request, Happening.FAILED, now), delivery=Delivery.FAILED, reason=reason)
+    return replace(noted(request, RequestEventType.FAILED, now), delivery=Delivery.FAILED, reason=reason)
 
 
 def over(request: PendingRequest) -> bool:
@@ -337,12 +341,12 @@ def over(request: PendingRequest) -> bool:
 
 def shown_to(request: PendingRequest, by: str) -> bool:
     """Return whether the request is recorded as shown to a principal."""
-    return any(moment.what is Happening.SHOWN and moment.by == by for moment in request.moments)
+    return any(event.what is RequestEventType.SHOWN and event.by == by for event in request.moments)
 
 
 def noted(
     request: PendingRequest,
-    what: Happening,
+    what: RequestEventType,
     at: float,
     by: str | None = None,
     *,
@@ -352,10 +356,12 @@ def noted(
     """Return the request with a moment added. Beyond MOMENTS only moments of its end are."""
     if len(request.moments) >= MOMENTS and what in _PASSING:
         return request
-    return replace(request, moments=(*request.moments, Moment(at=at, what=what, by=by, agent=agent, trace=trace)))
+    return replace(request, moments=(*request.moments, RequestEvent(at=at, what=what, by=by, agent=agent, trace=trace)))
 
 
-_PASSING = frozenset({Happening.SHOWN, Happening.CLAIMED, Happening.RELEASED, Happening.LAPSED})
+_PASSING = frozenset(
+    {RequestEventType.SHOWN, RequestEventType.CLAIMED, RequestEventType.RELEASED, RequestEventType.LAPSED}
+)
 
 
 def lapse(request: PendingRequest, now: float) -> PendingRequest:
@@ -363,7 +369,7 @@ def lapse(request: PendingRequest, now: float) -> PendingRequest:
     if request.claim is None or request.holder(now) is not None:
         return request
     held = request.claim
-    return replace(noted(request, Happening.LAPSED, now, held.by, agent=held.worker), claim=None)
+    return replace(noted(request, RequestEventType.LAPSED, now, held.by, agent=held.worker), claim=None)
 
 
 def without_worker(request: PendingRequest) -> PendingRequest:

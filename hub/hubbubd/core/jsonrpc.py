@@ -6,6 +6,7 @@ INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601
 INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
+"""The reserved codes of JSON-RPC 2.0, section 5.1."""
 
 URL_ELICITATION_REQUIRED: Final = -32042
 """MCP 2025-11-25, client/elicitation: URLs must be visited before the request can succeed."""

@@ -27,15 +27,20 @@ TTL_FLOOR_S = 300.0
 """The shortest ttl granted, as a server may ask for one minute and for a person. The receiver may raise a ttl."""
 
 TTL_CEILING_S = 7 * 86400.0
+"""Seconds of the longest life of a task, whatever ttl its server asks for: a week."""
+
 GRACE_S = 60.0
 """Seconds for which an ended task can still be fetched, whatever its ttl."""
 
 POLL_INTERVAL_MS = 1000
+"""Milliseconds that servers are told to leave between two looks at a task."""
+
 SHORTEST_POLL_S = 0.1
 LONGEST_POLL_S = 30.0
 """Bounds of the poll interval that a server asks for, in seconds."""
 
 LONGEST_ID = 128
+"""Characters of the id that a server gives its task; one with a longer id is refused."""
 
 
 class TaskRole(StrEnum):

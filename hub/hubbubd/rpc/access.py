@@ -9,27 +9,28 @@ from hubbubd.core.calls import Call
 from hubbubd.core.inbox import PendingRequest
 from hubbubd.core.tasks import Task
 from hubbubd.errors import NotFound, PermissionDenied
-from hubbubd.rpc.auth import LOCAL, denied, principal
+from hubbubd.rpc.context import LOCAL, principal
+from hubbubd.rpc.permissions import denied
 
 
 def reading() -> Scope:
     """Return the scope of the requests, calls and tasks that the caller may see."""
-    return scope(principal.get(), Permission.SEE)
+    return scope(principal(), Permission.SEE)
 
 
 def answering() -> Scope:
     """Return the scope of the requests that the caller may answer."""
-    return scope(principal.get(), Permission.ANSWER)
+    return scope(principal(), Permission.ANSWER)
 
 
 def browsing() -> Scope:
     """Return the scope of the servers that the caller may know of."""
-    return servers_scope(principal.get(), Permission.BROWSE)
+    return servers_scope(principal(), Permission.BROWSE)
 
 
 def listening() -> Scope:
     """Return the scope of the servers whose events, logs and fault details the caller may see."""
-    return servers_scope(principal.get(), Permission.SEE)
+    return servers_scope(principal(), Permission.SEE)
 
 
 def use(server: str, *any_of: Permission) -> str:
@@ -37,7 +38,7 @@ def use(server: str, *any_of: Permission) -> str:
 
     Raises NotFound and PermissionDenied.
     """
-    caller = principal.get()
+    caller = principal()
     if not caller.may(Permission.BROWSE, server):
         raise NotFound("server", server)
     if not any(caller.may(permission, server) for permission in any_of):
@@ -47,7 +48,7 @@ def use(server: str, *any_of: Permission) -> str:
 
 def configure(server: str) -> None:
     """Raise PermissionDenied unless the caller may administer a server of this name, whether it exists or not."""
-    if not principal.get().may(Permission.ADMINISTER, server):
+    if not principal().may(Permission.ADMINISTER, server):
         raise denied(Permission.ADMINISTER, server)
 
 
@@ -58,7 +59,7 @@ def call(record: Call, permission: Permission = Permission.SEE) -> Call:
     """
     if not reading().has_call(record):
         raise NotFound("call", record.id)
-    if not scope(principal.get(), permission).has_call(record):
+    if not scope(principal(), permission).has_call(record):
         raise denied(permission, record.server)
     return record
 
@@ -67,7 +68,7 @@ def task(record: Task, permission: Permission = Permission.SEE) -> Task:
     """Return the task if it is the caller's own, or on a server with this permission. Raises as `call`."""
     if not reading().has_task(record):
         raise NotFound("task", record.id)
-    if not scope(principal.get(), permission).has_task(record):
+    if not scope(principal(), permission).has_task(record):
         raise denied(permission, record.server)
     return record
 
@@ -76,7 +77,7 @@ def request(record: PendingRequest, permission: Permission = Permission.SEE) -> 
     """Return the request if the caller caused it, or has this permission on its server. Raises as `call`."""
     if not reading().has_request(record):
         raise NotFound("request", record.id)
-    if not scope(principal.get(), permission).has_request(record):
+    if not scope(principal(), permission).has_request(record):
         raise denied(permission, record.server)
     return record
 
@@ -86,7 +87,7 @@ def claimed(record: PendingRequest, claim_id: str) -> None:
 
     The hub's own credential, when it names nobody else, may use any claim whose id it knows.
     """
-    claim, caller = record.claim, principal.get()
+    claim, caller = record.claim, principal()
     trusted = caller.name == caller.credential == LOCAL
     if claim is not None and claim.id == claim_id and caller.name != claim.by and not trusted:
         raise PermissionDenied(

@@ -16,7 +16,7 @@ import unicodedata
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote
 
@@ -25,19 +25,20 @@ import grpc
 
 from hubbubd.clock import Clock
 from hubbubd.config.network import is_loopback
-from hubbubd.core.access import Grant, Permission, Principal, Role
+from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.errors import HubError, InvalidArgument, PermissionDenied, Unauthenticated
 from hubbubd.rpc import status
-from hubbubd.rpc.oversight import CROWD, Crowd, Oversight, peer, principal, standing
-from hubbubd.rpc.permissions import RULES, Reach
+from hubbubd.rpc.context import LOCAL, NOBODY, Crowd, Peer, amend, current, principal
+from hubbubd.rpc.interceptors import Oversight
+from hubbubd.rpc.permissions import RULES, Reach, denied
 from hubbubd.rpc.strangers import Around, Strangers
-from hubbubd.telemetry.trace import CALLER, parsed
+from hubbubd.telemetry.trace import CURRENT_TRACE, parsed
 
-LOCAL = "local"
 NAME_METADATA = "hubbub-as"
 BINARY_NAME_METADATA = "hubbub-as-bin"
 """The same in UTF-8: gRPC allows only ASCII in metadata keys without the suffix `-bin`."""
 MAX_NAME = 64
+"""Characters of a name that a caller gives; it stands in every record of theirs."""
 
 MAX_TOKEN = 8192
 """Longest credential, in characters; a longer one is refused unread."""
@@ -56,17 +57,6 @@ A = TypeVar("A")
 Metadata = Iterable[tuple[str, str | bytes]]
 CertificatePrincipal = Callable[[bytes], Principal]
 """Returns the principal of a verified certificate (PEM or DER). Raises Unauthenticated, PermissionDenied."""
-
-NOBODY = Principal(name="", grants=(), credential="")
-"""The principal of callers without a valid credential."""
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """The other end of a connection: whether it is on this machine, and its client certificate."""
-
-    local: bool
-    certificate: bytes | None = None
 
 
 class Authenticator(Protocol):
@@ -114,7 +104,7 @@ class Gate:
 
         Raises Unauthenticated, PermissionDenied, ResourceExhausted, and InvalidArgument for an invalid name.
         """
-        principal.set(NOBODY)
+        amend(principal=NOBODY)
         credentials: list[str] = []
         called: list[str | None] = []
         place: dict[str, str] = {}
@@ -133,10 +123,10 @@ class Gate:
         caller = await self._of_bearer(credentials, peer) if credentials else self._of_certificate(peer)
         if caller is None:
             return None
-        principal.set(caller)
+        amend(principal=caller)
         caller = _named(caller, called)
-        principal.set(caller)
-        CALLER.set(parsed(place))
+        amend(principal=caller)
+        CURRENT_TRACE.set(parsed(place))
         oversight.admit(caller)
         rule = RULES.get(path)
         if rule is not None and not rule.admits(caller):
@@ -148,9 +138,9 @@ class Gate:
         try:
             caller = await self.admit(path, metadata, oversight, peer)
         except HubError:
-            principal.set(NOBODY)
+            amend(principal=NOBODY)
             caller = None
-        CROWD.set(Crowd.KNOWN if caller is not None else Crowd.LOCAL if peer.local else Crowd.AWAY)
+        amend(crowd=Crowd.KNOWN if caller is not None else Crowd.LOCAL if peer.local else Crowd.AWAY)
         return caller
 
     async def _of_bearer(self, credentials: list[str], peer: Peer | None) -> Principal | None:
@@ -194,7 +184,7 @@ class Gate:
 
         Raises Unauthenticated (CREDENTIAL_ENDED), and ResourceExhausted where that was tried too often (rate limit).
         """
-        standing.set(lambda: self.good(caller))
+        amend(standing=lambda: self.good(caller))
         if caller is None or caller.credential == LOCAL:
             yield
             return
@@ -283,7 +273,7 @@ class Authentication(grpc.aio.ServerInterceptor):
 
     def _steps(self, path: str, metadata: Metadata, known: Principal | None) -> "Guard":
         async def guard(behaviour: Callable[[], Awaitable[Any]], context: status.Context) -> Any:
-            peer.set(context.peer)
+            amend(address=context.peer)
             try:
                 caller = known or await self._admitted(path, metadata, context)
                 with self._gate.inside(caller, path, self._oversight):
@@ -297,15 +287,15 @@ class Authentication(grpc.aio.ServerInterceptor):
         try:
             caller = await self._gate.admit(path, metadata, self._oversight, _peer(context))
         except HubError as exc:
-            raise self._oversight.refused(path, exc, principal.get()) from None
+            raise self._oversight.refused(path, exc, principal()) from None
         assert caller is not None, "the peer was given"
         return caller
 
     def _refusal(self, path: str, exc: HubError) -> "grpc.RpcMethodHandler[Any, Any]":
         # Of the four kinds of handler only this one may answer before it has read a request.
         async def refuse(_requests: object, context: status.Context) -> None:
-            peer.set(context.peer)
-            await status.abort(context, self._oversight.refused(path, exc, principal.get()))
+            amend(address=context.peer)
+            await status.abort(context, self._oversight.refused(path, exc, principal()))
 
         return grpc.stream_stream_rpc_method_handler(refuse)
 
@@ -366,17 +356,8 @@ class _WhileGood:
 
 
 def _check_standing() -> None:
-    if not standing.get()():
+    if not current().standing():
         raise _ended()
-
-
-def denied(permission: Permission, server: str = "*", *, everywhere: bool = False) -> PermissionDenied:
-    """Return the refusal for a caller that may know of a thing; `*` where it is not about one server."""
-    where = " for all servers" if everywhere else "" if server == "*" else f" for the server {server}"
-    return PermissionDenied(
-        f"this needs the permission `{permission}`{where}; `hubbub whoami` shows what you have",
-        metadata={"permission": str(permission), "server": server},
-    )
 
 
 def _named(caller: Principal, names: list[str | None]) -> Principal:

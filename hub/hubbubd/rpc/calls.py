@@ -10,7 +10,7 @@ from hubbubd.core.access import Permission
 from hubbubd.core.calls import Call
 from hubbubd.errors import UpstreamError
 from hubbubd.rpc import access, convert, pages, requests, watch
-from hubbubd.rpc.auth import principal
+from hubbubd.rpc.context import principal
 from hubbubd.rpc.permissions import permission_to_send
 from hubbubd.runtime.calls import Calls, CallSpec, LogEvent, ProgressEvent
 
@@ -23,7 +23,7 @@ class CallService:
 
     async def call_method(self, request: pb.CallMethodRequest) -> pb.CallMethodResponse:
         """Make a call and wait for its end; a failed one ends the RPC with its fault."""
-        call = await self._calls.call(_spec(request.spec), principal.get().name, detached=request.detached)
+        call = await self._calls.call(_spec(request.spec), principal().name, detached=request.detached)
         if call.fault is not None:
             failure = UpstreamError(call.fault)
             failure.metadata["call_id"] = call.id
@@ -32,7 +32,7 @@ class CallService:
 
     async def start_call(self, request: pb.StartCallRequest) -> pb.StartCallResponse:
         """Queue a detached call; durable when this returns."""
-        call = await self._calls.start(_spec(request.spec), principal.get().name)
+        call = await self._calls.start(_spec(request.spec), principal().name)
         return pb.StartCallResponse(call=_shown(call))
 
     def watch_calls(self, request: pb.WatchCallsRequest) -> AsyncGenerator[bytes, None]:
@@ -53,8 +53,8 @@ class CallService:
             request,
             pages.newest,
             _shown,
-            request.filter,
-            scope,
+            of=request.filter,
+            scope=scope,
         )
         return pb.ListCallsResponse(calls=found, next_page_token=token)
 

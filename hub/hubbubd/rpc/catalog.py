@@ -35,7 +35,12 @@ class CatalogService:
         lists = self._catalog.select(requests.catalog_filter(request.filter, scope))
         backwards = pages.is_backwards(request, common_pb2.ORDER_DESCENDING)
         found, token = pages.page_of(
-            lambda after: self._rest(lists, after, backwards), request, _position, _entry, request.filter, scope
+            lambda after: self._rest(lists, after, backwards),
+            request,
+            _position,
+            _entry,
+            of=request.filter,
+            scope=scope,
         )
         shown = [] if request.page_token else [convert.catalog_list(record, access.listening()) for record in lists]
         return pb.ListCatalogEntriesResponse(entries=found, next_page_token=token, lists=shown)

@@ -9,7 +9,6 @@ Connect: https://connectrpc.com/docs/protocol. gRPC-Web: https://github.com/grpc
 import math
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,11 +40,13 @@ from hubbub.v1 import server_pb2
 from hubbubd import payload
 from hubbubd.config.network import is_loopback
 from hubbubd.config.tls import TlsFiles
+from hubbubd.core.access import Principal
 from hubbubd.errors import HubError, InvalidArgument, ResourceExhausted
 from hubbubd.rpc import auth, status
+from hubbubd.rpc.context import NOBODY, Peer, amend, current, principal
 from hubbubd.rpc.http import CERTIFICATE, LET_IN, connection, serving
+from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.methods import STALL_S, Rpc, rpcs
-from hubbubd.rpc.oversight import Oversight, peer
 from hubbubd.rpc.permissions import RULES, Reach
 from hubbubd.rpc.server import LAST_WORDS_S, MAX_RPCS, servicers
 from hubbubd.rpc.strangers import REQUEST_BYTES
@@ -71,6 +72,7 @@ _REQUEST_HEADERS = (
 )
 _RESPONSE_HEADERS = ("grpc-status", "grpc-message", "grpc-status-details-bin")
 _PREFLIGHT_S = 7200
+"""Seconds for which a browser remembers a preflight: two hours are the most that Chromium takes."""
 
 JSON_VALUES = 100_000
 """The most values of a request in JSON: in memory each takes many times its length, and no RPC needs many."""
@@ -80,9 +82,6 @@ JSON_AT_ONCE = 16 * 1024
 
 REQUEST_S = 60.0
 """Seconds a caller may take to send a request."""
-
-_peer: ContextVar[auth.Peer] = ContextVar("peer")
-_let_in: ContextVar[Callable[[], None]] = ContextVar("let_in", default=lambda: None)
 
 _DETAILS = {
     kind.DESCRIPTOR.full_name: kind
@@ -219,8 +218,8 @@ def _unstalled(app: Callable[..., Any], dropped: Callable[[], None]) -> ASGIApp:
             )
             return
         host, _ = scope.get("client") or ("", 0)
-        _let_in.set(scope.get(LET_IN, lambda: None))
-        _peer.set(auth.Peer(local=is_loopback(host), certificate=scope.get(CERTIFICATE)))
+        peer = Peer(local=is_loopback(host), certificate=scope.get(CERTIFICATE))
+        amend(peer=peer, let_in=scope.get(LET_IN, lambda: None))
         try:
             headers = [(key, _readable(value)) for key, value in scope.get("headers", ())]
             await app({**scope, "headers": headers}, receive_in_time, send_in_time)
@@ -255,23 +254,24 @@ class _Access(MetadataInterceptor[None]):
     async def on_start(self, ctx: RequestContext[Any, Any]) -> None:
         """Authenticate the RPC. Raises ConnectError."""
         path = f"/{ctx.method.service_name}/{ctx.method.name}"
-        peer.set(lambda: ctx.client_address or "")
-        headers = ctx.request_headers.allitems()
+        amend(address=lambda: ctx.client_address or "")
+        here, headers = current(), ctx.request_headers.allitems()
+        assert here.peer is not None, "noted when the request came"
         if RULES[path].reach is Reach.OPEN:
-            if await self._gate.recognise(path, headers, self._oversight, _peer.get()) is not None:
-                _let_in.get()()
+            if await self._gate.recognise(path, headers, self._oversight, here.peer) is not None:
+                here.let_in()
             return
         try:
-            await self._gate.admit(path, headers, self._oversight, _peer.get())
+            await self._gate.admit(path, headers, self._oversight, here.peer)
         except HubError as exc:
-            raise _refusal(self._oversight.refused(path, exc, auth.principal.get())) from None
-        _let_in.get()()
+            raise _refusal(self._oversight.refused(path, exc, principal())) from None
+        here.let_in()
 
 
-def _caller() -> auth.Principal | None:
+def _caller() -> Principal | None:
     """Return the caller of the RPC being served; None where no credential is needed or shown."""
-    caller = auth.principal.get(None)
-    return None if caller is auth.NOBODY else caller
+    caller = principal()
+    return None if caller is NOBODY else caller
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,17 +12,17 @@ from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, event_pb2, i
 from hubbubd import payload
 from hubbubd.config.server import TransportName
 from hubbubd.core.access import Grant, Principal, Role, Scope
-from hubbubd.core.audit import AuditEntry, Sort
+from hubbubd.core.audit import AuditEntry, AuditKind
 from hubbubd.core.calls import Call, CallState
 from hubbubd.core.catalog import CatalogList, Freshness, Kind
 from hubbubd.core.connection import State
-from hubbubd.core.inbox import CauseSource, Delivery, Happening, PendingRequest, RequestKind, RequestState
+from hubbubd.core.inbox import CauseSource, Delivery, PendingRequest, RequestEventType, RequestKind, RequestState
 from hubbubd.core.server import QueueCounts, ServerRecord
 from hubbubd.core.tasks import Task, TaskRole, TaskStatus
 from hubbubd.errors import Category, Fault
 from hubbubd.rpc.showing import shown
 from hubbubd.runtime.calls import LogEvent, ProgressEvent
-from hubbubd.runtime.diagnostics import Finding, Verdict
+from hubbubd.runtime.diagnostics import Finding, Severity
 from hubbubd.runtime.oversight import Token
 from hubbubd.runtime.servers import ResourceUpdate, ServerEvent, ServerEventKind
 from hubbubd.store import StoreStats
@@ -47,14 +47,14 @@ REQUEST_KINDS = _numbers(RequestKind, inbox_pb2.PendingRequestKind.Value, "PENDI
 REQUEST_STATES = _numbers(RequestState, inbox_pb2.PendingRequestState.Value, "PENDING_REQUEST_STATE")
 DELIVERIES = _numbers(Delivery, inbox_pb2.DeliveryState.Value, "DELIVERY_STATE")
 CAUSE_SOURCES = _numbers(CauseSource, inbox_pb2.CauseSource.Value, "CAUSE_SOURCE")
-HAPPENINGS = _numbers(Happening, inbox_pb2.PendingRequest.EventType.Value, "EVENT_TYPE")
+REQUEST_EVENT_TYPES = _numbers(RequestEventType, inbox_pb2.PendingRequest.EventType.Value, "EVENT_TYPE")
 CALL_STATES = _numbers(CallState, call_pb2.CallState.Value, "CALL_STATE")
 EVENT_KINDS = _numbers(ServerEventKind, event_pb2.EventKind.Value, "EVENT_KIND")
 TASK_ROLES = _numbers(TaskRole, task_pb2.TaskRole.Value, "TASK_ROLE")
 TASK_STATUSES = _numbers(TaskStatus, task_pb2.TaskStatus.Value, "TASK_STATUS")
 
 CATALOG_KINDS = _numbers(Kind, catalog_pb2.CatalogKind.Value, "CATALOG_KIND")
-AUDIT_KINDS = _numbers(Sort, admin_pb2.AuditKind.Value, "AUDIT_KIND")
+AUDIT_KINDS = _numbers(AuditKind, admin_pb2.AuditKind.Value, "AUDIT_KIND")
 PEERS: Mapping[str, Any] = MappingProxyType(
     {
         "loopback": admin_pb2.PEER_KIND_LOOPBACK,
@@ -64,7 +64,7 @@ PEERS: Mapping[str, Any] = MappingProxyType(
 )
 FAULT_CATEGORIES = _numbers(Category, common_pb2.FaultCategory.Value, "FAULT_CATEGORY")
 ROLES = _numbers(Role, admin_pb2.AccessRole.Value, "ACCESS_ROLE")
-VERDICTS = _numbers(Verdict, admin_pb2.Finding.Severity.Value, "SEVERITY")
+SEVERITIES = _numbers(Severity, admin_pb2.Finding.Severity.Value, "SEVERITY")
 FRESHNESS = _numbers(Freshness, catalog_pb2.Freshness.Value, "FRESHNESS")
 
 
@@ -177,7 +177,7 @@ def request(record: PendingRequest, *, with_claim_id: bool = False) -> inbox_pb2
         events=[
             inbox_pb2.PendingRequest.Event(
                 occurred_at=timestamp(moment.at),
-                type=HAPPENINGS[moment.what],
+                type=REQUEST_EVENT_TYPES[moment.what],
                 by=text(moment.by),
                 agent=moment.agent,
             )
@@ -282,7 +282,7 @@ def resource_update(record: ResourceUpdate, seen: Scope) -> event_pb2.ResourceUp
 def audit_entry(record: AuditEntry) -> admin_pb2.AuditEntry:
     return admin_pb2.AuditEntry(
         id=record.id,
-        kind=AUDIT_KINDS[record.sort],
+        kind=AUDIT_KINDS[record.kind],
         created_at=timestamp(record.created_at),
         principal=record.principal,
         credential=record.credential,
@@ -312,7 +312,7 @@ def store(stats: StoreStats) -> admin_pb2.StoreStatus:
 def finding(found: Finding) -> admin_pb2.Finding:
     return admin_pb2.Finding(
         about=found.about,
-        severity=VERDICTS[found.verdict],
+        severity=SEVERITIES[found.severity],
         message=found.message,
         advice=found.advice,
     )

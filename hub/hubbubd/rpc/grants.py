@@ -11,6 +11,7 @@ from hubbubd.core.access import Grant, Principal, Role, matches
 from hubbubd.errors import PermissionDenied, Unauthenticated
 
 MAX_NAME = 256
+"""Characters of a name that an authority gives: X.509 allows 64 to a common name, OpenID Connect 255 to `sub`."""
 
 _NO_GROUPS: frozenset[str] = frozenset()
 

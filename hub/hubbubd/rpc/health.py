@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 
 from hubbubd.errors import NotFound, ResourceExhausted, Unavailable
-from hubbubd.rpc.oversight import CROWD, Crowd
+from hubbubd.rpc.context import Crowd, current
 from hubbubd.runtime.records import Health
 
 # The published type stubs lack later additions to the service.
@@ -47,7 +47,7 @@ class HealthService:
 
         Raises Unavailable when the hub stops, ResourceExhausted (TOO_MANY_WATCHERS) beyond MAX_WATCHES.
         """
-        crowd = CROWD.get()
+        crowd = current().crowd
         if crowd is not Crowd.KNOWN and self._watches[crowd] >= MAX_WATCHES:
             raise ResourceExhausted(
                 f"{MAX_WATCHES} callers without a credential watch the hub's health already; check it instead",

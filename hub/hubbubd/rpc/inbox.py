@@ -13,9 +13,8 @@ from hubbubd.core.access import Permission
 from hubbubd.core.inbox import PendingRequest
 from hubbubd.errors import InvalidArgument
 from hubbubd.rpc import access, convert, pages, requests, watch
-from hubbubd.rpc.auth import principal
+from hubbubd.rpc.context import current, principal
 from hubbubd.rpc.methods import Write
-from hubbubd.rpc.oversight import standing
 from hubbubd.runtime.inbox import Assigned, Inbox, Over, Step, Work, Worker
 from hubbubd.runtime.records import WatchEvent
 
@@ -38,7 +37,7 @@ class InboxService:
         async with aclosing(cast("AsyncGenerator[WatchEvent[PendingRequest]]", events)) as steps:
             async for event in steps:
                 if event.record is not None:
-                    self._inbox.shown(event.record, principal.get().name)
+                    self._inbox.shown(event.record, principal().name)
                 yield event
 
     async def list_pending_requests(self, request: pb.ListPendingRequestsRequest) -> pb.ListPendingRequestsResponse:
@@ -50,8 +49,8 @@ class InboxService:
             request,
             pages.newest,
             self._show,
-            request.filter,
-            scope,
+            of=request.filter,
+            scope=scope,
         )
         return pb.ListPendingRequestsResponse(pending_requests=found, next_page_token=token)
 
@@ -60,7 +59,7 @@ class InboxService:
         return pb.GetPendingRequestResponse(pending_request=self._show(record))
 
     def _show(self, record: PendingRequest) -> pb.PendingRequest:
-        self._inbox.shown(record, principal.get().name)
+        self._inbox.shown(record, principal().name)
         return convert.request(record)
 
     async def claim_pending_request(self, request: pb.ClaimPendingRequestRequest) -> pb.ClaimPendingRequestResponse:
@@ -68,7 +67,7 @@ class InboxService:
         request_id = requests.identifier(request.id, "id")
         ttl_s = requests.lease_s(request.ttl)
         claim_id = requests.claim_id(request.claim_id)
-        asked, by = self._answerable(request_id), principal.get().name
+        asked, by = self._answerable(request_id), principal().name
         record = await self._inbox.claim(asked.id, by, ttl_s, claim_id=claim_id, take_over=request.take_over)
         return pb.ClaimPendingRequestResponse(pending_request=convert.request(record, with_claim_id=True))
 
@@ -91,7 +90,7 @@ class InboxService:
         answer_id = requests.optional(request.answer_id, "answer_id")
         claim_id = requests.optional(request.claim_id, "claim_id")
         asked = self._answerable(request.id, claim_id)
-        by = principal.get().name
+        by = principal().name
         record = await self._inbox.answer(asked.id, given, by, answer_id=answer_id, claim_id=claim_id)
         return pb.AnswerPendingRequestResponse(pending_request=convert.request(record))
 
@@ -102,7 +101,7 @@ class InboxService:
             raise InvalidArgument.field("ready", "the first message must say who is ready for what")
         chosen = replace(requests.request_filter(first.ready.filter, access.answering()), states=frozenset())
         capacity = requests.capacity(first.ready.capacity)
-        with self._work.join(principal.get().name, chosen, capacity, standing.get()) as worker:
+        with self._work.join(principal().name, chosen, capacity, current().standing) as worker:
             async with anyio.create_task_group() as both, aclosing(self._work.steps(worker)) as told:
                 both.start_soon(self._skips, steps, worker)
                 async for step in told:

@@ -22,7 +22,11 @@ from hubbubd.errors import Unavailable
 log = structlog.get_logger(__name__)
 
 MAX_BYTES = 256 * 1024
+"""Bytes of a provider's keys: room for `MAX_KEYS` of them, with their certificates."""
+
 MAX_KEYS = 100
+"""Keys of a provider that are kept; it needs two while one follows the other."""
+
 FETCH_S = 5.0
 """Seconds the provider gets to return its keys."""
 

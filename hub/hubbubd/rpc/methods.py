@@ -23,7 +23,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from hubbubd.errors import InvalidArgument, ResourceExhausted, first_cause
 from hubbubd.rpc import status
-from hubbubd.rpc.oversight import peer
+from hubbubd.rpc.context import amend
 from hubbubd.rpc.status import Context
 
 STALL_S = 30.0
@@ -120,7 +120,7 @@ def _parser(method: MethodDescriptor, max_bytes: int) -> Parse:
 
 def _unary(parse: Parse, serve: Unary) -> Callable[[bytes, Context], Awaitable[bytes]]:
     async def call(raw: bytes, context: Context) -> bytes:
-        peer.set(context.peer)
+        amend(address=context.peer)
         try:
             return (await serve(parse(raw))).SerializeToString()
         except Exception as exc:  # noqa: BLE001 - every error gets a status; cancellation is not an Exception
@@ -133,7 +133,7 @@ def _stream(
     parse: Parse, serve: Stream, response_type: type[Message], dropped: Callable[[], None]
 ) -> Callable[[bytes, Context], Awaitable[None]]:
     async def call(raw: bytes, context: Context) -> None:
-        peer.set(context.peer)
+        amend(address=context.peer)
         last = b""
         try:
             # aclosing: an ended watch must leave the limit of watches at once, not when it is garbage-collected.
@@ -159,7 +159,7 @@ def _dialogue(
     parse: Parse, serve: Dialogue, dropped: Callable[[], None]
 ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
     async def call(raw: AsyncIterator[bytes], context: Context) -> None:
-        peer.set(context.peer)
+        amend(address=context.peer)
 
         async def parsed() -> AsyncIterator[Any]:
             async for each in raw:

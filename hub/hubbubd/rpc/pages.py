@@ -27,7 +27,9 @@ class Asked(Protocol):
 
 
 DEFAULT_SIZE = 100
+"""Records of a page whose size the caller leaves to the hub."""
 MAX_SIZE = 1000
+"""Records of the longest page."""
 
 # gRPC clients take 4 MiB unless told otherwise; a page of large records ends early.
 _PAGE_BYTES = 3 * 1024 * 1024
@@ -49,23 +51,24 @@ def place(after: Position | None) -> Place | None:
     return None if after is None else (-after[0], after[1])
 
 
-def is_backwards(request: Asked, backwards: int) -> bool:
+def is_backwards(asked: Asked, backwards: int) -> bool:
     """Return whether the request asks for this order, the reverse of the list's own. Raises InvalidArgument."""
-    if request.order not in common_pb2.Order.values():
-        raise InvalidArgument.field("order", f"{request.order} is no known value")
-    return request.order == backwards
+    if asked.order not in common_pb2.Order.values():
+        raise InvalidArgument.field("order", f"{asked.order} is no known value")
+    return asked.order == backwards
 
 
-def oldest_first(request: Asked) -> bool:
+def oldest_first(asked: Asked) -> bool:
     """Return whether the request reverses a list ordered newest first. Raises InvalidArgument."""
-    return is_backwards(request, common_pb2.ORDER_ASCENDING)
+    return is_backwards(asked, common_pb2.ORDER_ASCENDING)
 
 
 def page(
     records: Sequence[T],
-    request: Asked,
+    asked: Asked,
     position: Callable[[T], Position],
     convert: Callable[[T], M],
+    *,
     of: Message,
     scope: Scope,
     backwards: bool = False,
@@ -81,28 +84,29 @@ def page(
             return ordered
         return [each for each in ordered if (position(each) < after if backwards else position(each) > after)]
 
-    return page_of(rest, request, position, convert, of, scope)
+    return page_of(rest, asked, position, convert, of=of, scope=scope)
 
 
 def page_of(
     rest: Callable[[Position | None], Iterable[T]],
-    request: Asked,
+    asked: Asked,
     position: Callable[[T], Position],
     convert: Callable[[T], M],
+    *,
     of: Message,
     scope: Scope,
 ) -> tuple[list[M], str]:
     """Do the same as `page` for records already in order: `rest` yields those after a position, None for all."""
-    if not 0 <= request.page_size <= MAX_SIZE:
+    if not 0 <= asked.page_size <= MAX_SIZE:
         raise InvalidArgument.field("page_size", f"must be 0 to {MAX_SIZE}")
-    digest = _digest(of, scope, request.order)
+    digest = _digest(of, scope, asked.order)
     found: list[M] = []
     last: Position | None = None
     room = _PAGE_BYTES
-    for record in rest(_decode(request.page_token, digest) if request.page_token else None):
+    for record in rest(_decode(asked.page_token, digest) if asked.page_token else None):
         message = convert(record)
         room -= message.ByteSize()
-        if len(found) == (request.page_size or DEFAULT_SIZE) or (found and room < 0):
+        if len(found) == (asked.page_size or DEFAULT_SIZE) or (found and room < 0):
             assert last is not None
             return found, _encode(last, digest)
         found.append(message)

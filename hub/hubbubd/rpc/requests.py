@@ -17,6 +17,7 @@ from hubbubd.core.audit import AuditFilter
 from hubbubd.core.filters import CallFilter, CatalogFilter, RequestFilter, ServerFilter, TaskFilter
 from hubbubd.errors import InvalidArgument
 from hubbubd.rpc import auth, convert
+from hubbubd.rpc.context import LOCAL
 from hubbubd.rpc.spec_fields import seconds
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.inbox import MAX_CAPACITY
@@ -25,15 +26,24 @@ from hubbubd.runtime.servers import LOG_LINES, EventFilter
 R = TypeVar("R")
 
 MAX_ID = 128
+"""Characters of an id or a name."""
 MAX_METHOD = 256
+"""Characters of an MCP method."""
 MAX_URI = 8192
+"""Characters of a URI, as many as most HTTP servers take (RFC 9110, section 4.1, asks for 8000)."""
 MAX_NAMES = 1000
+"""Names in one filter; each is compared with every record."""
 MAX_SECONDS = 10_000_000.0
+"""The longest time that a caller may ask for, some 115 days: beyond it a mistake is more likely than a wish."""
 MAX_REJECTION = 4096
+"""Characters of the message with which a sampling is rejected."""
 MAX_GRANTS = 20
+"""Grants of a token; each is asked for every record that is shown."""
 MAX_PATTERNS = 100
+"""Patterns of server names in one grant."""
 _CLAIM_ID = re.compile(r"[A-Za-z0-9_-]{16,64}")
 MAX_TOKEN_S = 10 * 365 * 86_400.0
+"""Seconds of the longest life of a token: ten years."""
 
 
 def identifier(value: str, field: str, *, longest: int = MAX_ID) -> str:
@@ -178,7 +188,7 @@ def event_filter(chosen: event_pb2.EventFilter, within: Scope) -> EventFilter:
 def token_name(name: str) -> str:
     """Return the name of a new token's principal: none that an authority could give or the hub uses itself."""
     identifier(name, "name", longest=auth.MAX_NAME)
-    if name != name.strip() or ":" in name or name.casefold() == auth.LOCAL or auth.RESERVED.fullmatch(name):
+    if name != name.strip() or ":" in name or name.casefold() == LOCAL or auth.RESERVED.fullmatch(name):
         raise InvalidArgument.field("name", "must have no `:` and no space around it, and not be `local`, `hub` or `*`")
     return name
 

@@ -22,8 +22,8 @@ from hubbubd.rpc.catalog import CatalogService
 from hubbubd.rpc.events import EventService
 from hubbubd.rpc.health import HealthService
 from hubbubd.rpc.inbox import InboxService
+from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.methods import generic_handler
-from hubbubd.rpc.oversight import Oversight
 from hubbubd.rpc.servers import ServerService
 from hubbubd.rpc.tasks import TaskService
 from hubbubd.rpc.tls import grpc_credentials

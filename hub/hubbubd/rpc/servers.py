@@ -9,7 +9,7 @@ from hubbub.v1 import server_pb2 as pb
 from hubbubd.core.access import Permission
 from hubbubd.core.server import ServerRecord
 from hubbubd.rpc import access, convert, pages, requests, specs, watch
-from hubbubd.rpc.auth import principal
+from hubbubd.rpc.context import principal
 from hubbubd.rpc.status import Detailed
 from hubbubd.runtime.servers import Servers, Stale
 
@@ -48,7 +48,7 @@ class ServerService:
     async def get_server(self, request: pb.GetServerRequest) -> pb.GetServerResponse:
         """Return a server; with its spec, secrets withheld, to those who may administer it."""
         record = self._servers.get(_named(request.name, Permission.BROWSE))
-        if not principal.get().may(Permission.ADMINISTER, record.name):
+        if not principal().may(Permission.ADMINISTER, record.name):
             return pb.GetServerResponse(server=_shown(record))
         spec, withheld = specs.shown(record.config)
         return pb.GetServerResponse(server=_shown(record), spec=spec, withheld=withheld)
@@ -58,7 +58,9 @@ class ServerService:
         scope, backwards = access.browsing(), pages.is_backwards(request, common_pb2.ORDER_DESCENDING)
         chosen = requests.server_filter(request.filter, scope, access.listening())
         known = [record for record in self._servers.all() if chosen.matches(record)]
-        found, token = pages.page(known, request, pages.by_name, _shown, request.filter, scope, backwards)
+        found, token = pages.page(
+            known, request, pages.by_name, _shown, of=request.filter, scope=scope, backwards=backwards
+        )
         return pb.ListServersResponse(servers=found, next_page_token=token)
 
     async def connect_server(self, request: pb.ConnectServerRequest) -> pb.ConnectServerResponse:
@@ -114,7 +116,7 @@ def _told() -> Generator[None]:
         yield
     except Stale as stale:
         now = pb.RevisionConflict(revision=stale.now.revision, roots=specs.shown_roots(stale.now.effective.roots))
-        if principal.get().may(Permission.ADMINISTER, stale.now.name):
+        if principal().may(Permission.ADMINISTER, stale.now.name):
             spec, withheld = specs.shown(stale.now.config)
             now.spec.CopyFrom(spec)
             now.withheld.extend(withheld)

@@ -21,7 +21,7 @@ from grpc_status import rpc_status
 from hubbubd import bounds, errors, payload
 from hubbubd.core.access import Permission
 from hubbubd.errors import Category, Fault, HubError, InvalidArgument, PeerError, UpstreamError
-from hubbubd.rpc.oversight import principal
+from hubbubd.rpc.context import principal
 from hubbubd.store import Conflict, StoreUnavailable
 
 log = structlog.get_logger(__name__)
@@ -196,8 +196,7 @@ def _metadata(exc: Exception) -> dict[str, str]:
 def _fault_metadata(fault: Fault) -> dict[str, str]:
     about = {"category": fault.category.value, "retryable": str(fault.retryable).lower()}
     known = {key: value for key, value in fault.details.items() if value is not None}
-    caller = principal.get(None)
-    if caller is not None and not caller.may(Permission.SEE, str(known.get("server", ""))):
+    if not principal().may(Permission.SEE, str(known.get("server", ""))):
         known.pop("stderr", None)  # lines of a server's log need `see`
     return about | {key: _text(value) for key, value in known.items()}
 

@@ -16,7 +16,7 @@ import grpc
 
 from hubbubd.errors import InvalidArgument, ResourceExhausted
 from hubbubd.rpc import status
-from hubbubd.rpc.oversight import CROWD, Crowd
+from hubbubd.rpc.context import Crowd, current
 
 REQUEST_BYTES = 1024
 """The longest request without a credential; a health check has the name of a service."""
@@ -55,7 +55,7 @@ class Strangers:
         behaviour = handler.unary_stream if streams else handler.unary_unary
 
         async def serve(requests: AsyncIterator[bytes], context: status.Context) -> None:
-            crowd = CROWD.get()
+            crowd = current().crowd
             if crowd is not Crowd.KNOWN and self._open[crowd] >= MAX_OPEN:
                 await status.abort(context, _too_many())
             self._open[crowd] += 1

@@ -24,8 +24,8 @@ class TaskService:
             request,
             pages.newest,
             convert.task,
-            request.filter,
-            scope,
+            of=request.filter,
+            scope=scope,
         )
         return pb.ListTasksResponse(tasks=found, next_page_token=token)
 

@@ -77,13 +77,13 @@ class _Followed(Generic[M]):
         self._files = files
         self._make = make
         self._lock = threading.Lock()
-        self._stamps = self._look()
+        self._stamps = self._read_stamps()
         self._made = self._read()
 
     def current(self) -> M:
         """Return the same object until the files change."""
         with self._lock:
-            if (stamps := self._look()) != self._stamps:
+            if (stamps := self._read_stamps()) != self._stamps:
                 self._stamps = stamps
                 try:
                     self._made = self._read()
@@ -98,7 +98,7 @@ class _Followed(Generic[M]):
             log.warning("certificate not valid; clients will refuse it", file=str(self._files.cert), error=problem)
         return self._make(tls)
 
-    def _look(self) -> list[tuple[int, int, int] | None]:
+    def _read_stamps(self) -> list[tuple[int, int, int] | None]:
         return [_stamp(path) for path in self._files]
 
 

@@ -15,6 +15,7 @@ LONGEST_S = 86400.0
 """Longest timer given to the event loop, in seconds; a later alarm is set again after that."""
 
 RETRY_S = 1.0
+"""Seconds until an alarm whose work failed goes off once more."""
 
 Action = Callable[[], Awaitable[None]]
 

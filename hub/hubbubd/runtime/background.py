@@ -10,7 +10,7 @@ import structlog
 from anyio.abc import TaskGroup
 from typing_extensions import TypeVarTuple, Unpack
 
-from hubbubd.telemetry.trace import CALLER, SERVING
+from hubbubd.telemetry.trace import CURRENT_RPC, CURRENT_TRACE
 
 Args = TypeVarTuple("Args")
 R = TypeVar("R")
@@ -60,8 +60,8 @@ class Background:
         return await done
 
     async def _apart(self, work: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
-        CALLER.set(None)  # background work is not part of the RPC that started it
-        SERVING.set(None)
+        CURRENT_TRACE.set(None)  # background work is not part of the RPC that started it
+        CURRENT_RPC.set(None)
         await self._contained(work, args)
 
     async def _contained(self, work: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:

@@ -20,18 +20,15 @@ from hubbubd.runtime.calls import (
     Rounds,
 )
 from hubbubd.runtime.catalog import Catalog
-from hubbubd.runtime.inbox import Authorizations, Inbox, Tasks, Work
+from hubbubd.runtime.inbox import Inbox, Tasks, Work
 from hubbubd.runtime.oversight import Audit, Quotas, Retention, Tokens
 from hubbubd.runtime.records import Ledger
 from hubbubd.runtime.servers import (
     MAX_NAMES,
-    Assembly,
     Configuration,
     EventFeed,
-    LogLevels,
     Measures,
     Servers,
-    SpecSecrets,
     Subscriptions,
 )
 from hubbubd.runtime.wiring import (
@@ -116,6 +113,7 @@ class Hub:
         connector: Connector,
         configured: Mapping[str, ServerConfig],
         settings: HubSettings,
+        *,
         clock: Clock | None = None,
         tracer: Tracer = OFF,
         meter: Meter = metering.OFF,
@@ -149,11 +147,12 @@ class Hub:
                 settings=settings,
                 tracer=tracer,
                 measures=measures,
+                telemetry_endpoint=telemetry_endpoint,
             )
             given = Settings(hub=settings, servers=tuple(configured.values()), files=files)
-            hub = cls._wire(ground, connector, given, load or (lambda: given), telemetry_endpoint)
+            hub = cls._wire(ground, connector, given, load or (lambda: given))
             try:
-                await hub._start(configured, background)
+                await hub._recover(configured, background)
                 if meter.on:
                     background.start_soon(measures.run)
                 yield hub
@@ -162,14 +161,7 @@ class Hub:
                     await hub._wind_down()
 
     @classmethod
-    def _wire(
-        cls,
-        ground: Ground,
-        connector: Connector,
-        given: Settings,
-        load: Callable[[], Settings],
-        telemetry_endpoint: str,
-    ) -> "Hub":
+    def _wire(cls, ground: Ground, connector: Connector, given: Settings, load: Callable[[], Settings]) -> "Hub":
         """Construct the parts bottom-up; what one needs of a later one is passed as a function."""
         ledger, tables, clock = ground.ledger, ground.tables, ground.clock
         quotas = Quotas(ground.settings, clock.steady)
@@ -179,28 +171,31 @@ class Hub:
         client_tasks = ClientTasks(ledger, tables.tasks, tables.calls, inbox, clock)
         rounds = Rounds(inbox, tables.calls, clock)
         consents = Consents(rounds, clock)
-        calls = calls_of(ground, quotas, catalog, inbox, rounds, consents, client_tasks)
+        calls = calls_of(
+            ground,
+            quotas=quotas,
+            catalog=catalog,
+            inbox=inbox,
+            rounds=rounds,
+            consents=consents,
+            client_tasks=client_tasks,
+        )
         tasks = tasks_of(ground, inbox, client_tasks, lambda name, method, told: servers.notify(name, method, told))
         events = EventFeed(clock, ledger.door)
         subscriptions = Subscriptions(calls, clock, ground.background, ledger.door)
-        assembly = Assembly(
-            connector=connector,
+        servers = servers_of(
+            ground,
+            connector,
             inbox=inbox,
             calls=calls,
             tasks=tasks,
             client_tasks=client_tasks,
             consents=consents,
-            authorizations=Authorizations(inbox),
             catalog=catalog,
             events=events,
             subscriptions=subscriptions,
-            log_levels=LogLevels(tables.calls, ground.background),
-            measures=ground.measures,
             audit=audit,
-            clock=clock,
-            background=ground.background,
         )
-        servers = servers_of(ground, assembly, SpecSecrets(connector), audit)
         return cls(
             ledger=ledger,
             clock=clock,
@@ -217,9 +212,9 @@ class Hub:
             tokens=Tokens(ledger, tables.tokens, clock, max_tokens=ground.settings.max_tokens),
             audit=audit,
             quotas=quotas,
-            configuration=configuration_of(ground, given, load, servers, audit, events),
+            configuration=configuration_of(ground, given=given, load=load, servers=servers, audit=audit, events=events),
             tracer=ground.tracer,
-            telemetry_endpoint=telemetry_endpoint,
+            telemetry_endpoint=ground.telemetry_endpoint,
         )
 
     def defects(self) -> dict[str, str]:
@@ -257,12 +252,12 @@ class Hub:
             draining.cancel_scope.cancel()
         self.calls.shut_down()
 
-    async def _start(self, configured: Mapping[str, ServerConfig], background: Background) -> None:
+    async def _recover(self, configured: Mapping[str, ServerConfig], background: Background) -> None:
         """Load what must continue after a restart, in order: calls are resumed last, when servers exist."""
-        self.tokens.start()
-        self.retention.start()
-        self.tasks.start()
-        self.inbox.start()
+        self.tokens.recover()
+        self.retention.recover()
+        self.tasks.recover()
+        self.inbox.recover()
         await self.inbox.abandon_all(
             {Origin.PLAIN, Origin.AUTHORIZATION},
             "the hub was restarted, and the connection it came on is gone",
@@ -272,7 +267,7 @@ class Hub:
         background.start_soon(self.clock.run)
         background.start_soon(self.retention.run)
         await self.servers.start(configured)
-        await self.calls.start_up()
+        await self.calls.recover()
         if self.configuration.state.files:
             background.start_soon(self.configuration.follow)
 

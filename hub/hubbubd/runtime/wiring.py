@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, ServerConfig, Settings
-from hubbubd.core.inbox import Origin
 from hubbubd.errors import NotFound
 from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.background import Background
@@ -22,22 +21,24 @@ from hubbubd.runtime.calls import (
     TaskSupport,
 )
 from hubbubd.runtime.catalog import Catalog
-from hubbubd.runtime.inbox import Inbox, Notify, Tasks, Work
+from hubbubd.runtime.inbox import Authorizations, Inbox, Notify, Tasks, Work
 from hubbubd.runtime.oversight import Audit, Quotas, Retention
 from hubbubd.runtime.records import Ledger, Stored, WatcherLimit
 from hubbubd.runtime.servers import (
     Assembly,
     Configuration,
     EventFeed,
+    LogLevels,
     Measures,
-    PlainRequests,
     Servers,
     SpecSecrets,
+    Subscriptions,
 )
 from hubbubd.runtime.tables import Tables
 from hubbubd.store import Store
 from hubbubd.telemetry.meter import Meter
 from hubbubd.telemetry.tracer import Tracer
+from hubbubd.upstream.ports import Connector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,7 @@ class Ground:
     settings: HubSettings
     tracer: Tracer
     measures: Measures
+    telemetry_endpoint: str
 
 
 async def remember(store: Store, settings: HubSettings, meter: Meter) -> tuple[Ledger, Tables]:
@@ -87,13 +89,43 @@ def work_of(ground: Ground, inbox: Inbox) -> Work:
     )
 
 
-def servers_of(ground: Ground, assembly: Assembly, secrets: SpecSecrets, audit: Audit) -> Servers:
+def servers_of(
+    ground: Ground,
+    connector: Connector,
+    *,
+    inbox: Inbox,
+    calls: Calls,
+    tasks: Tasks,
+    client_tasks: ClientTasks,
+    consents: Consents,
+    catalog: Catalog,
+    events: EventFeed,
+    subscriptions: Subscriptions,
+    audit: Audit,
+) -> Servers:
+    assembly = Assembly(
+        connector=connector,
+        inbox=inbox,
+        calls=calls,
+        tasks=tasks,
+        client_tasks=client_tasks,
+        consents=consents,
+        authorizations=Authorizations(inbox),
+        catalog=catalog,
+        events=events,
+        subscriptions=subscriptions,
+        log_levels=LogLevels(ground.tables.calls, ground.background),
+        measures=ground.measures,
+        audit=audit,
+        clock=ground.clock,
+        background=ground.background,
+    )
     return Servers(
         ledger=ground.ledger,
         table=ground.tables.servers,
         calls=ground.tables.calls,
         assembly=assembly,
-        secrets=secrets,
+        secrets=SpecSecrets(connector),
         audit=audit,
         clock=ground.clock,
         alarms=ground.alarms,
@@ -117,7 +149,7 @@ def inbox_of(ground: Ground, quotas: Quotas, config: Callable[[str], ServerConfi
         except NotFound:
             return 0
 
-    inbox = Inbox(
+    return Inbox(
         ledger=ground.ledger,
         table=ground.tables.requests,
         shown=ground.tables.shown,
@@ -128,12 +160,11 @@ def inbox_of(ground: Ground, quotas: Quotas, config: Callable[[str], ServerConfi
         max_open_bytes=max_open_bytes,
         claims=quotas.claims,
     )
-    inbox.register(Origin.PLAIN, PlainRequests())
-    return inbox
 
 
 def calls_of(
     ground: Ground,
+    *,
     quotas: Quotas,
     catalog: Catalog,
     inbox: Inbox,
@@ -143,7 +174,7 @@ def calls_of(
 ) -> Calls:
     ledger, tables, clock = ground.ledger, ground.tables, ground.clock
     resumption, support = Resumption(rounds, consents, client_tasks), TaskSupport(catalog)
-    story = SpanRecorder(ground.tracer, ledger, tables.calls, tables.requests, tables.tasks)
+    spans = SpanRecorder(ground.tracer, ledger, tables.calls, tables.requests, tables.tasks)
     exchange = CallExchange(
         ledger=ledger,
         table=tables.calls,
@@ -154,7 +185,7 @@ def calls_of(
         resumption=resumption,
         support=support,
         orphans=Orphans(tables.tasks, ground.background),
-        story=story,
+        spans=spans,
         causes=Causes(
             ledger=ledger,
             calls=tables.calls,
@@ -173,7 +204,7 @@ def calls_of(
         resumption=resumption,
         support=support,
         quota=quotas.calls,
-        story=story,
+        spans=spans,
     )
 
 
@@ -192,6 +223,7 @@ def tasks_of(ground: Ground, inbox: Inbox, client_tasks: ClientTasks, notify: No
 
 def configuration_of(
     ground: Ground,
+    *,
     given: Settings,
     load: Callable[[], Settings],
     servers: Servers,

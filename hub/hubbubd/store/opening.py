@@ -143,7 +143,7 @@ def _is_of_another(alone: str, id_with_journal: str | None) -> bool:
     """
     with suppress(sqlite3.Error), connected(alone, uri=True) as db:
         known_as = identity(db)
-        return known_as is not None and known_as != id_with_journal and _verdict(db) == "ok"
+        return known_as is not None and known_as != id_with_journal and _integrity(db) == "ok"
     return False
 
 
@@ -156,11 +156,11 @@ def identity(db: sqlite3.Connection) -> str | None:
 
 def _check(db: sqlite3.Connection, path: Path, migrations: Sequence[Migration]) -> None:
     recognise(db, str(path), migrations)
-    verdict = _verdict(db)
-    if verdict != "ok":
-        raise damaged(str(path), verdict.splitlines()[-1])
+    integrity = _integrity(db)
+    if integrity != "ok":
+        raise damaged(str(path), integrity.splitlines()[-1])
 
 
-def _verdict(db: sqlite3.Connection) -> str:
+def _integrity(db: sqlite3.Connection) -> str:
     """Return the result of SQLite's quick_check: "ok", or the first problem."""
     return db.execute("PRAGMA quick_check(1)").fetchone()[0]

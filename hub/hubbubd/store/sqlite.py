@@ -26,7 +26,9 @@ from hubbubd.store.engine import Engine
 from hubbubd.store.schema import MIGRATIONS, Migration
 
 QUEUED_COMMITS = 1024
+"""Commits that may wait for the disk; who makes more waits for room."""
 UNREAD_COMMITS = 256
+"""Commits that one watcher may leave unread; it reads from a snapshot after that."""
 
 T = TypeVar("T")
 

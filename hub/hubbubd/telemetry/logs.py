@@ -2,15 +2,12 @@
 
 from typing import Any
 
-from hubbubd.telemetry.trace import CALLER
-
-Line = dict[str, Any]
-"""A structlog event dict, with its text as `event`."""
+from hubbubd.telemetry.trace import CURRENT_TRACE
 
 
 def placed(_logger: object, _method: str, line: Any) -> Any:
     """Structlog processor: add `trace_id` and `span_id` of the current call or RPC."""
-    trace = CALLER.get()
+    trace = CURRENT_TRACE.get()
     if trace is not None:
         line["trace_id"], line["span_id"] = trace.trace_id, trace.span_id
     return line

@@ -54,6 +54,7 @@ _COMPLAINING: Final = (
 )
 _KINDS: Final = {Kind.INTERNAL: SpanKind.INTERNAL, Kind.CLIENT: SpanKind.CLIENT, Kind.SERVER: SpanKind.SERVER}
 _NS: Final = 1_000_000_000
+"""Nanoseconds of a second; OpenTelemetry counts in them."""
 _FINE: Final = Status()
 _FAILED: Final = Status(StatusCode.ERROR)
 
@@ -100,8 +101,8 @@ class SdkTracer(Tracer):
         sampled = parent is not None and parent.own
         if not sampled:
             number = int(trace_id, 16)
-            verdict = self._provider.sampler.should_sample(context_of(parent), number, name, _KINDS[kind], None, None)
-            sampled = verdict.decision.is_sampled()
+            sampling = self._provider.sampler.should_sample(context_of(parent), number, name, _KINDS[kind], None, None)
+            sampled = sampling.decision.is_sampled()
         return Trace(
             trace_id=trace_id,
             span_id=f"{random.getrandbits(64) or 1:016x}",

@@ -14,7 +14,7 @@ from hubbubd import __version__
 from hubbubd.telemetry.logs import LogSink
 from hubbubd.telemetry.mcp import LONGEST_CONTENT, text
 from hubbubd.telemetry.sdk import SERVICE, context_of, quieten, resource, shut_down
-from hubbubd.telemetry.trace import CALLER
+from hubbubd.telemetry.trace import CURRENT_TRACE
 
 SEVERITIES: Final = {
     "debug": SeverityNumber.DEBUG,
@@ -51,7 +51,7 @@ class SdkLogSink(LogSink):
         self._logger.emit(
             LogRecord(
                 timestamp=time.time_ns(),
-                context=context_of(CALLER.get()) or Context(),
+                context=context_of(CURRENT_TRACE.get()) or Context(),
                 severity_text=level,
                 severity_number=SEVERITIES.get(level, SeverityNumber.UNSPECIFIED),
                 body=text(line.get("event"), LONGEST_CONTENT),

@@ -15,6 +15,7 @@ from hubbubd.bounds import Moment
 _TRACEPARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _TRACESTATE: Final = re.compile(r"[\x20-\x7e]{1,512}")
 _SAMPLED: Final = 1
+"""The flag `sampled` (W3C Trace Context, 3.2.2.5.1)."""
 
 Value = str | int | float | bool
 Attributes = dict[str, Value]
@@ -77,10 +78,10 @@ class Serving:
     links: list[Trace] = field(default_factory=list[Trace])
 
 
-SERVING: ContextVar[Serving | None] = ContextVar("hubbub_serving", default=None)
+CURRENT_RPC: ContextVar[Serving | None] = ContextVar("hubbub_rpc_span", default=None)
 """The RPC being served, when it is traced."""
 
-CALLER: ContextVar[Trace | None] = ContextVar("hubbub_caller", default=None)
+CURRENT_TRACE: ContextVar[Trace | None] = ContextVar("hubbub_trace", default=None)
 """The current parent span: that of the RPC, or else the caller's own."""
 
 

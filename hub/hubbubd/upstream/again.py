@@ -11,7 +11,9 @@ STALE_CONNECTIONS: Final = 3
 """How often a request is retried because its connection had been closed; others of the pool may be closed, too."""
 
 FIRST_PAUSE_S: Final = 0.5
+"""Seconds before a stream that ended is opened once more; doubled up to the last."""
 LAST_PAUSE_S: Final = 8.0
+"""Seconds; a server that ends its stream at once is asked no more often than this."""
 
 REPEATABLE: Final = frozenset(
     {

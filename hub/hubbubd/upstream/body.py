@@ -20,6 +20,7 @@ TURN_COST: Final = 128 * 1024
 """What of a body is passed on per turn of the event loop: its bytes, plus LINE_COST per line."""
 
 LINE_COST: Final = 1024
+"""What a line counts besides its bytes, so that very many short lines are long work, too."""
 
 _DATA: Final = b"data:"
 """The field name of an event's data line."""

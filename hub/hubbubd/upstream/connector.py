@@ -21,7 +21,7 @@ from hubbubd.telemetry.tracer import OFF, Tracer
 from hubbubd.upstream import faults
 from hubbubd.upstream.deadlines import Patience
 from hubbubd.upstream.http import http_transport, sse_transport
-from hubbubd.upstream.instrumentation import Telling
+from hubbubd.upstream.instrumentation import Instrumentation
 from hubbubd.upstream.link import ServerLink
 from hubbubd.upstream.oauth import Access, oauth_of
 from hubbubd.upstream.ports import Era, Inbound, Link, Vault
@@ -69,7 +69,7 @@ class McpConnector:
         patience = Patience()
         hosts = confinement.hosts if confinement is not None else None
         transport = _transport(resolved, inbound, _access(resolved, inbound, self._vault, patience), hosts)
-        instrumentation = Telling(resolved, self._tracer, self._meter)
+        instrumentation = Instrumentation(resolved, self._tracer, self._meter)
         link = ServerLink(resolved, inbound, transport, patience, instrumentation)
         outcome: BaseException | None = None
         async with anyio.create_task_group() as tasks:

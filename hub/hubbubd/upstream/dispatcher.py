@@ -34,8 +34,8 @@ from mcp_types import (
 )
 
 from hubbubd import bounds
-from hubbubd.upstream.exchange import CALL, EXCHANGE, SIZE
-from hubbubd.upstream.framing import BadMessage, NotRead
+from hubbubd.upstream.exchange import CALL, EXCHANGE, SIZE, ConnectionClosed, UnusableResponse
+from hubbubd.upstream.framing import BadMessage, NotRead, Said
 from hubbubd.upstream.ports import ProgressUpdate
 from hubbubd.upstream.rate_limit import Pace
 from hubbubd.upstream.sdk import as_read
@@ -44,10 +44,7 @@ from hubbubd.upstream.streams import Reading, Writing
 CANCEL_LIMIT_S: Final = 5.0
 """Seconds to wait while telling a server that a request was cancelled."""
 
-CLOSED: Final = ErrorData(code=CONNECTION_CLOSED, message="Connection closed")
-"""The error of a request whose response can no longer come; the SDK's own words."""
-
-ENDED: Final = ErrorData(code=CONNECTION_CLOSED, message="the server ended the subscription")
+ENDED: Final = Said(code=CONNECTION_CLOSED, message="the server ended the subscription")
 """The error of a subscription that the server cancels."""
 
 MAX_UNSENT: Final = 1024
@@ -57,6 +54,10 @@ OnProgress = Callable[[ProgressUpdate], None]
 
 OnAcknowledged = Callable[[dict[str, Any]], None]
 """Called once with the filter that the server acknowledged."""
+
+
+Outcome = dict[str, Any] | ErrorData | None
+"""The outcome of a request: a result or an error, or None when the connection ended first."""
 
 
 class Serve(Protocol):
@@ -99,7 +100,7 @@ class Wire:
         self._notice = notice
         self._unusable = unusable
         self._ids = count(1)
-        self._waiting: dict[RequestId, asyncio.Future[dict[str, Any] | ErrorData]] = {}
+        self._waiting: dict[RequestId, asyncio.Future[Outcome]] = {}
         self._progress: dict[str, tuple[OnProgress, str | None]] = {}
         self._subscriptions: dict[RequestId, OnAcknowledged] = {}
         self._serving: dict[tuple[RequestId, str | None], JSONRPCRequest] = {}
@@ -142,15 +143,21 @@ class Wire:
         finally:
             self._progress.pop(token, None)
             self._subscriptions.pop(request_id, None)
-        if isinstance(outcome, ErrorData):
-            raise MCPError(outcome.code, outcome.message, outcome.data)
-        return outcome
+        match outcome:
+            case None:
+                raise ConnectionClosed
+            case Said():
+                raise MCPError(outcome.code, outcome.message, outcome.data)
+            case ErrorData():
+                raise UnusableResponse(outcome.message)
+            case _:
+                return outcome
 
     async def _exchange(
         self, request_id: int, method: str, params: dict[str, Any] | None, headers: dict[str, str], cancellable: bool
-    ) -> dict[str, Any] | ErrorData:
+    ) -> Outcome:
         if self._ended:
-            return CLOSED
+            return None
         fields = {"params": params} if params else {}  # an explicit null is not JSON-RPC
         message = JSONRPCRequest(jsonrpc="2.0", id=request_id, method=method, **fields)
         await anyio.lowlevel.checkpoint_if_cancelled()
@@ -163,7 +170,7 @@ class Wire:
             )
             return await response
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            return CLOSED
+            return None
         except anyio.get_cancelled_exc_class():
             # Even if the write was interrupted: it may have been delivered, and unknown ids are ignored.
             if cancellable:
@@ -186,7 +193,7 @@ class Wire:
         self._ended = True
         for response in self._waiting.values():
             if not response.done():
-                response.set_result(CLOSED)
+                response.set_result(None)
 
     async def notify(self, method: str, params: dict[str, Any] | None, headers: dict[str, str]) -> None:
         """Send a notification; dropped once the connection is gone."""

@@ -42,7 +42,7 @@ from pydantic import BaseModel, ValidationError
 
 from hubbubd import __version__, payload
 from hubbubd.config import ServerConfig
-from hubbubd.errors import Fault, InvalidArgument, PeerError, UpstreamError
+from hubbubd.errors import Fault, FaultCode, InvalidArgument, PeerError, UpstreamError
 from hubbubd.turns import turn
 from hubbubd.upstream import faults
 from hubbubd.upstream.checking import Mismatch, check
@@ -187,9 +187,9 @@ class Negotiation:
         except PeerError as refusal:
             if refusal.code == UNSUPPORTED_PROTOCOL_VERSION:
                 raise _mismatch(refusal.message, _supported(refusal)) from None
-            details = {"code": refusal.code, "message": refusal.message, "data": refusal.data}
+            said = {"code": refusal.code, "message": refusal.message, "data": refusal.data}
             note = f"it refused the handshake: {refusal.message}"
-            raise faults.error("INVALID_RESPONSE", note, error=details) from None
+            raise faults.error("INVALID_RESPONSE", note, error=said) from None
 
     async def _negotiate(self) -> tuple[Hello, Revision]:
         pinned = self.config.protocol
@@ -278,26 +278,26 @@ async def _check(model: type[BaseModel], raw: dict[str, Any]) -> None:
         raise faults.error("INVALID_RESPONSE", str(exc)) from None
 
 
-def _info(raw: object) -> dict[str, Any]:
+def _info(said: object) -> dict[str, Any]:
     """Return the server info; of one that is too long (icons, for example) only the names."""
-    info = _object(raw)
+    info = _object(said)
     if len(payload.dumps(info)) <= INTRODUCTION_BYTES:
         return info
     named = {name: info.get(name) for name in ("name", "title", "version")}
     return {name: value[:NAME_CHARACTERS] for name, value in named.items() if isinstance(value, str)}
 
 
-def _able(raw: object) -> dict[str, Any]:
+def _able(said: object) -> dict[str, Any]:
     """Return the server's capabilities. Raises UpstreamError (INVALID_RESPONSE) when they are too long."""
-    able = _object(raw)
+    able = _object(said)
     if (size := len(payload.dumps(able))) > INTRODUCTION_BYTES:
         note = f"its capabilities take {size} bytes, and {INTRODUCTION_BYTES} are allowed"
         raise faults.error("INVALID_RESPONSE", note, limit=INTRODUCTION_BYTES)
     return able
 
 
-def _instructions(text: str | None) -> str | None:
-    return text and text[:INTRODUCTION_BYTES]
+def _instructions(said: str | None) -> str | None:
+    return said and said[:INTRODUCTION_BYTES]
 
 
 def _object(value: object) -> dict[str, Any]:
@@ -306,10 +306,10 @@ def _object(value: object) -> dict[str, Any]:
 
 def _supported(refusal: PeerError) -> list[str]:
     """Return the first revisions that a refusal lists; none if it is malformed."""
-    data = _object(refusal.data)
-    named = data.get("supported")
+    said = _object(refusal.data)
+    named = said.get("supported")
     first = cast("list[Any]", named)[:MAX_VERSIONS] if isinstance(named, list) else None
-    beginning = {"supported": first, "requested": data.get("requested")}
+    beginning = {"supported": first, "requested": said.get("requested")}
     try:
         offered = UnsupportedProtocolVersionErrorData.model_validate(beginning).supported
     except ValidationError:
@@ -323,9 +323,9 @@ def _mismatch(note: str, supported: list[str]) -> UpstreamError:
 
 def _means_handshake(fault: Fault) -> bool:
     """Return whether `initialize` may still work after `server/discover` failed this way."""
-    if fault.code == "PROTOCOL_VERSION_MISMATCH":
+    if fault.code == FaultCode.PROTOCOL_VERSION_MISMATCH:
         return bool(set(fault.details["supported"]) & set(HANDSHAKE_PROTOCOL_VERSIONS))
-    return fault.code in ("HTTP_ERROR", "INVALID_RESPONSE")
+    return fault.code in (FaultCode.HTTP_ERROR, FaultCode.INVALID_RESPONSE)
 
 
 def _means_stateless(refusal: PeerError) -> bool:
@@ -339,6 +339,6 @@ def _means_stateless(refusal: PeerError) -> bool:
 
 
 def _during_probe(fault: Fault) -> UpstreamError:
-    if fault.code != "CONNECTION_LOST":
+    if fault.code != FaultCode.CONNECTION_LOST:
         return UpstreamError(fault)
     return LostDuringProbe(replace(fault, details={**fault.details, "during": "probe"}))

@@ -14,6 +14,14 @@ from hubbubd.telemetry.trace import Trace
 from hubbubd.upstream.again import Pace
 
 
+class ConnectionClosed(Exception):
+    """The response can no longer come."""
+
+
+class UnusableResponse(Exception):
+    """What came in the place of the response cannot be used; the message says why."""
+
+
 @dataclass(slots=True, eq=False)
 class Exchange:
     """An outgoing message with an outcome: a request, or the answer to a server's request.

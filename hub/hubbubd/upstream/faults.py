@@ -11,10 +11,9 @@ from time import time
 from typing import Any, Final, cast
 
 import httpx2
-from mcp_types import CONNECTION_CLOSED, PARSE_ERROR, ErrorData
 
 from hubbubd import bounds
-from hubbubd.errors import Category, Fault, UpstreamError
+from hubbubd.errors import Category, Fault, FaultCode, UpstreamError
 
 BODY_EXCERPT: Final = 300
 """Characters of an error response's body that are kept in a fault's details."""
@@ -25,23 +24,23 @@ LONGEST_WAIT_S: Final = 86_400.0
 """The longest wait that is read from a `Retry-After`, in seconds."""
 
 _CODES: Final[Mapping[str, tuple[Category, bool, str]]] = {
-    "AUTHENTICATION_FAILED": (Category.SERVER, False, "the server refused the credentials"),
+    FaultCode.AUTHENTICATION_FAILED: (Category.SERVER, False, "the server refused the credentials"),
     "COMMAND_NOT_ALLOWED": (Category.CONNECTION, False, "the operator does not allow it"),
     "COMMAND_NOT_EXECUTABLE": (Category.CONNECTION, False, "the command cannot be executed"),
     "COMMAND_NOT_FOUND": (Category.CONNECTION, False, "there is no such command"),
     "CONFIG_INVALID": (Category.CONNECTION, False, "the configuration is invalid"),
-    "CONNECTION_LOST": (Category.CONNECTION, True, "the connection was lost"),
+    FaultCode.CONNECTION_LOST: (Category.CONNECTION, True, "the connection was lost"),
     "CONNECTION_REFUSED": (Category.CONNECTION, True, "nothing accepts connections there"),
     "CONNECTION_TIMEOUT": (Category.TIMEOUT, True, "the server did not connect in time"),
     "GET_STREAM_LOST": (Category.TRANSPORT, True, "the server's own event stream broke and was not restored"),
     "HOST_NOT_ALLOWED": (Category.CONNECTION, False, "the operator does not allow it"),
     "HOST_NOT_FOUND": (Category.CONNECTION, True, "the host's name does not resolve"),
-    "HTTP_ERROR": (Category.TRANSPORT, False, "the server answered with an HTTP error"),
-    "INVALID_RESPONSE": (Category.PROTOCOL, False, "the server's response is not MCP"),
+    FaultCode.HTTP_ERROR: (Category.TRANSPORT, False, "the server answered with an HTTP error"),
+    FaultCode.INVALID_RESPONSE: (Category.PROTOCOL, False, "the server's response is not MCP"),
     "METHOD_NOT_IN_REVISION": (Category.PROTOCOL, False, "the method is not one to call in this revision"),
-    "PROTOCOL_VERSION_MISMATCH": (Category.PROTOCOL, False, "no protocol revision in common"),
+    FaultCode.PROTOCOL_VERSION_MISMATCH: (Category.PROTOCOL, False, "no protocol revision in common"),
     "RATE_LIMITED": (Category.SERVER, True, "the server asks for fewer requests"),
-    "SESSION_LOST": (Category.TRANSPORT, True, "the server does not know the session any more"),
+    FaultCode.SESSION_LOST: (Category.TRANSPORT, True, "the server does not know the session any more"),
     "START_FAILED": (Category.CONNECTION, True, "the process cannot be started"),
     "TLS_FAILED": (Category.CONNECTION, True, "TLS failed"),
     "TRANSPORT_ERROR": (Category.TRANSPORT, True, "the transport failed"),
@@ -49,13 +48,6 @@ _CODES: Final[Mapping[str, tuple[Category, bool, str]]] = {
     "VARIABLE_NOT_SET": (Category.CONNECTION, False, "an environment variable is not set"),
     "WORKING_DIRECTORY_INVALID": (Category.CONNECTION, False, "the working directory cannot be entered"),
 }
-
-_MADE_UP: Final = (
-    (PARSE_ERROR, "Failed to parse ", "INVALID_RESPONSE"),
-    (CONNECTION_CLOSED, "SSE stream failed", "INVALID_RESPONSE"),
-    (CONNECTION_CLOSED, "SSE stream ended", "CONNECTION_LOST"),
-)
-"""Errors that the SDK's HTTP transport makes up in a server's name: JSON-RPC code, start of the message, fault code."""
 
 
 def fault(
@@ -137,14 +129,6 @@ def of_exception(exc: BaseException) -> Fault:
         if isinstance(cause, httpx2.HTTPStatusError):
             return of_status(cause.response.status_code, cause.response.headers, b"", session=False)
     return fault("TRANSPORT_ERROR", text, error=repr(exc))
-
-
-def of_made_up(made: ErrorData) -> Fault | None:
-    """Return the fault behind an error that the SDK made up for an HTTP response; None if a server sent it."""
-    for code, beginning, ours in _MADE_UP:
-        if made.code == code and made.message.startswith(beginning):
-            return fault(ours, made.message[:BODY_EXCERPT])
-    return None
 
 
 def _causes(exc: BaseException) -> Iterator[BaseException]:

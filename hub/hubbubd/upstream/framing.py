@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from mcp_types.jsonrpc import (
+    ErrorData,
     JSONRPCError,
     JSONRPCMessage,
     JSONRPCNotification,
@@ -60,6 +61,10 @@ class NotRead(BadMessage):
     def __init__(self, problem: str, asked: int | str | None) -> None:
         super().__init__(problem)
         self.asked = asked
+
+
+class Said(ErrorData):
+    """An error as a server sent it. The SDK puts plain `ErrorData` in the place of responses that it could not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +226,9 @@ def decode(value: Any) -> JSONRPCMessage:
                 return JSONRPCNotification.model_validate(fields)
             return JSONRPCRequest.model_validate(fields)
         if fields.get("error") is not None:
-            return JSONRPCError.model_validate(fields)
+            message = JSONRPCError.model_validate(fields)
+            message.error = Said.model_construct(message.error.model_fields_set, **dict(message.error))
+            return message
         return JSONRPCResponse.model_validate(fields)
     except ValidationError as exc:
         raise BadMessage(f"not a JSON-RPC message: {problems(exc)}", *_all_answered([fields])) from None

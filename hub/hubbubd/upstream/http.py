@@ -20,7 +20,7 @@ from mcp_types import JSONRPCError
 from hubbubd.config import ServerConfig
 from hubbubd.config.hosts import Hosts
 from hubbubd.cookies import NoCookies
-from hubbubd.errors import Fault, UpstreamError
+from hubbubd.errors import Fault, FaultCode, UpstreamError
 from hubbubd.upstream import faults
 from hubbubd.upstream.again import IDLE_S, STALE_CONNECTIONS, Pace, Way
 from hubbubd.upstream.body import Body, End, Misdirected, decoded
@@ -129,7 +129,7 @@ class GetStream:
 
     def refused(self, fault: Fault, status: int) -> None:
         """Handle a response to the GET that is not the stream."""
-        if fault.code == "SESSION_LOST" and self._worked:
+        if fault.code == FaultCode.SESSION_LOST and self._worked:
             self._lose(fault)
         elif self._worked or status >= 500:
             self.failed(fault)
@@ -323,22 +323,18 @@ class Client(httpx2.AsyncClient):
         fault = faults.of_status(
             response.status_code, response.headers, body, session=MCP_SESSION_ID in request.headers
         )
-        error_message = _error_message(response, body) if fault.code == "HTTP_ERROR" else None
+        said = _error_message(response, body) if fault.code == FaultCode.HTTP_ERROR else None
         _note(exchange, fault)
         if exchange is not None and exchange.awaits_result:
             # A JSON-RPC error with an id is about that request; without one it may be about the session.
-            refused = (
-                fault.code == "HTTP_ERROR"
-                and response.status_code == 400
-                and (error_message is None or error_message.id is None)
-            )
-            exchange.unknown_session = refused and MCP_SESSION_ID in request.headers
+            of_none = fault.code == FaultCode.HTTP_ERROR and (said is None or said.id is None)
+            exchange.unknown_session = of_none and response.status_code == 400 and MCP_SESSION_ID in request.headers
             if exchange.unknown_session and exchange.method == "ping":
                 fault = exchange.fault = faults.fault("SESSION_LOST", "HTTP 400", **fault.details)
-            elif error_message is not None:
+            elif said is not None:
                 exchange.fault = None
         unheard = self._is_vital(exchange) and (self._get_stream is None or response.status_code in GATEWAYS)
-        if fault.code == "SESSION_LOST" or unheard:
+        if fault.code == FaultCode.SESSION_LOST or unheard:
             self._lose(fault)
         headers = {name: value for name, value in response.headers.items() if name in ("content-type", "retry-after")}
         return httpx2.Response(response.status_code, headers=headers, content=body, request=request)

@@ -25,7 +25,7 @@ Send = Callable[[dict[str, Any] | None], Awaitable[dict[str, Any]]]
 """Sends a request with these params and returns its result."""
 
 
-class Telling:
+class Instrumentation:
     """The instrumentation of one connection. `version` is the protocol revision, once negotiated."""
 
     def __init__(self, config: ServerConfig, tracer: Tracer, meter: Meter) -> None:
@@ -66,11 +66,11 @@ class Telling:
         return await send(params) if span is None else await self._traced(params, span, send)
 
     def _timed(self, method: str, params: dict[str, Any] | None, send: Send) -> Send:
-        async def timed(sent_params: dict[str, Any] | None) -> dict[str, Any]:
+        async def timed(told: dict[str, Any] | None) -> dict[str, Any]:
             begun, error = time.perf_counter(), CANCELLED
             answered: Attributes = {}
             try:
-                result = await send(sent_params)
+                result = await send(told)
                 error = mcp.TOOL_ERROR if result.get("isError") is True else ""
             except Exception as exc:
                 error = _type_of(exc)

@@ -8,10 +8,10 @@ import anyio
 import structlog
 from anyio.abc import TaskStatus
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH, ErrorData
+from mcp_types import HEADER_MISMATCH
 
 from hubbubd.config import ServerConfig
-from hubbubd.errors import Category, Fault, PeerError, UpstreamError
+from hubbubd.errors import Category, Fault, FaultCode, PeerError, UpstreamError
 from hubbubd.telemetry.trace import Span
 from hubbubd.turns import turn
 from hubbubd.upstream import faults
@@ -19,9 +19,9 @@ from hubbubd.upstream.checking import Mismatch
 from hubbubd.upstream.deadlines import Patience
 from hubbubd.upstream.dispatcher import OnAcknowledged, OnProgress, Wire
 from hubbubd.upstream.era import Negotiation, Revision, StatelessRevision
-from hubbubd.upstream.exchange import CALL, EXCHANGE, PLACE, Exchange
+from hubbubd.upstream.exchange import CALL, EXCHANGE, PLACE, ConnectionClosed, Exchange, UnusableResponse
 from hubbubd.upstream.inbound import Reception
-from hubbubd.upstream.instrumentation import Telling
+from hubbubd.upstream.instrumentation import Instrumentation
 from hubbubd.upstream.ports import Era, Hello, Inbound
 from hubbubd.upstream.rate_limit import Pace
 from hubbubd.upstream.results import absorb_tools, check_notification, check_result, is_of_another_revision
@@ -48,13 +48,18 @@ class ServerLink:
     """
 
     def __init__(
-        self, config: ServerConfig, inbound: Inbound, transport: Transport, patience: Patience, telling: Telling
+        self,
+        config: ServerConfig,
+        inbound: Inbound,
+        transport: Transport,
+        patience: Patience,
+        instrumentation: Instrumentation,
     ) -> None:
         self._config = config
         self._inbound = inbound
         self._transport = transport
         self._patience = patience
-        self._telling = telling
+        self._instrumentation = instrumentation
         self._reception = Reception(config, inbound, lambda: self._revision)
         self._pipe: Pipe | None = None
         self._wire: Wire | None = None
@@ -106,7 +111,7 @@ class ServerLink:
         if self._fault is not None:
             raise UpstreamError(self._fault)
         hello, self._revision = await Negotiation(self._config, self._ask, hint, self._patience.limit).run()
-        self._telling.version = hello.protocol_version
+        self._instrumentation.version = hello.protocol_version
         if hello.era is Era.HANDSHAKE:
             await self.notify("notifications/initialized", None)
         self._hello = replace(hello, pid=self._pipe.pid if self._pipe is not None else None)
@@ -159,9 +164,9 @@ class ServerLink:
         span: Span | None = None,
     ) -> dict[str, Any]:
         """As `ports.Link`."""
-        if span is None and not self._telling.on:
+        if span is None and not self._instrumentation.on:
             return await self._request(method, params, call_id, on_progress)
-        return await self._telling.exchange(
+        return await self._instrumentation.exchange(
             method, params, span, lambda told: self._request(method, told, call_id, on_progress)
         )
 
@@ -213,11 +218,11 @@ class ServerLink:
         except PeerError:
             pass
         except UpstreamError as exc:
-            if exc.fault.code != "AUTHENTICATION_FAILED":
+            if exc.fault.code != FaultCode.AUTHENTICATION_FAILED:
                 raise
 
     async def _ask(self, method: str, params: dict[str, Any] | None, headers: dict[str, str]) -> dict[str, Any]:
-        return await self._telling.exchange(
+        return await self._instrumentation.exchange(
             method, params, None, lambda told: self._send(method, told, headers, cancellable=False)
         )
 
@@ -248,33 +253,41 @@ class ServerLink:
                 on_acknowledged=on_acknowledged,
             )
         except MCPError as exc:
-            failure = exc.error
+            failure = PeerError(exc.error.code, exc.error.message, exc.error.data)
+        except (ConnectionClosed, UnusableResponse) as exc:
+            failure = exc
         finally:
             CALL.reset(call_before)
             EXCHANGE.reset(exchange_before)
         raise await self._explained(failure, exchange, method)
 
-    async def _explained(self, failure: ErrorData, exchange: Exchange, method: str) -> PeerError | UpstreamError:
+    async def _explained(
+        self, failure: PeerError | ConnectionClosed | UnusableResponse, exchange: Exchange, method: str
+    ) -> PeerError | UpstreamError:
         if exchange.unknown_session and method != "ping" and self._hello is not None:
             # HTTP 400 may be about the request. A ping has nothing to object to: if it is refused too, the session is
             # unknown and the connection lost.
             with suppress(PeerError, UpstreamError), anyio.move_on_after(REASON_LIMIT_S):
                 await self.probe()
-            if self._fault is not None and self._fault.code == "SESSION_LOST":
+            if self._fault is not None and self._fault.code == FaultCode.SESSION_LOST:
                 return self._failed(self._fault, method, gone=False)
         if exchange.fault is not None:
             return self._failed(exchange.fault, method, gone=exchange.fault.category in _UNREACHABLE)
-        if failure.code == CONNECTION_CLOSED and failure.message == "Connection closed":
-            # The SDK's words. A server could send them as well; then the connection does not end within the limit.
-            with anyio.move_on_after(REASON_LIMIT_S):
-                return self._failed(await self.wait_lost(), method, gone=True)
-        if (fault := faults.of_made_up(failure)) is not None:
-            return self._failed(fault, method, gone=False)
-        return PeerError(failure.code, failure.message, failure.data)
+        match failure:
+            case PeerError():
+                return failure
+            case UnusableResponse():
+                unusable = faults.fault("INVALID_RESPONSE", str(failure)[: faults.BODY_EXCERPT])
+                return self._failed(unusable, method, gone=False)
+            case ConnectionClosed():
+                with anyio.move_on_after(REASON_LIMIT_S):
+                    await self._lost.wait()
+                why = self._fault or faults.fault("CONNECTION_LOST")
+                return self._failed(why, method, gone=True)
 
     def _failed(self, fault: Fault, method: str, *, gone: bool) -> UpstreamError:
         details = {**fault.details, "method": method}
-        if gone and self._hello is not None and fault.code != "CONNECTION_LOST":
+        if gone and self._hello is not None and fault.code != FaultCode.CONNECTION_LOST:
             return faults.error("CONNECTION_LOST", fault.message, **{"cause": fault.code, **details})
         return UpstreamError(replace(fault, details=details))
 

@@ -24,13 +24,17 @@ import select
 import sys
 import time
 
+# Of Linux: prctl.h and signal.h. What would import them costs memory, for each server.
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 SIG_DFL, SIG_IGN = 0, 1
 SIGHUP, SIGINT, SIGKILL, SIGPIPE, SIGTERM, SIGXFSZ = 1, 2, 9, 13, 15, 25
 
 TERM_GRACE_S = 2.0
+"""How long processes may take to end after SIGTERM; then comes SIGKILL."""
+
 ORPHAN_CHECK_MS = 60_000
+"""How often what has ended is reaped while the server runs on."""
 
 LIBC = _ctypes.dlopen(None, 0)  # pyright: ignore[reportArgumentType] - None is the program itself
 

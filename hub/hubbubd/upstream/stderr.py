@@ -7,7 +7,10 @@ from typing import Final
 from hubbubd.redaction import REDACTION
 
 TAIL_LINES: Final = 50
+"""The last lines of stderr, which are kept to be shown with a fault."""
+
 TAIL_CHARACTERS: Final = 2000
+"""Characters of a line that are kept."""
 
 BURST_LINES: Final = 200
 """Lines passed on per second; of further ones only the number is, with the next line."""

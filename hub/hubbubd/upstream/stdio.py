@@ -37,8 +37,13 @@ BREATH_S: Final = 0.01
 """Seconds between reads of data that is only discarded."""
 
 UNPARSEABLE_LIMIT: Final = 10
+"""Lines of JSON in a row that are no JSON-RPC, after which this is no MCP server."""
+
 STRAY_LIMIT: Final = 1000
+"""Lines in a row that are no JSON; more of them than of the others, as programs print what they like."""
+
 STRAY_LOG_INTERVAL_S: Final = 5.0
+"""Seconds between two log lines about stray output."""
 
 log = structlog.get_logger(__name__)
 

@@ -62,9 +62,9 @@ class ActiveCall:
     admitted: anyio.Event = field(default_factory=anyio.Event)
     ended: anyio.Event = field(default_factory=anyio.Event)
     refusal: HubError | None = None
-    verdict: Fault | None = None
+    fault: Fault | None = None
     end: End | None = None
-    questions: int = 0
+    pending: int = 0
     waiters: int = 0
     resent: bool = False
     known_as_sent: bool = False
@@ -72,8 +72,8 @@ class ActiveCall:
 
     def stop(self, fault: Fault, end: End = End.CANCELLED) -> None:
         """End the call with a reason; on the wire it is cancelled at the server. The first reason counts."""
-        if self.verdict is None:
-            self.verdict, self.end = fault, end
+        if self.fault is None:
+            self.fault, self.end = fault, end
             self.scope.cancel()
 
 
@@ -85,7 +85,7 @@ class ServerQueue:
     ) -> None:
         self._take(config)
         self.tracer = tracer
-        self.lives: dict[str, ActiveCall] = {}
+        self.calls: dict[str, ActiveCall] = {}
         self.ended: Counter[CallState] = Counter()
         self.link: Link | None = None
         self.closed = True
@@ -111,7 +111,7 @@ class ServerQueue:
 
     def counts(self) -> QueueCounts:
         """Return the number of calls by state."""
-        now = Counter(live.call.state for live in self.lives.values())
+        now = Counter(active.call.state for active in self.calls.values())
         return QueueCounts(
             queued=now[CallState.QUEUED],
             in_progress=now[CallState.IN_PROGRESS],
@@ -131,66 +131,66 @@ class ServerQueue:
     def enter(self, call: Call) -> ActiveCall:
         """Queue a new call. Raises ResourceExhausted (QUEUE_FULL)."""
         self._queue.add(call.id, len(call.params))
-        live = ActiveCall(call, CallClock(call.timeout_s, call.max_s, self._clock.steady()), place=call.trace)
-        self.lives[call.id] = live
-        self.time(live)
+        active = ActiveCall(call, CallClock(call.timeout_s, call.max_s, self._clock.steady()), place=call.trace)
+        self.calls[call.id] = active
+        self.time(active)
         self._next_turns()
-        return live
+        return active
 
     def resume(self, call: Call) -> ActiveCall:
         """Take in a call from before a restart: as a task, at the end of the queue if never sent, and parked otherwise.
 
         No limit applies, as it was admitted before.
         """
-        live = ActiveCall(call, CallClock(call.timeout_s, call.max_s, self._clock.steady()), place=call.trace)
-        live.admitted.set()
-        live.known_as_sent = not core.never_sent(call)
-        self.lives[call.id] = live
+        active = ActiveCall(call, CallClock(call.timeout_s, call.max_s, self._clock.steady()), place=call.trace)
+        active.admitted.set()
+        active.known_as_sent = not core.never_sent(call)
+        self.calls[call.id] = active
         if core.never_sent(call):
             self._queue.add_again(call.id, len(call.params))
-            self.time(live)
+            self.time(active)
         if call.task_id is not None:
             if call.state is CallState.WAITING_INPUT:
-                self.to(live, core.move(call, CallState.IN_PROGRESS, self._clock.now()))
-            self.set_aside(live)
-        return live
+                self.to(active, core.move(call, CallState.IN_PROGRESS, self._clock.now()))
+            self.set_aside(active)
+        return active
 
-    def set_aside(self, live: ActiveCall) -> None:
+    def set_aside(self, active: ActiveCall) -> None:
         """Free the slot of a call that has become a task; from now on only its total time counts.
 
         Beyond MAX_ASIDE such calls keep their slots, which bounds their number.
         """
         if len(self._queue.aside) < MAX_ASIDE:
-            self._queue.set_aside(live.call.id)
-        live.clock.without_timeout(self._clock.steady())
-        self.time(live)
+            self._queue.set_aside(active.call.id)
+        active.clock.without_timeout(self._clock.steady())
+        self.time(active)
         self._next_turns()
 
-    def enter_again(self, live: ActiveCall) -> None:
+    def enter_again(self, active: ActiveCall) -> None:
         """Queue a call that must be sent again, at the head."""
-        self._put_first(live)
-        self.to(live, core.move(live.call, CallState.QUEUED, self._clock.now()))
+        self._put_first(active)
+        self.to(active, core.move(active.call, CallState.QUEUED, self._clock.now()))
         self._next_turns()
 
-    def _put_first(self, live: ActiveCall) -> None:
-        live.turn = anyio.Event()
-        self._queue.add_first(live.call.id)
+    def _put_first(self, active: ActiveCall) -> None:
+        active.turn = anyio.Event()
+        self._queue.add_first(active.call.id)
 
-    def leave(self, live: ActiveCall, ended: Call) -> None:
+    def leave(self, active: ActiveCall, ended: Call) -> None:
         """Remove a call that has ended."""
-        live.call = ended
+        active.call = ended
         self._queue.remove(ended.id)
-        del self.lives[ended.id]
+        del self.calls[ended.id]
         self._next_turns()
 
-    async def turn(self, live: ActiveCall) -> Link:
+    async def turn(self, active: ActiveCall) -> Link:
         """Wait for the call's turn, move it to IN_PROGRESS, and return the link to send it over."""
-        while not live.turn.is_set():  # `attach` replaces the event of a turn that the link's end took back
-            await live.turn.wait()
+        while not active.turn.is_set():  # `attach` replaces the event of a turn that the link's end took back
+            await active.turn.wait()
         assert self.link is not None, "turns end with the link"
-        live.clock.restart(self._clock.steady())
-        self.time(live)
-        self.to(live, core.move(live.call, CallState.IN_PROGRESS, self._clock.now()))
+        active.clock.restart(self._clock.steady())
+        self.time(active)
+        self.to(active, core.move(active.call, CallState.IN_PROGRESS, self._clock.now()))
         return self.link
 
     def attach(self, link: Link | None) -> None:
@@ -200,9 +200,9 @@ class ServerQueue:
             self._attached.set()
             self._attached = anyio.Event()
         if link is None:
-            for live in reversed(self.lives.values()):
-                if live.turn.is_set() and live.call.state is CallState.QUEUED:  # has a turn, but is not sent yet
-                    self._put_first(live)
+            for active in reversed(self.calls.values()):
+                if active.turn.is_set() and active.call.state is CallState.QUEUED:  # has a turn, but is not sent yet
+                    self._put_first(active)
         self._next_turns()
 
     async def connected(self) -> Link:
@@ -213,29 +213,29 @@ class ServerQueue:
 
     def _next_turns(self) -> None:
         while self.link is not None and (call_id := self._queue.next()) is not None:
-            self.lives[call_id].turn.set()
+            self.calls[call_id].turn.set()
 
     # Deadlines
 
-    def time(self, live: ActiveCall) -> None:
+    def time(self, active: ActiveCall) -> None:
         """Set the deadline of the call's scope from its clock."""
-        deadline = live.clock.deadline()
+        deadline = active.clock.deadline()
         left_s = math.inf if deadline is None else max(deadline - self._clock.steady(), 0.0)
-        live.scope.deadline = anyio.current_time() + left_s
+        active.scope.deadline = anyio.current_time() + left_s
 
-    def progressed(self, live: ActiveCall) -> None:
+    def progressed(self, active: ActiveCall) -> None:
         """Restart the call's timeout after a progress notification, if so configured."""
         if self.config.progress_resets_timeout:
-            live.clock.restart(self._clock.steady())
-            self.time(live)
+            active.clock.restart(self._clock.steady())
+            self.time(active)
 
     # Causes of pending requests
 
     def cause(self, wire_call_id: str | None) -> tuple[ActiveCall | None, CauseSource | None]:
         """Return the call that caused a request: that of the stream it came on, else the only candidate."""
         if wire_call_id is not None:
-            live = self.lives.get(wire_call_id)
-            return live, CauseSource.WIRE if live else None
+            active = self.calls.get(wire_call_id)
+            return active, CauseSource.WIRE if active else None
         candidates = self.candidates()
         return (candidates[0], CauseSource.INFERRED) if len(candidates) == 1 else (None, None)
 
@@ -243,108 +243,109 @@ class ServerQueue:
         """Return the calls that may have caused a request which does not name its cause, oldest first."""
         # Requests of tasks name their task, so calls on the wire are the likelier cause.
         sent = self._queue.sent or self._queue.aside
-        return [live for call_id, live in self.lives.items() if call_id in sent]
+        return [active for call_id, active in self.calls.items() if call_id in sent]
 
     def candidate_ids(self) -> tuple[str, ...]:
         """Return the candidates' ids for a record; none if they are too many to be useful."""
-        found = tuple(live.call.id for live in self.candidates())
+        found = tuple(active.call.id for active in self.candidates())
         return found if len(found) <= MAX_CANDIDATES else ()
 
     @contextmanager
-    def asked(self, live: ActiveCall | None, *pending_ids: str, candidates: Collection[str] = ()) -> Generator[None]:
+    def asked(self, active: ActiveCall | None, *pending_ids: str, candidates: Collection[str] = ()) -> Generator[None]:
         """Park the causing call while a request on the wire waits for a person.
 
         With an unknown cause it may be any call the server knows of: none of them occupies a slot or loses time. The
         `candidates` record that they may be what the request waits for.
         """
         known = self._queue.sent | self._queue.aside
-        lives = [live] if live is not None else [self.lives[call_id] for call_id in known]
-        perhaps = [self.lives[call_id] for call_id in candidates if call_id in self.lives] if live is None else []
+        calls = [active] if active is not None else [self.calls[call_id] for call_id in known]
+        perhaps = [self.calls[call_id] for call_id in candidates if call_id in self.calls] if active is None else []
         try:
-            held = self._paused(lives) if live is None else self.parked(live, *pending_ids)
+            held = self._paused(calls) if active is None else self.parked(active, *pending_ids)
             with held, self._perhaps(perhaps, pending_ids):
                 yield
         finally:
-            for each in lives:
-                if each.questions == 0 and each.call.id in self._queue.parked | self._queue.aside:
+            for each in calls:
+                if each.pending == 0 and each.call.id in self._queue.parked | self._queue.aside:
                     if each.call.id in self._queue.parked:
                         self._queue.unpark(each.call.id)
                     if each.call.state is CallState.WAITING_INPUT:
                         self.to(each, core.move(each.call, CallState.IN_PROGRESS, self._clock.now()))
 
     @contextmanager
-    def _perhaps(self, lives: list[ActiveCall], pending_ids: tuple[str, ...]) -> Generator[None]:
+    def _perhaps(self, calls: list[ActiveCall], pending_ids: tuple[str, ...]) -> Generator[None]:
         """Record on each of the calls, for the block, that it may be the cause."""
-        for live in lives:
-            ids = (*live.call.perhaps_pending_ids, *pending_ids)[-PENDING_IDS:]
-            self.to(live, replace(live.call, perhaps_pending_ids=ids))
+        for active in calls:
+            ids = (*active.call.perhaps_pending_ids, *pending_ids)[-PENDING_IDS:]
+            self.to(active, replace(active.call, perhaps_pending_ids=ids))
         try:
             yield
         finally:
-            for live in lives:
-                if live.call.id in self.lives:
-                    ids = tuple(each for each in live.call.perhaps_pending_ids if each not in pending_ids)
-                    self.to(live, replace(live.call, perhaps_pending_ids=ids))
+            for active in calls:
+                if active.call.id in self.calls:
+                    ids = tuple(each for each in active.call.perhaps_pending_ids if each not in pending_ids)
+                    self.to(active, replace(active.call, perhaps_pending_ids=ids))
 
     @contextmanager
-    def parked(self, live: ActiveCall, *pending_ids: str) -> Generator[None]:
+    def parked(self, active: ActiveCall, *pending_ids: str) -> Generator[None]:
         """Free a call's slot and hold its clock for the block; afterwards it has no slot yet."""
-        call = replace(live.call, pending_ids=(*live.call.pending_ids, *pending_ids)[-PENDING_IDS:])
+        call = replace(active.call, pending_ids=(*active.call.pending_ids, *pending_ids)[-PENDING_IDS:])
         if call.state is CallState.IN_PROGRESS:
             call = core.move(call, CallState.WAITING_INPUT, self._clock.now())
-        self.to(live, call)
-        with self._paused([live]):
+        self.to(active, call)
+        with self._paused([active]):
             yield
 
     @contextmanager
-    def _paused(self, lives: list[ActiveCall]) -> Generator[None]:
-        for live in lives:
-            live.questions += 1
-            if live.call.id in self._queue.in_flight:
-                self._queue.park(live.call.id)
-            live.clock.hold(self._clock.steady())
-            self.time(live)
+    def _paused(self, calls: list[ActiveCall]) -> Generator[None]:
+        for active in calls:
+            active.pending += 1
+            if active.call.id in self._queue.in_flight:
+                self._queue.park(active.call.id)
+            active.clock.hold(self._clock.steady())
+            self.time(active)
         self._next_turns()
         try:
             yield
         finally:
-            for live in lives:
-                live.questions -= 1
-                live.clock.release(self._clock.steady())
-                self.time(live)
+            for active in calls:
+                active.pending -= 1
+                active.clock.release(self._clock.steady())
+                self.time(active)
 
-    def to(self, live: ActiveCall, call: Call) -> None:
+    def to(self, active: ActiveCall, call: Call) -> None:
         """Move a call to its next state, and record it."""
-        live.call = call
+        active.call = call
         self._record(call)
 
     # Ends
 
     def stop_all(self, fault: Fault, end: End) -> None:
         """End all calls with a reason."""
-        for live in list(self.lives.values()):
-            live.stop(fault, end)
+        for active in list(self.calls.values()):
+            active.stop(fault, end)
 
     async def wait_idle(self) -> None:
         """Wait until all current calls have ended."""
-        for live in list(self.lives.values()):
-            await live.ended.wait()
+        for active in list(self.calls.values()):
+            await active.ended.wait()
 
     def queued(self) -> list[ActiveCall]:
         """Return the calls that wait for a turn, next one first."""
-        return [self.lives[call_id] for call_id in self._queue.queued]
+        return [self.calls[call_id] for call_id in self._queue.queued]
 
-    def out_of_time(self, live: ActiveCall) -> Fault:
+    def out_of_time(self, active: ActiveCall) -> Fault:
         """Return the fault of a call whose deadline has passed."""
-        total = live.clock.out_of_total(self._clock.steady())
-        waited = live.call.state is CallState.QUEUED
-        limit_s = live.call.max_s if total else live.call.timeout_s
+        total = active.clock.out_of_total(self._clock.steady())
+        call = active.call
+        waited = call.state is CallState.QUEUED
+        limit_s = call.max_s if total else call.timeout_s
         where = "waiting for its turn" if waited else "waiting for the server"
         option = "call_max_s" if total else "call_timeout_s"
         return Fault(
             code="CALL_MAX_EXCEEDED" if total else "CALL_TIMEOUT",
             category=Category.TIMEOUT,
-            message=f"{live.call.server} did not finish {live.call.method} within {limit_s:g} s ({option}), {where}",
+            message=f"{call.server} did not finish {call.method} within {limit_s:g} s ({option}), {where}",
             retryable=True,
-            details={"server": live.call.server, "method": live.call.method, "limit_s": limit_s, "queued": waited},
+            details={"server": call.server, "method": call.method, "limit_s": limit_s, "queued": waited},
         )

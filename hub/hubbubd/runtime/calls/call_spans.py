@@ -12,12 +12,12 @@ from dataclasses import replace
 from hubbubd import payload
 from hubbubd.core import inbox as core_inbox
 from hubbubd.core.calls import Call, CallState
-from hubbubd.core.inbox import Delivery, Moment, Origin, PendingRequest, RequestKind, RequestState
+from hubbubd.core.inbox import Delivery, Origin, PendingRequest, RequestEvent, RequestKind, RequestState
 from hubbubd.core.tasks import Task, TaskStatus
 from hubbubd.runtime.calls.call_queue import ActiveCall
 from hubbubd.runtime.records import Change, Ledger, Table
 from hubbubd.telemetry import mcp
-from hubbubd.telemetry.trace import CALLER, SERVING, Attributes, Event, Kind, Span, Trace, of_params
+from hubbubd.telemetry.trace import CURRENT_RPC, CURRENT_TRACE, Attributes, Event, Kind, Span, Trace, of_params
 from hubbubd.telemetry.tracer import Tracer
 from hubbubd.upstream.ports import InboundRequest, ReplyError
 
@@ -56,11 +56,11 @@ class SpanRecorder:
     def begun(self, call: Call, params: dict[str, object]) -> Call:
         """Return a new call with a place in a trace: below that in its params' `_meta`, else below the RPC."""
         named = of_params(params)
-        around = named or CALLER.get()
+        around = named or CURRENT_TRACE.get()
         if around is None and not self.tracer.on:
             return call
         trace = self.tracer.begin(around, f"call {mcp.about(call.method, params)[0]}")
-        serving = SERVING.get()
+        serving = CURRENT_RPC.get()
         if serving is None or trace is None:
             return replace(call, trace=trace)
         if named is not None:
@@ -69,40 +69,40 @@ class SpanRecorder:
         return replace(call, trace=trace, under_way=(serving.span,) if waits else ())
 
     @contextmanager
-    def queued(self, live: ActiveCall) -> Generator[None]:
+    def queued(self, active: ActiveCall) -> Generator[None]:
         """Export the block, a call's wait for its turn, as a span."""
-        start = live.call.created_at if live.call.started_at is None else self.tracer.now()
+        start = active.call.created_at if active.call.started_at is None else self.tracer.now()
         try:
             yield
         finally:
             if self.tracer.on:
-                self._tell_queue(live.call, start, self.tracer.now())
+                self._tell_queue(active.call, start, self.tracer.now())
 
     @contextmanager
-    def sent(self, live: ActiveCall, params: dict[str, object]) -> Generator[Span | None]:
+    def sent(self, active: ActiveCall, params: dict[str, object]) -> Generator[Span | None]:
         """Yield the span of an exchange on the wire, for the link to export; the record lists it during the block."""
-        name, attributes = mcp.about(live.call.method, params)
-        trace = self.tracer.begin(live.call.trace, name, Kind.CLIENT) if live.call.trace else None
+        name, attributes = mcp.about(active.call.method, params)
+        trace = self.tracer.begin(active.call.trace, name, Kind.CLIENT) if active.call.trace else None
         if trace is None:
             yield None
             return
-        live.place = trace
+        active.place = trace
         span = Span(name=name, kind=Kind.CLIENT, trace=trace, start=self.tracer.now(), attributes=attributes)
         if not trace.own:
             yield span
             return
-        self._note(live, (*live.call.under_way, span))
+        self._note(active, (*active.call.under_way, span))
         try:
             yield span
         finally:
-            self._note(live, tuple(other for other in live.call.under_way if other is not span))
+            self._note(active, tuple(other for other in active.call.under_way if other is not span))
 
-    def hung_up(self, live: ActiveCall) -> None:
+    def caller_left(self, active: ActiveCall) -> None:
         """Forget the RPC's span of a call whose caller is gone; the RPC exports it itself."""
-        if live.call.under_way:
-            self._note(live, tuple(span for span in live.call.under_way if span.kind is not Kind.SERVER))
+        if active.call.under_way:
+            self._note(active, tuple(span for span in active.call.under_way if span.kind is not Kind.SERVER))
 
-    def left(self, call: Call) -> Call:
+    def taken_over(self, call: Call) -> Call:
         """Finish the open spans of a call from before a restart, and return the call without them."""
         if not call.under_way and call.started_at is not None:
             return call
@@ -113,9 +113,9 @@ class SpanRecorder:
             self._tell_queue(call, call.created_at, now)
         return replace(call, under_way=())
 
-    def _note(self, live: ActiveCall, under_way: tuple[Span, ...]) -> None:
-        live.call = replace(live.call, under_way=under_way)
-        self._ledger.later(Change(self._calls, live.call.id, live.call))
+    def _note(self, active: ActiveCall, under_way: tuple[Span, ...]) -> None:
+        active.call = replace(active.call, under_way=under_way)
+        self._ledger.later(Change(self._calls, active.call.id, active.call))
 
     def _tell_queue(self, call: Call, start: float, end: float) -> None:
         trace = self.tracer.begin(call.trace, "queue") if call.trace and call.trace.own else None
@@ -281,7 +281,7 @@ def _unanswered(request: PendingRequest) -> str | None:
     return None if request.state is RequestState.ANSWERED else "REQUEST_WITHDRAWN"
 
 
-def _event(moment: Moment) -> Event:
+def _event(moment: RequestEvent) -> Event:
     about: Attributes = {}
     if moment.by is not None:
         about = {"hubbub.by": mcp.text(moment.by), "hubbub.agent": moment.agent}

@@ -42,7 +42,7 @@ class Causes:
         requests.follow(self._follow_request)
         calls.follow(self._follow_call)
 
-    async def start_up(self) -> None:
+    async def recover(self) -> None:
         """Index the stored requests; those whose calls have ended are updated on return."""
         for request in self._requests:
             self._name(request)

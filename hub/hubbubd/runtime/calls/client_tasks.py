@@ -4,7 +4,7 @@ Task and call are one commit before anything follows from them, so that a task s
 """
 
 import secrets
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -40,17 +40,9 @@ class ClientTasks:
         self._questions = TaskQuestions(table, inbox, clock)
         self._poller = TaskPoller(ledger, table, self._questions, clock)
         self._followed: dict[tuple[str, str], Followed] = {}
-        inbox.register(Origin.TASK_INPUT, self)
         calls.follow(self._follow_call)
 
-    def plan(self, request: PendingRequest) -> Sequence[Change[Any]]:
-        """Return no changes: the server goes on when it gets the answer."""
-        return ()
-
-    def settled(self, request: PendingRequest) -> None:
-        """Do nothing: the inbox wakes the waiting coroutine."""
-
-    async def start_up(self) -> None:
+    async def recover(self) -> None:
         """Cancel the tasks, and withdraw the requests of tasks, whose calls were not resumed."""
         waiting = {call.task_id for call in self._calls if not call.state.ended}
         own = [task for task in self._table if task.role is TaskRole.CLIENT]
@@ -62,16 +54,18 @@ class ClientTasks:
 
     # Polling
 
-    async def begin(self, lane: ServerQueue, live: ActiveCall, link: Link, wire: Mapping[str, Any]) -> dict[str, Any]:
+    async def begin(
+        self, queue: ServerQueue, active: ActiveCall, link: Link, wire: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Poll the task that a call has become, and return the call's result.
 
         Raises PeerError (the task failed) and UpstreamError: TASK_CANCELLED, TASK_LOST, INPUT_REFUSED.
         """
-        followed = Followed("", wire["taskId"], lane, live, link.hello.era is Era.STATELESS)
+        followed = Followed("", wire["taskId"], queue, active, link.hello.era is Era.STATELESS)
         async with self._held(followed):
             task, call = await self._ledger.transact(lambda: self._new(followed, wire))
-            followed.task_id, live.call = task.id, call
-            lane.set_aside(live)
+            followed.task_id, active.call = task.id, call
+            queue.set_aside(active)
             return await self._poller.follow(followed)
 
     def fingerprint(self, call: Call) -> str | None:
@@ -79,18 +73,18 @@ class ClientTasks:
         task = self._table.record(call.task_id or "")
         return task.fingerprint if task is not None and task.role is TaskRole.CLIENT else None
 
-    async def resume(self, lane: ServerQueue, live: ActiveCall) -> dict[str, Any]:
+    async def resume(self, queue: ServerQueue, active: ActiveCall) -> dict[str, Any]:
         """Poll the task of a call from before a restart. As `begin`."""
-        task = self._table.get(live.call.task_id or "")
+        task = self._table.get(active.call.task_id or "")
         if task.status.ended:
             return outcome(task)
-        followed = Followed(task.id, task.remote_id or "", lane, live)
+        followed = Followed(task.id, task.remote_id or "", queue, active)
         async with self._held(followed):
-            followed.stateless = (await lane.connected()).hello.era is Era.STATELESS
+            followed.stateless = (await queue.connected()).hello.era is Era.STATELESS
             return await self._poller.follow(followed)
 
     def _new(self, followed: Followed, wire: Mapping[str, Any]) -> tuple[tuple[Task, Call], list[Change[Any]]]:
-        config, now = followed.lane.config, self._clock.now()
+        config, now = followed.queue.config, self._clock.now()
         name = core.name_for(followed.remote_id)
         if name is None or self._table.record(name) is not None:
             name = f"task_{secrets.token_hex(8)}"
@@ -100,31 +94,31 @@ class ClientTasks:
             server=config.name,
             fingerprint=config.fingerprint,
             role=TaskRole.CLIENT,
-            method=followed.live.call.method,
+            method=followed.active.call.method,
             created_at=now,
             last_updated_at=now,
-            call_id=followed.live.call.id,
-            principal=followed.live.call.principal,
-            trace=followed.lane.tracer.begin(followed.live.call.trace, "task tools/call"),
+            call_id=followed.active.call.id,
+            principal=followed.active.call.principal,
+            trace=followed.queue.tracer.begin(followed.active.call.trace, "task tools/call"),
         )
-        task, call = core.observed(task, wire, now), replace(followed.live.call, task_id=name)
+        task, call = core.observed(task, wire, now), replace(followed.active.call, task_id=name)
         return (task, call), [self._table.change(name, task), Change(self._calls, call.id, call)]
 
     @asynccontextmanager
     async def _held(self, followed: Followed) -> AsyncGenerator[None]:
         """Register the task as under way; if the block fails for good, cancel the task at the server."""
-        key = followed.lane.config.name, followed.remote_id
+        key = followed.queue.config.name, followed.remote_id
         self._followed[key] = followed
-        live = followed.live
+        active = followed.active
         try:
             try:
                 yield
             finally:
-                if not self.outlives(live):
+                if not self.outlives(active):
                     self._questions.take_back(followed)
         except BaseException as exc:
-            hub_ends = not isinstance(exc, Exception) and not live.scope.cancel_called
-            if not hub_ends and not self.outlives(live):
+            hub_ends = not isinstance(exc, Exception) and not active.scope.cancel_called
+            if not hub_ends and not self.outlives(active):
                 with anyio.CancelScope(shield=True):
                     await self._give_up(followed)
             raise
@@ -133,24 +127,24 @@ class ClientTasks:
                 del self._followed[key]
             followed.done.set()
 
-    def outlives(self, live: ActiveCall) -> bool:
+    def outlives(self, active: ActiveCall) -> bool:
         """Return whether the task of a call continues at the server while the hub is down."""
-        stopped = live.end is End.SHUTTING_DOWN
-        task = self._table.record(live.call.task_id or "")
-        return stopped and live.call.detached and task is not None and not task.status.ended
+        stopped = active.end is End.SHUTTING_DOWN
+        task = self._table.record(active.call.task_id or "")
+        return stopped and active.call.detached and task is not None and not task.status.ended
 
     async def _give_up(self, followed: Followed) -> None:
         task = self._table.record(followed.task_id)
         if task is not None and task.status.ended:
             return
-        link = followed.lane.link
+        link = followed.queue.link
         if link is not None:
             with suppress(PeerError, HubError), anyio.move_on_after(TELL_S):
                 await followed.request(link, "tasks/cancel")
         task = self._table.record(followed.task_id)
         if task is not None and not task.status.ended:
-            verdict = followed.live.verdict or (followed.failure.fault if followed.failure else None)
-            why = verdict.message if verdict else "its call ran out of time"
+            fault = followed.active.fault or (followed.failure.fault if followed.failure else None)
+            why = fault.message if fault else "its call ran out of time"
             self._poller.put(core.move(task, TaskStatus.CANCELLED, self._clock.now(), why))
 
     def _follow_call(self, before: Call | None, after: Call | None) -> None:
@@ -164,7 +158,7 @@ class ClientTasks:
     def known(self, server: str, remote_id: str) -> tuple[ActiveCall, str] | None:
         """Return the call and the hub's task id of a task under way, by the server's id of it."""
         followed = self._followed.get((server, remote_id))
-        return (followed.live, followed.task_id) if followed is not None and followed.task_id else None
+        return (followed.active, followed.task_id) if followed is not None and followed.task_id else None
 
     def hasten(self, server: str, remote_id: str) -> None:
         """Poll at once, since the server has sent a notification about the task."""
@@ -194,7 +188,7 @@ class ClientTasks:
         task = self._table.get(task_id)
         followed = self._followed.get((task.server, task.remote_id or ""))
         if not task.status.ended:
-            if followed is None or (link := followed.lane.link) is None:
+            if followed is None or (link := followed.queue.link) is None:
                 raise FailedPrecondition(f"{task.server} is not connected", reason="SERVER_NOT_CONNECTED")
             try:
                 wire = await followed.request(link, "tasks/cancel")

@@ -22,8 +22,8 @@ class Followed:
 
     task_id: str
     remote_id: str
-    lane: ServerQueue
-    live: ActiveCall
+    queue: ServerQueue
+    active: ActiveCall
     stateless: bool = False
     _: KW_ONLY
     group: TaskGroup = field(default_factory=anyio.create_task_group)
@@ -35,10 +35,10 @@ class Followed:
     async def request(self, link: Link, method: str, **params: Any) -> dict[str, Any]:
         """Send a request about the task; what the server asks meanwhile belongs to its call. Raises as Link.request."""
         # No span per poll, there would be too many: the task's own is propagated.
-        call_id, span = self.live.call.id, passed_on(self.live.place)
-        with anyio.move_on_after(self.lane.config.call_timeout_s if method != "tasks/result" else None):
+        call_id, span = self.active.call.id, passed_on(self.active.place)
+        with anyio.move_on_after(self.queue.config.call_timeout_s if method != "tasks/result" else None):
             return await link.request(method, {"taskId": self.remote_id, **params}, call_id=call_id, span=span)
-        message = f"{self.lane.config.name} did not answer {method} in time"
+        message = f"{self.queue.config.name} did not answer {method} in time"
         raise UpstreamError(Fault(code="CALL_TIMEOUT", category=Category.TIMEOUT, message=message, retryable=True))
 
     async def pause(self, seconds: float) -> None:

@@ -4,7 +4,7 @@ The SDK's own loop is not used, because the state must survive reconnects and re
 """
 
 import secrets
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -53,42 +53,34 @@ class Rounds:
         self._inbox = inbox
         self._table = table
         self._clock = clock
-        inbox.register(Origin.ROUNDS, self)
-
-    def plan(self, request: PendingRequest) -> Sequence[Change[Any]]:
-        """Return no changes: the call goes on when all answers are there."""
-        return ()
-
-    def settled(self, request: PendingRequest) -> None:
-        """Do nothing: the inbox wakes the coroutine in `ask`."""
 
     async def ask(
-        self, lane: ServerQueue, live: ActiveCall, params: dict[str, Any], result: dict[str, Any]
+        self, queue: ServerQueue, active: ActiveCall, params: dict[str, Any], result: dict[str, Any]
     ) -> dict[str, Any]:
         """Get the input that a result asks for, queue the call again, and return the params to send.
 
         Raises UpstreamError: TOO_MANY_ROUNDS, INVALID_RESPONSE, INPUT_REFUSED.
         """
         state = result.get("requestState")
-        rounds = replace(next_round(lane, live), state=state if isinstance(state, str) else None)
+        rounds = replace(next_round(queue, active), state=state if isinstance(state, str) else None)
         asked = result.get("inputRequests")
         answers: dict[str, Any] = {}
         if asked:
-            answers = await self._ask_all(lane, live, rounds, questions_of(asked))
+            answers = await self._ask_all(queue, active, rounds, questions_of(asked))
         else:
-            await self._keep(live, rounds)
+            await self._keep(active, rounds)
             await anyio.sleep(min(STATE_ONLY_FIRST_S * 2 ** (rounds.count - 1), STATE_ONLY_MOST_S))
-        lane.enter_again(live)
+        queue.enter_again(active)
         return _again(params, rounds, answers)
 
     async def resume(
-        self, lane: ServerQueue, live: ActiveCall, params: dict[str, Any], asked: Mapping[str, PendingRequest]
+        self, queue: ServerQueue, active: ActiveCall, params: dict[str, Any], asked: Mapping[str, PendingRequest]
     ) -> dict[str, Any]:
         """Do the same as `ask` for the round in which a call was before a restart. Raises UpstreamError."""
-        rounds = live.call.rounds or core.Rounds()
-        with lane.parked(live):
+        rounds = active.call.rounds or core.Rounds()
+        with queue.parked(active):
             answers = {**payload.loads(rounds.configured), **await self.answers(asked, _accepted)}
-        lane.enter_again(live)
+        queue.enter_again(active)
         return _again(params, rounds, answers)
 
     async def replied(self, call: Call) -> None:
@@ -105,39 +97,41 @@ class Rounds:
         except NotFound:
             return None
 
-    async def start_up(self, under_way: Iterable[Call]) -> None:
+    async def recover(self, under_way: Iterable[Call]) -> None:
         """Withdraw the requests of calls from before a restart, except of those that were resumed."""
         wanted = {request_id for call in under_way for request_id in _asked(call)}
         await self._inbox.abandon_all({Origin.ROUNDS}, "the hub was restarted, and its call has ended", but=wanted)
 
     async def _ask_all(
-        self, lane: ServerQueue, live: ActiveCall, rounds: core.Rounds, questions: Questions
+        self, queue: ServerQueue, active: ActiveCall, rounds: core.Rounds, questions: Questions
     ) -> dict[str, Any]:
         """Return the answers by key; configured roots need no person."""
         known = {
-            key: {"roots": list(lane.config.roots)} for key, (kind, _) in questions.items() if configured(lane, kind)
+            key: {"roots": list(queue.config.roots)} for key, (kind, _) in questions.items() if configured(queue, kind)
         }
-        asked = {key: self._request(lane, live, *question) for key, question in questions.items() if key not in known}
-        async with self.asking(lane, live, replace(rounds, configured=payload.dumps(known)), asked):
+        asked = {
+            key: self._request(queue, active, *question) for key, question in questions.items() if key not in known
+        }
+        async with self.asking(queue, active, replace(rounds, configured=payload.dumps(known)), asked):
             return {**known, **await self.answers(asked, _accepted)}
 
     @asynccontextmanager
     async def asking(
-        self, lane: ServerQueue, live: ActiveCall, rounds: core.Rounds, asked: Mapping[str, PendingRequest]
+        self, queue: ServerQueue, active: ActiveCall, rounds: core.Rounds, asked: Mapping[str, PendingRequest]
     ) -> AsyncGenerator[None]:
         """Add a round's requests to the inbox, and park the call for the block."""
         rounds = replace(rounds, questions=tuple((key, request.id) for key, request in asked.items()))
-        with lane.parked(live, *(request.id for request in asked.values())):
-            await self._keep(live, rounds, *asked.values())
+        with queue.parked(active, *(request.id for request in asked.values())):
+            await self._keep(active, rounds, *asked.values())
             yield
 
-    async def _keep(self, live: ActiveCall, rounds: core.Rounds, *asked: PendingRequest) -> None:
+    async def _keep(self, active: ActiveCall, rounds: core.Rounds, *asked: PendingRequest) -> None:
         """Commit a round together with its requests."""
-        call = replace(live.call, rounds=rounds)
+        call = replace(active.call, rounds=rounds)
         try:
             await self._inbox.open(asked, [Change(self._table, call.id, call)])
         finally:
-            live.call = self._table.get(call.id)  # even if cancelled, the commit may have held
+            active.call = self._table.get(call.id)  # even if cancelled, the commit may have held
 
     async def answers(
         self, asked: Mapping[str, PendingRequest], take: Callable[[PendingRequest], Any]
@@ -153,17 +147,17 @@ class Rounds:
         return {key: answers[key] for key in asked}
 
     def _request(
-        self, lane: ServerQueue, live: ActiveCall, kind: RequestKind, params: dict[str, Any]
+        self, queue: ServerQueue, active: ActiveCall, kind: RequestKind, params: dict[str, Any]
     ) -> PendingRequest:
-        return asked_by(lane, live, Origin.ROUNDS, kind, params, self._clock.now())
+        return asked_by(queue, active, Origin.ROUNDS, kind, params, now=self._clock.now())
 
 
-def next_round(lane: ServerQueue, live: ActiveCall) -> core.Rounds:
+def next_round(queue: ServerQueue, active: ActiveCall) -> core.Rounds:
     """Return the next round, without questions yet. Raises UpstreamError (TOO_MANY_ROUNDS)."""
-    count = live.call.rounds.count if live.call.rounds else 0
+    count = active.call.rounds.count if active.call.rounds else 0
     if count >= MAX_ROUNDS:
-        raise input_fault("TOO_MANY_ROUNDS", f"{lane.config.name} asked for input more than {MAX_ROUNDS} times")
-    return core.Rounds(count=count + 1, fingerprint=lane.config.fingerprint)
+        raise input_fault("TOO_MANY_ROUNDS", f"{queue.config.name} asked for input more than {MAX_ROUNDS} times")
+    return core.Rounds(count=count + 1, fingerprint=queue.config.fingerprint)
 
 
 def _again(params: dict[str, Any], rounds: core.Rounds, answers: dict[str, Any]) -> dict[str, Any]:
@@ -179,15 +173,15 @@ def _again(params: dict[str, Any], rounds: core.Rounds, answers: dict[str, Any])
 def _accepted(request: PendingRequest) -> Any:
     """Return the answer. Raises UpstreamError (INPUT_REFUSED) when there is none."""
     if request.answer is None or request.answer.refused:
-        raise input_fault("INPUT_REFUSED", f"{request.kind} was refused, so the call was not sent again")
+        raise input_refused(f"{request.kind} was refused, so the call was not sent again")
     return payload.loads(request.answer.payload)
 
 
 def asked_by(
-    lane: ServerQueue, live: ActiveCall, origin: Origin, kind: RequestKind, params: dict[str, Any], now: float
+    queue: ServerQueue, active: ActiveCall, origin: Origin, kind: RequestKind, params: dict[str, Any], *, now: float
 ) -> PendingRequest:
     """Return a pending request for something asked in a result of the call itself."""
-    config, call = lane.config, live.call
+    config, call = queue.config, active.call
     return PendingRequest(
         id=f"req_{secrets.token_hex(8)}",
         server=config.name,
@@ -200,13 +194,13 @@ def asked_by(
         cause_source=CauseSource.WIRE,
         principal=call.principal,
         task_id=call.task_id,
-        trace=lane.tracer.begin(of_params(params) or live.place, f"ask {kind}"),
+        trace=queue.tracer.begin(of_params(params) or active.place, f"ask {kind}"),
     )
 
 
-def configured(lane: ServerQueue, kind: RequestKind) -> bool:
+def configured(queue: ServerQueue, kind: RequestKind) -> bool:
     """Return whether the configuration answers this kind of request."""
-    return kind is RequestKind.ROOTS and lane.config.roots != "ask"
+    return kind is RequestKind.ROOTS and queue.config.roots != "ask"
 
 
 def _asked(call: Call) -> tuple[str, ...]:
@@ -236,5 +230,9 @@ def _object(value: object) -> dict[str, Any]:
 
 def input_fault(code: str, message: str) -> UpstreamError:
     """Return the error of a call that cannot go on because of the input its server asks for."""
-    category = Category.SERVER if code == "INPUT_REFUSED" else Category.PROTOCOL
-    return UpstreamError(Fault(code=code, category=category, message=message))
+    return UpstreamError(Fault(code=code, category=Category.PROTOCOL, message=message))
+
+
+def input_refused(message: str) -> UpstreamError:
+    """Return the error of a call whose input was refused."""
+    return UpstreamError(Fault(code="INPUT_REFUSED", category=Category.SERVER, message=message))

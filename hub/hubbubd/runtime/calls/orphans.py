@@ -20,13 +20,14 @@ from hubbubd.runtime.calls.call_queue import ServerQueue
 from hubbubd.runtime.records import Table
 from hubbubd.upstream.ports import Era, Link
 
-LOOK_S = 30.0
+SEARCH_S = 30.0
 """Seconds to look for an orphan."""
 
 SETTLE_S = 1.0
 """Seconds after which a task created last is certain to be in the table."""
 
 MAX_PAGES = 20
+"""Pages of tasks/list that are read to find one orphan."""
 
 log = structlog.get_logger(__name__)
 
@@ -40,7 +41,7 @@ class Orphans:
         self._creating = Tally()
 
     @contextmanager
-    def looked_after(self, lane: ServerQueue, link: Link, call: Call, params: Mapping[str, Any]) -> Generator[None]:
+    def looked_after(self, queue: ServerQueue, link: Link, call: Call, params: Mapping[str, Any]) -> Generator[None]:
         """Watch over a request that may create a task; if it is cancelled, look for an orphan."""
         if call.method != "tools/call" or "task" not in params or link.hello.era is Era.STATELESS:
             yield
@@ -50,14 +51,14 @@ class Orphans:
             yield
         except anyio.get_cancelled_exc_class():
             able: Mapping[str, Any] = link.hello.capabilities.get("tasks") or {}
-            if lane.config.transport == "stdio" and "list" in able and "cancel" in able:
-                self._background.start_soon(self._look, link, call)
+            if queue.config.transport == "stdio" and "list" in able and "cancel" in able:
+                self._background.start_soon(self._search, link, call)
             raise
         finally:
             self._creating.take(call.server)
 
-    async def _look(self, link: Link, call: Call) -> None:
-        with anyio.move_on_after(LOOK_S), suppress(PeerError, HubError):
+    async def _search(self, link: Link, call: Call) -> None:
+        with anyio.move_on_after(SEARCH_S), suppress(PeerError, HubError):
             found = await _unfinished(link, call)
             if self._creating[call.server]:
                 return  # one of these may be the task of another call whose reply is under way

@@ -48,36 +48,36 @@ class Resumption:
             log.exception("call not resumed: internal error", call=call.id)
             return "its record does not fit"
 
-    def outlives(self, lane: ServerQueue, live: ActiveCall, fault: Fault | None) -> bool:
+    def outlives(self, queue: ServerQueue, active: ActiveCall, fault: Fault | None) -> bool:
         """Return whether a call broken off by shutdown, not by a `fault`, is left for the next process to resume."""
-        if live.call.task_id is not None:
-            return self._client_tasks.outlives(live)
-        stopped = fault is None and live.end is End.SHUTTING_DOWN
-        return stopped and self.obstacle(live.call, lane.config) is None
+        if active.call.task_id is not None:
+            return self._client_tasks.outlives(active)
+        stopped = fault is None and active.end is End.SHUTTING_DOWN
+        return stopped and self.obstacle(active.call, queue.config) is None
 
     def way_on(
-        self, lane: ServerQueue, live: ActiveCall, send_again: SendAgain
+        self, queue: ServerQueue, active: ActiveCall, send_again: SendAgain
     ) -> Callable[[], Awaitable[dict[str, Any]]]:
         """Return how a call without an obstacle continues. Reads what it needs from the store now."""
-        if live.call.task_id is not None:
-            return partial(self._client_tasks.resume, lane, live)
-        if core.never_sent(live.call):
-            return partial(_first_turn, live, send_again)
-        return partial(self._next_round, lane, live, self._rounds.kept(live.call) or {}, send_again)
+        if active.call.task_id is not None:
+            return partial(self._client_tasks.resume, queue, active)
+        if core.never_sent(active.call):
+            return partial(_first_turn, active, send_again)
+        return partial(self._next_round, queue, active, self._rounds.kept(active.call) or {}, send_again)
 
     async def _next_round(
-        self, lane: ServerQueue, live: ActiveCall, asked: dict[str, PendingRequest], send_again: SendAgain
+        self, queue: ServerQueue, active: ActiveCall, asked: dict[str, PendingRequest], send_again: SendAgain
     ) -> dict[str, Any]:
-        params = payload.loads_message(live.call.params, "params")
-        refusal = live.call.rounds.refusal if live.call.rounds else None
+        params = payload.loads_message(active.call.params, "params")
+        refusal = active.call.rounds.refusal if active.call.rounds else None
         if refusal is not None:
-            await self._consents.resume(lane, live, refusal, asked)
+            await self._consents.resume(queue, active, refusal, asked)
             return await send_again(params, params)
-        return await send_again(params, await self._rounds.resume(lane, live, params, asked))
+        return await send_again(params, await self._rounds.resume(queue, active, params, asked))
 
 
-async def _first_turn(live: ActiveCall, send_again: SendAgain) -> dict[str, Any]:
-    params = payload.loads_message(live.call.params, "params")
+async def _first_turn(active: ActiveCall, send_again: SendAgain) -> dict[str, Any]:
+    params = payload.loads_message(active.call.params, "params")
     return await send_again(params, params)
 
 

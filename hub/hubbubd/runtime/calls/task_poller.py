@@ -38,7 +38,7 @@ class TaskPoller:
 
     async def follow(self, followed: Followed) -> dict[str, Any]:
         """Poll a task until it ends, and return the result of its call. Raises PeerError and UpstreamError."""
-        followed.live.place = self._table.get(followed.task_id).trace
+        followed.active.place = self._table.get(followed.task_id).trace
         async with followed.group as group:
             self._questions.take_up(followed)
             await self._poll(followed)
@@ -50,7 +50,7 @@ class TaskPoller:
     async def _poll(self, followed: Followed) -> None:
         """Poll until the task has ended or is given up."""
         while not (task := self._table.get(followed.task_id)).status.ended and followed.failure is None:
-            link = await followed.lane.connected()
+            link = await followed.queue.connected()
             longer_s = 0.0
             try:
                 await self._ask(followed, link)

@@ -14,7 +14,7 @@ from hubbubd.core.inbox import Delivery, Origin, RequestState
 from hubbubd.core.tasks import Task
 from hubbubd.errors import NotFound, PeerError, UpstreamError
 from hubbubd.runtime.calls.followed import TELL_S, Followed
-from hubbubd.runtime.calls.multi_round import asked_by, configured, input_fault, questions_of
+from hubbubd.runtime.calls.multi_round import asked_by, configured, input_refused, questions_of
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.records import Table
 from hubbubd.store import Conflict
@@ -32,7 +32,7 @@ class TaskQuestions:
 
     async def put(self, followed: Followed, asked: object) -> None:
         """Add the new ones to the inbox, committed together with the task's references to them."""
-        lane, live = followed.lane, followed.live
+        queue, active = followed.queue, followed.active
         while True:
             task = self._table.get(followed.task_id)
             known = dict(task.questions)
@@ -40,9 +40,9 @@ class TaskQuestions:
             if not new:
                 return
             requests = {
-                key: asked_by(lane, live, Origin.TASK_INPUT, kind, params, self._clock.now())
+                key: asked_by(queue, active, Origin.TASK_INPUT, kind, params, now=self._clock.now())
                 for key, (kind, params) in new.items()
-                if not configured(lane, kind)
+                if not configured(queue, kind)
             }
             ids = [(key, requests[key].id if key in requests else "") for key in new]
             pending = (*task.pending_ids, *(request.id for request in requests.values()))
@@ -69,17 +69,17 @@ class TaskQuestions:
 
     async def _answer(self, followed: Followed, key: str, request_id: str) -> None:
         """Wait for an answer and deliver it, at least once; without a request id it is the configured answer."""
-        answer: Any = {"roots": list(followed.lane.config.roots)}
+        answer: Any = {"roots": list(followed.queue.config.roots)}
         if request_id:
-            with followed.lane.asked(followed.live, request_id):
+            with followed.queue.asked(followed.active, request_id):
                 request = await self._inbox.wait(request_id)
             if request.answer is None or request.answer.refused:
-                followed.failure = input_fault("INPUT_REFUSED", f"{request.kind} was refused, so the task is cancelled")
+                followed.failure = input_refused(f"{request.kind} was refused, so the task is cancelled")
                 followed.wake.set()
                 return
             answer = payload.loads(request.answer.payload)
         while True:
-            link = await followed.lane.connected()
+            link = await followed.queue.connected()
             try:
                 # Shielded: the answer may end the task before the server confirms it.
                 with anyio.CancelScope(shield=True):

@@ -37,29 +37,29 @@ class Consents:
         self._pages: dict[str, dict[ActiveCall, dict[str, anyio.Event]]] = {}
         """By server, call and elicitationId: set once the server has reported completion."""
 
-    async def ask(self, lane: ServerQueue, live: ActiveCall, hello: Hello, error: PeerError) -> None:
+    async def ask(self, queue: ServerQueue, active: ActiveCall, hello: Hello, error: PeerError) -> None:
         """Ask people to visit the URLs of an error, and queue the call again.
 
         Raises the error itself when it is a different one, when somebody does not agree, or when the server does not
         report completion within `answer_timeout_s`; and UpstreamError (TOO_MANY_ROUNDS).
         """
-        pages = _pages(error) if lane.config.elicitation and hello.protocol_version == REVISION else {}
+        pages = _pages(error) if queue.config.elicitation and hello.protocol_version == REVISION else {}
         if not pages:
             raise error
 
         refusal = payload.dumps({"code": error.code, "message": error.message, "data": error.data})
-        rounds = replace(next_round(lane, live), refusal=refusal)
-        done = self._pages.setdefault(lane.config.name, {}).setdefault(live, {})
+        rounds = replace(next_round(queue, active), refusal=refusal)
+        done = self._pages.setdefault(queue.config.name, {}).setdefault(active, {})
         awaited = [page for page in pages if page in done and not done[page].is_set()]
         asked = {
-            page: asked_by(lane, live, Origin.ROUNDS, RequestKind.ELICITATION_URL, params, self._clock.now())
+            page: asked_by(queue, active, Origin.ROUNDS, RequestKind.ELICITATION_URL, params, now=self._clock.now())
             for page, params in pages.items()
             if page not in awaited
         }
         done.update({page: anyio.Event() for page in asked})
-        async with self._rounds.asking(lane, live, rounds, asked):
+        async with self._rounds.asking(queue, active, rounds, asked):
             await self._rounds.answers(asked, partial(_agreed, error))
-            with anyio.move_on_after(lane.config.answer_timeout_s) as patience:
+            with anyio.move_on_after(queue.config.answer_timeout_s) as patience:
                 for page in awaited:
                     await done[page].wait()
             if patience.cancelled_caught:
@@ -67,7 +67,7 @@ class Consents:
             with anyio.move_on_after(COMPLETION_S):
                 for page in asked:
                     await done[page].wait()
-        lane.enter_again(live)
+        queue.enter_again(active)
 
     def complete(self, server: str, elicitation_id: object) -> None:
         """Handle a server's notification that an elicitation is complete."""
@@ -75,25 +75,25 @@ class Consents:
             if isinstance(elicitation_id, str) and elicitation_id in done:
                 done[elicitation_id].set()
 
-    def forget(self, live: ActiveCall) -> None:
+    def forget(self, active: ActiveCall) -> None:
         """Forget the URLs of a call that has ended."""
-        calls = self._pages.get(live.call.server, {})
-        calls.pop(live, None)
+        calls = self._pages.get(active.call.server, {})
+        calls.pop(active, None)
         if not calls:
-            self._pages.pop(live.call.server, None)
+            self._pages.pop(active.call.server, None)
 
     async def resume(
-        self, lane: ServerQueue, live: ActiveCall, refusal: bytes, asked: Mapping[str, PendingRequest]
+        self, queue: ServerQueue, active: ActiveCall, refusal: bytes, asked: Mapping[str, PendingRequest]
     ) -> None:
         """Do the same as `ask` for a call from before a restart. Raises PeerError.
 
         Completion cannot be reported over the new connection, so this waits COMPLETION_S.
         """
         error = payload.loads(refusal)
-        with lane.parked(live):
+        with queue.parked(active):
             await self._rounds.answers(asked, partial(_agreed, PeerError(**error)))
             await anyio.sleep(COMPLETION_S)
-        lane.enter_again(live)
+        queue.enter_again(active)
 
 
 def _agreed(error: PeerError, request: PendingRequest) -> None:

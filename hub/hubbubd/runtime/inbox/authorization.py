@@ -17,16 +17,17 @@ from hubbubd.core import forms
 from hubbubd.core.inbox import Origin, PendingRequest, RequestState
 from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument
 from hubbubd.runtime.inbox.inbox import Inbox
-from hubbubd.runtime.records import Change
 
 BROWSER = "browser"
 """The principal of an answer that the browser's redirect gave."""
 
 MAX_REQUEST_BYTES = 16 * 1024
+"""Bytes of a browser's request; codes and states of providers have some KiB at most."""
 VISIT_S = 10.0
 """Seconds a browser's connection may last."""
 
 MAX_VISITS = 16
+"""Browsers that may be at the redirect address at once; one is enough."""
 
 log = structlog.get_logger(__name__)
 
@@ -49,14 +50,7 @@ class Authorizations:
         self._inbox = inbox
         self._open: dict[str, str] = {}
         self._redirects: dict[str, dict[str, str]] = {}
-        inbox.register(Origin.AUTHORIZATION, self, self._keep_back)
-
-    def plan(self, request: PendingRequest) -> tuple[Change[Any], ...]:
-        """Return no changes."""
-        return ()
-
-    def settled(self, request: PendingRequest) -> None:
-        """Do nothing: the inbox wakes the coroutine in `ask`."""
+        inbox.keep_back(Origin.AUTHORIZATION, self._keep_back)
 
     async def ask(self, pending: PendingRequest, url: str, redirect_uri: str) -> str:
         """Open the pending request and return the redirect URL of its answer. Raises HubError when there is none."""

@@ -17,13 +17,13 @@ from hubbubd.clock import Clock
 from hubbubd.core import forms
 from hubbubd.core import inbox as core
 from hubbubd.core.filters import RequestFilter
-from hubbubd.core.inbox import Answer, Delivery, Happening, Origin, PendingRequest, RequestState
+from hubbubd.core.inbox import Answer, Delivery, Origin, PendingRequest, RequestEventType, RequestState
 from hubbubd.core.tally import Tally
 from hubbubd.errors import ResourceExhausted, Unavailable
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.oversight import Quota
 from hubbubd.runtime.records import Change, Ledger, Place, Table, WatchEvent
-from hubbubd.telemetry.trace import SERVING
+from hubbubd.telemetry.trace import CURRENT_RPC
 
 SHOWN = "open"
 """Id of the one record of who was shown what."""
@@ -82,7 +82,7 @@ class Inbox:
         self.as_its_calls_left_it: Callable[[PendingRequest], PendingRequest] = lambda request: request
         table.follow(self._follow)
 
-    def start(self) -> None:
+    def recover(self) -> None:
         """Load the open requests from the store, and who was shown them."""
         before = self._shown_before.record(SHOWN) or core.Shown()
         open_ones = {request.id for request in self._table if request.state is RequestState.OPEN}
@@ -94,11 +94,13 @@ class Inbox:
         if (free := core.without_worker(request)) is not request:
             self._ledger.later(Change(self._table, request.id, free))
 
-    def register(self, origin: Origin, settler: Settler, keep_back: KeepBack | None = None) -> None:
+    def register(self, origin: Origin, settler: Settler) -> None:
         """Set the settler of an origin, and what keeps secrets out of its stored answers."""
         self._settlers[origin] = settler
-        if keep_back is not None:
-            self._keepers[origin] = keep_back
+
+    def keep_back(self, origin: Origin, keep_back: KeepBack) -> None:
+        """Keep secrets out of stored answers: `keep_back` filters what is given to an origin's requests."""
+        self._keepers[origin] = keep_back
 
     # Reading
 
@@ -204,7 +206,7 @@ class Inbox:
         def settle(r: PendingRequest) -> PendingRequest:
             return core.answer(r, answer, by, self._clock.now(), answer_id=answer_id, claim_id=claim_id, trace=trace)
 
-        serving = SERVING.get()
+        serving = CURRENT_RPC.get()
         trace = serving.span.trace if serving is not None else None
         if serving is not None and request.trace is not None:
             serving.links.append(request.trace)
@@ -336,7 +338,8 @@ class Inbox:
             if after is seen:
                 return before, ()
             settling = after.state is not RequestState.OPEN and before.state is RequestState.OPEN
-            also = self._settlers[after.origin].plan(after) if settling else ()
+            settler = self._settlers.get(after.origin)
+            also = settler.plan(after) if settling and settler is not None else ()
             return after, [*also, self._table.change(request_id, after)]
 
         return await self._ledger.transact(plan)
@@ -345,7 +348,7 @@ class Inbox:
         """Return the request with the SHOWN moments noted so far."""
         for to, at in self._shown.get(request.id, {}).items():
             if not core.shown_to(request, to):
-                request = core.noted(request, Happening.SHOWN, at, to)
+                request = core.noted(request, RequestEventType.SHOWN, at, to)
         return request
 
     def _follow(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
@@ -376,7 +379,8 @@ class Inbox:
                 del self._open[after.server]
             for waiting in self._waits.pop(after.id, ()):
                 waiting.set()
-            self._settlers[after.origin].settled(after)
+            if (settler := self._settlers.get(after.origin)) is not None:
+                settler.settled(after)
 
     def _arm(self, request: PendingRequest) -> None:
         self._alarms.set(Due.REQUEST, request.id, core.due_at(request), lambda: self._on_time(request.id))

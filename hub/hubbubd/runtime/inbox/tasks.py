@@ -26,6 +26,7 @@ from hubbubd.runtime.records import Change, Ledger, Place, Table, WatchEvent
 from hubbubd.upstream.ports import Reply, ReplyError
 
 PAGE = 50
+"""Tasks on one page of `tasks/list`."""
 
 ENDED_PER_OPEN = 10
 """How many tasks in all, per open task allowed, a server may have: ended ones stay until their ttl ends."""
@@ -61,7 +62,7 @@ class Tasks:
         inbox.register(Origin.TASK, self)
         table.follow(self._follow)
 
-    def start(self) -> None:
+    def recover(self) -> None:
         """Load the tasks from the store."""
         self._table.each(self._arm)
 
@@ -210,13 +211,13 @@ class ReceiverTasks:
         self._inbox = inbox
         self._clock = clock
 
-    def new(self, requested: object, method: str, request: PendingRequest) -> Task:
+    def new(self, asked: object, method: str, request: PendingRequest) -> Task:
         """Return a task for a request, not stored yet. Raises ReplyError when the server has too many."""
         config = self._owner.config
         own, limit = self._own(), self._tasks.max_per_server
         if sum(not task.status.ended for task in own) >= limit or len(own) >= limit * ENDED_PER_OPEN:
             raise ReplyError(INTERNAL_ERROR, f"too many tasks: at most {limit} open at once")
-        wanted = cast("dict[str, Any]", requested).get("ttl") if isinstance(requested, dict) else None
+        wanted = cast("dict[str, Any]", asked).get("ttl") if isinstance(asked, dict) else None
         now = self._clock.now()
         return Task(
             id=secrets.token_hex(16),

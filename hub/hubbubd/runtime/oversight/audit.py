@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings
-from hubbubd.core.audit import HUB, OK, AuditEntry, AuditFilter, Kept, Sort
+from hubbubd.core.audit import HUB, OK, AuditEntry, AuditFilter, AuditKind, Kept
 from hubbubd.errors import HubError
-from hubbubd.runtime.records import RIDER, Change, Ledger, Place, Table
+from hubbubd.runtime.records import COMMIT_HOOK, Change, Ledger, Place, Table
 
 MINUTE_S = 60.0
+"""Seconds within which equal refusals share one entry."""
 
 REFUSALS_PER_MINUTE = 100
 """The most different refusals per minute with an entry of their own; further ones share one per reason."""
@@ -42,7 +43,7 @@ class Attempt:
     trace_id: str = ""
 
 
-class _Ride:
+class _EntryHook:
     """An entry that rides with a commit; implements `ledger.CommitHook`."""
 
     def __init__(self, change: Change[AuditEntry]) -> None:
@@ -51,10 +52,10 @@ class _Ride:
         self.durable = False
         self.mistaken: Callable[[], None] | None = None
 
-    def board(self) -> Change[AuditEntry] | None:
+    def change(self) -> Change[AuditEntry] | None:
         return None if self.over or self.durable else self._change
 
-    def arrived(self) -> None:
+    def committed(self) -> None:
         self.durable = True
         if self.mistaken is not None:
             self.mistaken()
@@ -69,7 +70,7 @@ class Audit:
         self._clock = clock
         self._age_s = settings.audit_history_age_s
         self._count = settings.audit_history_count
-        self._kept = {sort: Kept(self._count) for sort in Sort}
+        self._kept = {kind: Kept(self._count) for kind in AuditKind}
         self._true: Callable[[float], float] = float
         self._minute = clock.steady()
         self._counted: dict[tuple[str, ...], str] = {}
@@ -81,21 +82,21 @@ class Audit:
         for kept in self._kept.values():
             self._delete(kept.resize(settings.audit_history_count))
 
-    def start(self, true: Callable[[float], float]) -> None:
+    def load(self, true: Callable[[float], float]) -> None:
         """Load the entries; `true` corrects a timestamp for later steps of the clock."""
         self._true = true
-        self._kept = {sort: Kept(self._count) for sort in Sort}
+        self._kept = {kind: Kept(self._count) for kind in AuditKind}
         for entry in sorted(self._table, key=lambda entry: true(entry.created_at)):
             self._see(entry)
 
     # Writing
 
     @contextmanager
-    def change(self, attempt: Attempt, sort: Sort = Sort.CHANGE) -> Generator[None]:
+    def change(self, attempt: Attempt, kind: AuditKind = AuditKind.CHANGE) -> Generator[None]:
         """Record what the block changes, or that it is refused."""
-        entry = self._entry(sort, attempt)
-        ride = _Ride(Change(self._table, entry.id, entry))
-        before = RIDER.set(ride)
+        entry = self._entry(kind, attempt)
+        hook = _EntryHook(Change(self._table, entry.id, entry))
+        before = COMMIT_HOOK.set(hook)
         outcome = OK
         try:
             yield
@@ -103,19 +104,19 @@ class Audit:
             outcome = _outcome(exc)
             raise
         finally:
-            RIDER.reset(before)
-            ride.over = outcome != CANCELLED  # a change may go on without its caller, with its entry
-            if outcome == OK and not ride.durable:
+            COMMIT_HOOK.reset(before)
+            hook.over = outcome != CANCELLED  # a change may go on without its caller, with its entry
+            if outcome == OK and not hook.durable:
                 self._later(entry)
-            elif outcome != OK and not ride.durable:
+            elif outcome != OK and not hook.durable:
                 noted = self.refused(attempt, outcome)
-                ride.mistaken = lambda: self._take_back(noted)
+                hook.mistaken = lambda: self._take_back(noted)
             elif outcome not in (OK, CANCELLED):  # a cancelled caller's change has been made all the same
                 self._later(replace(entry, outcome=outcome))
 
-    def began(self, attempt: Attempt, sort: Sort = Sort.CHANGE) -> None:
+    def began(self, attempt: Attempt, kind: AuditKind = AuditKind.CHANGE) -> None:
         """Record something that begins now, such as a stream."""
-        self._later(self._entry(sort, attempt))
+        self._later(self._entry(kind, attempt))
 
     def note(self, action: str, target: str) -> None:
         """Record something that the hub does by itself."""
@@ -132,7 +133,7 @@ class Audit:
             key, attempt = (reason,), Attempt(principal=OTHERS, action=OTHERS)
         known = self._table.record(self._counted.get(key, ""))
         if known is None:
-            known = replace(self._entry(Sort.REFUSAL, attempt), outcome=reason, count=0)
+            known = replace(self._entry(AuditKind.REFUSAL, attempt), outcome=reason, count=0)
             self._counted[key] = known.id
         last = replace(known, target=attempt.target, trace_id=attempt.trace_id, count=known.count + 1)
         self._later(last)
@@ -163,10 +164,10 @@ class Audit:
         """Yield the entries that match and come after a place, newest or oldest first."""
         return self._table.newest(chosen.matches, after, oldest_first)
 
-    def _entry(self, sort: Sort, attempt: Attempt) -> AuditEntry:
+    def _entry(self, kind: AuditKind, attempt: Attempt) -> AuditEntry:
         return AuditEntry(
             id=f"audit_{secrets.token_hex(8)}",
-            sort=sort,
+            kind=kind,
             created_at=self._clock.now(),
             principal=attempt.principal,
             credential=attempt.credential,
@@ -185,7 +186,7 @@ class Audit:
             self._see(after)
 
     def _see(self, entry: AuditEntry) -> None:
-        self._delete(self._kept[entry.sort].add(replace(entry, created_at=self._true(entry.created_at))))
+        self._delete(self._kept[entry.kind].add(replace(entry, created_at=self._true(entry.created_at))))
 
     def _delete(self, entry_ids: Iterable[str]) -> None:
         for entry_id in entry_ids:

@@ -109,21 +109,21 @@ class Retention:
         self._audit = audit
         self._too_full = anyio.Event()
         self._at_work = anyio.Lock()
-        self._calls = self._shelf(calls, _of_calls, lambda call: call.completed_at, _call_size)
-        self._requests = self._shelf(requests, _of_requests, _settled_at, _request_size)
-        self._tasks = self._shelf(tasks, _of_tasks, self._task_ended_at, _task_size)
-        self._shelves: tuple[RetentionList[Any], ...] = (self._calls, self._requests, self._tasks)
+        self._calls = self._history(calls, _of_calls, lambda call: call.completed_at, _call_size)
+        self._requests = self._history(requests, _of_requests, _settled_at, _request_size)
+        self._tasks = self._history(tasks, _of_tasks, self._task_ended_at, _task_size)
+        self._histories: tuple[RetentionList[Any], ...] = (self._calls, self._requests, self._tasks)
         self._since = clock.now()
         self._last_known = 0.0
         """The newest time that the previous process recorded; 0 when there is none."""
         self._doubtful_until = -math.inf
 
-    def start(self) -> None:
+    def recover(self) -> None:
         """Load the ended records, and follow the tables from now on."""
-        for shelf in self._shelves:
-            shelf.start()
-            shelf.table.follow(partial(self._follow, shelf))
-        self._audit.start(self._known().true)
+        for history in self._histories:
+            history.load()
+            history.table.follow(partial(self._follow, history))
+        self._audit.load(self._known().true)
         self._last_known = self._newest()
         self._doubt()
         self._clock.follow(self._jumped)
@@ -137,9 +137,9 @@ class Retention:
         self._since, before = since + set_by_s, now - set_by_s
         slips = ((since, before, set_by_s), *self._known().slips)[:SLIPS]
         self._ledger.later(Change(self._upkeep, "upkeep", replace(self._known(), slips=slips)))
-        for shelf in self._shelves:
-            shelf.start()
-        self._audit.start(self._known().true)
+        for history in self._histories:
+            history.load()
+        self._audit.load(self._known().true)
         if set_by_s > 0:
             self._doubt()
 
@@ -155,7 +155,7 @@ class Retention:
     def _newest(self) -> float:
         known = self._known()
         milestones = (known.true(at) for _, at in known.milestones)
-        return max(*milestones, *(shelf.newest for shelf in self._shelves))
+        return max(*milestones, *(history.newest for history in self._histories))
 
     def adopt(self, settings: HubSettings) -> None:
         """Apply changed limits."""
@@ -180,12 +180,12 @@ class Retention:
         """Delete what is too old or too much, write-behind, and return the number of records."""
         now, by_age = self._clock.now(), not self._doubtful
         count = self._audit.prune() if by_age else 0
-        for shelf in self._shelves:
-            gone = shelf.take(now, by_age=by_age)
+        for history in self._histories:
+            gone = history.take(now, by_age=by_age)
             count += len(gone)
             for record_id in gone:
-                self._ledger.later(Change(shelf.table, record_id, None))
-        if any(shelf.too_full for shelf in self._shelves):  # records within GRACE_S: try again after that
+                self._ledger.later(Change(history.table, record_id, None))
+        if any(history.too_full for history in self._histories):  # records within GRACE_S: try again after that
             self._too_full.set()
         return count
 
@@ -209,7 +209,7 @@ class Retention:
         count = await self.keep()
         return before, await self._ledger.store.stats(), count
 
-    def _shelf(
+    def _history(
         self, table: Table[T], limits: HistoryLimits, ended_at: Callable[[T], float | None], size_of: Callable[[T], int]
     ) -> RetentionList[T]:
         """Return the retention list of a table, with the limits of the hub and of each server."""
@@ -233,13 +233,13 @@ class Retention:
             table=table, ended_at=truly_ended_at, size_of=size_of, total=total, own=own, now=self._clock.now
         )
 
-    def _follow(self, shelf: RetentionList[Any], before: Any, after: Any) -> None:
+    def _follow(self, history: RetentionList[Any], before: Any, after: Any) -> None:
         if after is None:
-            shelf.drop(before.id)
-        elif shelf.see(after):
+            history.drop(before.id)
+        elif history.see(after):
             self._too_full.set()
         # A task is kept until its call and its pending requests are settled.
-        if shelf is not self._tasks and (task_id := (after or before).task_id):
+        if history is not self._tasks and (task_id := (after or before).task_id):
             task = self._tasks.table.record(task_id)
             if task is not None and self._tasks.see(task):
                 self._too_full.set()

@@ -87,7 +87,7 @@ class RetentionList(Generic[T]):
         self._all = _Row()
         self._by_server: dict[str, _Row] = {}
 
-    def start(self) -> None:
+    def load(self) -> None:
         """Load the ended records from the table; may be repeated."""
         self._all = _Row()
         self._by_server.clear()

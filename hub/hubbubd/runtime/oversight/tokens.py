@@ -61,7 +61,7 @@ class Tokens:
         self._listeners: list[Callable[[str], None]] = []
         table.follow(self._follow)
 
-    def start(self) -> None:
+    def recover(self) -> None:
         """Load the tokens from the store."""
         self._table.each(lambda token: self._follow(None, token))
 

@@ -39,16 +39,16 @@ log = structlog.get_logger(__name__)
 class CommitHook(Protocol):
     """A change that rides with the first commit made in its context, such as an RPC's audit entry."""
 
-    def board(self) -> Change[Any] | None:
+    def change(self) -> Change[Any] | None:
         """Return the change; None when it was committed already or is no longer wanted."""
         ...
 
-    def arrived(self) -> None:
+    def committed(self) -> None:
         """Note that a commit with the change is durable."""
         ...
 
 
-RIDER: ContextVar[CommitHook | None] = ContextVar("rider", default=None)
+COMMIT_HOOK: ContextVar[CommitHook | None] = ContextVar("hubbub_commit_hook", default=None)
 
 
 class Ledger:
@@ -75,19 +75,19 @@ class Ledger:
             return
         # Before the first await: write-behind changes that wait now were visible to whoever planned this commit, and
         # would overwrite it with an older state. Changes that come later are newer and stay.
-        rider = RIDER.get()
-        also = rider.board() if rider is not None else None
+        hook = COMMIT_HOOK.get()
+        also = hook.change() if hook is not None else None
         # A copy, as concurrent commits of the context may carry it: tables tell changes apart by identity.
         carried = [*changes, replace(also)] if also is not None else list(changes)
         for change in carried:
             change.table.begin(change)
-        await _to_its_end(self._carry(carried, rider))
+        await _to_its_end(self._carry(carried, hook))
 
-    async def _carry(self, changes: Sequence[Change[Any]], rider: CommitHook | None) -> None:
+    async def _carry(self, changes: Sequence[Change[Any]], hook: CommitHook | None) -> None:
         try:
             await self._commit(changes)
-            if rider is not None:
-                rider.arrived()
+            if hook is not None:
+                hook.committed()
         finally:
             for change in changes:
                 change.table.conclude(change)

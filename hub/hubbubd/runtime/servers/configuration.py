@@ -32,7 +32,7 @@ RELOAD = "ReloadConfig"
 
 log = structlog.get_logger(__name__)
 
-Look = Mapping[Path, tuple[int, ...] | None]
+FileStamps = Mapping[Path, tuple[int, ...] | None]
 """The stat of each file, to detect changes; None while there is no file."""
 
 
@@ -79,8 +79,9 @@ class Configuration:
         self._events = events
         self._background = background
         self._turn = anyio.Lock()
-        self._seen: Look = {}  # so that the first poll reloads: the files may have changed during the start
-        self._at_start = _look(settings.files)
+        # Empty, so that the first poll reloads: the files may have changed during the start.
+        self._seen: FileStamps = {}
+        self._at_start = _stamps_of(settings.files)
 
     @property
     def watching(self) -> bool:
@@ -106,7 +107,7 @@ class Configuration:
 
     async def _reload(self) -> Reloaded:
         async with self._turn:
-            self._seen = await to_thread.run_sync(_look, self.state.files)
+            self._seen = await to_thread.run_sync(_stamps_of, self.state.files)
             try:
                 settings = await to_thread.run_sync(self._load)
             except ConfigError as exc:
@@ -132,13 +133,13 @@ class Configuration:
             await anyio.sleep(POLL_S)
             if not self.settings.watch_config:
                 continue
-            found = await to_thread.run_sync(_look, self.state.files)
+            found = await to_thread.run_sync(_stamps_of, self.state.files)
             settled, unsettled = found == unsettled, found
             if found == self._seen or not settled:
                 continue
             await self._take_notice(found)
 
-    async def _take_notice(self, found: Look) -> None:
+    async def _take_notice(self, found: FileStamps) -> None:
         """Reload because the files have changed."""
         before = self._seen or self._at_start
         changed = ", ".join(str(path) for path, about in found.items() if about != before.get(path))
@@ -195,7 +196,7 @@ class Configuration:
         self.state = replace(self.state, problem=problem)
 
 
-def _look(files: tuple[Path, ...]) -> Look:
+def _stamps_of(files: tuple[Path, ...]) -> FileStamps:
     def about(path: Path) -> tuple[int, ...] | None:
         try:
             found = path.expanduser().stat()

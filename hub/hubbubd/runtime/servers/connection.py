@@ -15,7 +15,7 @@ from hubbubd.config import Confinement, ServerConfig
 from hubbubd.core import connection as core
 from hubbubd.core.call_faults import cancelled
 from hubbubd.core.connection import Connection, Effect, Event, RetryPolicy, State
-from hubbubd.errors import Category, Fault, HubError, PeerError, UpstreamError
+from hubbubd.errors import Category, Fault, FaultCode, HubError, PeerError, UpstreamError
 from hubbubd.runtime.calls import End, ServerQueue
 from hubbubd.runtime.servers.connection_log import tell
 from hubbubd.runtime.servers.measures import Measures
@@ -50,7 +50,7 @@ class ConnectionShell:
         config: ServerConfig,
         connector: Connector,
         inbound: Inbound,
-        lane: ServerQueue,
+        queue: ServerQueue,
         clock: Clock,
         measures: Measures,
         changed: Callable[[], None],
@@ -64,7 +64,7 @@ class ConnectionShell:
         self.link: Link | None = None
         self._connector = connector
         self._inbound = inbound
-        self._lane = lane
+        self._queue = queue
         self._clock = clock
         self._measures = measures
         self._changed = changed
@@ -87,7 +87,7 @@ class ConnectionShell:
 
     def connect(self) -> None:
         """Want the connection: start an attempt, or cut a wait for one short."""
-        self._lane.closed = False
+        self._queue.closed = False
         self._end = End.SERVER_GONE
         self._wanted.set()
         self._now.set()
@@ -113,10 +113,10 @@ class ConnectionShell:
         if self._wanted.is_set():  # an unset event must stay: `run` may be waiting for it
             self._wanted = anyio.Event()
         if not self._handing_over:
-            self._lane.closed = True
+            self._queue.closed = True
         if self.state is State.DISCONNECTED:
             if not self._handing_over:
-                self._lane.stop_all(fault, end)
+                self._queue.stop_all(fault, end)
             return
         if self.state is not State.DISCONNECTING:
             self._feed(Event.DISCONNECT, fault=fault)
@@ -187,7 +187,7 @@ class ConnectionShell:
 
                 async def until_lost() -> None:
                     fault = await link.wait_lost()
-                    self._lane.attach(None)  # before the calls on the wire fail and others get their turns
+                    self._queue.attach(None)  # before the calls on the wire fail and others get their turns
                     ends.append((self._loss(fault), fault))
                     tasks.cancel_scope.cancel()
 
@@ -199,7 +199,7 @@ class ConnectionShell:
                 tasks.start_soon(until_silent)
         finally:
             self.link = None
-            self._lane.attach(None)
+            self._queue.attach(None)
         return ends[0]
 
     async def _ping(self, link: Link) -> Fault:
@@ -221,7 +221,7 @@ class ConnectionShell:
             except PeerError:
                 missed = 0  # an error is an answer
             except (TimeoutError, HubError):
-                missed = 0 if self._lane.busy else missed + 1
+                missed = 0 if self._queue.busy else missed + 1
             if missed >= MISSED_PINGS:
                 return Fault(
                     code="PING_TIMEOUT",
@@ -235,7 +235,7 @@ class ConnectionShell:
         """Return SESSION_LOST, which reconnects at once, unless that happened recently: then the session flaps."""
         renewed_at, self._renewed_at = self._renewed_at, anyio.current_time()
         stable = self._renewed_at - renewed_at >= max(self.config.stable_after_s, core.STABLE_S)
-        return Event.SESSION_LOST if fault.code == "SESSION_LOST" and stable else Event.CONNECTION_LOST
+        return Event.SESSION_LOST if fault.code == FaultCode.SESSION_LOST and stable else Event.CONNECTION_LOST
 
     def _feed(self, event: Event, *, fault: Fault | None = None) -> None:
         now = self._clock.now()
@@ -251,13 +251,13 @@ class ConnectionShell:
     def _execute(self, effect: Effect, event: Event, fault: Fault | None) -> None:
         match effect:
             case Effect.RELEASE_CALLS:
-                self._lane.attach(self.link)
+                self._queue.attach(self.link)
             case Effect.FAIL_ALL_CALLS:
                 if self._handing_over:
                     return
-                self._lane.closed = True
-                self._lane.given_up = self.connection.fault if event is Event.GIVE_UP else None
-                self._lane.stop_all(_ended(self.config.name, fault or self.connection.fault), self._end)
+                self._queue.closed = True
+                self._queue.given_up = self.connection.fault if event is Event.GIVE_UP else None
+                self._queue.stop_all(_ended(self.config.name, fault or self.connection.fault), self._end)
 
 
 def _policy(config: ServerConfig) -> RetryPolicy:

@@ -13,7 +13,7 @@ from hubbubd.clock import Clock
 from hubbubd.config import ServerConfig
 from hubbubd.core.calls import Call, CallState
 from hubbubd.core.connection import Connection, Event, State
-from hubbubd.core.inbox import Answer, Happening, PendingRequest, RequestKind, RequestState
+from hubbubd.core.inbox import Answer, PendingRequest, RequestEventType, RequestKind, RequestState
 from hubbubd.core.server import ServerRecord
 from hubbubd.errors import Fault
 from hubbubd.runtime.records import Ledger, Table
@@ -218,7 +218,7 @@ def _is_open(request: PendingRequest | None) -> bool:
 
 
 def _by_agent(request: PendingRequest) -> bool:
-    return any(moment.what is Happening.ANSWERED and moment.agent for moment in request.moments)
+    return any(moment.what is RequestEventType.ANSWERED and moment.agent for moment in request.moments)
 
 
 def _outcome(kind: RequestKind, answer: Answer) -> str:

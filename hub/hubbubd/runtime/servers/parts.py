@@ -33,7 +33,7 @@ class ServerParts:
     """What the hub has at run time for one server. `lane` is its call queue."""
 
     record: ServerRecord
-    lane: ServerQueue
+    queue: ServerQueue
     shell: ConnectionShell
     catalog: ServerCatalog
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
@@ -53,7 +53,7 @@ class ServerParts:
             server_info=payload.dumps(hello.server_info) if hello else None,
             capabilities=payload.dumps(hello.capabilities) if hello else None,
             pid=hello.pid if hello and self.shell.link else None,
-            counts=self.lane.counts(),
+            counts=self.queue.counts(),
         )
         return self.record
 
@@ -102,24 +102,24 @@ class Assembly:
         record: ServerRecord,
         confinement: Confinement | None,
         changed: Callable[[], None],
-        lane: ServerQueue | None = None,
+        queue: ServerQueue | None = None,
     ) -> ServerParts:
         """Return the parts of a server; `lane` is an existing queue to take over."""
         config = record.config
-        if lane is None:
-            lane = self._calls.open_lane(record.effective)
+        if queue is None:
+            queue = self._calls.open_queue(record.effective)
         else:
-            lane.adopt(record.effective)
+            queue.adopt(record.effective)
         catalog = self._catalog.open(config)
         self._events.open(config.name)
         inbound = ServerInbound(
             name=config.name,
-            lane=lane,
+            queue=queue,
             inbox=self._inbox,
             tasks=self._tasks,
             client_tasks=self._client_tasks,
             consents=self._consents,
-            receiver=ReceiverTasks(lane, self._tasks, self._inbox, self._clock),
+            receiver=ReceiverTasks(queue, self._tasks, self._inbox, self._clock),
             clock=self._clock,
             background=self._background,
             on_log=self._calls.logged,
@@ -133,14 +133,14 @@ class Assembly:
             config=config,
             connector=self._connector,
             inbound=inbound,
-            lane=lane,
+            queue=queue,
             clock=self._clock,
             measures=self._measures,
             changed=changed,
             confinement=confinement,
             turns=self._reconnects,
         )
-        return ServerParts(record, lane, shell, catalog)
+        return ServerParts(record, queue, shell, catalog)
 
     def adopt(self, parts: ServerParts, record: ServerRecord) -> None:
         """Apply options of the hub's side (`config/options.py`); connection, calls and pending requests stay.
@@ -148,7 +148,7 @@ class Assembly:
         A wanted server that is not connected is tried at once, as the change may be meant to fix it.
         """
         parts.record = record
-        parts.lane.adopt(record.effective)
+        parts.queue.adopt(record.effective)
         parts.shell.adopt(record.config)
         self._catalog.adopt(record.config)
         if record.wanted and parts.shell.state in (State.DISCONNECTED, State.ERROR):
@@ -169,7 +169,7 @@ class Assembly:
         await parts.shell.hand_over(fault)
         parts.scope.cancel()
         self._catalog.close(parts.record.name)
-        return parts.lane
+        return parts.queue
 
     async def drop(self, parts: ServerParts, fault: Fault) -> None:
         """End the connection and the calls of a server that is removed or replaced."""
@@ -177,7 +177,7 @@ class Assembly:
         await parts.shell.disconnect(fault)
         parts.scope.cancel()
         self._catalog.close(name)
-        await self._calls.close_lane(name, fault)
+        await self._calls.close_queue(name, fault)
 
     async def end_tasks(self, name: str) -> None:
         """End a server's receiver tasks and their pending requests."""

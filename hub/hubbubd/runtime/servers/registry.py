@@ -93,7 +93,7 @@ class Servers:
         kept = self._kept.get(name)
         if kept is None:
             raise NotFound("server", name)
-        return replace(kept.record, counts=kept.lane.counts())
+        return replace(kept.record, counts=kept.queue.counts())
 
     def all(self) -> list[ServerRecord]:
         """Return all servers, by name."""
@@ -127,7 +127,7 @@ class Servers:
         Raises Unavailable when some could not be applied; then it must be repeated.
         """
         await self._confine(settings)
-        turnover = ServerDiff(
+        diff = ServerDiff(
             added=tuple(name for name in configured if name not in self._kept),
             changed=tuple(name for name, config in configured.items() if self._differs(config)),
             removed=tuple(
@@ -146,11 +146,11 @@ class Servers:
                 troubles.append(exc)
 
         async with anyio.create_task_group() as together:
-            for name in (*turnover.removed, *turnover.changed, *turnover.added):
+            for name in (*diff.removed, *diff.changed, *diff.added):
                 together.start_soon(turn, name)
         if troubles:
             raise troubles[0]
-        return turnover
+        return diff
 
     async def add(self, config: ServerConfig) -> ServerRecord:
         """Add a server and start connecting.
@@ -286,7 +286,7 @@ class Servers:
             return
         config, before = kept.record.config, kept.shell.confinement
         moved = config.url is not None and changed & {"allow_hosts", "deny_hosts"}
-        if before and not moved and before.verdict(config, os.environ) == self._confinement.verdict(config, os.environ):
+        if before and not moved and before.refusal(config, os.environ) == self._confinement.refusal(config, os.environ):
             kept.shell.confinement = self._confinement
             return
         known = kept.record
@@ -313,7 +313,7 @@ class Servers:
         before = expect(self.get(name), expected)
         await self._write(name, roots=roots, revision=following(self._table.feed.revision, before))
         kept = self._kept[name]
-        kept.lane.adopt(kept.record.effective)
+        kept.queue.adopt(kept.record.effective)
         self._tell_roots(kept)
         return self.get(name)
 
@@ -327,7 +327,7 @@ class Servers:
         async with anyio.create_task_group() as together:
             for kept in list(self._kept.values()):
                 together.start_soon(kept.shell.disconnect, SHUTTING_DOWN, End.SHUTTING_DOWN)
-                together.start_soon(kept.lane.wait_idle)
+                together.start_soon(kept.queue.wait_idle)
 
     def notify(self, server: str, method: str, params: dict[str, Any]) -> None:
         """Send a notification in the background, if the server is connected."""
@@ -355,10 +355,10 @@ class Servers:
             )
         return expect(record, expected)
 
-    def _keep(self, record: ServerRecord, lane: ServerQueue | None = None) -> None:
+    def _keep(self, record: ServerRecord, queue: ServerQueue | None = None) -> None:
         name = record.name
         confined = self._confinement if record.source == "api" else None
-        kept = self._kept[name] = self._assembly.make(record, confined, lambda: self._show(name), lane)
+        kept = self._kept[name] = self._assembly.make(record, confined, lambda: self._show(name), queue)
         self._show(name)
         self._background.start_soon(kept.run)
         if record.wanted:
@@ -381,7 +381,7 @@ class Servers:
             fault = cancelled(f"{record.name} is connected anew: {why}", "SERVER_REMOVED")
             self._keep(record, await self._assembly.let_go(kept, fault))
         else:
-            told = kept.lane.config.roots
+            told = kept.queue.config.roots
             connection = {each: getattr(kept.record, each) for each in CONNECTED}
             self._assembly.adopt(kept, replace(record, **connection))
             self._show(record.name)

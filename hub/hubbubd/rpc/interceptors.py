@@ -3,8 +3,6 @@
 import ipaddress
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, nullcontext
-from contextvars import ContextVar
-from enum import Enum
 from typing import Any
 from urllib.parse import unquote
 
@@ -12,34 +10,15 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
 from hubbubd.core.access import Principal
-from hubbubd.core.audit import Sort
+from hubbubd.core.audit import AuditKind
 from hubbubd.errors import HubError, InvalidArgument, PermissionDenied, Unauthenticated
-from hubbubd.rpc.permissions import RULES, Reach, audited
+from hubbubd.rpc.context import Crowd, current, principal
+from hubbubd.rpc.permissions import RULES, Reach
 from hubbubd.runtime.oversight import Attempt, Audit, Quotas
-from hubbubd.telemetry.trace import CALLER
+from hubbubd.telemetry.trace import CURRENT_TRACE
 
 MAX_TARGET = 128
-
-peer: ContextVar[Callable[[], str]] = ContextVar("peer")
-"""Returns the address of the caller of the RPC being served, as its transport writes it."""
-
-principal: ContextVar[Principal] = ContextVar("principal")
-"""The caller of the RPC being served; unset where none is needed."""
-
-standing: ContextVar[Callable[[], bool]] = ContextVar("standing", default=lambda: True)
-"""Returns whether the credential of the RPC being served is still valid; checked before each effect on a stream."""
-
-
-class Crowd(Enum):
-    """The group that a caller of an RPC without a required credential is counted in."""
-
-    KNOWN = "has shown a good one"
-    LOCAL = "is on the hub's own machine"
-    AWAY = "is anybody"
-
-
-CROWD: ContextVar[Crowd] = ContextVar("crowd", default=Crowd.AWAY)
-"""The crowd of the RPC being served."""
+"""Characters of what an audit entry names; ids and names are no longer (`requests.MAX_ID`)."""
 
 
 class Oversight:
@@ -68,39 +47,40 @@ class Oversight:
             self._audit.refused(_attempt(path, caller), exc.reason)
         if isinstance(exc, Unauthenticated):
             try:
-                self._quotas.attempts.charge(_address(_peer()))
+                self._quotas.attempts.charge(_address(current().address()))
             except HubError as too_many:
                 return too_many
         return exc
 
     def cut_short(self, path: str, exc: HubError, caller: Principal) -> HubError:
         """Record that an RPC was ended midway, and return the error for its caller; changes have an entry already."""
-        if audited(path) is None:
+        rule = RULES.get(path)
+        if rule is None or rule.audit is None:
             self._audit.refused(_attempt(path, caller), exc.reason)
         return exc
 
     def _unary(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
-        sort = audited(path)
+        kind = RULES[path].audit
 
         async def changes(request: Message) -> Message:
-            with self._audit.change(_attempt(path, principal.get(), request), sort or Sort.CHANGE):
+            with self._audit.change(_attempt(path, principal(), request), kind or AuditKind.CHANGE):
                 return await serve(request)
 
         async def reads(request: Message) -> Message:
             try:
                 return await serve(request)
             except PermissionDenied as exc:
-                self._audit.refused(_attempt(path, principal.get(), request), exc.reason)
+                self._audit.refused(_attempt(path, principal(), request), exc.reason)
                 raise
 
-        return reads if sort is None else changes
+        return reads if kind is None else changes
 
     def _counted(self, serve: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a stream that needs no credential; with a valid one it counts against the quota of streams."""
 
         async def stream(request: Message) -> AsyncGenerator[bytes, None]:
-            known = CROWD.get() is Crowd.KNOWN
-            with self._quotas.streams.hold(principal.get().name) if known else nullcontext():
+            known = current().crowd is Crowd.KNOWN
+            with self._quotas.streams.hold(principal().name) if known else nullcontext():
                 async with aclosing(serve(request)) as responses:
                     async for response in responses:
                         yield response
@@ -108,13 +88,13 @@ class Oversight:
         return stream
 
     def _stream(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
-        sort = audited(path)
+        kind = RULES[path].audit
 
         async def stream(request: Message) -> AsyncGenerator[bytes, None]:
-            caller = principal.get()
+            caller = principal()
             with self._quotas.streams.hold(caller.name):
-                if sort is not None:
-                    self._audit.began(_attempt(path, caller, request), sort)
+                if kind is not None:
+                    self._audit.began(_attempt(path, caller, request), kind)
                 try:
                     async with aclosing(serve(request)) as responses:
                         async for response in responses:
@@ -126,24 +106,24 @@ class Oversight:
         return stream
 
     def _dialogue(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
-        sort = audited(path)
+        kind = RULES[path].audit
 
         async def dialogue(requests: AsyncIterator[Any], write: Any) -> None:
-            caller = principal.get()
+            caller = principal()
             with self._quotas.streams.hold(caller.name):
-                if sort is not None:
-                    self._audit.began(_attempt(path, caller), sort)
+                if kind is not None:
+                    self._audit.began(_attempt(path, caller), kind)
                 await serve(requests, write)
 
         return dialogue
 
 
 def _attempt(path: str, caller: Principal, request: Message | None = None) -> Attempt:
-    trace = CALLER.get()
+    trace = CURRENT_TRACE.get()
     return Attempt(
         principal=caller.name,
         credential=caller.credential,
-        peer=_kind(_peer()),
+        peer=_kind(current().address()),
         action=path.rpartition("/")[2] if path in RULES else "?",
         target=_target(request) if request is not None else "",
         trace_id=trace.trace_id if trace is not None else "",
@@ -157,11 +137,6 @@ def _target(request: Any) -> str:
         if text := getattr(spec, field, ""):
             return "".join(filter(str.isprintable, text[:MAX_TARGET]))
     return ""
-
-
-def _peer() -> str:
-    where = peer.get(None)
-    return where() if where is not None else ""
 
 
 def _address(where: str) -> str:
