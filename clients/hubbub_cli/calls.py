@@ -90,7 +90,7 @@ def _send(
     async def work(hub: Hub) -> bool:
         if detach:
             handle = await hub.start(server, method, params, **options)
-            print_record(await handle.get(), settings.json)
+            print_record(handle.started or await handle.get(), settings.json)
             return True
         result = await LiveCall(hub, settings).run(server, method, params, **options)
         print_result(method, result, settings.json)

@@ -32,16 +32,24 @@ class CallHandle(Generic[R]):
     Every method raises HubbubError; a call that does not exist (any more) is NotFound.
     """
 
-    def __init__(self, calls: "Calls", inbox: Inbox, call_id: str, callbacks: CallCallbacks) -> None:
+    def __init__(
+        self, calls: "Calls", inbox: Inbox, call_id: str, callbacks: CallCallbacks, started: Call | None = None
+    ) -> None:
         self._calls = calls
         self._inbox = inbox
         self._id = call_id
         self._callbacks = callbacks
+        self._started = started
 
     @property
     def id(self) -> str:
         """The call's id, under which any program finds it (`calls.handle`)."""
         return self._id
+
+    @property
+    def started(self) -> Call | None:
+        """The call as it was when `start` returned; None for a handle of `calls.handle`."""
+        return self._started
 
     async def get(self) -> Call:
         """The call as it is now."""
@@ -163,7 +171,8 @@ class Calls:
         """
         request = call_pb2.StartCallRequest(spec=call_spec(server, method, params, options))
         answer = await self._link.call(lambda hub: hub.calls.StartCall, request)
-        return CallHandle(self, self._inbox, answer.call.id, options)
+        call = read(Call, answer.call)
+        return CallHandle(self, self._inbox, call.id, options, call)
 
     def handle(self, id: str, **callbacks: Unpack[CallCallbacks]) -> CallHandle[Any]:  # noqa: A002 - the field's name
         """The handle of any call, which need not exist yet. The callbacks as in `start`."""

@@ -22,6 +22,7 @@ from hubbub_client.inbox import Inbox
 from hubbub_client.notices import Events
 from hubbub_client.options import CallCallbacks
 from hubbub_client.portal import opened
+from hubbub_client.records import Call
 from hubbub_client.servers import Servers
 from hubbub_client.store import Store
 from hubbub_client.tasks import Tasks
@@ -49,6 +50,11 @@ class SyncCallHandle(Facade[CallHandle[R]], Generic[R]):
     def id(self) -> str:
         """The call's id, under which any program finds it (`calls.handle`)."""
         return self._part.id
+
+    @property
+    def started(self) -> Call | None:
+        """The call as it was when `start` returned; None for a handle of `calls.handle`."""
+        return self._part.started
 
 
 def starting(

@@ -151,7 +151,7 @@ async def call_time(who: Session, id: Id) -> Any:  # noqa: A002
 async def start(who: Session, server: Id, method: Id, params: Object | None = None, as_task: bool = False) -> Any:
     """Starts a call that goes on by itself."""
     handle = await (await who.hub()).start(server, method, params, as_task=as_task)
-    return (await handle.get()).to_json()
+    return (handle.started or await handle.get()).to_json()
 
 
 @action
