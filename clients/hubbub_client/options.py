@@ -17,7 +17,8 @@ A = TypeVar("A")
 OnProgress = Callable[[Progress], Awaitable[None] | None]
 OnPending = Callable[[str], Awaitable[None] | None]
 Answer = Mapping[str, Any] | str | bool | PendingRequest | None
-OnRequest = Callable[[PendingRequest], Awaitable[Answer] | Answer]
+# It is given a PendingRequest, that of `sync` where there is no event loop.
+OnRequest = Callable[[Any], Awaitable[Answer] | Answer]
 
 
 class CallCallbacks(TypedDict, total=False):
