@@ -192,6 +192,8 @@ def watch(
                         known = True
                     case Reset():
                         known = False
+                    case Removed(id=other) if other != id_:
+                        continue  # a watch that resumes is told of all that has left
                     case Removed():
                         print_event(event, as_json)
                         return False

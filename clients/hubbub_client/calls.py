@@ -126,7 +126,7 @@ class CallHandle(Generic[R]):
                             return
                     case Reset():
                         known = False
-                    case Removed():
+                    case Removed(id=self._id):
                         raise gone
                     case Synced() if not known:
                         raise gone

@@ -170,6 +170,14 @@ async def test_a_call_that_is_not_there_is_not_found(hub: Any, steps: list[Any],
     assert (caught.value.reason, caught.value.metadata) == ("CALL_NOT_FOUND", {"call": "c"})
 
 
+async def test_that_another_call_is_gone_says_nothing_of_this_one(hub: Any) -> None:
+    # A watch that resumes is told of all that has left, since the hub does not know any more what it had shown.
+    shows(hub, call(), SYNCED, STEP(removed=common_pb2.WatchRemoved(id="other")), call(COMPLETED, result=TEXT))
+    with anyio.fail_after(LIMIT_S):
+        async with connect(data_dir=hub.data_dir) as client:
+            assert (await client.calls.handle("c").result()).text == "soup"
+
+
 async def test_progress_ends_with_the_call(hub: Any) -> None:
     steps = [STEP(progress=call_pb2.Progress(call_id="c", progress=n, total=2)) for n in (1, 2)]
     shows(hub, call(), SYNCED, *steps, call(COMPLETED, result=TEXT))
