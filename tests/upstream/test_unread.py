@@ -12,8 +12,8 @@ from mcp_types import INVALID_REQUEST
 
 from hubbubd.payload import dumps
 from hubbubd.upstream import envelope
-from hubbubd.upstream.envelope import Asks
-from hubbubd.upstream.framing import MAX_ASKED_BYTES, MAX_VALUES, NotRead, read
+from hubbubd.upstream.envelope import EDGE, Asks
+from hubbubd.upstream.framing import MAX_ASKED_BYTES, MAX_VALUES, Lines, NotRead, Oversized, read, too_long
 
 from .conftest import Connect, Recorder, Scripted, event, says
 
@@ -91,8 +91,8 @@ def test_a_document_that_has_too_many_values_is_counted_as_one(document: Any, mo
     ],
 )
 def test_the_ends_of_a_message_tell_what_it_asks(message: Any, asks: Asks | None) -> None:
-    assert envelope.asks(json.dumps(message).encode()) == asks
-    assert envelope.asks(dumps(message)) == asks
+    for text in (json.dumps(message).encode(), dumps(message)):
+        assert envelope.asks(text[:EDGE], text[-EDGE:]) == asks
 
 
 @pytest.mark.parametrize(
@@ -104,6 +104,40 @@ def test_what_is_told_or_asked_at_length_is_not_read(method: str, request_id: in
     with pytest.raises(NotRead, match=rf"'{method}' of \d+ bytes; at most 1048576 are read") as found:
         read(dumps({**message, "params": {"data": "x" * MAX_ASKED_BYTES}}))
     assert found.value.asked == request_id
+
+
+CHUNK = 64 * 1024
+LIMIT = 3 * MAX_ASKED_BYTES
+
+
+def held_and_taken(line: bytes) -> tuple[int, Any]:
+    """The most bytes that were held of a line that came in chunks, and what it was taken for."""
+    lines, held = Lines(LIMIT), 0
+    for begin in range(0, len(line) + 1, CHUNK):
+        lines.feed((line + b"\n")[begin : begin + CHUNK])
+        held = max(held, len(lines))
+    return held, lines.take()
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_of_what_will_not_be_read_no_more_is_held_than_what_would_be(before: bool) -> None:
+    asked: dict[str, Any] = {"method": "elicitation/create", "params": {"message": "x" * 2 * MAX_ASKED_BYTES}}
+    line = dumps({"id": 7, **asked} if before else {**asked, "id": 7})
+    held, taken = held_and_taken(line)
+    assert held <= MAX_ASKED_BYTES + CHUNK
+    assert isinstance(taken, Oversized)
+    refused = too_long(taken, LIMIT)
+    assert isinstance(refused, NotRead)
+    assert refused.asked == 7
+    assert str(refused) == f"'elicitation/create' of {len(line)} bytes; at most {MAX_ASKED_BYTES} are read"
+
+
+def test_what_may_be_long_is_held_to_the_limit_of_any_message_and_refused_beyond() -> None:
+    asked: dict[str, Any] = {"id": 7, "method": "sampling/createMessage"}
+    assert held_and_taken(line := dumps({**asked, "params": {"a": "x" * 2 * MAX_ASKED_BYTES}}))[1] == line
+    held, taken = held_and_taken(dumps({**asked, "params": {"a": "x" * LIMIT}}))
+    assert held <= LIMIT + CHUNK
+    assert f"at most {LIMIT} are read" in str(too_long(taken, LIMIT))
 
 
 def test_images_may_be_given_to_a_model() -> None:

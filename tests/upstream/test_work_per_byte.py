@@ -371,6 +371,21 @@ def test_the_check_of_a_short_result_is_a_few_calls_more_than_its_validation() -
     assert steps(lambda: check_now(validate, document)) <= steps(lambda: validate(document)) + 14
 
 
+def test_what_is_wrong_from_its_beginning_is_refused_by_a_few_values_after_a_turn_of_the_others() -> None:
+    looked_at: list[int] = []
+
+    def validate(piece: Any) -> None:
+        looked_at.append(checking.weight(piece, sys.maxsize))
+        result("tools/call")(piece)
+
+    steps_of_it = checking.check(validate, {"content": [{}] * 80_000})
+    next(steps_of_it)
+    assert looked_at == []
+    with pytest.raises(checking.Mismatch):
+        next(steps_of_it)
+    assert sum(looked_at) < 30
+
+
 @pytest.mark.parametrize("good", [0, 1, 299, 700])
 def test_of_very_many_mistakes_the_first_ones_are_told_with_their_places(good: int) -> None:
     content = [{"type": "text", "text": "x"}] * good + [{"type": "text", "text": 7}] * 2000

@@ -13,11 +13,14 @@ from typing import Any, Final, Literal, cast, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-PIECE: Final = 500
+PIECE: Final = 250
 """Values of a document that are looked at in one go, about."""
 
 DEEPEST: Final = 12
 """Levels of a document that are taken apart. No schema describes what is deeper: there anything goes."""
+
+_FIRST: Final = 20
+"""Values that are looked at before all others: of what is wrong, most is wrong from its beginning."""
 
 _FRAME: Final = 4 * PIECE
 """The most values that the same parts of a document may have that stand in each of its pieces."""
@@ -40,17 +43,23 @@ class Mismatch(Exception):
 
 
 def check(validate: Callable[[Any], object], document: Any) -> Iterator[None]:
-    """Has `validate` look at a document, and stops between its pieces, so that others have their turn.
+    """Has `validate` look at a document, and stops before each piece of a long one, so that others have their turn.
 
     Raises Mismatch, and whatever `validate` raises besides ValidationError.
     """
     for at, (piece, skipped) in enumerate(pieces(document, PIECE)):
-        if at:
+        if piece is not document:
             yield
-        try:
-            validate(piece)
-        except ValidationError as exc:
-            raise Mismatch(_first_problems(validate, piece, skipped, exc)) from None
+            if at == 0:
+                _look(validate, *next(pieces(document, _FIRST)))
+        _look(validate, piece, skipped)
+
+
+def _look(validate: Callable[[Any], object], piece: Any, skipped: tuple[int, ...]) -> None:
+    try:
+        validate(piece)
+    except ValidationError as exc:
+        raise Mismatch(_first_problems(validate, piece, skipped, exc)) from None
 
 
 def _first_problems(

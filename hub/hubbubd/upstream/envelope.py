@@ -33,12 +33,12 @@ def answered(head: bytes | bytearray, tail: bytes | bytearray) -> int | str | No
     return loads(named) if named else None
 
 
-def asks(message: bytes | bytearray) -> Asks | None:
-    """What a message asks or tells; None when it answers, or its ends do not tell."""
-    before = _REQUEST.match(message[:EDGE])
+def asks(head: bytes | bytearray, tail: bytes | bytearray) -> Asks | None:
+    """What a message with these ends asks or tells; None when it answers, or the ends do not tell."""
+    before = _REQUEST.match(head)
     if before is None or before[2] is None:
         return None
-    named = before[1] or ((after := _AFTER_ID.search(message[-EDGE:])) and after[1])
+    named = before[1] or ((after := _AFTER_ID.search(tail)) and after[1])
     return Asks(before[2].decode(), loads(named) if named else None)
 
 

@@ -1,6 +1,7 @@
 """Bytes to lines to JSON-RPC messages, and back. Nothing here waits."""
 
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -17,7 +18,7 @@ from pydantic import ValidationError
 from hubbubd.payload import dumps, loads
 from hubbubd.upstream import envelope
 from hubbubd.upstream.checking import problems
-from hubbubd.upstream.envelope import EDGE, answered
+from hubbubd.upstream.envelope import EDGE, Asks, answered, asks
 
 _BOM: Final = b"\xef\xbb\xbf"
 _NOT_A_NUMBER: Final = re.compile(rb"[:\[,]\s*-?(?:NaN|Infinity)\b")
@@ -64,14 +65,15 @@ class NotRead(BadMessage):
 
 @dataclass(frozen=True, slots=True)
 class Oversized:
-    """A line that was skipped; `size` is its length in bytes, `answers` the id of the request whose result it was."""
+    """A line that was skipped: its length in bytes, the id of the request whose result it was, and what it asked."""
 
     size: int
     answers: int | str | None = None
+    asks: Asks | None = None
 
 
 class Lines:
-    """Cuts chunks into lines of at most `limit` bytes.
+    """Cuts chunks into lines of at most `limit` bytes, or of fewer where the beginning says that no more are read.
 
     Holds at most `limit` bytes of a line that is not complete, besides the chunks that were not taken yet.
     """
@@ -113,10 +115,10 @@ class Lines:
             self._scanned = len(self._buffer)
             return None
         size = self._skipped + end
-        if size > self._limit:
+        if self._skipped or size > self._limit:
             head = self._head or self._buffer[: min(EDGE, end)]
             tail = (self._tail + self._buffer[max(end - EDGE, 0) : end])[-EDGE:]
-            line = Oversized(size, answered(head, tail))
+            line = Oversized(size, answered(head, tail), asks(head, tail))
         elif end > SHORT:  # not copied: the line stays where it is, and what follows it moves
             line, self._buffer = self._buffer, self._buffer[end + 1 :]
             del line[end:]
@@ -129,12 +131,19 @@ class Lines:
         return line
 
     def _skip_what_is_too_long(self) -> None:
-        if self._skipped or len(self._buffer) > self._limit:
+        if self._skipped or len(self._buffer) > self._most():
             self._head = self._head or bytes(self._buffer[:EDGE])
             self._tail = (self._tail + self._buffer[-EDGE:])[-EDGE:]
             self._skipped += len(self._buffer)
             self._buffer.clear()
             self._scanned = 0
+
+    def _most(self) -> int:
+        """How long the line that is arriving may become: what nobody will read need not be kept."""
+        if len(self._buffer) <= MAX_ASKED_BYTES:
+            return self._limit
+        asked = asks(self._buffer[:EDGE], b"")
+        return self._limit if asked is None else min(self._limit, _most_read(asked))
 
 
 def read(data: bytes | bytearray | str) -> JSONRPCMessage:
@@ -159,13 +168,29 @@ def _encoded(data: bytes | bytearray | str) -> bytes | bytearray:
 
 def _refuse_unread(data: bytes | bytearray) -> None:
     """Raises NotRead. Results may have any length: somebody has asked for them."""
-    asks = envelope.asks(data)
-    if asks is None:
+    asked = asks(data[:EDGE], data[-EDGE:])
+    if asked is None:
         return
-    if len(data) > MAX_ASKED_BYTES and asks.method not in _LONG:
-        raise NotRead(f"{asks.method!r} of {len(data)} bytes; at most {MAX_ASKED_BYTES} are read", asks.request_id)
+    if len(data) > (most := _most_read(asked)):
+        raise _unread(asked, len(data), most)
     if envelope.values(data, MAX_VALUES) > MAX_VALUES:
-        raise NotRead(f"{asks.method!r} with more than {MAX_VALUES} values; so many are not read", asks.request_id)
+        raise NotRead(f"{asked.method!r} with more than {MAX_VALUES} values; so many are not read", asked.request_id)
+
+
+def too_long(line: Oversized, limit: int) -> BadMessage:
+    """What stands in the place of a line that was skipped; `limit` is that of any message, in bytes."""
+    if line.asks is not None:
+        return _unread(line.asks, line.size, min(limit, _most_read(line.asks)))
+    answers = () if line.answers is None else (line.answers,)
+    return BadMessage(f"a message of {line.size} bytes; max_message_bytes is {limit}", *answers)
+
+
+def _unread(asked: Asks, size: int, most: int) -> NotRead:
+    return NotRead(f"{asked.method!r} of {size} bytes; at most {most} are read", asked.request_id)
+
+
+def _most_read(asked: Asks) -> int:
+    return sys.maxsize if asked.method in _LONG else MAX_ASKED_BYTES
 
 
 def _why(raw: bytes | bytearray, exc: ValueError) -> str:

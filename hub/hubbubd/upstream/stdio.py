@@ -21,7 +21,7 @@ from hubbubd.errors import Fault
 from hubbubd.turns import turn
 from hubbubd.upstream.exchange import SIZE
 from hubbubd.upstream.faults import fault
-from hubbubd.upstream.framing import BadMessage, Lines, NotJson, Oversized, encode, read
+from hubbubd.upstream.framing import BadMessage, Lines, NotJson, Oversized, encode, read, too_long
 from hubbubd.upstream.process import ExitStatus, ServerProcess
 from hubbubd.upstream.stderr import OnLine, Tail
 
@@ -213,9 +213,8 @@ class MessageReader(_Stream):
     def _item(self, line: bytes | bytearray | Oversized) -> SessionMessage | Exception | None:
         if isinstance(line, Oversized):
             self._spent += LINE_COST
-            limit = self._config.max_message_bytes
-            answers = () if line.answers is None else (line.answers,)
-            return BadMessage(f"a message of {line.size} bytes; max_message_bytes is {limit}", *answers)
+            SIZE.set(line.size)
+            return too_long(line, self._config.max_message_bytes)
         self._spent += LINE_COST + len(line)
         SIZE.set(len(line))
         try:
