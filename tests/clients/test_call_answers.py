@@ -271,7 +271,7 @@ async def test_a_function_whose_request_is_no_longer_its_own_is_cancelled(hub: A
 
     hub.streams["Work"] = work
     with anyio.fail_after(LIMIT_S):
-        async with connect(data_dir=hub.data_dir) as client:
+        async with connect(data_dir=hub.data_dir, silence_s=2 * LIMIT_S) as client:
             assert await client.call("s", "m", on_form=think) == {}
     assert cancelled.is_set()
     assert asking.answers == []

@@ -1,5 +1,6 @@
 """Calls with handles: started here, followed from anywhere, to their end."""
 
+import asyncio
 import inspect
 import json
 from collections.abc import AsyncIterator
@@ -105,10 +106,12 @@ async def test_the_end_of_a_wait_leaves_the_call_alone(hub: Any) -> None:
 
     hub.streams["WatchCalls"] = script
     with anyio.fail_after(LIMIT_S):
-        async with connect(data_dir=hub.data_dir) as client, anyio.create_task_group() as tasks:
-            tasks.start_soon(client.calls.handle("c").result)
+        async with connect(data_dir=hub.data_dir) as client:
+            waiting = asyncio.ensure_future(client.calls.handle("c").result())
             await watching.wait()
-            tasks.cancel_scope.cancel()
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
     assert {name for name, _, _ in hub.seen} == {"WatchCalls"}
 
 
