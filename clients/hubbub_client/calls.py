@@ -114,7 +114,6 @@ class CallHandle(Generic[R]):
 
     async def _events(self) -> AsyncGenerator[CallEvent, None]:
         """What happens to the call, up to its end. Raises NotFound."""
-        gone = NotFound(f"no call {self._id!r}", reason="CALL_NOT_FOUND", metadata={"call": self._id})
         known = False
         async with contextlib.aclosing(self._calls.watch(ids=[self._id])) as events:
             async for event in events:
@@ -127,9 +126,13 @@ class CallHandle(Generic[R]):
                     case Reset():
                         known = False
                     case Removed(id=self._id):
-                        raise gone
+                        raise NotFound(f"no call {self._id!r}", reason="CALL_NOT_FOUND", metadata={"call": self._id})
                     case Synced() if not known:
-                        raise gone
+                        # Readers are shown a new call at once, watchers when it is on the disk.
+                        now, known = await self.get(), True
+                        if now.ended:
+                            yield Upsert(event.resume_token, now)
+                            return
                     case _:
                         pass
 

@@ -156,7 +156,11 @@ def test_a_fault_has_the_status_here_that_the_hub_gives_it() -> None:
     ids=["never was", "removed", "forgotten by another hub"],
 )
 @pytest.mark.parametrize("way", ["result", "progress", "pending_requests"])
-async def test_a_call_that_is_not_there_is_not_found(hub: Any, steps: list[Any], way: str) -> None:
+async def test_a_call_that_is_not_there_is_not_found(hub: Any, refusal: Any, steps: list[Any], way: str) -> None:
+    def refuse(_: Any) -> Any:
+        raise refusal("NOT_FOUND", "CALL_NOT_FOUND", metadata={"call": "c"})
+
+    hub.replies["GetCall"] = refuse
     shows(hub, *steps)
     with anyio.fail_after(LIMIT_S):
         async with connect(data_dir=hub.data_dir) as client:
@@ -171,6 +175,17 @@ async def test_a_call_that_is_not_there_is_not_found(hub: Any, steps: list[Any],
             with pytest.raises(NotFound) as caught:
                 await follow()
     assert (caught.value.reason, caught.value.metadata) == ("CALL_NOT_FOUND", {"call": "c"})
+
+
+@pytest.mark.parametrize("later", [[], [call(COMPLETED, result=TEXT)]], ids=["ended before", "ends later"])
+async def test_a_call_that_watchers_are_not_told_of_yet_is_waited_for(hub: Any, later: list[Any]) -> None:
+    state = call_pb2.CALL_STATE_IN_PROGRESS if later else COMPLETED
+    now = call_pb2.Call(id="c", method="tools/call", state=state, result=TEXT)
+    hub.replies["GetCall"] = lambda _: call_pb2.GetCallResponse(call=now)
+    shows(hub, SYNCED, *later)
+    with anyio.fail_after(LIMIT_S):
+        async with connect(data_dir=hub.data_dir) as client:
+            assert (await client.calls.handle("c").result()).text == "soup"
 
 
 async def test_that_another_call_is_gone_says_nothing_of_this_one(hub: Any) -> None:
