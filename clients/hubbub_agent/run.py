@@ -1,6 +1,7 @@
 """The agent's loop: take assignments from the hub, decide by the rules, answer."""
 
 import hashlib
+import secrets
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
@@ -126,12 +127,13 @@ class Agent:
             if found is None or found[1].action == "leave" or self._ending:
                 self._audit.note(request, found[0] if found else None, "left")
                 return
-            claimed = await request.take(found[1].timeout_s + GRACE_S)
+            claim_id = secrets.token_urlsafe(18)
+            claimed = await self._hub.inbox.claim(request.id, found[1].timeout_s + GRACE_S, claim_id=claim_id)
             try:
                 await self.handle(claimed)
             finally:
                 with anyio.CancelScope(shield=True), suppress(FailedPrecondition, NotFound):
-                    await claimed.give_back()  # unless it is answered
+                    await self._hub.inbox.release(request.id, claim_id)  # unless it is answered
         except HubbubError as error:
             self._audit.note(request, None, "refused", why=error.reason)
         finally:

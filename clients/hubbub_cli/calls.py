@@ -1,9 +1,8 @@
 """`hubbub call`, `send`, `calls` and `queue`."""
 
 import contextlib
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, TypedDict, Unpack, cast
+from typing import Annotated, Any, Unpack
 
 import typer
 
@@ -28,7 +27,9 @@ from hubbub_cli.session import Usage, json_object, run, settings_of
 from hubbub_client.errors import NotFound
 from hubbub_client.events import Removed, Reset, Synced, Upsert
 from hubbub_client.hub import Hub
+from hubbub_client.options import CallOptions
 from hubbub_client.records import Call
+from hubbub_client.results import ToolResult
 from hubbub_frontend.timeline import timeline
 
 app = typer.Typer(help="Calls to servers, and their outcomes.")
@@ -83,32 +84,24 @@ def send(
     _send(context, server, method, given, detach, timeout_s=timeout, max_s=max_, call_id=call_id)
 
 
-class How(TypedDict, total=False):
-    """Options of a call, as the library takes them."""
-
-    timeout_s: float | None
-    max_s: float | None
-    call_id: str | None
-    as_task: bool
-
-
 def _send(
     context: typer.Context,
     server: str,
     method: str,
     params: dict[str, Any] | None,
     detach: bool,
-    **how: Unpack[How],
+    **options: Unpack[CallOptions],
 ) -> None:
     settings = settings_of(context)
 
     async def work(hub: Hub) -> bool:
         if detach:
-            print_record(await hub.calls.start(server, method, params, **how), settings.json)
+            handle = await hub.start(server, method, params, **options)
+            print_record(handle.started or await handle.get(), settings.json)
             return True
-        result = (await LiveCall(hub, settings).run(server, method, params, **how)).result
+        result = await LiveCall(hub, settings).run(server, method, params, **options)
         print_result(method, result, settings.json)
-        return not (isinstance(result, Mapping) and cast("Mapping[str, object]", result).get("isError"))
+        return not ToolResult(result).is_error
 
     run(context, work)
 
@@ -210,6 +203,8 @@ def watch(
                         known = True
                     case Reset():
                         known = False
+                    case Removed(id=other) if other != id_:
+                        continue  # a watch that resumes is told of all that has left
                     case Removed():
                         print_event(event, as_json)
                         return False

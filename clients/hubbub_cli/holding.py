@@ -36,7 +36,7 @@ async def answer_claimed(hub: Hub, request: PendingRequest, claim_id: str | None
 
     try:
         if claim_id is None:
-            await request.take(CLAIM_S, claim_id=claimed)
+            await hub.inbox.claim(request.id, CLAIM_S, claim_id=claimed)
         async with anyio.create_task_group() as group:
             group.start_soon(lost)
             group.start_soon(_keep, hub, request.id, claimed)

@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from typing import Any
+from typing import Any, Unpack
 
 import anyio
 
@@ -13,7 +13,8 @@ from hubbub_cli.session import Settings
 from hubbub_cli.waiting import settled
 from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
-from hubbub_client.records import Call, PendingRequest, Progress
+from hubbub_client.options import CallCallbacks, CallOptions
+from hubbub_client.records import PendingRequest, Progress
 from hubbub_frontend.wording import describe, question
 
 # Show progress only of calls that take longer than this, seconds.
@@ -48,41 +49,32 @@ class LiveCall:
         server: str,
         method: str,
         params: dict[str, Any] | None,
-        *,
-        timeout_s: float | None = None,
-        call_id: str | None = None,
-        max_s: float | None = None,
-        as_task: bool = False,
-    ) -> Call:
-        """Return the completed call. Raises HubbubError."""
-        outcome: Call | HubbubError | None = None
+        **options: Unpack[CallOptions],
+    ) -> Any:
+        """Return the MCP result. Raises HubbubError."""
+        failure: HubbubError | None = None
+        result: Any = None
         self._now = (f"{server}: {(params or {}).get('name') or method}", None, None)
         async with self._group as group:
             group.start_soon(self._appear)
             try:
-                outcome = await self._hub.calls.call(
-                    server,
-                    method,
-                    params,
-                    timeout_s=timeout_s,
-                    max_s=max_s,
-                    call_id=call_id,
-                    as_task=as_task,
-                    on_progress=self._progress,
-                    on_pending=self._pending,
-                    on_perhaps_pending=self._perhaps,
-                )
+                told: CallCallbacks = {
+                    "on_progress": self._progress,
+                    "on_pending": self._pending,
+                    "on_perhaps_pending": self._perhaps,
+                }
+                result = await self._hub.call(server, method, params, **{**options, **told})
             except HubbubError as error:
-                outcome = error
+                failure = error
             finally:
                 self._meter.hide()
             with anyio.move_on_after(LAST_NEWS_S):
                 for over in list(self._over.values()):
                     await over.wait()
             group.cancel_scope.cancel()
-        if isinstance(outcome, Call):
-            return outcome
-        raise outcome or AssertionError("the group ends with an outcome or raises")
+        if failure is not None:
+            raise failure
+        return result
 
     async def _appear(self) -> None:
         await anyio.sleep(SHOWN_AFTER_S)

@@ -64,7 +64,7 @@ def _ask(context: typer.Context, server: str, method: str, params: dict[str, Any
     settings = settings_of(context)
 
     async def work(hub: Hub) -> None:
-        result = (await LiveCall(hub, settings).run(server, method, params, timeout_s=timeout_s)).result
+        result = await LiveCall(hub, settings).run(server, method, params, timeout_s=timeout_s)
         if settings.json:
             print_json(result)
         elif said := describe_result(method, result):

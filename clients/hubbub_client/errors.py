@@ -17,6 +17,7 @@ HubbubError
 └── UpstreamError        the server's own error (status UNKNOWN)
 """
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -25,7 +26,8 @@ from google.protobuf.message import DecodeError
 from grpc import StatusCode, aio
 
 from hubbub.v1.server_pb2 import RevisionConflict
-from hubbub_client import numbers
+from hubbub_client import numbers, payload
+from hubbub_client.records import Fault
 
 DETAILS_KEY = "grpc-status-details-bin"
 
@@ -150,6 +152,42 @@ class UpstreamError(HubbubError):
 
 
 _BY_CODE = {kind.code: kind for kind in HubbubError.__subclasses__()}
+
+# The status that the hub gives a call's fault, by its code and else by its category.
+FAULT_CODES: Mapping[str, StatusCode] = {
+    "INVALID_ARGUMENT": StatusCode.INVALID_ARGUMENT,
+    "AUTHENTICATION_FAILED": StatusCode.FAILED_PRECONDITION,
+    "SERVER_NOT_CONNECTED": StatusCode.FAILED_PRECONDITION,
+    "TASK_FAILED": StatusCode.UNKNOWN,
+}
+FAULT_CATEGORIES: Mapping[str, StatusCode] = {
+    "connection": StatusCode.UNAVAILABLE,
+    "transport": StatusCode.UNAVAILABLE,
+    "timeout": StatusCode.DEADLINE_EXCEEDED,
+    "protocol": StatusCode.FAILED_PRECONDITION,
+    "server": StatusCode.UNKNOWN,
+    "cancelled": StatusCode.CANCELLED,
+}
+
+
+def from_call(call_id: str, state: str, fault: Fault | None) -> HubbubError:
+    """The exception for a call that has failed or was cancelled: the same one as whoever waited for it was told."""
+    if fault is None:
+        return HubbubError(f"the call is {state}", metadata={"call_id": call_id})
+    details = {key: _text(value) for key, value in payload.as_object(fault.details).items() if value is not None}
+    about = {"category": fault.category, "retryable": str(fault.retryable).lower(), "call_id": call_id}
+    code = FAULT_CODES.get(fault.code) or FAULT_CATEGORIES.get(fault.category, StatusCode.INTERNAL)
+    return _BY_CODE.get(code, HubbubError)(
+        fault.message or fault.code,
+        reason=fault.code,
+        metadata={**about, **details},
+        help_url=fault.help_url,
+        code=code,
+    )
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def from_rpc(failure: aio.AioRpcError) -> HubbubError:

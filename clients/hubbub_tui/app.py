@@ -178,7 +178,7 @@ class HubbubApp(App[None]):
 
         async def work() -> None:
             try:
-                call = await self.hub.calls.start(entry.server, *request_of(entry, {}))
+                call = await self.hub.start(entry.server, *request_of(entry, {}))
             except HubbubError as error:
                 self.tell(error)
             else:

@@ -146,7 +146,7 @@ class InvokeScreen(Part, Screen[None]):
     async def _call(self, given: dict[str, Any], as_task: bool) -> None:
         method, params = request_of(self._entry, given)
         try:
-            call = await self.hub_app.hub.calls.start(self._entry.server, method, params, as_task=as_task)
+            call = await self.hub_app.hub.start(self._entry.server, method, params, as_task=as_task)
         except InvalidArgument as error:
             self.query_one(Form).show_violations(error.violations or (("call", error.message),))
         except HubbubError as error:

@@ -151,7 +151,8 @@ async def call_time(who: Session, id: Id) -> Any:  # noqa: A002
 @action
 async def start(who: Session, server: Id, method: Id, params: Object | None = None, as_task: bool = False) -> Any:
     """Start a detached call."""
-    return (await (await who.hub()).start(server, method, params, as_task=as_task)).to_json()
+    handle = await (await who.hub()).start(server, method, params, as_task=as_task)
+    return (handle.started or await handle.get()).to_json()
 
 
 @action

@@ -70,7 +70,7 @@ async def test_the_status_is_one_page_with_each_server_and_what_is_wrong(start_h
     hub = await start_hub({"good": peer, "gone": {"command": "no-such-command", "retries": 0}})
     await hub.connected("good")
     await hub.watched(hub.client.servers.watch(["gone"]), lambda s: s.error is not None)
-    await hub.client.calls.start("good", "tools/call", {"name": "ask", "arguments": {"message": "Who?"}})
+    await hub.client.start_tool("good", "ask", {"message": "Who?"})
     await hub.asked()
     status, out, err = await shell("hubbub", "--data-dir", str(hub.data_dir), "status")
     assert (status, err) == (0, "")

@@ -34,7 +34,7 @@ async def test_metrics_arrive_as_the_table_names_them(
 ) -> None:
     hub = await start_hub({"asking": server | {"protocol": "2025-11-25"}})
     await hub.connected("asking")
-    call = await hub.client.start("asking", "tools/call", {"name": "ask", "arguments": {}})
+    call = await hub.client.start_tool("asking", "ask")
     (request,) = await hub.asked()
     await (await hub.client.inbox.claim(request.id)).accept({"name": "Ada"})
     await hub.call(call.id)

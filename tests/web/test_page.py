@@ -89,7 +89,7 @@ async def test_an_answer_in_one_browser_is_seen_at_once_in_the_other(
 ) -> None:
     ada = await visit(await bridge.new_link(), "Ada")
     bob = await visit(await ada.another_link(), "Bob")
-    call = await hub.client.start("asking", "tools/call", {"name": "ask", "arguments": {"message": "Who is it?"}})
+    call = await hub.client.start_tool("asking", "ask", {"message": "Who is it?"})
     for person in (ada, bob):
         await expect(person.page).to_have_title("(1) Inbox · Hubbub")
     main = await ada.open("Who is it?")
@@ -113,7 +113,7 @@ async def test_with_a_token_of_its_own_the_page_shows_what_that_may_see_and_answ
     bridge: Bridge = await start_bridge(hub, token=made.secret)
     desk = await visit(bridge.link, None)
     await expect(desk.page.locator("#person")).to_contain_text("desk")
-    call = await hub.client.start("asking", "tools/call", {"name": "ask", "arguments": {"message": "At the desk?"}})
+    call = await hub.client.start_tool("asking", "ask", {"message": "At the desk?"})
     main = await desk.open("At the desk?")
     await expect(main.locator(".claim")).to_contain_text("You are answering this")
     await main.get_by_label("Name").fill("Grace")
