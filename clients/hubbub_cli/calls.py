@@ -192,13 +192,13 @@ def watch(
     async def _watch_one(hub: Hub, id_: str) -> bool:
         last = await hub.calls.get(id_)
         if resume and last.ended:
-            return _told(Upsert(resume, last))
+            return _told(Upsert(resume, last), as_json=as_json)
         known = False
         async with contextlib.aclosing(hub.calls.watch(ids=[id_], resume_token=resume)) as events:
             async for event in events:
                 match event:
                     case Upsert(record=now) if now.ended:
-                        return _told(event)
+                        return _told(event, as_json=as_json)
                     case Upsert():
                         known = True
                     case Reset():
@@ -216,13 +216,14 @@ def watch(
                 print_event(event, as_json)
         return False
 
-    def _told(last: Upsert[Call]) -> bool:
-        print_event(last, as_json)
-        if not as_json:
-            print_end(last.record)
-        return last.record.state == "completed"
-
     run(context, work, endless=True)
+
+
+def _told(last: Upsert[Call], *, as_json: bool) -> bool:
+    print_event(last, as_json)
+    if not as_json:
+        print_end(last.record)
+    return last.record.state == "completed"
 
 
 @app.command(epilog=example("calls cancel lunch --abort"))

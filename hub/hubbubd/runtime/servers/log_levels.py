@@ -50,6 +50,6 @@ class LogLevels:
 
     async def _tell(self, server: str, link: Link, params: bytes) -> None:
         with anyio.move_on_after(TELL_S), suppress(PeerError, HubError):
-            await link.request(METHOD, payload.loads(params))
+            await link.request(METHOD, payload.loads_message(params, "params"))
             return
         log.info("log level not accepted by server", server=server)
