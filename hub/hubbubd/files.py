@@ -1,13 +1,13 @@
-"""Small files that are written whole or not at all."""
+"""Small files that are written atomically."""
 
 import os
 from pathlib import Path
 
 
 def put(path: Path, content: bytes) -> None:
-    """Puts a file in place in one step, durable and for its owner only.
+    """Write a file atomically (temporary file, fsync, rename), with mode 0600.
 
-    Raises OSError that names the file; what was there before then stays, and nothing else is left.
+    Raises OSError that names the file; the old content then stays, and no temporary file is left.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -203,6 +203,7 @@ WRONG: list[tuple[str, Message, str]] = [
     ("Work", inbox_pb2.WorkRequest(), "ready"),
     ("Work", inbox_pb2.WorkRequest(skip=inbox_pb2.WorkRequest.Skip(id="x")), "ready"),
     ("Work", inbox_pb2.WorkRequest(ready=inbox_pb2.WorkRequest.Ready(capacity=101)), "ready.capacity"),
+    ("Work", inbox_pb2.WorkRequest(ready=inbox_pb2.WorkRequest.Ready(capacity=-1)), "ready.capacity"),
     (
         "Work",
         inbox_pb2.WorkRequest(ready=inbox_pb2.WorkRequest.Ready(filter=inbox_pb2.PendingRequestFilter(kinds=[9]))),
@@ -255,6 +256,7 @@ WRONG: list[tuple[str, Message, str]] = [
     ("CreateToken", to_create(ttl=Duration(nanos=-1000)), "ttl"),
     ("CreateToken", to_create(ttl=Duration(seconds=2**62)), "ttl"),
     ("RevokeToken", admin_pb2.RevokeTokenRequest(), "name"),
+    ("ListTokens", admin_pb2.ListTokensRequest(filter=admin_pb2.TokenFilter(names=["a", ""])), "filter.names.1"),
     ("GetServer", server_pb2.GetServerRequest(), "name"),
     ("ConnectServer", server_pb2.ConnectServerRequest(), "name"),
     ("DisconnectServer", server_pb2.DisconnectServerRequest(), "name"),

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from hubbub.v1 import admin_pb2, call_pb2, inbox_pb2, task_pb2
 from hubbubd.config import HubSettings
-from hubbubd.core.audit import AuditEntry, Sort
+from hubbubd.core.audit import AuditEntry, AuditKind
 from hubbubd.core.calls import CallState
 from hubbubd.core.inbox import RequestState
 from hubbubd.core.tasks import TaskStatus
@@ -55,7 +55,7 @@ LISTS: dict[str, tuple[str, Make, Any, str]] = {
     ),
     "ListAuditEntries": (
         "audit",
-        lambda name, at: AuditEntry(id=name, sort=Sort.CHANGE, created_at=at, principal="me", action="X"),
+        lambda name, at: AuditEntry(id=name, kind=AuditKind.CHANGE, created_at=at, principal="me", action="X"),
         admin_pb2.ListAuditEntriesRequest,
         "entries",
     ),
