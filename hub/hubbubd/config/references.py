@@ -105,10 +105,14 @@ def resolve(config: ServerConfig, environ: Mapping[str, str], *, warn: Warn = _i
         raise config_error(exc, written, key) from None
 
 
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def _from_file(path: str, key: str, warn: Warn) -> str:
     try:
         # O_NONBLOCK and the check for a regular file: reading a FIFO or a terminal would block.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        with open(path, "rb", opener=_without_waiting) as file:
             about = os.fstat(file.fileno())
             if not stat.S_ISREG(about.st_mode):
                 raise ConfigError(key, f"{path} is not a file")

@@ -11,6 +11,7 @@ from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+from hubbubd import files
 from hubbubd.store import StoreLocked, StoreUnavailable
 from hubbubd.store.errors import damaged, explained
 from hubbubd.store.schema import MIGRATIONS, Migration, migrate, recognise
@@ -100,15 +101,7 @@ def _create(path: Path, migrations: Sequence[Migration]) -> None:
         for leftover in leftovers:
             leftover.unlink(missing_ok=True)
         raise
-    _sync_directory(path.parent)
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    files.sync_directory(path.parent)
 
 
 def _inspect(path: Path, migrations: Sequence[Migration]) -> None:

@@ -33,7 +33,7 @@ class Decoder:
 
     def validate_json(self, data: bytes | str, *, by_name: bool) -> JSONRPCMessage:
         """Implement TypeAdapter.validate_json. Raises ValidationError."""
-        SIZE.set(len(data))
+        SIZE.set(len(data) if isinstance(data, bytes) or data.isascii() else len(data.encode(errors="replace")))
         try:
             return read(data)
         except BadMessage as bad:

@@ -22,6 +22,7 @@ from hubbubd.core.tool_policy import denied
 from hubbubd.errors import (
     FailedPrecondition,
     Fault,
+    HubError,
     NotFound,
     Unavailable,
 )
@@ -159,7 +160,11 @@ class Calls:
             return call
         if not active.call.detached:  # the id joined a call that was made by `call`
             active.call = replace(active.call, detached=True)
-            await self._ledger.commit([Change(self._table, call.id, active.call)])
+            try:
+                await self._ledger.commit([Change(self._table, call.id, active.call)])
+            except HubError:
+                active.call = replace(active.call, detached=False)
+                raise
         return active.call
 
     async def cancel(self, call_id: str, *, abort: bool) -> Call:

@@ -279,7 +279,9 @@ class ReceiverTasks:
                 meta = {**result.get("_meta", {}), RELATED_TASK: {"taskId": ended.id}}
                 return Reply(result={**result, "_meta": meta}, sent=sent)
             case TaskStatus.FAILED:
-                error = payload.loads(ended.error or b"{}")
+                if ended.error is None:  # its record was mended
+                    raise ReplyError(INTERNAL_ERROR, "The task failed", None, sent)
+                error = payload.loads(ended.error)
                 raise ReplyError(error["code"], error["message"], error.get("data"), sent)
             case _:
                 raise ReplyError(REQUEST_CANCELLED, "The task was cancelled")
