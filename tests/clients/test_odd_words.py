@@ -55,8 +55,7 @@ async def test_what_json_cannot_say_is_wrong_usage_and_never_sent(hub: Any, word
 @pytest.mark.parametrize("address", ["127.0.0.1:99999", "127.0.0.1:65536", "127.0.0.1:" + "9" * 5000, "\udcff:7"])
 def test_an_address_that_none_can_be_is_refused_by_name(address: str, tmp_path: Path) -> None:
     status, error = ran("--data-dir", str(tmp_path), "--address", address, "status")
-    assert status in (1, 2)
-    assert error["reason"] in ("ADDRESS_INVALID", "USAGE")
+    assert (status, error["reason"]) == (1, "ADDRESS_INVALID")
 
 
 @pytest.mark.parametrize("content", [b"[" * 100_000, b'{"address":' * 50_000, b'{"address": ["127.0.0.1:1"]}', b"\xff"])
