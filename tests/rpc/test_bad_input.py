@@ -14,6 +14,7 @@ from hubbubd.core.filters import CallFilter, RequestFilter, TaskFilter
 from hubbubd.rpc.server import SERVICES
 from hubbubd.runtime.hub import Hub
 
+from ..config.test_allowances import ODD
 from .conftest import Caller, spec_of
 
 METHODS: dict[str, MethodDescriptor] = {m.name: m for service in SERVICES.values() for m in service.methods}
@@ -384,6 +385,14 @@ async def test_a_wrong_field_is_named(api: Caller, rpc: str, request_: Message, 
     assert refusal.code is INVALID
     assert violation in refusal.violations
     assert refusal.violations[violation]
+
+
+@pytest.mark.parametrize("url", ODD)
+async def test_a_url_that_is_none_once_its_references_are_replaced_is_not_added(api: Caller, url: str) -> None:
+    refusal = await api.refused(METHODS["AddServer"], server_pb2.AddServerRequest(spec=spec(name="new", url=url)))
+    assert refusal.code is INVALID
+    assert set(refusal.violations) <= {"spec", "spec.url", "spec.http.url"}
+    assert refusal.violations
 
 
 UNKNOWN: list[tuple[str, Message, str]] = [

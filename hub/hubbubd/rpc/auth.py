@@ -232,7 +232,7 @@ class Gate:
 
 
 class Authentication(grpc.aio.ServerInterceptor):
-    """The gate as a gRPC interceptor: it runs before the request is read if a token decides, else after."""
+    """The gate as a gRPC interceptor: it runs before the request is read."""
 
     def __init__(self, gate: Gate, oversight: Oversight) -> None:
         self._gate = gate
@@ -303,34 +303,47 @@ class Authentication(grpc.aio.ServerInterceptor):
 Guard = Callable[[Callable[[], Awaitable[Any]], status.Context], Awaitable[Any]]
 """Runs an RPC's behaviour for as long as its credential is valid."""
 
-_KINDS: dict[tuple[bool, bool], tuple[str, Callable[..., Any]]] = {
-    (False, False): ("unary_unary", grpc.unary_unary_rpc_method_handler),
-    (False, True): ("unary_stream", grpc.unary_stream_rpc_method_handler),
-    (True, False): ("stream_unary", grpc.stream_unary_rpc_method_handler),
-    (True, True): ("stream_stream", grpc.stream_stream_rpc_method_handler),
-}
-
 
 def _kept(handler: Any, guard: Guard) -> Any:
-    """Wrap a handler so that its RPCs end with their credential."""
-    name, rebuilt = _KINDS[handler.request_streaming, handler.response_streaming]
-    behaviour = getattr(handler, name)
+    """Wrap a handler so that its RPCs end with their credential.
 
-    async def serve(request: Any, context: status.Context) -> Any:
-        asked = _while_good(request) if handler.request_streaming else request
+    The handler is that of a stream, whatever the RPC is. For other handlers gRPC first reads the request, however long
+    it takes to come; a caller without a valid credential would hold a place for that time.
+    """
+    behaviour = getattr(handler, _kind(handler))
 
-        async def written() -> None:
-            responses: AsyncIterator[Any] = behaviour(asked, context)
-            async for response in responses:
-                _check_standing()
-                await context.write(response)
+    async def serve(requests: AsyncIterator[Any], context: status.Context) -> None:
+        async def served() -> Any:
+            asked = _while_good(requests) if handler.request_streaming else await _only(requests)
+            began = behaviour(asked, _WhileGood(context))
+            return await (_written(began, context) if inspect.isasyncgenfunction(behaviour) else began)
 
-        yields = inspect.isasyncgenfunction(behaviour)
-        return await guard(written if yields else lambda: behaviour(asked, _WhileGood(context)), context)
+        response = await guard(served, context)
+        if not handler.response_streaming:
+            await context.write(response)
 
-    return rebuilt(
+    return grpc.stream_stream_rpc_method_handler(
         serve, request_deserializer=handler.request_deserializer, response_serializer=handler.response_serializer
     )
+
+
+async def _written(responses: AsyncIterator[Any], context: status.Context) -> None:
+    async for response in responses:
+        _check_standing()
+        await context.write(response)
+
+
+def _kind(handler: Any) -> str:
+    sides = handler.request_streaming, handler.response_streaming
+    return "_".join("stream" if streams else "unary" for streams in sides)
+
+
+async def _only(requests: AsyncIterator[Any]) -> Any:
+    """The request of an RPC that has one. Raises InvalidArgument (MALFORMED_REQUEST)."""
+    request = await anext(requests, None)
+    if request is None:
+        raise InvalidArgument("no request came", reason="MALFORMED_REQUEST")
+    return request
 
 
 async def _while_good(requests: AsyncIterator[Any]) -> AsyncGenerator[Any]:
