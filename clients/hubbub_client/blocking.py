@@ -17,10 +17,10 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from hubbub_client import options
 from hubbub_client.errors import Cancelled, FailedPrecondition, HubbubError
-from hubbub_client.events import Event
 from hubbub_client.portal import Portal
 from hubbub_client.records import PendingRequest, Record
 from hubbub_client.waits import in_thread
+from hubbub_client.watch_events import Event
 
 S = TypeVar("S")
 R = TypeVar("R")

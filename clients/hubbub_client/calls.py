@@ -8,7 +8,6 @@ from typing import Any, Generic, TypeVar, Unpack, cast
 from hubbub.v1 import call_pb2
 from hubbub_client import errors
 from hubbub_client.errors import FailedPrecondition, HubbubError, NotFound
-from hubbub_client.events import CallEvent, Progressed, Removed, Reset, Synced, Upsert, read_call
 from hubbub_client.handlers import CallAnswers
 from hubbub_client.inbox import Inbox
 from hubbub_client.link import Link, Page, pages
@@ -18,6 +17,7 @@ from hubbub_client.records import Call, CallState, PendingRequest, Progress, Que
 from hubbub_client.results import ToolResult
 from hubbub_client.waits import beside, within
 from hubbub_client.watch import follow
+from hubbub_client.watch_events import CallEvent, Progressed, Removed, Reset, Synced, Upsert, read_call
 
 # How long a call that has ended waits for the last of its progress.
 LAST_NEWS_S = 1.0

@@ -3,12 +3,12 @@
 from collections.abc import AsyncGenerator, Collection, Sequence
 
 from hubbub.v1 import catalog_pb2
-from hubbub_client import events
-from hubbub_client.events import WatchEvent
+from hubbub_client import watch_events
 from hubbub_client.link import Link, Page, pages
 from hubbub_client.reading import enum_numbers, read
 from hubbub_client.records import CatalogEntry, CatalogKind, CatalogList
 from hubbub_client.watch import follow
+from hubbub_client.watch_events import WatchEvent
 
 
 class Catalog:
@@ -69,7 +69,7 @@ class Catalog:
             self._link,
             lambda hub: hub.catalog.WatchCatalogLists,
             lambda token: catalog_pb2.WatchCatalogListsRequest(filter=condition, resume_token=token),
-            lambda step: events.read(CatalogList, step),
+            lambda step: watch_events.read(CatalogList, step),
             resume_token,
         )
 

@@ -10,10 +10,10 @@ from hubbub_client.audit import AuditLog
 from hubbub_client.calls import TOOL_CALL, CallHandle, Calls
 from hubbub_client.catalog import Catalog
 from hubbub_client.discovery import Where
+from hubbub_client.events import Events
 from hubbub_client.handlers import H, Handlers
 from hubbub_client.inbox import Inbox
 from hubbub_client.link import Link
-from hubbub_client.notices import Events
 from hubbub_client.options import CallOptions, LogLevel
 from hubbub_client.records import ResourceUpdate
 from hubbub_client.results import ToolResult

@@ -5,12 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 from hubbub.v1 import inbox_pb2
-from hubbub_client import events, numbers, payload, reading
-from hubbub_client.events import Upsert, WatchEvent
+from hubbub_client import numbers, payload, reading, watch_events
 from hubbub_client.link import Link, Page, pages
 from hubbub_client.reading import enum_numbers
 from hubbub_client.records import Answering, PendingRequest, RequestKind, RequestState
 from hubbub_client.watch import follow
+from hubbub_client.watch_events import Upsert, WatchEvent
 from hubbub_client.work import OnError, Worker
 
 
@@ -171,7 +171,7 @@ class Inbox:
         await worker.run()
 
     def _event(self, step: inbox_pb2.WatchPendingRequestsResponse) -> WatchEvent[PendingRequest] | None:
-        event = events.read(PendingRequest, step)
+        event = watch_events.read(PendingRequest, step)
         return replace(event, record=self._own(event.record)) if isinstance(event, Upsert) else event
 
     def _read(self, message: inbox_pb2.PendingRequest) -> PendingRequest:

@@ -6,13 +6,13 @@ from dataclasses import replace
 from google.protobuf.field_mask_pb2 import FieldMask
 
 from hubbub.v1 import server_pb2
-from hubbub_client import events, specs
-from hubbub_client.events import WatchEvent
+from hubbub_client import specs, watch_events
 from hubbub_client.link import Link, Page, pages
 from hubbub_client.reading import read
 from hubbub_client.records import Server
 from hubbub_client.specs import ConfiguredServer, Roots, ServerSpec
 from hubbub_client.watch import follow
+from hubbub_client.watch_events import WatchEvent
 
 
 class Servers:
@@ -103,6 +103,6 @@ class Servers:
             self._link,
             lambda hub: hub.servers.WatchServers,
             lambda token: server_pb2.WatchServersRequest(filter=condition, resume_token=token),
-            lambda step: events.read(Server, step),
+            lambda step: watch_events.read(Server, step),
             resume_token,
         )

@@ -17,9 +17,9 @@ from hubbub_client.audit import AuditLog
 from hubbub_client.blocking import Facade, Home, SyncPendingRequest, asking, asking_all, blocking, iterating
 from hubbub_client.calls import CallHandle, Calls
 from hubbub_client.catalog import Catalog
+from hubbub_client.events import Events
 from hubbub_client.hub import Admin, Hub
 from hubbub_client.inbox import Inbox
-from hubbub_client.notices import Events
 from hubbub_client.options import CallCallbacks
 from hubbub_client.portal import opened
 from hubbub_client.records import Call
