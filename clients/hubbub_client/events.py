@@ -1,4 +1,4 @@
-"""`hub.events`: what servers tell, as it happens."""
+"""`hub.events`: notifications, log lines and resource updates of the servers, live."""
 
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
@@ -12,7 +12,7 @@ from hubbub_client.watch import listen
 
 
 class Events:
-    """EventService. Every method raises HubbubError; a server that does not exist is NotFound."""
+    """EventService. Every method raises HubbubError; NotFound if the server does not exist."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -25,10 +25,10 @@ class Events:
         on_listening: Callable[[], None] | None = None,
         on_dropped: Callable[[int], None] | None = None,
     ) -> AsyncGenerator[ServerEvent, None]:
-        """Events from now on; what happens while there is no connection to the hub is not seen.
+        """Yield events from now on; events are lost while there is no connection to the hub.
 
-        `on_listening` is called when nothing is missed any more, once for each connection to the hub; `on_dropped`
-        with how many events a connection has lost so far because they were not taken in time.
+        `on_listening` is called once for each connection to the hub, when its events begin to arrive. `on_dropped`
+        gets the number of events that a connection has lost so far because they were read too slowly.
         """
         numbers = enum_numbers(event_pb2.EventKind.DESCRIPTOR, kinds)
         request = event_pb2.WatchEventsRequest(filter=event_pb2.EventFilter(server=server or "", kinds=numbers))
@@ -51,13 +51,13 @@ class Events:
                     yield read(ServerEvent, step.event)
 
     async def logs(self, server: str, *, lines: int = 100) -> Sequence[ServerEvent]:
-        """The last log lines of a server, oldest first: its log messages and its stderr; at most 500 are kept."""
+        """Return the last log messages and stderr lines of a server, oldest first; the hub keeps at most 500."""
         request = event_pb2.TailLogsRequest(server=server, lines=lines)
         async with contextlib.aclosing(self._link.stream(lambda hub: hub.events.TailLogs, request)) as steps:
             return [read(ServerEvent, step.event) async for step in steps if step.HasField("event")]
 
     async def follow_logs(self, server: str, *, lines: int = 100) -> AsyncGenerator[ServerEvent, None]:
-        """The last log lines of a server and those to come, each once."""
+        """Yield the last log lines of a server, then new ones, each once."""
         request = event_pb2.TailLogsRequest(server=server, lines=lines, follow=True)
         last = seen = EPOCH
 
@@ -74,7 +74,7 @@ class Events:
                     yield line
 
     async def resource(self, server: str, uri: str) -> AsyncGenerator[ResourceUpdate, None]:
-        """The contents of a resource, and again after each change. The hub is subscribed until this is closed."""
+        """Yield the contents of a resource now and after each change; closing the iterator unsubscribes."""
         request = event_pb2.WatchResourceRequest(server=server, uri=uri)
         again = partial(self._link.stream, lambda hub: hub.events.WatchResource, request)
         async with contextlib.aclosing(listen(self._link, again)) as steps:

@@ -1,4 +1,4 @@
-"""What a watch yields. `resume_token` goes on after the event, in this process or another."""
+"""Events of watches. A watch with the `resume_token` of an event goes on after it, also in another process."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
@@ -18,7 +18,7 @@ class Event:
     resume_token: str
 
     def to_json(self) -> dict[str, Any]:
-        """`{type, resume_token, record}`; the record of a removal has only its id, of a reset its reason."""
+        """Return `{type, resume_token, record}`; the record is the id of a removal, and the reason of a reset."""
         return {"type": self.type, "resume_token": self.resume_token, "record": self._record()}
 
     def _record(self) -> dict[str, Any] | None:
@@ -38,7 +38,7 @@ class Upsert(Event, Generic[R]):
 
 @dataclass(frozen=True)
 class Removed(Event):
-    """A record has left the filter, or is gone. `id` is a server's name where servers are watched."""
+    """A record is gone, or no longer matches the filter. `id` is the name if servers are watched."""
 
     type = "removed"
     id: str
@@ -67,14 +67,14 @@ class Reset(Event):
 
 @dataclass(frozen=True)
 class Bookmark(Event):
-    """Nothing has changed; the token is fresh."""
+    """Nothing has changed; `resume_token` is the newest."""
 
     type = "bookmark"
 
 
 @dataclass(frozen=True)
 class Progressed(Event):
-    """A call has come further; seen live only."""
+    """Progress of a call; live only."""
 
     type = "progress"
     progress: Progress
@@ -85,7 +85,7 @@ class Progressed(Event):
 
 @dataclass(frozen=True)
 class Logged(Event):
-    """A server wrote a log line about a call; seen live only."""
+    """A log message of a server about a call; live only."""
 
     type = "log"
     log: CallLog
@@ -99,7 +99,7 @@ CallEvent = WatchEvent[records.Call] | Progressed | Logged
 
 
 def read(kind: type[R], message: Any) -> WatchEvent[R] | None:
-    """The event of a watch response; None for one that only a newer client knows."""
+    """Return the event of a watch response; None for a type that only newer clients know."""
     token: str = message.resume_token
     match message.WhichOneof("event"):
         case "upsert":
@@ -117,7 +117,7 @@ def read(kind: type[R], message: Any) -> WatchEvent[R] | None:
 
 
 def read_call(message: call_pb2.WatchCallsResponse) -> CallEvent | None:
-    """As `read`, with what only calls have."""
+    """As `read`, with progress and log messages of calls."""
     match message.WhichOneof("event"):
         case "progress":
             return Progressed(message.resume_token, reading.read(Progress, message.progress))
