@@ -95,6 +95,6 @@ class Tokens:
         return await pages(page, limit)
 
     async def revoke(self, name: str) -> Token:
-        """Revoke a token and return it; its open streams end."""
+        """Revoke a token and return it; calls and streams that are open with it end."""
         request = admin_pb2.RevokeTokenRequest(name=name)
         return read(Token, (await self._link.call(lambda hub: hub.admin.RevokeToken, request)).token)
