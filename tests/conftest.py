@@ -17,6 +17,7 @@ import uvicorn.server
 from hypothesis import settings
 
 from . import forks
+from .idle_time import IdleTimeLoop
 from .ports import reserved
 from .tiers import pytest_collection_modifyitems, pytest_runtest_call, pytest_runtest_setup
 
@@ -45,7 +46,8 @@ class _Sooner:
         return getattr(asyncio, name)
 
     async def sleep(self, delay_s: float) -> None:
-        await asyncio.sleep(delay_s / 50)
+        idle = isinstance(asyncio.get_running_loop(), IdleTimeLoop)
+        await asyncio.sleep(delay_s if idle else delay_s / 50)
 
 
 uvicorn.server.asyncio = _Sooner()  # type: ignore[assignment]
