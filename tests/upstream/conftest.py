@@ -207,7 +207,7 @@ async def scripted() -> AsyncIterator[Scripted]:
 @asynccontextmanager
 async def served(app: Starlette) -> AsyncIterator[str]:
     """Serves an application on loopback until the end of the block; its origin."""
-    with socket.socket() as listening:
+    with socket.socket(proto=socket.IPPROTO_TCP) as listening:
         listening.bind(("127.0.0.1", 0))
         config = uvicorn.Config(app, log_level="error", lifespan="off", ws="none", timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
