@@ -25,6 +25,7 @@ from hubbubd.config.commands import REST, AllowedCommand
 from hubbubd.rpc.auth import Gate
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.inbox import work
 from hubbubd.store.sqlite import SqliteStore
 from hubbubd.store.vault import TokenFile
 from hubbubd.upstream.connector import McpConnector
@@ -196,6 +197,12 @@ async def shared_api(shared_address: str) -> AsyncIterator[Caller]:
     """A caller of that hub."""
     async with grpc.aio.insecure_channel(shared_address) as channel:
         yield Caller(channel)
+
+
+@pytest.fixture
+def lively(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker's stream that is quiet shows sooner that the hub is alive."""
+    monkeypatch.setattr(work, "BOOKMARK_S", 0.1)
 
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
