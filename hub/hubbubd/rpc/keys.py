@@ -4,8 +4,10 @@ JWK sets: https://www.rfc-editor.org/rfc/rfc7517#section-5. Discovery:
 https://openid.net/specs/openid-connect-discovery-1_0.html#ProviderConfig.
 """
 
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, cast
 
 import anyio
@@ -86,7 +88,7 @@ class Keys:
         """Leaves what there is as it is when the provider does not give anything better."""
         try:
             with anyio.fail_after(FETCH_S):
-                async with httpx2.AsyncClient(timeout=FETCH_S, cookies=NoCookies()) as http:
+                async with httpx2.AsyncClient(verify=_authorities(), timeout=FETCH_S, cookies=NoCookies()) as http:
                     url = self._jwks_url or await self._discover(http)
                     keys = _usable((await _get(http, url)).get("keys"))
         except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, ValueError) as exc:
@@ -99,6 +101,12 @@ class Keys:
         if found.get("issuer") != self._issuer:
             raise ValueError(f"the discovery document is of another issuer: {found.get('issuer')!r}")
         return check_url(str(found.get("jwks_uri")))
+
+
+@cache
+def _authorities() -> ssl.SSLContext:
+    # Loading the certificates takes longer than all else of a fetch, and holds the loop up meanwhile.
+    return httpx2.create_ssl_context()
 
 
 async def _get(http: httpx2.AsyncClient, url: str) -> dict[str, Any]:
