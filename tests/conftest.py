@@ -23,8 +23,8 @@ from .tiers import pytest_collection_modifyitems, pytest_runtest_call, pytest_ru
 
 __all__ = ["pytest_collection_modifyitems", "pytest_runtest_call", "pytest_runtest_setup"]
 
-# Examples are not timed: the machine may be busy. HYPOTHESIS_PROFILE=quick tries a fifth of them, nightly a hundred times
-# as many.
+# Examples are not timed: the machine may be busy. HYPOTHESIS_PROFILE: quick tries a fifth of them, nightly a hundred
+# times as many.
 settings.register_profile("normal", deadline=None)
 settings.register_profile("quick", deadline=None, max_examples=settings().max_examples // 5)
 settings.register_profile("nightly", deadline=None, max_examples=100 * settings().max_examples)
