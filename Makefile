@@ -44,7 +44,7 @@ SAY = $(PYTHON) docs/demo/installing.py
 OUT ?= protos
 PROTOS := $(wildcard protos/hubbub/v1/*.proto)
 
-.PHONY: run quick test test-all test-rest checks-of-python check-page check-commits quick-tests quick-and-real-tests hooks models bench crash soak fuzz odd audit secrets check check-deploy deploy-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 chromium pictures constraints clean
+.PHONY: run quick test test-all test-rest checks-of-python check-page check-commits quick-tests quick-and-real-tests hooks models bench crash soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 chromium pictures constraints clean
 
 run: $(VENV)/run.stamp mcp1
 	@$(BIN)/python docs/demo/run.py $(ARGS)
@@ -63,7 +63,7 @@ test-all:
 	@$(MAKE) --no-print-directory test-rest
 
 # What `make test` leaves out.
-test-rest: check-page peers chromium deploy-tools
+test-rest: check-page peers chromium deploy-tools go-tools
 	$(BIN)/pytest $(IN_PARALLEL) -m whole $(ARGS)
 
 # Of what is tried at random, a fifth: `make test` tries all.
@@ -157,6 +157,7 @@ check-gen: $(VENV)/dev.stamp
 gen: $(VENV)/dev.stamp
 	$(BIN)/python -m grpc_tools.protoc -I protos --python_out=$(OUT) --grpc_python_out=$(OUT) \
 	  --mypy_out=quiet:$(OUT) --mypy_grpc_out=quiet:$(OUT) $(PROTOS)
+	$(BIN)/buf build --as-file-descriptor-set -o - | $(BIN)/python protos/openapi.py > $(OUT)/hubbub/v1/openapi.json
 
 fmt: $(VENV)/dev.stamp
 	$(BIN)/ruff format .
@@ -246,6 +247,14 @@ deploy-tools:
 	[ -z "$$missing" ] || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
 	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; } || \
 	  echo "not installed, so some tests of tests/deploy are skipped:$$missing" >&2
+
+# Go with the libraries that generated code imports, all of Debian; without them the test of that code is skipped.
+GO_TOOLS := golang-go protoc-gen-go protoc-gen-go-grpc golang-google-grpc-dev golang-google-protobuf-dev
+go-tools:
+	@command -v go protoc-gen-go protoc-gen-go-grpc >/dev/null && [ -d /usr/share/gocode/src/google.golang.org/grpc ] || \
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(GO_TOOLS); } || \
+	  echo "not installed, so the test of what is generated for Go is skipped: $(GO_TOOLS)" >&2
 
 dashboard: $(VENV)/dev.stamp
 	$(BIN)/python docs/deploy/grafana/make.py

@@ -87,7 +87,7 @@ async def _row(running: HubProcess, direct: mcp.Client, name: str, in_flight: in
 
     async def through() -> None:
         result = await running.client.call_tool(name, "echo", {"text": TEXT})
-        assert result["content"][0]["text"] == TEXT
+        assert result.text == TEXT
 
     async def empty() -> None:
         await health.Check(health_pb2.HealthCheckRequest())

@@ -59,7 +59,7 @@ async def _round(running: HubProcess, questions: int) -> list[float]:
     found: list[float] = []
     for _ in range(questions):
         result = await running.client.call_tool("light", "ask")
-        found.append(float(result["content"][0]["text"]))
+        found.append(float(result.text))
     return found
 
 

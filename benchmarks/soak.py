@@ -87,18 +87,15 @@ class Load:
     def _echo(self, server: str) -> Callable[[], Awaitable[None]]:
         async def work() -> None:
             result = await self.hub.client.call_tool(server, "echo", {"text": "x" * 100})
-            self._check("calls", result["content"][0]["text"] == "x" * 100)
+            self._check("calls", result.text == "x" * 100)
 
         return work
 
     def _ask(self, server: str, tool: str) -> Callable[[], Awaitable[None]]:
         async def work() -> None:
             call_id = f"{server}-{secrets.token_hex(8)}"
-            await self.hub.client.start(server, "tools/call", {"name": tool, "arguments": {}}, call_id=call_id)
-            call = await self.hub.client.calls.call(
-                server, "tools/call", {"name": tool, "arguments": {}}, call_id=call_id, detached=True
-            )
-            self._check(f"calls of {server} that ask", call.state == "completed")
+            handle = await self.hub.client.start_tool(server, tool, call_id=call_id)
+            self._check(f"calls of {server} that ask", (await handle.wait()).state == "completed")
 
         return work
 
@@ -106,13 +103,13 @@ class Load:
         async def work() -> None:
             arguments = {"kind": random.choice(["elicitation", "sampling"]), "ttl": 300_000}
             started = await self.hub.client.call_tool("tasks", "start", arguments)
-            task_id = json.loads(started["content"][0]["text"])["task"]["taskId"]
+            task_id = json.loads(started.text)["task"]["taskId"]
             async with aclosing(self.hub.client.tasks.watch(role="receiver", statuses=["completed"])) as news:
                 async for event in news:
                     if isinstance(event, Upsert) and event.record.id == task_id:
                         break
             fetched = await self.hub.client.call_tool("tasks", "fetch", {"task_id": task_id})
-            self._check("tasks", "result" in json.loads(fetched["content"][0]["text"]))
+            self._check("tasks", "result" in json.loads(fetched.text))
 
         return work
 

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import shutil
 import socket
 import subprocess
 import time
@@ -97,6 +98,17 @@ def mcp1_python() -> str:
 def installed_typescript() -> Path:
     """Where the TypeScript example's packages, its generated code and a node for them are."""
     return _installed("typescript/node").parent
+
+
+@pytest.fixture(scope="session")
+def go_library() -> Path:
+    """Where Debian has the sources that generated Go imports; `make go-tools` installs them."""
+    library = Path("/usr/share/gocode")
+    missing = [tool for tool in ("go", "protoc-gen-go", "protoc-gen-go-grpc") if shutil.which(tool) is None]
+    missing += [name for name in ("protobuf", "grpc") if not (library / "src/google.golang.org" / name).is_dir()]
+    if missing:
+        pytest.skip(f"not installed, so nobody knows whether what is generated for Go compiles: {', '.join(missing)}")
+    return library
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 WHOLE_PLACES = ("conformance/", "deploy/", "fuzz/test_fuzz.py", "e2e/test_crash.py")
 """The public suite (Node), what ships for running the hub (Debian), inputs by the thousand, kills in a row."""
 
-WHOLE_FIXTURES = {"browser", "everything_command", "conformance_command", "installed_typescript"}
+WHOLE_FIXTURES = {"browser", "everything_command", "conformance_command", "go_library", "installed_typescript"}
 
 REAL_PLACES = (
     "e2e/",

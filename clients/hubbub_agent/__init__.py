@@ -1,1 +1,1 @@
-"""An agent: it works on the inbox and answers what its rules allow. All else is left to people."""
+"""Agent: answers pending requests that its rules allow, and leaves the rest to people."""

@@ -1,4 +1,4 @@
-"""What an agent did: one line of JSON for each request that it had to decide on."""
+"""Audit of an agent: one line of JSON for each pending request that it decided on."""
 
 import json
 import os
@@ -11,12 +11,12 @@ from typing import Any, Literal, TextIO
 from hubbub_client.records import PendingRequest
 
 Outcome = Literal["answered", "left", "refused", "failed", "lost", "would"]
-"""answered; left to people; refused as somebody else was first; failed, and so left; no longer the agent's while it
-was at it; what it would have done."""
+"""answered: accepted; left: to people; refused: somebody else was first; failed: an error, so left to people; lost: the
+assignment was revoked meanwhile; would: in a dry run."""
 
 
 class Audit:
-    """Writes lines, each whole and at once. What servers wrote is escaped, and the answers themselves are not kept."""
+    """Writes one whole line per pending request. Text of servers is escaped; answers are not kept."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -24,12 +24,12 @@ class Audit:
     @classmethod
     @contextmanager
     def to(cls, path: Path) -> Generator["Audit"]:
-        """At the end of a file, which is its owner's alone. Raises OSError."""
+        """Append to a file that only its owner can read. Raises OSError."""
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "w") as file:
             yield cls(file)
 
     def note(self, request: PendingRequest, rule: str | None, outcome: Outcome, **more: Any) -> None:
-        """Writes what became of a request."""
+        """Write the outcome of a pending request."""
         line = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "request": request.id,

@@ -1,4 +1,4 @@
-"""A model that answers samplings, behind an endpoint for chat completions as OpenAI has made it usual."""
+"""Sampling by a model, behind an endpoint with the API for chat completions that OpenAI made usual."""
 
 import json
 import math
@@ -16,32 +16,32 @@ from hubbub_client.numbers import whole
 
 MAX_RESPONSE_BYTES = 16 * 1024 * 1024
 MAX_STOPS = 4
-"""How many stop sequences such an endpoint takes."""
+"""Most stop sequences that such an endpoint accepts."""
 
 STOP_REASONS = {"stop": "endTurn", "length": "maxTokens", "tool_calls": "toolUse"}
 AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
 
 class NotAsked(AnswerProblem):
-    """The model has not been at work, so that nothing was used."""
+    """The model did not run, so no tokens were used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """How many tokens a model reads and writes."""
+    """Tokens that a model read and wrote."""
 
     input: int
     output: int
 
     def use(self, chat: Chat) -> Use:
-        """All of them, and their cost by the prices of the rules."""
+        """Return the total, and its cost by the prices of the rules."""
         cost = (self.input * chat.input_price + self.output * chat.output_price) / 1_000_000
         return Use(self.input + self.output, cost)
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the model says, and what it used; None where its endpoint does not say."""
+    """A model's answer and its usage; None if the endpoint reports none."""
 
     answer: Answer
     model: str
@@ -49,12 +49,12 @@ class Reply:
 
 
 def most(body: Mapping[str, Any]) -> Tokens:
-    """The most that a request to the endpoint may take: a token is at least a byte of what is sent."""
+    """Return an upper bound for one request: a token is at least one byte of what is sent."""
     return Tokens(len(payload.dumps(body)), body["max_tokens"])
 
 
 async def ask(client: httpx2.AsyncClient, chat: Chat, body: Mapping[str, Any], timeout_s: float) -> Reply:
-    """The model's answer to a `completion`. Raises AnswerProblem; NotAsked where nothing was used."""
+    """Return the model's answer to a `completion`. Raises AnswerProblem; NotAsked if no tokens were used."""
     try:
         key = chat.api_key()
     except ValueError as error:
@@ -81,7 +81,7 @@ async def ask(client: httpx2.AsyncClient, chat: Chat, body: Mapping[str, Any], t
 
 
 def completion(chat: Chat, params: Mapping[str, Any]) -> dict[str, Any]:
-    """The request to the endpoint, of the params of `sampling/createMessage` (MCP client/sampling)."""
+    """Build the endpoint's request from the params of `sampling/createMessage` (MCP client/sampling)."""
     system = [text for text in (chat.system, params.get("systemPrompt")) if text]
     messages: list[dict[str, Any]] = [{"role": "system", "content": text} for text in system]
     for message in payload.as_objects(params.get("messages")):
@@ -103,7 +103,7 @@ def completion(chat: Chat, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def reply(said: Mapping[str, Any], asked: str, *, with_tools: bool) -> Reply:
-    """The MCP result that a completion is. Raises ValueError, TypeError, KeyError or IndexError."""
+    """Convert a completion to the MCP result. Raises ValueError, TypeError, KeyError or IndexError."""
     choice = said["choices"][0]
     message, why = choice["message"], choice.get("finish_reason")
     text = message.get("content")
@@ -128,9 +128,9 @@ def reply(said: Mapping[str, Any], asked: str, *, with_tools: bool) -> Reply:
 
 
 def _at_most(asked: object, allowed: int) -> int:
-    """How much the model may write: what the server asks for, but at least a token and at most what the rule allows.
+    """Return the limit on output tokens: the server's, but at least 1 and at most that of the rule.
 
-    A negative number stands for "no limit" at some endpoints, and would be credited to what has been used.
+    A negative number means "no limit" at some endpoints, and would be credited to the usage.
     """
     if not isinstance(asked, (int, float)) or not asked <= allowed:
         return allowed
@@ -152,7 +152,7 @@ def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _messages(role: str, content: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One MCP message is several here when it has results of tools."""
+    """Convert one MCP message, which becomes several if it has results of tools."""
     results = [_result(block) for block in content if block.get("type") == "tool_result"]
     uses = [_use(block) for block in content if block.get("type") == "tool_use"]
     parts = [_part(block) for block in content if block.get("type") not in ("tool_result", "tool_use")]

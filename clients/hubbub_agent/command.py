@@ -1,4 +1,4 @@
-"""A program that answers: it gets the request as JSON on stdin, and prints the answer as JSON on stdout."""
+"""Answers by a program: the pending request as JSON on its stdin, the answer as JSON on its stdout."""
 
 import os
 import signal
@@ -21,10 +21,10 @@ MAX_STDERR_BYTES = 64 * 1024
 async def run(
     command: Sequence[str], request: PendingRequest, timeout_s: float, say: Callable[[str], None]
 ) -> Answer | None:
-    """What the program answers, None when it leaves the request to others. Raises AnswerProblem.
+    """Return the program's answer; None if it leaves the pending request to others. Raises AnswerProblem.
 
-    What it writes to stderr goes to `say`, line by line. No shell is between; the program and all that it has started
-    in its session end with its time, at the latest.
+    Its stderr goes to `say`, line by line. It is started without a shell. The program, and everything that it started
+    in its session, is killed at the latest when its time is over.
     """
     try:
         process = await anyio.open_process(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True)
@@ -61,7 +61,7 @@ async def _talk(process: Process, request: PendingRequest, say: Callable[[str], 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_read, process.stdout, output, MAX_OUTPUT_BYTES)
         tasks.start_soon(_pass_on, process.stderr, request.id, say)
-        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # it need not read what it is told
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the program need not read its stdin
             await process.stdin.send(payload.dumps(request.to_json()) + b"\n")
         await process.stdin.aclose()
     return bytes(output)
@@ -75,7 +75,7 @@ async def _pass_on(stream: ByteReceiveStream, request_id: str, say: Callable[[st
 
 
 async def _read(stream: ByteReceiveStream, into: bytearray, most: int) -> None:
-    """Keeps a little more than the most, to tell, and reads on, so that the program does not wait."""
+    """Keep one byte more than the limit, to detect an overflow; drain the rest, so that the program never blocks."""
     async for chunk in stream:
         if len(into) <= most:
             into += chunk

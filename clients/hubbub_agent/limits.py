@@ -1,4 +1,4 @@
-"""How much an agent may do. Pure: whoever asks says what time it is."""
+"""Limits of an agent. Pure: the caller passes the time."""
 
 import itertools
 from collections import deque
@@ -10,11 +10,11 @@ MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86400.0
 
 
 class OverLimit(Exception):
-    """A limit is in the way; the message is its name."""
+    """A limit is reached; the message is its name."""
 
 
 class Limits(BaseModel):
-    """No limit where none is given. Cost is in the currency of the prices."""
+    """Limits; None means no limit. Cost is in the currency of the prices."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -27,7 +27,7 @@ class Limits(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What models take."""
+    """Usage of a model."""
 
     tokens: int = 0
     cost: float = 0.0
@@ -41,17 +41,17 @@ NOTHING = Use()
 
 @dataclass(slots=True)
 class _Minute:
-    """What was used within one minute."""
+    """Usage within one minute."""
 
     since: float
     use: Use = NOTHING
 
 
 class Meter:
-    """What was used of the limits, and what is set aside. Times are seconds of a clock that does not go back.
+    """Counts usage and reservations against the limits. Times are seconds of a monotonic clock.
 
-    Whoever asks a model first reserves the most that this may take, so that requests at the same moment cannot exceed
-    a limit together.
+    Before a model is asked, the most that this may take is reserved, so that concurrent requests cannot exceed a limit
+    together.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -62,16 +62,17 @@ class Meter:
         self._numbers = itertools.count()
 
     def over(self, now: float) -> str | None:
-        """The name of a limit that is reached, else None."""
+        """Return the name of a limit that is reached, else None."""
         limits = self._limits
         if len(self._answers) == limits.answers_per_minute and now - self._answers[0] < MINUTE_S:
             return "answers_per_minute"
         return next((name for name, used, most in self._kinds(now, NOTHING) if used >= most), None)
 
     def reserve(self, most: Use, now: float) -> int | None:
-        """Sets so much aside; a number for `settle`. None while what others have set aside is in the way.
+        """Reserve the most that a request may take; return a ticket for `settle`, None while other reservations are in
+        the way.
 
-        Raises OverLimit when the limits do not allow it anyway.
+        Raises OverLimit if the limits would not allow it even without them.
         """
         for name, used, limit in self._kinds(now, most):
             if used > limit:
@@ -84,18 +85,18 @@ class Meter:
         return number
 
     def settle(self, number: int, used: Use, now: float) -> None:
-        """So much was used of what was set aside; the rest is free again."""
+        """Replace a reservation by the real usage."""
         del self._reserved[number]
         if not self._minutes or now - self._minutes[-1].since >= MINUTE_S:
             self._minutes.append(_Minute(now))
         self._minutes[-1].use += used
 
     def answering(self, now: float) -> None:
-        """An answer is begun; it counts, whatever becomes of it."""
+        """Count an answer when it begins, whatever becomes of it."""
         self._answers.append(now)
 
     def _kinds(self, now: float, more: Use) -> list[tuple[str, float, float]]:
-        """For each limit of tokens or cost: its name, what would be used with so much more, and the limit."""
+        """Return for each limit of tokens or cost: its name, the usage including `more`, and the limit."""
         limits, hour, day = self._limits, self._used(now - HOUR_S) + more, self._used(now - DAY_S) + more
         kinds = (
             ("tokens_per_hour", hour.tokens, limits.tokens_per_hour),

@@ -1,6 +1,6 @@
-"""What an agent may answer, and how: rules, tried from the top; the first that fits decides. Pure.
+"""Rules of an agent: which pending requests it answers, and how. Tried from the top; the first that fits decides. Pure.
 
-What servers write is only ever compared with a rule, never a source of what to do.
+Text of servers is compared with rules; it never chooses an action.
 """
 
 import os
@@ -18,7 +18,7 @@ from hubbub_agent.limits import Limits
 from hubbub_client.records import PendingRequest, RequestKind
 
 Answer = dict[str, Any]
-"""The one argument of `hub.inbox.answer` that is the answer."""
+"""An answer: one argument of `hub.inbox.answer`, by its name."""
 
 Text = Annotated[str, StringConstraints(min_length=1)]
 FieldType = Literal["string", "number", "integer", "boolean", "array", "any"]
@@ -38,18 +38,18 @@ GIVES: Mapping[str, frozenset[RequestKind]] = {
     "chat": frozenset(("sampling",)),
     "leave": EVERY,
 }
-"""The kinds of requests that each action is an answer to."""
+"""Kinds of pending requests that each action can answer."""
 
 MOST_TEXT = 20_000
-"""How many characters of what a server writes a pattern is tried on."""
+"""Characters of a server's text that a pattern is matched against."""
 
 
 class ConfigProblem(Exception):
-    """The rules cannot be used; the message begins with the key."""
+    """The rules are wrong; the message begins with the key."""
 
 
 class AnswerProblem(Exception):
-    """Whoever was asked gave no answer that can be used."""
+    """A program or model gave no usable answer."""
 
 
 class _Strict(BaseModel):
@@ -57,7 +57,7 @@ class _Strict(BaseModel):
 
 
 class Rule(_Strict):
-    """Which requests, and exactly one of the actions. A condition that is not given holds."""
+    """Conditions on a pending request, and exactly one action. A condition that is not given holds."""
 
     name: str = ""
     server: Text = "*"
@@ -113,25 +113,25 @@ class Rule(_Strict):
 
     @property
     def action(self) -> str:
-        """Which action it has."""
+        """Return the name of its action."""
         return next(action for action in GIVES if getattr(self, action) is not None)
 
     @property
     def kinds(self) -> frozenset[RequestKind]:
-        """The kinds it is for. Pages are agreed to only by a rule that says so."""
+        """Return the kinds that it applies to. Pages need a rule that names their kind."""
         if self.kind:
             return frozenset(self.kind)
         return GIVES[self.action] - ({"elicitation_url"} if self.accept is not None else set())
 
     @property
     def answer(self) -> Answer | None:
-        """What a rule answers that needs nobody else; None for one that leaves, or asks a command or a model."""
+        """Return the fixed answer; None if the rule leaves, or asks a program or model."""
         if self.action in ("leave", "command", "chat"):
             return None
         return {self.action: getattr(self, self.action)}
 
     def fits(self, request: PendingRequest) -> bool:
-        """Whether every condition holds."""
+        """Return whether every condition holds."""
         params = _object(request.request)
         return (
             request.kind in self.kinds
@@ -166,7 +166,7 @@ class Chat(_Strict):
     output_price: float = Field(default=0.0, ge=0, strict=False)
 
     def api_key(self) -> str | None:
-        """The key; it is never in the file of rules. Raises ValueError when it is not where it should be."""
+        """Return the key, which is never in the file of rules. Raises ValueError if it is missing."""
         if self.api_key_env is not None:
             if not (key := os.environ.get(self.api_key_env)):
                 raise ValueError(f"api_key_env: the environment has no {self.api_key_env}")
@@ -180,7 +180,7 @@ class Chat(_Strict):
 
 
 class Rulebook(_Strict):
-    """All that an agent is told."""
+    """All rules, models and limits of an agent."""
 
     capacity: int = Field(default=4, ge=1, le=100)
     limits: Limits = Limits()
@@ -208,17 +208,17 @@ class Rulebook(_Strict):
 
     @property
     def kinds(self) -> list[RequestKind]:
-        """The kinds of requests that some rule may answer, sorted."""
+        """Return the kinds that some rule may answer, sorted."""
         return sorted(frozenset[RequestKind]().union(*(rule.kinds for rule in self.rule if rule.action != "leave")))
 
     @property
     def server(self) -> str | None:
-        """The one server that all rules which answer are about; None when there may be several."""
+        """Return the one server that all answering rules are about; None if there may be several."""
         servers = {rule.server for rule in self.rule if rule.action != "leave"}
         return next(iter(servers)) if len(servers) == 1 and not any(c in "*?[" for s in servers for c in s) else None
 
     def find(self, request: PendingRequest) -> tuple[str, Rule] | None:
-        """The first rule that fits, with its name or number; None when people are to answer."""
+        """Return the first rule that fits, with its name or number; None if people are to answer."""
         for number, rule in enumerate(self.rule, 1):
             if rule.fits(request):
                 return (rule.name or f"rule {number}"), rule
@@ -226,7 +226,7 @@ class Rulebook(_Strict):
 
 
 def load(file: Path) -> Rulebook:
-    """The rules of a TOML file. Raises ConfigProblem."""
+    """Load a TOML file of rules. Raises ConfigProblem."""
     try:
         content = tomllib.loads(file.read_text())
     except (OSError, ValueError) as error:
@@ -235,7 +235,7 @@ def load(file: Path) -> Rulebook:
 
 
 def rulebook(content: Mapping[str, Any], where: str = "") -> Rulebook:
-    """The rules that a document has. Raises ConfigProblem, which names the key."""
+    """Validate the rules of a document. Raises ConfigProblem, which names the key."""
     try:
         return Rulebook.model_validate(content)
     except ValidationError as error:
@@ -246,7 +246,7 @@ def rulebook(content: Mapping[str, Any], where: str = "") -> Rulebook:
 
 
 def answer_of(said: object) -> Answer | None:
-    """The answer that a document is, as `{"accept": {...}}`; None for `{}`. Raises ValueError."""
+    """Parse an answer such as `{"accept": {...}}`; None for `{}`. Raises ValueError."""
     if not isinstance(said, Mapping):
         raise ValueError("the answer is not a JSON object")
     given = cast("Mapping[str, Any]", said)
@@ -262,7 +262,7 @@ def answer_of(said: object) -> Answer | None:
 
 
 def words(request: PendingRequest) -> str:
-    """What the server says in words: the message of an elicitation, the texts of a sampling."""
+    """Return the text of a pending request: the message of an elicitation, the texts of a sampling."""
     params = _object(request.request)
     if request.kind != "sampling":
         return str(params.get("message", ""))[:MOST_TEXT]
@@ -273,7 +273,7 @@ def words(request: PendingRequest) -> str:
 
 
 def blocks(content: object) -> list[Mapping[str, Any]]:
-    """The content of a sampling message, which is one block or several."""
+    """Return the content of a sampling message, one block or several, as a list."""
     return _objects(cast("list[object]", content) if isinstance(content, list) else [content])
 
 

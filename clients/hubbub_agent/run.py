@@ -1,6 +1,7 @@
-"""An agent at work."""
+"""The agent's loop: take assignments from the hub, decide by the rules, answer."""
 
 import hashlib
+import secrets
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
@@ -24,17 +25,17 @@ from hubbub_client.records import PendingRequest
 from hubbub_client.work import SETTLED
 
 GRACE_S = 30.0
-"""How long an agent that is told to end goes on with what is under way."""
+"""Grace for work under way after a signal, seconds."""
 
 PAUSES_S = (0.2, 1.0, 3.0)
-"""Between the attempts to hand over an answer; its id makes them one."""
+"""Pauses between attempts to deliver an answer, seconds; `answer_id` makes repeats harmless."""
 
 REFUSAL = "No answer could be found to this request"
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to answer, and what it took to know that."""
+    """An answer, and the usage that it took."""
 
     answer: Answer | None
     model: str | None = None
@@ -44,12 +45,12 @@ class Decision:
 
     @property
     def used(self) -> dict[str, Any]:
-        """For the audit."""
+        """Return the usage as fields of an audit line."""
         return {"model": self.model, "tokens": self.tokens, "cost": self.cost, "why": self.why}
 
 
 class Agent:
-    """Answers by its rules. `say` is told what an operator should know."""
+    """Answers by its rules. `say` gets messages for the operator."""
 
     def __init__(self, hub: Hub, rules: Rulebook, audit: Audit, say: Callable[[str], None]) -> None:
         self._hub = hub
@@ -67,12 +68,12 @@ class Agent:
     @classmethod
     @asynccontextmanager
     async def open(cls, hub: Hub, rules: Rulebook, audit: Audit, say: Callable[[str], None]) -> AsyncGenerator["Agent"]:
-        """An agent with what it needs to reach its models."""
+        """Open an agent with the HTTP client for its models."""
         agent = cls(hub, rules, audit, say)
         try:
             for name, model in rules.chat.items():
                 loopback = urlsplit(model.base_url).hostname in ("127.0.0.1", "::1", "localhost")
-                # A proxy for the web must not swallow a loopback address.
+                # A proxy of the environment must not get requests to a loopback address.
                 agent._clients[name] = httpx2.AsyncClient(trust_env=not loopback)
             yield agent
         finally:
@@ -81,10 +82,9 @@ class Agent:
                     await client.aclose()
 
     async def run(self, stop: anyio.Event, *, dry_run: bool = False, once: bool = False) -> None:
-        """Works until it is to stop, and ends what is under way then, within GRACE_S; `once`, until it has looked at
-        what is open now. In a dry run it claims nothing and answers nothing, and says what it would do.
+        """Work until stopped, and finish what is under way within GRACE_S; with `once`, handle what is open now.
 
-        Raises HubbubError.
+        A dry run claims and answers nothing, and reports what it would do. Raises HubbubError.
         """
         try:
             async with anyio.create_task_group() as tasks:
@@ -127,12 +127,13 @@ class Agent:
             if found is None or found[1].action == "leave" or self._ending:
                 self._audit.note(request, found[0] if found else None, "left")
                 return
-            claimed = await request.take(found[1].timeout_s + GRACE_S)
+            claim_id = secrets.token_urlsafe(18)
+            claimed = await self._hub.inbox.claim(request.id, found[1].timeout_s + GRACE_S, claim_id=claim_id)
             try:
                 await self.handle(claimed)
             finally:
                 with anyio.CancelScope(shield=True), suppress(FailedPrecondition, NotFound):
-                    await claimed.give_back()  # unless it is answered
+                    await self._hub.inbox.release(request.id, claim_id)  # unless it is answered
         except HubbubError as error:
             self._audit.note(request, None, "refused", why=error.reason)
         finally:
@@ -162,7 +163,7 @@ class Agent:
     # One request
 
     async def handle(self, request: PendingRequest) -> None:
-        """Answers a claimed request, or leaves it."""
+        """Answer a claimed pending request, or leave it to people."""
         if self._ending:
             return
         found = self._rules.find(request)
@@ -219,7 +220,7 @@ class Agent:
         return Decision(rule.answer)
 
     async def _ask(self, name: str, request: PendingRequest, timeout_s: float) -> Decision:
-        """Asks a model within the limits. What it may take is set aside first, and counts where it does not say."""
+        """Ask a model within the limits: reserve the most that it may take, and settle with the reported usage."""
         model = self._rules.chat[name]
         body = chat.completion(model, as_object(request.request))
         most = chat.most(body).use(model)
@@ -245,7 +246,7 @@ class Agent:
         return Decision(reply.answer, reply.model, tokens, used.cost or None)
 
     async def _give(self, request: PendingRequest, answer: Answer) -> str:
-        """Hands the answer over, and again when the hub did not say that it has it; the answer's id."""
+        """Deliver an answer, again if its confirmation was lost; return the answer's id."""
         claim_id = request.claim.id if request.claim is not None else None
         answer_id = f"agent_{hashlib.sha256(request.id.encode() + payload.dumps(answer)).hexdigest()[:32]}"
         for pause_s in (*PAUSES_S, None):

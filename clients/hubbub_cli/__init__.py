@@ -7,15 +7,15 @@ import sys
 
 
 def main() -> None:
-    """Runs the command line; exits 0 when done, 1 when refused, failed or unreachable, 2 on wrong usage."""
-    # What is there before a command begins stays to its end: looking through it for garbage is an eighth of a run.
-    # Once the global options are known (`app.options`), it is looked for as ever.
+    """Run the command line; exit 0 when done, 1 when refused, failed or unreachable, 2 on wrong usage."""
+    # Objects made before a command begins stay to its end, and collecting them costs an eighth of a run. So garbage
+    # collection begins when the global options are known (`app.options`).
     gc.freeze()
     gc.disable()
-    # gRPC's own lines about failed handshakes; what is to be known of them is in the error.
+    # gRPC's own lines about failed handshakes are noise: the error has the reason.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     try:
-        # A shell starts background jobs with SIGINT ignored; a watch there must end on it all the same.
+        # A shell starts background jobs with SIGINT ignored; a watch there must end on SIGINT all the same.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         from hubbub_cli import ends
 

@@ -24,29 +24,27 @@ ONE = "give --rules FILE, or one of --accept, --decline, --exec COMMAND, --chat 
 
 def agent(
     context: typer.Context,
-    rules: Annotated[str | None, typer.Option(metavar="FILE", help="What it may answer, and how (TOML).")] = None,
+    rules: Annotated[str | None, typer.Option(metavar="FILE", help="Its rules (TOML).")] = None,
     server: Annotated[str, typer.Option(metavar="PATTERN", help="Without FILE: only of these servers.")] = "*",
     kind: Annotated[list[str] | None, typer.Option(help="Without FILE: only this kind; repeatable.")] = None,
     accept: Annotated[bool, typer.Option("--accept", help="Without FILE: accept forms with their defaults.")] = False,
     decline: Annotated[bool, typer.Option("--decline", help="Without FILE: decline elicitations.")] = False,
     command: Annotated[
         str | None,
-        typer.Option(
-            "--exec", metavar="COMMAND", help="Without FILE: a program that gets the request on stdin; no shell."
-        ),
+        typer.Option("--exec", metavar="COMMAND", help="Without FILE: answer by a program, without a shell."),
     ] = None,
     chat: Annotated[
-        str | None, typer.Option(metavar="URL", help="Without FILE: samplings by an OpenAI-compatible endpoint.")
+        str | None, typer.Option(metavar="URL", help="Without FILE: answer samplings by an OpenAI-compatible endpoint.")
     ] = None,
     model: Annotated[str | None, typer.Option(help="With --chat: the model.")] = None,
     api_key_env: Annotated[
-        str | None, typer.Option(metavar="VARIABLE", help="With --chat: where the key is in the environment.")
+        str | None, typer.Option(metavar="VARIABLE", help="With --chat: the variable that has the key.")
     ] = None,
-    capacity: Annotated[int | None, typer.Option(min=1, max=100, help="How many at once.")] = None,
+    capacity: Annotated[int | None, typer.Option(min=1, max=100, help="How many pending requests at once.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would do; claim and answer nothing.")] = False,
-    once: Annotated[bool, typer.Option("--once", help="End when what is open now has been looked at.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="End when all that is open now is handled.")] = False,
     audit: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Append the audit, a JSON line per request; else to stderr.")
+        str | None, typer.Option(metavar="FILE", help="File for the audit in JSON lines; else stderr.")
     ] = None,
 ) -> None:
     """Answer what the rules allow, as one of the hub's workers, until interrupted; leave the rest to people."""
@@ -93,7 +91,7 @@ def _rulebook(file: str | None, document: dict[str, Any], capacity: int | None) 
 
 @contextmanager
 def _until_signal() -> Generator[anyio.Event]:
-    """An event that the first SIGINT or SIGTERM sets; the second one ends the block."""
+    """Return an event that the first SIGINT or SIGTERM sets; the second one cancels the block."""
     stop, loop, signals = anyio.Event(), asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
     with anyio.CancelScope() as scope:
 

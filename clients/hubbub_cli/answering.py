@@ -1,4 +1,4 @@
-"""The answer of a person at the terminal, asked for in the way that fits the kind of request."""
+"""Asks a person at the terminal for an answer, in the way that fits the kind of pending request."""
 
 import contextlib
 import json
@@ -19,7 +19,7 @@ from hubbub_frontend.content import content as spoken
 from hubbub_frontend.forms import Field, fields, parse, shown
 from hubbub_frontend.wording import question
 
-# The hub's own requests to be let in at a server; the browser answers them when it comes back.
+# Pending requests of the hub itself, to be let in at a server; the browser answers them when it comes back.
 AUTHORIZATION = "auth_"
 MAX_CHARS = 20_000
 MAX_CHOICES = 50
@@ -27,9 +27,9 @@ NOTHING = "-"
 
 
 async def ask(hub: Hub, request: PendingRequest, how: How) -> PendingRequest | None:
-    """Asks the person at the terminal and gives their answer; None when they leave it open.
+    """Ask the person at the terminal and return their answer; None if they leave it open.
 
-    An answer that the hub finds wrong is asked for once more. Raises HubbubError.
+    An answer that the hub refuses is asked for again. Raises HubbubError.
     """
     try:
         match request.kind:
@@ -69,7 +69,7 @@ async def _elicit(request: PendingRequest, how: How) -> PendingRequest | None:
 
 
 async def _fill(asked: list[Field], before: Mapping[str, Any], wrong: Mapping[str, str]) -> dict[str, Any]:
-    """The content of a form with these fields asked; what was typed `before` is offered as the default."""
+    """Ask for the fields of a form and return its content; `before` has the defaults, as typed last."""
     content = {**before}
     for field in asked:
         if problem := wrong.get(field.name):
@@ -133,7 +133,7 @@ async def _visit(hub: Hub, request: PendingRequest, how: How) -> PendingRequest 
 
 
 async def _authorize(hub: Hub, request: PendingRequest, url: str, how: How) -> PendingRequest | None:
-    """Lets the hub in at a server. It is answered by the browser that comes back, or by the address that it shows."""
+    """Let the hub in at a server. The browser that comes back answers, or the address that it shows."""
     while True:
         match await choose({"o": "[o]pen it in the browser here", "p": "[p]aste", "d": "[d]ecline", "l": "[l]ater"}):
             case "o":
@@ -152,7 +152,7 @@ async def _authorize(hub: Hub, request: PendingRequest, url: str, how: How) -> P
 
 
 async def _returned(hub: Hub, request: PendingRequest) -> PendingRequest | None:
-    """Waits until the browser has come back to the hub; None when the person wants something else."""
+    """Wait until the browser has come back to the hub; None if the person wants something else."""
     found: PendingRequest | None = None
 
     async def wait() -> None:

@@ -1,4 +1,4 @@
-"""The root of the command line: the global options and the commands."""
+"""Root of the command line: global options and commands."""
 
 import gc
 from typing import Annotated
@@ -70,27 +70,27 @@ def options(
     context: typer.Context,
     address: Annotated[
         str | None,
-        typer.Option(help="The hub, HOST:PORT, https://HOST:PORT or unix:PATH; else HUBBUB_ADDRESS, else its file."),
+        typer.Option(help="The hub: HOST:PORT, https://HOST:PORT or unix:PATH; else HUBBUB_ADDRESS, else client.json."),
     ] = None,
     token: Annotated[str | None, typer.Option(help="Its token; else HUBBUB_TOKEN, else client.json.")] = None,
     data_dir: Annotated[
         str | None, typer.Option(help="Where client.json is; else HUBBUB_DATA_DIR, else the default data directory.")
     ] = None,
     ca: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Authorities to believe, PEM; else HUBBUB_CA, else gRPC's own.")
+        str | None, typer.Option(metavar="FILE", help="Authorities to trust, PEM; else HUBBUB_CA, else gRPC's own.")
     ] = None,
     cert: Annotated[
         str | None, typer.Option(metavar="FILE", help="Certificate to show the hub, PEM; else HUBBUB_CERT.")
     ] = None,
     key: Annotated[str | None, typer.Option(metavar="FILE", help="Its key; else HUBBUB_KEY, else in --cert.")] = None,
-    name: Annotated[str | None, typer.Option("--as", metavar="NAME", help="Who claims and answers.")] = None,
+    name: Annotated[str | None, typer.Option("--as", metavar="NAME", help="The name that claims and answers.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line, errors too.")] = False,
     connect_timeout: Annotated[
         float | None,
         typer.Option(
             min=0,
             metavar="S",
-            help="Seconds to wait for the hub; else 5 where there is one, and not at all where none listens.",
+            help="Seconds to wait for the hub; else 5 if something listens, and none if nothing does.",
             callback=finite,
         ),
     ] = None,

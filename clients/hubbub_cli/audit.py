@@ -16,7 +16,7 @@ app = typer.Typer(help="Who changed what, and who was refused.")
 
 Since = Annotated[
     datetime | None,
-    typer.Option(metavar="TIME", help="Only what began then or later, local time: 2026-01-31T18:00:00."),
+    typer.Option(metavar="TIME", help="Only entries from this local time on: 2026-01-31T18:00:00."),
 ]
 
 
@@ -25,11 +25,13 @@ def list_(
     context: typer.Context,
     principal: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this principal.")] = None,
     action: Annotated[str | None, typer.Option(metavar="RPC", help="Only of this action.")] = None,
-    target: Annotated[str | None, typer.Option(metavar="NAME", help="Only about this server, request, token.")] = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only about this server, pending request, call, task or token.")
+    ] = None,
     since: Since = None,
     limit: Limit = 100,
 ) -> None:
-    """Entries of the audit log, newest first."""
+    """List entries of the audit log, newest first."""
 
     async def work(hub: Hub) -> None:
         found = await hub.audit.list(principal=principal, action=action, target=target, since=_at(since), limit=limit)
@@ -40,7 +42,7 @@ def list_(
 
 @app.command(epilog=example("audit export --since 2026-01-31T00:00:00"))
 def export(context: typer.Context, since: Since = None) -> None:
-    """The whole audit log, newest first: a JSON object per line."""
+    """Print the whole audit log, newest first: one JSON object per line."""
 
     async def work(hub: Hub) -> None:
         async with contextlib.aclosing(hub.audit.export(since=_at(since))) as entries:

@@ -1,4 +1,4 @@
-"""The browser of the person at this terminal, for pages that they have agreed to visit."""
+"""Opens pages that a person has agreed to visit in their browser."""
 
 import webbrowser
 from urllib.parse import urlsplit
@@ -10,7 +10,7 @@ from hubbub_frontend.wording import host_of
 
 
 async def browse(url: str) -> bool:
-    """Opens a page in the browser; False where there is none, or where it is no page of the web.
+    """Open a page in the browser; return False if there is no browser, or the page is no http or https url.
 
     Only for a page whose whole url the person has seen and agreed to (MCP client/elicitation, url mode).
     """
@@ -24,5 +24,5 @@ async def browse(url: str) -> bool:
 
 
 def is_page(url: str) -> bool:
-    """Whether it is an http or https url with a host, of printable characters only."""
+    """Return whether it is an http or https url with a host, of printable characters only."""
     return bool(host_of(url)) and urlsplit(url).scheme in ("http", "https") and url.isprintable() and " " not in url

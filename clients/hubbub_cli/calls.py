@@ -1,9 +1,8 @@
 """`hubbub call`, `send`, `calls` and `queue`."""
 
 import contextlib
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, TypedDict, Unpack, cast
+from typing import Annotated, Any, Unpack
 
 import typer
 
@@ -28,18 +27,27 @@ from hubbub_cli.session import Usage, json_object, run, settings_of
 from hubbub_client.errors import NotFound
 from hubbub_client.events import Removed, Reset, Synced, Upsert
 from hubbub_client.hub import Hub
+from hubbub_client.options import CallOptions
 from hubbub_client.records import Call
+from hubbub_client.results import ToolResult
 from hubbub_frontend.timeline import timeline
 
-app = typer.Typer(help="Requests to servers, and what became of them.")
+app = typer.Typer(help="Calls to servers, and their outcomes.")
 
 Longest = Annotated[
     float | None,
-    typer.Option("--max", min=0, metavar="S", callback=finite, help="Seconds in all, without those of people."),
+    typer.Option(
+        "--max", min=0, metavar="S", callback=finite, help="Seconds in all; waiting for people does not count."
+    ),
 ]
-Detach = Annotated[bool, typer.Option("--detach", help="Print the call and leave; the hub goes on with it.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Print the call and end; the hub goes on with it.")]
 NewId = Annotated[
-    str | None, typer.Option("--call-id", metavar="ID", help="Makes it safe to repeat this command, and to find it.")
+    str | None,
+    typer.Option(
+        "--call-id",
+        metavar="ID",
+        help="Idempotency key: makes it safe to repeat this command, and finds the call again.",
+    ),
 ]
 
 
@@ -76,32 +84,24 @@ def send(
     _send(context, server, method, given, detach, timeout_s=timeout, max_s=max_, call_id=call_id)
 
 
-class How(TypedDict, total=False):
-    """How a call is made."""
-
-    timeout_s: float | None
-    max_s: float | None
-    call_id: str | None
-    as_task: bool
-
-
 def _send(
     context: typer.Context,
     server: str,
     method: str,
     params: dict[str, Any] | None,
     detach: bool,
-    **how: Unpack[How],
+    **options: Unpack[CallOptions],
 ) -> None:
     settings = settings_of(context)
 
     async def work(hub: Hub) -> bool:
         if detach:
-            print_record(await hub.calls.start(server, method, params, **how), settings.json)
+            handle = await hub.start(server, method, params, **options)
+            print_record(handle.started or await handle.get(), settings.json)
             return True
-        result = (await LiveCall(hub, settings).run(server, method, params, **how)).result
+        result = await LiveCall(hub, settings).run(server, method, params, **options)
         print_result(method, result, settings.json)
-        return not (isinstance(result, Mapping) and cast("Mapping[str, object]", result).get("isError"))
+        return not ToolResult(result).is_error
 
     run(context, work)
 
@@ -113,7 +113,7 @@ def list_(
     state: CallStates = None,
     limit: Limit = 100,
 ) -> None:
-    """Calls, newest first."""
+    """List calls, newest first."""
     states = known(state, "--state", CALL_STATES)
 
     async def work(hub: Hub) -> None:
@@ -125,7 +125,7 @@ def list_(
 
 @app.command(epilog=example("calls get lunch"))
 def get(context: typer.Context, id_: CallId) -> None:
-    """One call."""
+    """Show one call."""
 
     async def work(hub: Hub) -> None:
         print_record(await hub.calls.get(id_), settings_of(context).json)
@@ -138,10 +138,10 @@ def show(
     context: typer.Context,
     id_: CallId,
     picture: Annotated[
-        bool, typer.Option("--timeline", help="Where its time went: in the queue, at the server, with people.")
+        bool, typer.Option("--timeline", help="Show where its time went: in the queue, at the server, with people.")
     ] = False,
 ) -> None:
-    """One call, or its time as a picture."""
+    """Show one call, or its time as a picture."""
     as_json = settings_of(context).json
 
     async def work(hub: Hub) -> None:
@@ -153,7 +153,7 @@ def show(
         if as_json:
             print_json({"call": call.id, "trace_id": call.trace_id, **line.to_json()})
         else:
-            from hubbub_cli.timeline import print_timeline  # only here: it brings rich along
+            from hubbub_cli.timeline import print_timeline  # imported here, since it imports rich
 
             print_timeline(call, line)
 
@@ -164,13 +164,17 @@ def show(
 def watch(
     context: typer.Context,
     id_: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="The call; without it all.", autocompletion=suggest.calls)
+        str | None,
+        typer.Argument(metavar="[ID]", help="The call; without it, all calls.", autocompletion=suggest.calls),
     ] = None,
     server: OfServer = None,
     state: CallStates = None,
     resume: Resume = None,
 ) -> None:
-    """One call until it ends: exit 0 when it is completed, else 1. Without ID all calls, until interrupted."""
+    """Watch one call until it ends: exit 0 when it is completed, else 1.
+
+    Without ID watch all calls, until interrupted.
+    """
     as_json = settings_of(context).json
     states = known(state, "--state", CALL_STATES)
     if id_ is not None and (server or states):
@@ -188,17 +192,19 @@ def watch(
     async def _watch_one(hub: Hub, id_: str) -> bool:
         last = await hub.calls.get(id_)
         if resume and last.ended:
-            return _told(Upsert(resume, last))
+            return _told(Upsert(resume, last), as_json=as_json)
         known = False
         async with contextlib.aclosing(hub.calls.watch(ids=[id_], resume_token=resume)) as events:
             async for event in events:
                 match event:
                     case Upsert(record=now) if now.ended:
-                        return _told(event)
+                        return _told(event, as_json=as_json)
                     case Upsert():
                         known = True
                     case Reset():
                         known = False
+                    case Removed(id=other) if other != id_:
+                        continue  # a watch that resumes is told of all that has left
                     case Removed():
                         print_event(event, as_json)
                         return False
@@ -210,20 +216,21 @@ def watch(
                 print_event(event, as_json)
         return False
 
-    def _told(last: Upsert[Call]) -> bool:
-        print_event(last, as_json)
-        if not as_json:
-            print_end(last.record)
-        return last.record.state == "completed"
-
     run(context, work, endless=True)
+
+
+def _told(last: Upsert[Call], *, as_json: bool) -> bool:
+    print_event(last, as_json)
+    if not as_json:
+        print_end(last.record)
+    return last.record.state == "completed"
 
 
 @app.command(epilog=example("calls cancel lunch --abort"))
 def cancel(
     context: typer.Context,
     id_: CallId,
-    abort: Annotated[bool, typer.Option("--abort", help="Also when it is on the wire.")] = False,
+    abort: Annotated[bool, typer.Option("--abort", help="Cancel it even when it is on the wire.")] = False,
 ) -> None:
     """Cancel a call that is queued or waits for an answer."""
 
@@ -236,13 +243,13 @@ def cancel(
 def queue(
     context: typer.Context,
     server: Server,
-    clear: Annotated[bool, typer.Option("--clear", help="First cancel all that are queued.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="First cancel all queued calls.")] = False,
 ) -> None:
-    """How many calls of a server are in each state."""
+    """Show how many calls of a server are in each state."""
 
     async def work(hub: Hub) -> None:
         counts = (await (hub.calls.clear_queue(server) if clear else hub.calls.queue(server))).to_json()
-        if counts["in_progress"]:  # one of which may be what a person is asked for
+        if counts["in_progress"]:  # one of these may be what a person is asked for
             under_way = await hub.calls.list(server=server, states=["in_progress"])
             counts["perhaps_waiting"] = sum(bool(call.perhaps_pending_ids) for call in under_way)
         if settings_of(context).json:

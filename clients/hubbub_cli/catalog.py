@@ -17,31 +17,31 @@ app = typer.Typer(help="What the servers offer.")
 
 @app.command(epilog=example("catalog tools --server demo"))
 def tools(context: typer.Context, server: OfServer = None) -> None:
-    """Tools."""
+    """List tools."""
     _show(context, "tool", server)
 
 
 @app.command(epilog=example("catalog resources --server demo"))
 def resources(context: typer.Context, server: OfServer = None) -> None:
-    """Resources."""
+    """List resources."""
     _show(context, "resource", server)
 
 
 @app.command(epilog=example("catalog templates --server demo"))
 def templates(context: typer.Context, server: OfServer = None) -> None:
-    """Resource templates."""
+    """List resource templates."""
     _show(context, "template", server)
 
 
 @app.command(epilog=example("catalog prompts --server demo"))
 def prompts(context: typer.Context, server: OfServer = None) -> None:
-    """Prompts."""
+    """List prompts."""
     _show(context, "prompt", server)
 
 
 @app.command(epilog=example("catalog refresh demo"))
 def refresh(context: typer.Context, server: Server) -> None:
-    """Fetch all lists of a server anew."""
+    """Fetch all lists of a server again."""
 
     async def work(hub: Hub) -> None:
         print_records(CatalogList, await hub.catalog.refresh(server), settings_of(context).json)
@@ -51,7 +51,7 @@ def refresh(context: typer.Context, server: Server) -> None:
 
 @app.command(epilog=example("catalog watch --server demo --kind tool"))
 def watch(context: typer.Context, server: OfServer = None, kind: CatalogKinds = None, resume: Resume = None) -> None:
-    """How fresh each list is, and its changes, until interrupted."""
+    """Watch how fresh each list is, until interrupted."""
     kinds = known(kind, "--kind", CATALOG_KINDS)
 
     async def work(hub: Hub) -> None:

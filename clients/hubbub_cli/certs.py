@@ -17,18 +17,16 @@ app = typer.Typer(help="Certificates for a hub that others reach over the networ
 def dev(
     context: typer.Context,
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where the files are kept; made when missing.")],
-    host: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="What else the hub is called, a name or an address.")
-    ] = None,
+    host: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Another name or address of the hub.")] = None,
     client: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A caller that shows a certificate, as `cert:NAME`.")
+        list[str] | None, typer.Option(metavar="NAME", help="A caller with a certificate, known as `cert:NAME`.")
     ] = None,
 ) -> None:
-    """An authority for development, a certificate for the hub, and one for each client; prints what to configure.
+    """Make an authority for development, a certificate for the hub, and one for each client; print what to configure.
 
-    The authority is made once, the rest anew each time: a hub that runs takes it up by itself.
+    The authority is made once, the certificates each time: a running hub reads the new ones by itself.
     """
-    from hubbub_frontend.certs import Authority  # costs more to import than most commands take
+    from hubbub_frontend.certs import Authority  # imported here, since it costs more than most commands take
 
     try:
         authority = Authority.open(directory.absolute())

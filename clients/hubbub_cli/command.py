@@ -1,4 +1,4 @@
-"""`hubbub inbox watch --exec`: a shell command for every request that becomes open."""
+"""`hubbub inbox watch --exec`: a shell command for every pending request that opens."""
 
 import contextlib
 import json
@@ -12,12 +12,15 @@ import anyio
 from hubbub_cli.output import note
 from hubbub_client.records import PendingRequest
 
-# What a command may take, seconds, unless the person who watches says otherwise.
+# Default time limit of a command, seconds.
 LIMIT_S = 300.0
 
 
 class Command:
-    """A shell command of the person who watches. What servers write reaches it on stdin only, never as words."""
+    """A shell command of the person who watches.
+
+    Text of servers reaches it on stdin only, never as words of the command.
+    """
 
     def __init__(self, command: str, environment: Mapping[str, str], limit_s: float = LIMIT_S) -> None:
         self._command = command
@@ -25,10 +28,9 @@ class Command:
         self._limit_s = limit_s
 
     async def deliver(self, request: PendingRequest) -> None:
-        """Runs it, with the request's JSON on stdin; says on stderr when it fails.
+        """Run the command, with the pending request as JSON on its stdin; report on stderr if it fails.
 
-        One that takes longer than its limit is ended with all that it has started, as is one that runs when the watch
-        ends.
+        It is killed with everything that it started when its time is over, or when the watch ends.
         """
         about = {
             "HUBBUB_REQUEST_ID": request.id,
@@ -47,13 +49,13 @@ class Command:
                 note(f"{request.id}: the command ended with {status}")
 
     async def _run(self, told: bytes, about: Mapping[str, str]) -> int:
-        # stdout belongs to the watch's own lines.
+        # stdout belongs to the lines of the watch.
         process = await anyio.open_process(
             self._command, stdin=PIPE, stdout=2, stderr=None, env={**self._environment, **about}, start_new_session=True
         )
         try:
             assert process.stdin is not None
-            with contextlib.suppress(anyio.BrokenResourceError, OSError):  # it need not read what it is told
+            with contextlib.suppress(anyio.BrokenResourceError, OSError):  # the command need not read its stdin
                 await process.stdin.send(told)
             with contextlib.suppress(OSError):
                 await process.stdin.aclose()

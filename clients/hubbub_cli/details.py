@@ -1,4 +1,7 @@
-"""One record for people, in full: of a call or a server first what happened to it in words, then a fact per line."""
+"""One record in full, for people.
+
+A call or a server begins with its history in words; then follows one fact per line.
+"""
 
 import json
 from collections.abc import Callable, Mapping
@@ -13,7 +16,7 @@ from hubbub_frontend.wording import in_queue, moment, relative, story, why
 
 R = TypeVar("R", bound=Record)
 
-# Each with what is shown of it; a line that has nothing to say is left out.
+# Facts of each record, and how they are shown; an empty one is left out.
 SERVER: Mapping[str, Callable[[Server], str | None]] = {
     "wanted": lambda it: it.desired_state if it.desired_state != it.state else None,
     "what is wrong": lambda it: trouble(it) or None,
@@ -48,7 +51,7 @@ WIDTH = max(map(len, (*SERVER, *CALL)))
 
 
 def print_record(record: Record, as_json: bool) -> None:
-    """One record: a line, or for people one field per line, without those that have no value."""
+    """Print one record: a line of JSON, or for people one field per line, without empty ones."""
     shape = record.to_json()
     if as_json:
         print_json(shape)
@@ -75,7 +78,7 @@ def print_record(record: Record, as_json: bool) -> None:
 
 
 def print_details(record: Call | Server) -> None:
-    """A call, with its result at the end, or a server."""
+    """Print a call with its result at the end, or a server."""
     if isinstance(record, Server):
         say(coloured(f"{record.name}: {_standing(record)}", style_of("state", record.state)))
         _print_facts(SERVER, record)
@@ -86,7 +89,7 @@ def print_details(record: Call | Server) -> None:
 
 
 def print_end(call: Call) -> None:
-    """What a call came to, where it has a result."""
+    """Print the result of a call, if it has one."""
     if call.result is not None:
         show_result(call.method, call.result)
 
@@ -102,7 +105,7 @@ def _print_facts(facts: Mapping[str, Callable[[R], str | None]], it: R) -> None:
 
 
 def _configured(server: Server) -> str | None:
-    """What was given for it, an option in each line."""
+    """Print the given options of a server, one per line."""
     if not isinstance(server, ConfiguredServer) or server.spec is None:
         return None
     return "\n".join(

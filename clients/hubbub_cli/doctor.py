@@ -1,4 +1,4 @@
-"""`hubbub doctor`: what needs somebody's attention, and what to do about it."""
+"""`hubbub doctor`: what needs attention, and what to do about it."""
 
 import asyncio
 import os
@@ -18,17 +18,17 @@ from hubbub_client.hub import Hub
 from hubbub_client.records import CatalogList, PendingRequest, Server
 from hubbub_frontend.wording import relative, why
 
-# A question that ends this soon is worth a word.
+# A pending request that expires this soon is worth a warning, seconds.
 SOON = timedelta(minutes=1)
 
-# More than this between two clocks makes deadlines and times misleading.
+# A larger difference between two clocks makes deadlines and times misleading, seconds.
 SKEW = timedelta(seconds=5)
 
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
 def doctor(context: typer.Context) -> None:
-    """Look at the hub, its surroundings and its servers, and say what to do; exit 1 when something has failed."""
+    """Check the hub, its surroundings and its servers, and say what to do; exit 1 when something has failed."""
     settings = settings_of(context)
     failed = False
     for each in asyncio.run(_look(settings)):
@@ -71,7 +71,7 @@ async def _of_a_hub(hub: Hub, settings: Settings) -> AsyncIterator[Finding]:
 
 
 def _agreeing(findings: Sequence[Finding]) -> list[Finding]:
-    """The findings without each `ok` of a thing of which something else is not: it would only reassure wrongly."""
+    """Drop each `ok` about something that another finding warns of: it would only reassure wrongly."""
     ill = {each.about for each in findings if each.verdict != "ok"}
     return [each for each in findings if each.verdict != "ok" or each.about not in ill]
 
@@ -88,7 +88,7 @@ def _refused(error: HubbubError) -> Finding:
 
 
 def _without_a_hub(settings: Settings) -> Iterator[Finding]:
-    """What can be said of this machine alone, where it is the hub's."""
+    """Check this machine alone, if no hub answers and the hub would run here."""
     if settings.address or os.environ.get("HUBBUB_ADDRESS"):
         yield _finding("this machine", "warn", "the hub is elsewhere: nothing else can be looked at from here")
         return
@@ -136,7 +136,7 @@ def _servers(servers: Sequence[Server]) -> Iterator[Finding]:
     for server in servers:
         about = f"server {server.name}"
         fault = server.error
-        # One that fails again and again is connecting now and then.
+        # A server that fails again and again is `connecting` in between.
         if server.state == server.desired_state or (server.state == "connecting" and not fault):
             yield _finding(about, "ok", server.state)
             continue

@@ -1,7 +1,7 @@
-"""How a run of the command ends when it does not go well: every way there is, as one line and an exit status.
+"""Ways in which a run of the command can fail, each as one line and an exit status.
 
 The contract: 0 done; 1 refused, failed or unreachable; 2 wrong usage. With `--json` the last line of stderr is one
-object, whatever went wrong; a traceback is shown only to whoever asks for it with HUBBUB_DEBUG.
+object, whatever went wrong. Only HUBBUB_DEBUG shows a traceback.
 """
 
 import os
@@ -21,13 +21,13 @@ STREAMS = ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w"))
 
 
 class OutputError(HubbubError):
-    """What the command has to say cannot be written: its stdout is closed, or the disk behind it is full."""
+    """The output cannot be written: stdout is closed, or the disk behind it is full."""
 
     code = StatusCode.DATA_LOSS
 
 
 class _Stdout:
-    """stdout, whose failures say what they are. A pipe that nobody reads any more is none: BrokenPipeError."""
+    """stdout, with named failures. A pipe that nobody reads any more is BrokenPipeError and no failure."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -53,7 +53,7 @@ class _Stdout:
 
 
 class _Stderr(_Stdout):
-    """stderr, whose failures can be told to nobody."""
+    """stderr, whose own failures are ignored: there is nobody to tell."""
 
     def write(self, text: str) -> int:
         try:
@@ -74,20 +74,20 @@ def _lost(error: OSError) -> OutputError:
 
 
 def discard(descriptor: int) -> None:
-    """Lets go of what could not be written: the interpreter must not stumble over it once more at its end."""
+    """Discard unwritten output, so that the interpreter does not fail on it again at its end."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, descriptor)
     os.close(nowhere)
 
 
 def open_streams() -> None:
-    """Has a stdin, a stdout and a stderr, also where the command was started without: writing to those fails.
+    """Open stdin, stdout and stderr if the command was started without them; writing to these fails.
 
-    Nothing that is opened later can then be taken for one of them.
+    Then nothing that is opened later can be taken for one of them.
     """
     for descriptor, name, mode in STREAMS:
         if getattr(sys, name) is None:
-            # Opened for reading only, in the lowest place that is free, which is this one.
+            # Opened read-only, in the lowest free descriptor, which is this one.
             opened = os.open(os.devnull, os.O_RDONLY)
             if opened != descriptor:
                 os.dup2(opened, descriptor)
@@ -97,14 +97,14 @@ def open_streams() -> None:
 
 
 def check_words(words: list[str]) -> None:
-    """Raises Usage for an argument that is not UTF-8: no name, id or text of the API can hold it."""
+    """Raise Usage for an argument that is not UTF-8: no name, id or text of the API can hold it."""
     for word in words:
         if not is_text(word):
             raise typer.BadParameter(f"{word!a} is not UTF-8")
 
 
 def end(error: BaseException, as_json: bool) -> int:
-    """Says what went wrong, and gives the exit status. SystemExit passes."""
+    """Report what went wrong, and return the exit status. SystemExit passes through."""
     error = first(error)
     match error:
         case HubbubError():
@@ -127,14 +127,14 @@ def end(error: BaseException, as_json: bool) -> int:
 
 
 def first(error: BaseException) -> BaseException:
-    """The first of what a group of tasks raised."""
+    """Return the first exception of a group."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error
 
 
 def _unforeseen(error: BaseException, as_json: bool) -> int:
-    """A fault of this program."""
+    """Report a bug of this program."""
     if os.environ.get(DEBUG):
         note("".join(traceback.format_exception(error)))
     words = f"{type(error).__name__}: {error}".rstrip(": ")

@@ -19,7 +19,7 @@ app = typer.Typer(help="What servers tell, as it happens.")
 
 @app.callback()
 def group() -> None:
-    """What servers tell, as it happens."""
+    """Watch what servers tell, as it happens."""
 
 
 @app.command(epilog=example("events watch --kind log --kind stderr"))
@@ -28,7 +28,7 @@ def watch(
     server: OfServer = None,
     kind: EventKinds = None,
 ) -> None:
-    """Events from now on, until interrupted."""
+    """Watch events from now on, until interrupted."""
     kinds = known(kind, "--kind", EVENT_KINDS)
     as_json = settings_of(context).json
 
@@ -46,12 +46,10 @@ def watch(
 def logs(
     context: typer.Context,
     server: Server,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=1, max=500, metavar="N", help="So many at most.")] = 100,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with those to come, until interrupted.")
-    ] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, max=500, metavar="N", help="At most so many.")] = 100,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines, until interrupted.")] = False,
 ) -> None:
-    """A server's log messages, and what a stdio server wrote to its standard error."""
+    """Show a server's log messages, and what a stdio server wrote to its standard error."""
     as_json = settings_of(context).json
 
     async def work(hub: Hub) -> None:
@@ -75,7 +73,7 @@ def _show(event: ServerEvent, as_json: bool, *columns: str) -> None:
 
 
 def _text(event: ServerEvent) -> str:
-    """What was told, in one line."""
+    """Return an event in one line."""
     params = as_object(event.params)
     match event.kind:
         case "stderr" | "throttled":

@@ -8,7 +8,7 @@ from hubbub_client.hub import Hub
 
 
 def health(context: typer.Context) -> None:
-    """Whether the hub takes new work, for whatever looks after it: exit 0 when it does, else 1."""
+    """Check whether the hub takes new work, for supervisors: exit 0 if it does, else 1."""
 
     async def work(hub: Hub) -> bool:
         well = await hub.admin.well()

@@ -1,4 +1,4 @@
-"""A request that is claimed for as long as a person at the terminal answers it."""
+"""Holds a claim while a person at the terminal answers."""
 
 import contextlib
 import secrets
@@ -13,15 +13,14 @@ from hubbub_client.hub import Hub
 from hubbub_client.records import PendingRequest
 
 CLAIM_S = 60.0
-# How long an interrupted command waits for the hub to take its claim back.
+# Grace for releasing the claim after an interrupt, seconds.
 RELEASE_S = 2.0
 
 
 async def answer_claimed(hub: Hub, request: PendingRequest, claim_id: str | None = None) -> PendingRequest | None:
-    """Asks the person while nobody else can answer: claims, keeps the claim, and gives it back at the end.
+    """Claim a pending request, ask the person while nobody else can answer, and release the claim at the end.
 
-    None when they leave it open. Raises HubbubError: ALREADY_CLAIMED, REQUEST_CLOSED when there is nothing to answer
-    any more.
+    Return None if they leave it open. Raises HubbubError: ALREADY_CLAIMED, or REQUEST_CLOSED if it is closed.
     """
     claimed = claim_id or secrets.token_urlsafe(18)
     outcome: PendingRequest | HubbubError | None = None
@@ -37,7 +36,7 @@ async def answer_claimed(hub: Hub, request: PendingRequest, claim_id: str | None
 
     try:
         if claim_id is None:
-            await request.take(CLAIM_S, claim_id=claimed)
+            await hub.inbox.claim(request.id, CLAIM_S, claim_id=claimed)
         async with anyio.create_task_group() as group:
             group.start_soon(lost)
             group.start_soon(_keep, hub, request.id, claimed)

@@ -50,9 +50,9 @@ def list_(
     kind: RequestKinds = None,
     state: RequestStates = None,
     call: OfCall = None,
-    limit: Annotated[int | None, typer.Option(min=1, max=MOST, metavar="N", help="So many at most.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, max=MOST, metavar="N", help="At most so many.")] = None,
 ) -> None:
-    """Pending requests, newest first, in every state unless --state is given."""
+    """List pending requests, newest first, in every state unless --state is given."""
     kinds, states = known(kind, "--kind", REQUEST_KINDS), known(state, "--state", REQUEST_STATES)
 
     async def work(hub: Hub) -> None:
@@ -64,7 +64,7 @@ def list_(
 
 @app.command(epilog=example("inbox show REQUEST"))
 def show(context: typer.Context, id_: RequestId) -> None:
-    """One pending request, with what is asked."""
+    """Show one pending request, with what is asked."""
 
     async def work(hub: Hub) -> None:
         print_request(await hub.inbox.get(id_), settings_of(context).json)
@@ -84,25 +84,25 @@ def watch(
         typer.Option(
             "--exec",
             metavar="CMD",
-            help="Run this shell command for every request that becomes open: its JSON on stdin, "
+            help="Run this shell command for every pending request that opens: its JSON on stdin, "
             "HUBBUB_REQUEST_ID, HUBBUB_REQUEST_KIND and HUBBUB_SERVER in the environment.",
         ),
     ] = None,
     exec_timeout: Annotated[
         float,
-        typer.Option(min=0, metavar="S", callback=finite, help="Seconds that the command may take before it is ended."),
+        typer.Option(min=0, metavar="S", callback=finite, help="Seconds until the command is killed."),
     ] = LIMIT_S,
     webhook: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="POST every request that becomes open to this https url (http on loopback), signed with the secret "
+            help="POST every pending request that opens to this https url (http on loopback), signed with the secret "
             "in HUBBUB_WEBHOOK_SECRET.",
         ),
     ] = None,
     resume: Resume = None,
 ) -> None:
-    """Pending requests and their changes, until interrupted."""
+    """Watch pending requests and their changes, until interrupted."""
     settings = settings_of(context)
     kinds, states = known(kind, "--kind", REQUEST_KINDS), known(state, "--state", REQUEST_STATES)
     hook = webhook_at(webhook) if webhook is not None else None
@@ -132,10 +132,10 @@ def claim(
         typer.Option(metavar="C", help="The claim's id, which you choose: repeating the command prolongs the claim."),
     ] = None,
     take_over: Annotated[
-        bool, typer.Option("--take-over", help="Take over what you have claimed in another window or program.")
+        bool, typer.Option("--take-over", help="Take over your own claim from another window or program.")
     ] = False,
 ) -> None:
-    """Lease an open request, so that others leave it alone; prints the claim's id."""
+    """Claim an open pending request, so that others leave it alone; print the claim's id."""
 
     async def work(hub: Hub) -> None:
         held = await hub.inbox.claim(id_, ttl, claim_id=claim, take_over=take_over)
@@ -146,7 +146,7 @@ def claim(
 
 @app.command(epilog=example("inbox renew REQUEST --claim CLAIM --ttl 300"))
 def renew(context: typer.Context, id_: RequestId, claim: ClaimOption, ttl: Ttl = 60.0) -> None:
-    """Prolong a claim: to so many seconds from now."""
+    """Renew a claim, for so many seconds from now."""
 
     async def work(hub: Hub) -> None:
         print_record(await hub.inbox.renew(id_, claim, ttl), settings_of(context).json)
@@ -156,7 +156,7 @@ def renew(context: typer.Context, id_: RequestId, claim: ClaimOption, ttl: Ttl =
 
 @app.command(epilog=example("inbox release REQUEST --claim CLAIM"))
 def release(context: typer.Context, id_: RequestId, claim: ClaimOption) -> None:
-    """Give a claim back."""
+    """Release a claim."""
 
     async def work(hub: Hub) -> None:
         print_record(await hub.inbox.release(id_, claim), settings_of(context).json)
@@ -165,10 +165,10 @@ def release(context: typer.Context, id_: RequestId, claim: ClaimOption) -> None:
 
 
 class AnswerCommand(TyperCommand):
-    """`--accept` may stand without a value: an empty one then means the defaults."""
+    """Command whose `--accept` may lack a value: an empty one means the defaults."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The arguments, with the value of `--accept` made explicit."""
+        """Make the value of `--accept` explicit before parsing."""
         explicit = [
             "--accept=" if word == "--accept" and following.startswith("-") else word
             for word, following in zip(args, [*args, "--"][1:], strict=True)
@@ -194,7 +194,9 @@ def answer(
     result: Annotated[str | None, typer.Option(metavar="JSON", help="Any kind: the whole MCP result.")] = None,
     error: Annotated[str | None, typer.Option(metavar="MESSAGE", help="Sampling: refused, with this reason.")] = None,
     claim: Annotated[str | None, typer.Option(metavar="C", help="The claim under which you answer.")] = None,
-    answer_id: Annotated[str | None, typer.Option(metavar="A", help="Makes it safe to repeat this command.")] = None,
+    answer_id: Annotated[
+        str | None, typer.Option(metavar="A", help="Idempotency key: makes it safe to repeat this command.")
+    ] = None,
 ) -> None:
     """Answer a pending request; without an answer, a terminal asks for it, and holds a claim meanwhile."""
     settings = settings_of(context)
@@ -223,7 +225,7 @@ def answer(
 
 
 async def _chosen(hub: Hub) -> PendingRequest | None:
-    """The only open request, or the one that the person chooses, the oldest by default."""
+    """Return the only open pending request, or the one that the person chooses, by default the oldest."""
     found = [*reversed(await hub.inbox.list(states=["open"]))]
     if not found:
         note("nothing is asked")
@@ -262,12 +264,14 @@ async def _answered(hub: Hub, request: PendingRequest, claim: str | None) -> boo
 
 def open_(
     context: typer.Context,
-    id_: Annotated[str, typer.Argument(metavar="ID", help="A request to visit a page.", autocompletion=suggest.pages)],
+    id_: Annotated[
+        str, typer.Argument(metavar="ID", help="A pending request with a page to visit.", autocompletion=suggest.pages)
+    ],
     print_only: Annotated[
         bool, typer.Option("--print-only", help="Print its address; open and answer nothing.")
     ] = False,
 ) -> None:
-    """Visit the page that a server asks for: shows where it leads, and opens it only when you agree."""
+    """Visit the page that a server asks for: show where it leads, and open it only when you agree."""
     settings = settings_of(context)
     if not print_only and not settings.interactive:
         raise Usage(

@@ -1,8 +1,8 @@
-"""A call that is waited for: its progress on stderr, and the questions that it puts to a person."""
+"""A call that somebody waits for at the terminal: its progress on stderr, and its questions."""
 
 import contextlib
 import sys
-from typing import Any
+from typing import Any, Unpack
 
 import anyio
 
@@ -13,15 +13,16 @@ from hubbub_cli.session import Settings
 from hubbub_cli.waiting import settled
 from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
-from hubbub_client.records import Call, PendingRequest, Progress
+from hubbub_client.options import CallCallbacks, CallOptions
+from hubbub_client.records import PendingRequest, Progress
 from hubbub_frontend.wording import describe, question
 
-# A call that is over by then is not worth a line on the terminal.
+# Show progress only of calls that take longer than this, seconds.
 SHOWN_AFTER_S = 0.5
-# The longest that a result waits for what became of the questions before it, which the hub tells apart from it.
+# Longest that a result waits for the end of the questions before it, which comes on another stream; seconds.
 LAST_NEWS_S = 5.0
 
-# How each kind is answered on the command line.
+# Options of `inbox answer` for each kind.
 ANSWERS = {
     "elicitation_form": "--accept '{...}' (or --accept, --decline, --cancel)",
     "elicitation_url": "--accept (or --decline, --cancel)",
@@ -31,7 +32,7 @@ ANSWERS = {
 
 
 class LiveCall:
-    """One call, told to the person who waits for it."""
+    """Shows one call to the person who waits for it."""
 
     def __init__(self, hub: Hub, settings: Settings) -> None:
         self._hub = hub
@@ -48,48 +49,39 @@ class LiveCall:
         server: str,
         method: str,
         params: dict[str, Any] | None,
-        *,
-        timeout_s: float | None = None,
-        call_id: str | None = None,
-        max_s: float | None = None,
-        as_task: bool = False,
-    ) -> Call:
-        """The completed call. Raises HubbubError."""
-        outcome: Call | HubbubError | None = None
+        **options: Unpack[CallOptions],
+    ) -> Any:
+        """Return the MCP result. Raises HubbubError."""
+        failure: HubbubError | None = None
+        result: Any = None
         self._now = (f"{server}: {(params or {}).get('name') or method}", None, None)
         async with self._group as group:
             group.start_soon(self._appear)
             try:
-                outcome = await self._hub.calls.call(
-                    server,
-                    method,
-                    params,
-                    timeout_s=timeout_s,
-                    max_s=max_s,
-                    call_id=call_id,
-                    as_task=as_task,
-                    on_progress=self._progress,
-                    on_pending=self._pending,
-                    on_perhaps_pending=self._perhaps,
-                )
+                told: CallCallbacks = {
+                    "on_progress": self._progress,
+                    "on_pending": self._pending,
+                    "on_perhaps_pending": self._perhaps,
+                }
+                result = await self._hub.call(server, method, params, **{**options, **told})
             except HubbubError as error:
-                outcome = error
+                failure = error
             finally:
                 self._meter.hide()
             with anyio.move_on_after(LAST_NEWS_S):
                 for over in list(self._over.values()):
                     await over.wait()
             group.cancel_scope.cancel()
-        if isinstance(outcome, Call):
-            return outcome
-        raise outcome or AssertionError("the group ends with an outcome or raises")
+        if failure is not None:
+            raise failure
+        return result
 
     async def _appear(self) -> None:
         await anyio.sleep(SHOWN_AFTER_S)
         self._draw()
 
     def _draw(self) -> None:
-        """The line on the terminal, which must not be in the way of one who types."""
+        """Draw the progress line, unless the person is typing."""
         if self._asking.locked():
             self._meter.hide()
         elif self._waiting:
@@ -126,12 +118,12 @@ class LiveCall:
             how = ANSWERS.get(request.kind, "")
             note(f"waiting for a person: {asks}: {question(request)}\n  answer with: {command} {how}")
         self._waiting[id_] = asks
-        if not doubt:  # else it may be of another call, and stay open
+        if not doubt:  # else the question may be another call's, and stay open
             self._over[id_] = anyio.Event()
         self._group.start_soon(self._attend, request)
 
     async def _attend(self, request: PendingRequest) -> None:
-        """Asks here, until there is an answer from wherever."""
+        """Ask the person here, until there is an answer from anywhere."""
         async with anyio.create_task_group() as group:
             if self._settings.interactive:
                 group.start_soon(self._ask, request)

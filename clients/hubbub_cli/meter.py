@@ -1,4 +1,4 @@
-"""How far something has come: one moving line on a terminal, plain lines elsewhere."""
+"""Progress: one moving line on a terminal, plain lines elsewhere."""
 
 import sys
 from typing import TYPE_CHECKING
@@ -13,21 +13,21 @@ MAX_CHARS = 120
 
 
 class Meter:
-    """One thing that takes its time, told on stderr. `moving` false: lines even on a terminal."""
+    """Progress of one thing, on stderr. With `moving` false it prints lines on a terminal, too."""
 
     def __init__(self, *, moving: bool) -> None:
         self._moving = moving and sys.stderr.isatty()
         self._bar: Bar | None = None
 
     def tell(self, words: str, done: float | None = None, whole: float | None = None) -> None:
-        """Where it is now; what is `whole` may not be known."""
+        """Show how far it is; `whole` is None if the total is not known."""
         if self._moving:
             self.show(words, done, whole)
         else:
             note(words)
 
     def show(self, words: str, done: float | None = None, whole: float | None = None) -> None:
-        """As `tell`, on a terminal only: for what says nothing new."""
+        """Show on a terminal only, for updates that say nothing new."""
         if not self._moving:
             return
         if self._bar is None:
@@ -38,7 +38,7 @@ class Meter:
         self._bar.update(self._bar.task_ids[0], completed=done or 0, total=whole, description=short)
 
     def hide(self) -> None:
-        """Takes the line off the terminal."""
+        """Remove the line from the terminal."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None

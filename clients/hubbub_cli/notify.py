@@ -1,4 +1,4 @@
-"""What is told elsewhere for every request that becomes open: bounded, and never in the way of the watch."""
+"""Notifications for every pending request that opens: bounded, and never blocking the watch."""
 
 from collections.abc import Awaitable, Callable
 from types import TracebackType
@@ -11,7 +11,7 @@ from hubbub_cli.output import note
 from hubbub_client.events import Event, Removed, Upsert
 from hubbub_client.records import PendingRequest
 
-# Of each way so many are told at once, and so many wait to be; those beyond are reported and not told.
+# Concurrent and waiting deliveries of each way; more than that are dropped and reported.
 WORKERS = 16
 MAX_WAITING = 1000
 
@@ -19,7 +19,7 @@ Deliver = Callable[[PendingRequest], Awaitable[None]]
 
 
 class Notices:
-    """Has each request that is seen open delivered once, by each of the ways; `deliver` reports its own failures."""
+    """Delivers each open pending request once by each way; `deliver` reports its own failures."""
 
     def __init__(self, *ways: Deliver) -> None:
         self._ways = [(deliver, *anyio.create_memory_object_stream[PendingRequest](MAX_WAITING)) for deliver in ways]
@@ -37,14 +37,14 @@ class Notices:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._group.cancel_scope.cancel()
-        # The group is not told why: it would wrap the error in an exception group.
+        # Cancelled rather than raised into: a task group would wrap the error in an exception group.
         await self._group.__aexit__(None, None, None)
         for _, send, waiting in self._ways:
             send.close()
             waiting.close()
 
     def see(self, event: Event) -> None:
-        """Has it delivered if this event opens a request."""
+        """Queue a delivery if this event opens a pending request."""
         match event:
             case Upsert(record=PendingRequest(state="open") as request):
                 if request.id not in self._open:

@@ -1,7 +1,7 @@
-"""What the commands print: JSON lines for programs, tables and short lines for people.
+"""All output of the commands: JSON lines for programs, tables and short lines for people.
 
-All that is printed goes through here, and what others wrote through `clean`: a test over the sources holds the other
-modules to it. JSON keeps its value: at a terminal, what would steer it is escaped.
+Text of others passes through `clean`; a test over the sources holds the other modules to this one. JSON keeps its
+value; at a terminal, control characters are escaped.
 """
 
 import json
@@ -38,19 +38,22 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=Record)
 
-# The columns that have a colour.
+# Columns that are coloured.
 STATES = frozenset(("state", "status", "freshness", "delivery"))
 
-# Columns whose cells are never broken.
+# Columns whose cells are never wrapped.
 UNCUT = frozenset(("id", "name", "came", "expires", "state", "status"))
 NOTHING = "-"
 
-# Wide enough for whole ids where no terminal says how wide it is.
+# Wide enough for whole ids if no terminal gives a width.
 PIPE_WIDTH = 200
 
 
 def print_json(value: object) -> None:
-    """One line on stdout, flushed. Numbers that JSON does not have are null. A terminal is not steered by it."""
+    """Print one JSON line on stdout, flushed.
+
+    NaN and infinities are null. Control characters are escaped at a terminal.
+    """
     try:
         line = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except ValueError:
@@ -74,13 +77,13 @@ def _finite(value: Any) -> Any:
 
 
 def say(*columns: "str | Text") -> None:
-    """A line for a person on stdout, flushed; a column that is a `Text` in its colour, where stdout shows colours."""
+    """Print a line for people on stdout, flushed; a `Text` in its colour, if stdout shows colours."""
     shown = [clean(each) if isinstance(each, str) else _painted(each) for each in columns]
     _write(sys.stdout, "  ".join(shown) + "\n")
 
 
 def note(text: str, end: str = "\n") -> None:
-    """A line for a person, on stderr."""
+    """Print a line for people on stderr."""
     _write(sys.stderr, clean(text) + end)
 
 
@@ -93,7 +96,7 @@ def _write(stream: TextIO, text: str) -> None:
 
 
 def print_error(error: HubbubError, as_json: bool) -> None:
-    """The error as stderr's last line, or for a person with what may help."""
+    """Print the error as the last line of stderr; for people with advice."""
     shape = error.to_json()
     if as_json:
         _write(sys.stderr, json.dumps(shape) + "\n")
@@ -109,7 +112,7 @@ def print_error(error: HubbubError, as_json: bool) -> None:
 
 
 def trouble(server: Server) -> str:
-    """What is wrong with a server, and what to type to learn more or to try again; empty when nothing is wrong."""
+    """Return what is wrong with a server, and which command helps; empty if nothing is wrong."""
     parts = [why(server.error)] if server.error else []
     if server.error and last_words(server.error):
         parts.append(f"more: hubbub logs {server.name}")
@@ -120,7 +123,7 @@ def trouble(server: Server) -> str:
 
 Columns = Mapping[str, Callable[[Any], str | None]]
 
-# For each record: its columns, in a table and in the line of a watch.
+# Columns of each record, in tables and in the lines of a watch.
 COLUMNS: dict[type[Record], Columns] = {
     Server: {
         "name": lambda it: it.name,
@@ -199,7 +202,7 @@ COLUMNS: dict[type[Record], Columns] = {
 
 
 def print_records(kind: type[R], records: Sequence[R], as_json: bool) -> None:
-    """A list of records: a line each, or a table of the columns in which something stands."""
+    """Print records: one JSON line each, or a table of the columns that are not empty."""
     if as_json:
         for record in records:
             print_json(record.to_json())
@@ -214,7 +217,7 @@ def print_records(kind: type[R], records: Sequence[R], as_json: bool) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     shown = [at for at in range(len(COLUMNS[kind])) if any(row[at][1] != NOTHING for row in rows)]
     for name in (rows[0][at][0] for at in shown):
-        # Ids are there to be copied: they are never cut.
+        # Ids are there to be copied, so they are never truncated.
         table.add_column(name, no_wrap=name in UNCUT, overflow="fold")
     for row in rows:
         table.add_row(*(Text(row[at][1], style=style_of(*row[at])) for at in shown))
@@ -226,17 +229,17 @@ def _grants(of: Caller | Token) -> str:
 
 
 def print_request(request: PendingRequest, as_json: bool) -> None:
-    """A pending request: a line, or what it asks as people read it."""
+    """Print a pending request: a line of JSON, or what is asked."""
     if as_json:
         print_json(request.to_json())
         return
-    from hubbub_frontend.questions import asked  # it brings rich along
+    from hubbub_frontend.questions import asked  # imported here, since it imports rich
 
     console().print(asked(request), end="")
 
 
 def print_result(method: str, result: object, as_json: bool) -> None:
-    """An MCP result: a line, or on a terminal what a tool says, and of other methods indented JSON."""
+    """Print an MCP result: a line of JSON, or at a terminal the text of a tool, and indented JSON of other methods."""
     if as_json or not sys.stdout.isatty():
         print_json(result)
         return
@@ -246,7 +249,7 @@ def print_result(method: str, result: object, as_json: bool) -> None:
 
 
 def show_result(method: str, result: object) -> None:
-    """An MCP result for people: what a tool says, and of other methods indented JSON."""
+    """Print an MCP result for people: the text of a tool, and indented JSON of other methods."""
     said = describe_result(method, as_object(result)) if method == "tools/call" else ""
     if said:
         say(said)
@@ -255,7 +258,7 @@ def show_result(method: str, result: object) -> None:
 
 
 def print_event(event: Event, as_json: bool) -> None:
-    """One step of a watch: a line."""
+    """Print one step of a watch, as a line."""
     if as_json:
         print_json(event.to_json())
         return
@@ -278,21 +281,21 @@ def print_event(event: Event, as_json: bool) -> None:
 
 
 def print_counts(counts: Iterable[tuple[str, object]]) -> None:
-    """Names and numbers, one per line."""
+    """Print names and numbers, one pair per line."""
     for name, value in counts:
         say(f"{name:14} {value}")
 
 
 def console(stderr: bool = False) -> "Console":
-    """A rich console, wide where its width is not known. What is printed on it is clean, whatever it came in."""
-    from hubbub_cli.screen import Screen  # it brings rich along
+    """Return a rich console that is wide if the width is unknown. Everything printed on it is cleaned."""
+    from hubbub_cli.screen import Screen  # imported here, since it imports rich
 
     stream = sys.stderr if stderr else sys.stdout
     return Screen(stderr=stderr, width=None if stream.isatty() else PIPE_WIDTH, highlight=False)
 
 
 def coloured(text: str, style: str) -> "str | Text":
-    """A text in a colour, for `say`."""
+    """Return a coloured text, for `say`."""
     if not style or not sys.stdout.isatty():
         return text
     from rich.text import Text
@@ -312,7 +315,7 @@ def _cells(record: Record) -> list[tuple[str, str]]:
 
 
 def style_of(column: str, cell: str) -> str:
-    """The colour of a state; other columns have none."""
+    """Return the colour of a state; empty for other columns."""
     if column not in STATES:
         return ""
     from hubbub_frontend.text import STYLES
@@ -321,5 +324,5 @@ def style_of(column: str, cell: str) -> str:
 
 
 def cell_of(value: object) -> str:
-    """A value as one line of a table."""
+    """Return a value as one line of a table."""
     return NOTHING if value is None or value == "" else clean(str(value)).replace("\n", " ")

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands have, and the example below a command's help."""
+"""Arguments and options that several commands share, and the example below a command's help."""
 
 from typing import Annotated, Any, get_args
 
@@ -8,19 +8,19 @@ from hubbub_cli import suggest
 from hubbub_cli.session import Usage
 from hubbub_client.records import CallState, CatalogKind, EventKind, RequestKind, RequestState, TaskRole, TaskStatus
 
-# The longest time that an option may say, as for the hub: some 30 years.
+# Longest time of an option, as for the hub: about 30 years, in seconds.
 MOST_S = 1e9
-# The largest number that an `int32` of the API holds.
+# Largest `int32` of the API.
 MOST = 2**31 - 1
 
 
 def example(words: str) -> str:
-    """The end of a command's help."""
+    """Return the epilog of a command's help."""
     return f"Example: hubbub {words}"
 
 
 def finite(value: float | None) -> float | None:
-    """A number of seconds that is one: the callback of each option that has seconds. Raises BadParameter."""
+    """Check that a number of seconds is finite: the callback of each option in seconds. Raises BadParameter."""
     if value is not None and not value <= MOST_S:
         raise typer.BadParameter(f"must be a number up to {MOST_S:g}.")
     return value
@@ -33,7 +33,7 @@ def _several(option: str, names: tuple[str, ...]) -> Any:
 
 
 def known(values: list[str] | None, option: str, names: tuple[str, ...]) -> list[Any]:
-    """The values of a repeatable option. Raises Usage for one that is not among the names."""
+    """Check the values of a repeatable option. Raises Usage for one that is not among the names."""
     for value in values or ():
         if value not in names:
             raise Usage(f"{option}: {value!r} is not one of {', '.join(names)}")
@@ -50,7 +50,7 @@ CATALOG_KINDS: tuple[str, ...] = get_args(CatalogKind)
 Server = Annotated[str, typer.Argument(metavar="SERVER", help="The server.", autocompletion=suggest.servers)]
 ServerName = Annotated[str, typer.Argument(metavar="NAME", help="The server.", autocompletion=suggest.servers)]
 OfServer = Annotated[str | None, typer.Option("--server", help="Only of this server.", autocompletion=suggest.servers)]
-OfCall = Annotated[str | None, typer.Option("--call", metavar="ID", help="Only those of this call.")]
+OfCall = Annotated[str | None, typer.Option("--call", metavar="ID", help="Only those that this call caused.")]
 
 RequestId = Annotated[str, typer.Argument(metavar="ID", help="The pending request.", autocompletion=suggest.requests)]
 CallId = Annotated[str, typer.Argument(metavar="ID", help="The call.", autocompletion=suggest.calls)]
@@ -64,10 +64,12 @@ EventKinds = Annotated[list[str] | None, _several("--kind", EVENT_KINDS)]
 CatalogKinds = Annotated[list[str] | None, _several("--kind", CATALOG_KINDS)]
 Role = Annotated[TaskRole | None, typer.Option(help="Who holds them: the hub (receiver) or a server (client).")]
 
-Limit = Annotated[int, typer.Option(min=1, max=MOST, metavar="N", help="So many at most.")]
-Resume = Annotated[str | None, typer.Option(metavar="TOKEN", help="Go on from here.")]
+Limit = Annotated[int, typer.Option(min=1, max=MOST, metavar="N", help="At most so many.")]
+Resume = Annotated[str | None, typer.Option(metavar="TOKEN", help="Resume token: go on from here.")]
 Timeout = Annotated[
     float | None, typer.Option(min=0, metavar="S", callback=finite, help="Seconds without progress; else the server's.")
 ]
 ClaimOption = Annotated[str, typer.Option("--claim", metavar="C", help="The claim's id.")]
-Ttl = Annotated[float, typer.Option("--ttl", min=0, metavar="S", callback=finite, help="Seconds until it lapses.")]
+Ttl = Annotated[
+    float, typer.Option("--ttl", min=0, metavar="S", callback=finite, help="Seconds until the claim lapses.")
+]

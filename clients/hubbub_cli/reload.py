@@ -8,7 +8,7 @@ from hubbub_client.hub import Hub
 
 
 def reload(context: typer.Context) -> None:
-    """Have the hub take over its configuration as it is now; exit 1 when it is wrong, and nothing has changed."""
+    """Reload the hub's configuration; exit 1 when it is wrong, and nothing has changed."""
 
     async def work(hub: Hub) -> None:
         done = (await hub.admin.reload()).to_json()

@@ -21,7 +21,7 @@ Uri = Annotated[str, typer.Argument(metavar="URI", help="The resource.", autocom
 
 
 def read(context: typer.Context, server: Server, uri: Uri, timeout: Timeout = None) -> None:
-    """Read a resource: its text, and in words what else it has."""
+    """Read a resource: its text, and other content described."""
     _ask(context, server, "resources/read", {"uri": uri}, timeout)
 
 
@@ -45,10 +45,12 @@ def complete(
         str | None,
         typer.Option(metavar="NAME", help="The argument is one of this prompt.", autocompletion=suggest.prompts),
     ] = None,
-    template: Annotated[str | None, typer.Option(metavar="URI", help="It is one of this resource template.")] = None,
+    template: Annotated[
+        str | None, typer.Option(metavar="URI", help="The argument is one of this resource template.")
+    ] = None,
     known: Annotated[str | None, typer.Option("--context", metavar="JSON", help="The arguments known already.")] = None,
 ) -> None:
-    """What a server suggests for an argument of a prompt or of a resource template."""
+    """List what a server suggests for an argument of a prompt or of a resource template."""
     if (prompt is None) == (template is None):
         raise Usage("give either --prompt NAME or --template URI")
     ref = {"type": "ref/resource", "uri": template} if prompt is None else {"type": "ref/prompt", "name": prompt}
@@ -62,7 +64,7 @@ def _ask(context: typer.Context, server: str, method: str, params: dict[str, Any
     settings = settings_of(context)
 
     async def work(hub: Hub) -> None:
-        result = (await LiveCall(hub, settings).run(server, method, params, timeout_s=timeout_s)).result
+        result = await LiveCall(hub, settings).run(server, method, params, timeout_s=timeout_s)
         if settings.json:
             print_json(result)
         elif said := describe_result(method, result):
@@ -125,7 +127,7 @@ def roots(
         str | None, typer.Argument(metavar="[JSON]", help="An array of roots, `ask`, or `configured` to go back.")
     ] = None,
 ) -> None:
-    """What the hub tells a server that asks for roots; it is told when they change."""
+    """Show the roots that a server gets when it asks for them, or set them; it is told when they change."""
     if (what, value is None) not in (("list", True), ("set", False)):
         raise Usage("give `list`, or `set` with the roots")
     new = _roots(value)

@@ -1,4 +1,4 @@
-"""The one way to a terminal for what rich lays out."""
+"""The console of rich: the only way of laid-out text to the terminal."""
 
 from collections.abc import Iterable
 
@@ -9,13 +9,13 @@ from hubbub_client.legible import clean, is_clean
 
 
 class Screen(Console):
-    """A console on which no text steers the terminal: colours and movements are rich's own.
+    """A console on which no text can steer the terminal: colours and movements are rich's own.
 
-    What goes into a table is made clean before, too, so that rich knows how wide it is.
+    Text in tables is cleaned before, so that rich knows its width.
     """
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """As rich does, each piece of text clean, and in letters that the stream can write."""
+        """Render as rich does; clean each piece of text, and use only letters that the stream can write."""
         encoding = self.encoding
         every = encoding.startswith("utf")
         for segment in super().render(renderable, options):

@@ -18,23 +18,25 @@ from hubbub_client.records import Server, Transport
 from hubbub_client.specs import KEYS, ServerSpec, to_message
 
 FIRST_LOOK_S = 30.0
-"""How long the hub may take to say how the servers are, before anybody waits for them."""
+"""Longest wait for the hub's snapshot of servers, before the timeout begins; seconds."""
 
 app = typer.Typer(help="The configured MCP servers and their connections.")
 
-NewName = Annotated[str, typer.Argument(metavar="NAME", help="What it is to be called.")]
+NewName = Annotated[str, typer.Argument(metavar="NAME", help="Its new, unique name.")]
 CommandLine = Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND ARGS...", help="A stdio server.")]
 Url = Annotated[str | None, typer.Option(help="A server over HTTP.")]
-TransportOption = Annotated[Transport | None, typer.Option(help="Where the url alone does not say it.")]
+TransportOption = Annotated[Transport | None, typer.Option(help="The transport, if not streamable HTTP.")]
 Headers = Annotated[list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="HTTP header; repeatable.")]
-Env = Annotated[list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="For the process; repeatable.")]
-Cwd = Annotated[str | None, typer.Option(help="Where the process starts.")]
-# What has an option of its own is none of these.
+Env = Annotated[
+    list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="Variable for the process; repeatable.")
+]
+Cwd = Annotated[str | None, typer.Option(help="Working directory of the process.")]
+# Options of a server with a command-line option of their own are not settable by `--set`.
 OWN = ("name", "command", "args", "env", "cwd", "url", "transport", "headers")
 TEXTS = ("protocol", "timeout_message")
 SETTABLE = tuple(f"{key}=" for key in KEYS if key not in OWN)
 Revision = Annotated[
-    int | None, typer.Option(metavar="R", help="Only if it is still as it was at this revision (servers get).")
+    int | None, typer.Option(metavar="R", help="Only if nobody has changed it since this revision (servers get).")
 ]
 Options = Annotated[
     list[str] | None,
@@ -57,7 +59,7 @@ def list_(
         float, typer.Option(min=0, metavar="S", callback=finite, help="Seconds to wait at most.")
     ] = 60.0,
 ) -> None:
-    """All servers."""
+    """List all servers."""
 
     async def work(hub: Hub) -> None:
         late = await _missing(hub, timeout) if wait else []
@@ -73,9 +75,9 @@ def list_(
 
 
 async def _missing(hub: Hub, timeout_s: float) -> list[str]:
-    """Waits for the wanted servers; the names of those that are not connected in time.
+    """Wait for the wanted servers; return the names of those that are not connected in time.
 
-    The time begins when the hub has said how they are, so that without any it is still known.
+    The time begins with the hub's snapshot, so that a timeout of 0 still learns the states.
     """
     missing: set[str] = set()
     with anyio.move_on_after(timeout_s + FIRST_LOOK_S) as wait:
@@ -104,7 +106,7 @@ async def _missing(hub: Hub, timeout_s: float) -> list[str]:
 
 @app.command(epilog=example("servers get demo"))
 def get(context: typer.Context, name: ServerName) -> None:
-    """One server."""
+    """Show one server."""
 
     async def work(hub: Hub) -> None:
         print_record(await hub.servers.get(name), settings_of(context).json)
@@ -146,7 +148,7 @@ def update(
     option: Options = None,
     revision: Revision = None,
 ) -> None:
-    """Replace all that was given when a server was added over the API, and reconnect."""
+    """Replace the whole spec of a server that was added over the API, and reconnect."""
     spec = _spec(name, command, url, transport, header, env, cwd, option)
 
     async def work(hub: Hub) -> None:
@@ -193,7 +195,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _options(pairs: list[str]) -> dict[str, Any]:
-    """Options of a spec; a value is JSON where the option is not a text."""
+    """Parse options of a spec; a value is JSON unless the option is text."""
     values: dict[str, Any] = {}
     for name, value in map(_pair, pairs):
         if f"{name}=" not in SETTABLE:
@@ -242,11 +244,11 @@ def watch(
     context: typer.Context,
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Only these.", autocompletion=suggest.servers),
+        typer.Argument(metavar="[NAME]...", help="Only these servers.", autocompletion=suggest.servers),
     ] = None,
     resume: Resume = None,
 ) -> None:
-    """Servers and their changes, until interrupted."""
+    """Watch servers and their changes, until interrupted."""
 
     async def work(hub: Hub) -> None:
         async with contextlib.aclosing(hub.servers.watch(names or (), resume_token=resume)) as events:

@@ -1,4 +1,4 @@
-"""One run of a command: the global options, the connection to the hub, and how it ends."""
+"""One run of a command: global options, the connection to the hub, and its end."""
 
 import asyncio
 import shlex
@@ -25,7 +25,7 @@ class Usage(typer.TyperException):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The global options."""
+    """Global options."""
 
     address: str | None
     token: str | None
@@ -36,15 +36,15 @@ class Settings:
     name: str | None
     json: bool
     connect_timeout_s: float | None
-    """How long to wait for a hub; None where nobody has said that it should be waited for."""
+    """How long to wait for a hub, seconds; None if no option says so."""
 
     @property
     def interactive(self) -> bool:
-        """Whether a person can be asked."""
+        """Return whether a person can be asked."""
         return not self.json and sys.stdin.isatty() and sys.stderr.isatty()
 
     def command(self, *words: str) -> str:
-        """A command to type that reaches the same hub; its token is never repeated."""
+        """Return a command that reaches the same hub; it never contains the token."""
         where = [
             ("--address", self.address),
             ("--data-dir", self.data_dir),
@@ -57,7 +57,7 @@ class Settings:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What another `hubbub` needs in its environment to reach the same hub."""
+        """Return the environment with which another `hubbub` reaches the same hub."""
         given = {
             "HUBBUB_ADDRESS": self.address,
             "HUBBUB_TOKEN": self.token,
@@ -69,9 +69,9 @@ class Settings:
         return {name: value for name, value in given.items() if value}
 
     def connect(self, name: str | None = None, *, patient: bool = True) -> AbstractAsyncContextManager[Hub]:
-        """The hub, as `hubbub_client.connect` finds it; a `name` goes before that of the options.
+        """Connect as `hubbub_client.connect` does; `name` overrides that of the options.
 
-        What is not `patient` waits for a hub only as long as the options say.
+        Without `patient`, wait for a hub only as long as the options say.
         """
         return connect(
             self.address,
@@ -87,14 +87,13 @@ class Settings:
 
 
 def settings_of(context: typer.Context) -> Settings:
-    """The global options of this run."""
+    """Return the global options of this run."""
     assert isinstance(context.obj, Settings)
     return context.obj
 
 
 def run(context: typer.Context, work: Callable[[Hub], Awaitable[bool | None]], *, endless: bool = False) -> None:
-    """Connects, does the work, and exits 1 if it returns False. An `endless` work waits for a hub, and ends well by
-    SIGINT.
+    """Connect, do the work, and exit 1 if it returns False. An `endless` work waits for a hub, and SIGINT ends it well.
 
     Raises HubbubError.
     """
@@ -110,7 +109,7 @@ def run(context: typer.Context, work: Callable[[Hub], Awaitable[bool | None]], *
         good = asyncio.run(session())
     except BaseException as error:  # noqa: BLE001 - what is no end of a reader or a person goes on
         match ends.first(error):
-            case BrokenPipeError():  # whoever read the output has left
+            case BrokenPipeError():  # the reader of the output has left
                 ends.discard(1)
             case KeyboardInterrupt():
                 pass
@@ -122,7 +121,7 @@ def run(context: typer.Context, work: Callable[[Hub], Awaitable[bool | None]], *
 
 
 def json_value(text: str, name: str) -> Any:
-    """A JSON value that stands on the command line, and can be sent. Raises Usage, naming the argument."""
+    """Parse a JSON value of the command line that can be sent. Raises Usage, naming the argument."""
     try:
         value = payload.loads(text.encode())
         payload.dumps(value)
@@ -134,7 +133,7 @@ def json_value(text: str, name: str) -> Any:
 
 
 def json_object(text: str | None, name: str) -> dict[str, Any] | None:
-    """As `json_value`, an object; None for none."""
+    """Parse a JSON object as `json_value` does; None for none."""
     if text is None:
         return None
     value = json_value(text, name)

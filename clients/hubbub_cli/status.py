@@ -27,9 +27,9 @@ GOOD, POOR, BAD = "green", "yellow", "red"
 
 def status(
     context: typer.Context,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on, and show it anew every 2 s.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again every 2 s.")] = False,
 ) -> None:
-    """One page about the hub: what it is, how its servers are, what waits, and what needs somebody."""
+    """Show one page about the hub: what it is, how its servers are, what waits, and what needs attention."""
     settings = settings_of(context)
 
     async def work(hub: Hub) -> None:

@@ -14,12 +14,12 @@ from hubbub_client.hub import Hub
 from hubbub_client.records import StoreStatus
 from hubbub_frontend.wording import size
 
-app = typer.Typer(help="What the hub remembers on its disk.")
+app = typer.Typer(help="The store: what the hub keeps on disk.")
 
 
 @app.command(epilog=example("store stats"))
 def stats(context: typer.Context) -> None:
-    """The store in numbers."""
+    """Show the store in numbers."""
 
     async def work(hub: Hub) -> None:
         it = await hub.store.stats()
@@ -33,7 +33,7 @@ def stats(context: typer.Context) -> None:
 
 @app.command(epilog=example("store compact"))
 def compact(context: typer.Context) -> None:
-    """Delete now what is too old or too much, and give the space back."""
+    """Delete now what is past its retention, and give the space back."""
 
     async def work(hub: Hub) -> None:
         it = await hub.store.compact()
@@ -52,10 +52,10 @@ def compact(context: typer.Context) -> None:
 @app.command(epilog=example("store backup hub-copy.db"))
 def backup(
     context: typer.Context,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Where to; for its owner only.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The file; readable by its owner only.")],
     force: Annotated[bool, typer.Option("--force", help="Replace FILE if it exists.")] = False,
 ) -> None:
-    """Write a copy of the store into a file here, while the hub goes on."""
+    """Write a backup of the store into a file here, while the hub goes on."""
     settings = settings_of(context)
     meter = Meter(moving=not settings.json)
     told = 0

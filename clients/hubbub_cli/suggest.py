@@ -1,4 +1,4 @@
-"""What the shell offers when Tab is pressed: names and ids that the hub knows; without a hub nothing, and quickly."""
+"""Completion for shells: names and ids that the hub knows; without a hub nothing, and quickly."""
 
 import asyncio
 import re
@@ -12,23 +12,23 @@ from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub, connect
 from hubbub_client.records import CatalogKind
 
-# Who presses Tab waits this long in all, and this long for a hub that does not answer; seconds.
+# Time limits of a completion, seconds: in all, and for a hub that does not answer.
 LIMIT_S = 2.0
 CONNECT_S = 1.0
 MOST = 200
-# Shells put a suggestion into the command line as it stands, and one of them evaluates it first: what servers name is
-# offered only where no character of it means anything to a shell.
+# Shells insert a suggestion as it is, and one shell evaluates it first. So names of servers are offered only if no
+# character of them means anything to a shell.
 PLAIN = re.compile(r"[\w./:@%+,][\w./:@%+,-]*", re.ASCII)
 
 
 def among(names: Iterable[str]) -> Callable[[str], list[str]]:
-    """Offers these words."""
+    """Complete from these words."""
     words = list(names)
     return lambda incomplete: [word for word in words if word.startswith(incomplete)]
 
 
 def servers(context: typer.Context, incomplete: str) -> list[str]:
-    """The names of the servers."""
+    """Complete names of servers."""
 
     async def work(hub: Hub) -> Iterable[str]:
         return [server.name for server in await hub.servers.list(MOST)]
@@ -37,7 +37,7 @@ def servers(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def requests(context: typer.Context, incomplete: str) -> list[str]:
-    """The ids of open requests."""
+    """Complete ids of open pending requests."""
 
     async def work(hub: Hub) -> Iterable[str]:
         return [request.id for request in await hub.inbox.list(states=["open"], limit=MOST)]
@@ -46,7 +46,7 @@ def requests(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def pages(context: typer.Context, incomplete: str) -> list[str]:
-    """The ids of open requests to visit a page."""
+    """Complete ids of open pending requests with a page to visit."""
 
     async def work(hub: Hub) -> Iterable[str]:
         found = await hub.inbox.list(states=["open"], kinds=["elicitation_url"], limit=MOST)
@@ -56,7 +56,7 @@ def pages(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def tokens(context: typer.Context, incomplete: str) -> list[str]:
-    """The names of the tokens."""
+    """Complete names of tokens."""
 
     async def work(hub: Hub) -> Iterable[str]:
         return [token.name for token in await hub.tokens.list(MOST)]
@@ -65,7 +65,7 @@ def tokens(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def calls(context: typer.Context, incomplete: str) -> list[str]:
-    """The ids of the newest calls."""
+    """Complete ids of the newest calls."""
 
     async def work(hub: Hub) -> Iterable[str]:
         return [call.id for call in await hub.calls.list(limit=MOST)]
@@ -74,7 +74,7 @@ def calls(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def tasks(context: typer.Context, incomplete: str) -> list[str]:
-    """The ids of the newest tasks."""
+    """Complete ids of the newest tasks."""
 
     async def work(hub: Hub) -> Iterable[str]:
         return [task.id for task in await hub.tasks.list(limit=MOST)]
@@ -83,17 +83,17 @@ def tasks(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def tools(context: typer.Context, incomplete: str) -> list[str]:
-    """The tools of the server that the command names."""
+    """Complete tools of the server that the command names."""
     return _of_catalog(context, incomplete, "tool")
 
 
 def prompts(context: typer.Context, incomplete: str) -> list[str]:
-    """Its prompts."""
+    """Complete prompts of that server."""
     return _of_catalog(context, incomplete, "prompt")
 
 
 def resources(context: typer.Context, incomplete: str) -> list[str]:
-    """The addresses of its resources."""
+    """Complete addresses of resources of that server."""
     return _of_catalog(context, incomplete, "resource")
 
 
@@ -116,7 +116,7 @@ def _of_hub(context: typer.Context, incomplete: str, work: Callable[[Hub], Await
             return await work(hub)
 
     try:
-        # Where no hub has ever been there is nothing to wait for.
+        # Without `client.json` there was never a hub to wait for.
         discover(where)
         found = asyncio.run(session())
     except (HubbubError, TimeoutError, OSError):

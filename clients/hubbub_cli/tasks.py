@@ -21,7 +21,7 @@ from hubbub_cli.session import run, settings_of
 from hubbub_client.hub import Hub
 from hubbub_client.records import Task
 
-app = typer.Typer(help="Tasks that the hub holds for servers, or servers for the hub.")
+app = typer.Typer(help="Tasks that the hub holds for servers, or servers hold for the hub.")
 
 
 @app.command("list", epilog=example("tasks list --role receiver"))
@@ -32,7 +32,7 @@ def list_(
     status: TaskStatuses = None,
     limit: Limit = 100,
 ) -> None:
-    """Tasks, newest first."""
+    """List tasks, newest first."""
     statuses = known(status, "--status", TASK_STATUSES)
 
     async def work(hub: Hub) -> None:
@@ -44,7 +44,7 @@ def list_(
 
 @app.command(epilog=example("tasks get TASK"))
 def get(context: typer.Context, id_: TaskId) -> None:
-    """One task."""
+    """Show one task."""
 
     async def work(hub: Hub) -> None:
         print_record(await hub.tasks.get(id_), settings_of(context).json)
@@ -54,7 +54,7 @@ def get(context: typer.Context, id_: TaskId) -> None:
 
 @app.command(epilog=example("tasks result TASK"))
 def result(context: typer.Context, id_: TaskId) -> None:
-    """The MCP result of a task that has ended."""
+    """Print the MCP result of a task that has ended."""
 
     async def work(hub: Hub) -> None:
         print_result("", await hub.tasks.result(id_), settings_of(context).json)
@@ -80,7 +80,7 @@ def watch(
     status: TaskStatuses = None,
     resume: Resume = None,
 ) -> None:
-    """Tasks and their changes, until interrupted."""
+    """Watch tasks and their changes, until interrupted."""
     statuses = known(status, "--status", TASK_STATUSES)
 
     async def work(hub: Hub) -> None:

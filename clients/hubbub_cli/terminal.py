@@ -1,4 +1,4 @@
-"""A person at the terminal: lines that they type, choices, texts from their editor; meanwhile all else goes on."""
+"""A person at the terminal: typed lines, choices, texts from their editor. Waiting does not block the event loop."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 async def read_line(prompt: str) -> str:
-    """One line from the terminal. A cancelled wait leaves nothing behind. Raises EOFError at the end of input."""
+    """Read one line from the terminal. A cancelled wait leaves nothing behind. Raises EOFError at the end of input."""
     note(prompt, end="")
     loop, ready = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(sys.stdin.fileno(), ready.set)
@@ -34,7 +34,7 @@ async def read_line(prompt: str) -> str:
 
 
 async def choose(choices: Mapping[str, str]) -> str:
-    """One of the choices, each a letter and how it is shown: `{"a": "[a]ccept"}`. Raises EOFError."""
+    """Ask for one of the choices, each a letter and its label: `{"a": "[a]ccept"}`. Raises EOFError."""
     *first, last = choices.values()
     while True:
         typed = (await read_line(f"{', '.join(first)} or {last}? ")).lower()
@@ -45,12 +45,12 @@ async def choose(choices: Mapping[str, str]) -> str:
 
 
 def show(text: "Text") -> None:
-    """A text with colours, on stderr, wrapped by the terminal alone so that it can be copied."""
+    """Show a coloured text on stderr, wrapped only by the terminal, so that it can be copied."""
     console(stderr=True).print(text, soft_wrap=True)
 
 
 async def edit(text: str) -> str | None:
-    """The text as it was left in the person's editor (VISUAL, EDITOR, else vi); None where that failed."""
+    """Return the text as the person left it in their editor (VISUAL, EDITOR, else vi); None if that failed."""
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with tempfile.TemporaryDirectory(prefix="hubbub-") as directory:
         file = anyio.Path(directory) / "reply.md"

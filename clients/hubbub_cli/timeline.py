@@ -15,7 +15,7 @@ OTHER = "✗"
 
 
 def print_timeline(call: Call, line: Timeline) -> None:
-    """A row for each kind of part, and one for each question with what happened to it."""
+    """Print a row for each kind of part, and one for each pending request with its events."""
     out = console()
     width = max(min(out.width, 100) - LABEL - 2, 10)
     head = f"{call.method} on {call.server}: {call.state} after {duration(line.total_s)}"

@@ -25,7 +25,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The token.", autocomp
 @app.command(epilog=example("tokens create reports --role viewer --expires 30d"))
 def create(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Who answers, claims and calls with it.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name that answers, claims and calls with it.")],
     role: Annotated[
         list[str],
         typer.Option(
@@ -37,19 +37,20 @@ def create(
         typer.Option(
             "--server",
             metavar="PATTERN",
-            help="Only for servers of such a name, as `git*`; repeatable.",
+            help="Only for servers with such a name, as `git*`; repeatable.",
             autocompletion=suggest.servers,
         ),
     ] = None,
     expires: Annotated[
         str | None,
-        typer.Option(metavar="SPAN", help="For how long it is good, as 30d, 12h, 45m or 90s; else for ever."),
+        typer.Option(metavar="SPAN", help="How long it is good, as 30d, 12h, 45m or 90s; else for ever."),
     ] = None,
     may_name_others: Annotated[
-        bool, typer.Option("--may-name-others", help="It may speak for anybody with --as, as a frontend of many does.")
+        bool,
+        typer.Option("--may-name-others", help="It may speak for anybody with --as, for a frontend of several people."),
     ] = False,
 ) -> None:
-    """Make a token, and print it: this once."""
+    """Make a token, and print it, only this once."""
     roles: list[Any] = known(role, "--role", ROLES)
     grants = [Grant(role=each, servers=tuple(server or ("*",))) for each in roles]
     ttl_s = _seconds(expires) if expires is not None else None
@@ -67,7 +68,7 @@ def create(
 
 @app.command("list", epilog=example("tokens list"))
 def list_(context: typer.Context) -> None:
-    """The tokens there are, without what would let their finder in."""
+    """List the tokens, without their secrets."""
 
     async def work(hub: Hub) -> None:
         print_records(Token, await hub.tokens.list(), settings_of(context).json)
@@ -77,7 +78,7 @@ def list_(context: typer.Context) -> None:
 
 @app.command(epilog=example("tokens revoke reports"))
 def revoke(context: typer.Context, name: Name) -> None:
-    """Forget a token; what is open with it ends."""
+    """Revoke a token; what is open with it ends."""
 
     async def work(hub: Hub) -> None:
         print_record(await hub.tokens.revoke(name), settings_of(context).json)
@@ -86,7 +87,7 @@ def revoke(context: typer.Context, name: Name) -> None:
 
 
 def whoami(context: typer.Context) -> None:
-    """Who you are to the hub, and what you may do."""
+    """Show who you are to the hub, and what you may do."""
 
     async def work(hub: Hub) -> None:
         print_records(Caller, [await hub.admin.whoami()], settings_of(context).json)
@@ -95,7 +96,7 @@ def whoami(context: typer.Context) -> None:
 
 
 def _seconds(span: str) -> float:
-    """The length of a span such as 30d. Raises Usage."""
+    """Parse a duration such as 30d to seconds. Raises Usage."""
     form = re.fullmatch(r"(\d{1,9})([dhms])", span)
     amount = whole_text(form[1]) if form is not None else None
     if form is None or not amount:

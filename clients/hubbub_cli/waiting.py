@@ -1,4 +1,4 @@
-"""Waiting until a pending request needs no answer any more."""
+"""Waiting until a pending request is closed."""
 
 import contextlib
 
@@ -8,7 +8,10 @@ from hubbub_client.records import PendingRequest
 
 
 async def settled(hub: Hub, request: PendingRequest, *, answered: bool = True) -> PendingRequest | None:
-    """Waits until a request is not open any more; None when it is gone. `answered` false: answers are no end."""
+    """Wait until a pending request is no longer open; None if it is gone.
+
+    With `answered` false, an answer does not count.
+    """
     seen = False
     watching = hub.inbox.watch(server=request.server, kinds=[request.kind], call_id=request.call_id)
     async with contextlib.aclosing(watching) as events:

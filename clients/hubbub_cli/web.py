@@ -11,14 +11,16 @@ from hubbub_cli.session import Usage, run, settings_of
 
 def web(
     context: typer.Context,
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where; port 0 is a free one.")] = "127.0.0.1:0",
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Address of the page; port 0 picks a free one.")
+    ] = "127.0.0.1:0",
     tls_cert: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Certificate of the page, PEM; off loopback it is needed.")
+        Path | None, typer.Option(metavar="FILE", help="Certificate of the page, PEM; needed off loopback.")
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key; else in --tls-cert.")] = None,
-    browser: Annotated[bool, typer.Option(help="Whether a browser is opened.")] = True,
+    browser: Annotated[bool, typer.Option(help="Whether to open a browser.")] = True,
 ) -> None:
-    """The inbox and all the rest in a browser; prints a link that logs one browser in, once."""
+    """Serve the inbox and everything else to a browser; print a link that lets one browser in, once."""
     try:
         from hubbub_web.serve import Secured, bind, serve
     except ImportError as missing:

@@ -1,4 +1,4 @@
-"""`hubbub inbox watch --webhook`: a signed POST for every request that becomes open."""
+"""`hubbub inbox watch --webhook`: a signed POST for every pending request that opens."""
 
 import hashlib
 import hmac
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     import httpx2
 
 SECRET = "HUBBUB_WEBHOOK_SECRET"  # noqa: S105 - the name of the variable that has it
-# For one attempt, however slowly it is answered; seconds.
+# Time limit of one attempt, seconds.
 TIMEOUT_S = 10.0
-# Pauses before the second attempt and those after it, seconds; each is shortened by up to half at random.
+# Backoff before each attempt after the first, seconds, with a jitter of up to half.
 PAUSES_S = (0.5, 2.0, 8.0, 30.0)
 AGAIN = frozenset((408, 425, 429))
 
 
 class Webhook:
-    """A url of the person who watches. It gets the request's record and a signature, never the hub's token.
+    """A url of the person who watches. It gets the pending request and a signature, never the hub's token.
 
-    Body: the record as JSON. Headers: `Hubbub-Request-Id`; with a secret `Hubbub-Signature: t=SECONDS,v1=HEX`, the
-    HMAC-SHA256 of `SECONDS.BODY`. A status of 2xx takes it; what may pass (no answer, 408, 425, 429, 5xx) is tried
-    five times in all.
+    Body: the record as JSON. Headers: `Hubbub-Request-Id`, an idempotency key; with a secret `Hubbub-Signature:
+    t=SECONDS,v1=HEX`, the HMAC-SHA256 of `SECONDS.BODY`. A status of 2xx accepts it. Failures that can pass (no
+    response, 408, 425, 429, 5xx) are retried, up to five attempts in all.
     """
 
     def __init__(self, url: str, secret: str | None) -> None:
@@ -44,7 +44,8 @@ class Webhook:
     async def __aenter__(self) -> Self:
         import httpx2
 
-        # Redirects are not followed: they could lead anywhere. A proxy for the web must not get what stays here.
+        # Redirects are not followed, since they could lead anywhere. A proxy of the environment must not get loopback
+        # requests.
         self._client = httpx2.AsyncClient(
             timeout=None, follow_redirects=False, trust_env=not _is_loopback(urlsplit(self._url).hostname or "")
         )
@@ -57,7 +58,7 @@ class Webhook:
             await self._client.aclose()
 
     async def deliver(self, request: PendingRequest) -> None:
-        """Posts it; says on stderr when it was not taken."""
+        """Post a pending request; report on stderr if it was not accepted."""
         body = json.dumps(request.to_json(), ensure_ascii=False).encode()
         problem = ""
         for pause_s in (0.0, *PAUSES_S):
@@ -70,7 +71,7 @@ class Webhook:
         note(f"{request.id}: the webhook did not take it: {problem}")
 
     async def _post(self, id_: str, body: bytes) -> tuple[str, bool]:
-        """What went wrong, and whether it may go well another time."""
+        """Return what went wrong, and whether a retry may help."""
         import httpx2
 
         assert self._client is not None
@@ -96,7 +97,7 @@ class Webhook:
 
 
 def webhook(url: str) -> Webhook:
-    """The webhook at a url: https, or http on loopback. Raises Usage."""
+    """Return the webhook at a url: https, or http on loopback. Raises Usage."""
     try:
         where = urlsplit(url)
         host, _ = where.hostname or "", where.port

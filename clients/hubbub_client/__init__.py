@@ -8,6 +8,7 @@ async with hubbub_client.connect() as hub:
 
 from hubbub_client.admin import Finding, HubStatus, Reload
 from hubbub_client.audit import AuditEntry
+from hubbub_client.calls import CallHandle
 from hubbub_client.errors import (
     Aborted,
     AlreadyExists,
@@ -26,6 +27,7 @@ from hubbub_client.errors import (
 )
 from hubbub_client.events import Bookmark, Logged, Progressed, Removed, Reset, Synced, Upsert, WatchEvent
 from hubbub_client.hub import Hub, connect
+from hubbub_client.options import CallCallbacks, CallOptions
 from hubbub_client.records import (
     Call,
     CallLog,
@@ -41,7 +43,8 @@ from hubbub_client.records import (
     ServerEvent,
     Task,
 )
-from hubbub_client.specs import ConfiguredServer, ServerSpec
+from hubbub_client.results import ToolResult
+from hubbub_client.specs import ConfiguredServer, RevisionConflict, ServerSpec
 from hubbub_client.store import Backup, Compaction, StoreStatus
 from hubbub_client.tokens import Caller, Grant, NewToken, Token
 
@@ -52,7 +55,10 @@ __all__ = [
     "Backup",
     "Bookmark",
     "Call",
+    "CallCallbacks",
+    "CallHandle",
     "CallLog",
+    "CallOptions",
     "Caller",
     "Cancelled",
     "CatalogEntry",
@@ -82,6 +88,7 @@ __all__ = [
     "Reset",
     "ResourceExhausted",
     "ResourceUpdate",
+    "RevisionConflict",
     "Server",
     "ServerEvent",
     "ServerSpec",
@@ -89,6 +96,7 @@ __all__ = [
     "Synced",
     "Task",
     "Token",
+    "ToolResult",
     "Unauthenticated",
     "Unavailable",
     "Unimplemented",

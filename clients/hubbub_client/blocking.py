@@ -15,6 +15,7 @@ from functools import partial
 from inspect import isawaitable
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
+from hubbub_client import options
 from hubbub_client.errors import Cancelled, FailedPrecondition, HubbubError
 from hubbub_client.events import Event
 from hubbub_client.portal import Portal
@@ -25,7 +26,7 @@ S = TypeVar("S")
 R = TypeVar("R")
 P = ParamSpec("P")
 # What the library calls while somebody waits: here in a thread of its own, where it may use the hub itself.
-CALLBACKS = frozenset(("on_progress", "on_pending", "on_perhaps_pending", "on_copied"))
+CALLBACKS = options.CALLBACKS | {"on_copied"}
 
 
 class Errand:
@@ -115,13 +116,12 @@ class Home:
             case _:
                 return value
 
-    def callback(self, function: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
+    def callback(self, function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         """A function of the caller's, as one that the library can wait for; it gets records of this module."""
 
-        async def call(*args: Any) -> None:
+        async def call(*args: Any) -> Any:
             found = await in_thread(function, *map(self.told, args))
-            if isawaitable(found):
-                await found
+            return await found if isawaitable(found) else found
 
         return call
 
@@ -155,8 +155,6 @@ class SyncPendingRequest(PendingRequest):
     reply_text = _answering(PendingRequest.reply_text)
     reply = _answering(PendingRequest.reply)
     reject = _answering(PendingRequest.reject)
-    take = _answering(PendingRequest.take)
-    give_back = _answering(PendingRequest.give_back)
 
 
 def first(error: BaseException) -> BaseException:
@@ -173,6 +171,11 @@ class Facade(Generic[S]):
     def __init__(self, home: Home, part: S) -> None:
         self._home = home
         self._part = part
+
+    @property
+    def home(self) -> Home:
+        """Where its methods are carried out."""
+        return self._home
 
     @property
     def here(self) -> bool:

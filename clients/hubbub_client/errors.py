@@ -10,12 +10,14 @@ HubbubError
 ├── ResourceExhausted    a bound of the hub is reached
 ├── FailedPrecondition   right request, wrong moment: ALREADY_ANSWERED, SERVER_NOT_CONNECTED, ...
 ├── Aborted              lost a race; trying again helps
+│   └── RevisionConflict   somebody has changed the server since it was read; it has what is there now (specs.py)
 ├── Unimplemented        this hub is older than the client
 ├── Unavailable          no hub, or no connection to the server; trying again may help
 ├── Unauthenticated      no valid token
 └── UpstreamError        the server's own error (status UNKNOWN)
 """
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -23,7 +25,9 @@ from typing import Any
 from google.protobuf.message import DecodeError
 from grpc import StatusCode, aio
 
-from hubbub_client import numbers
+from hubbub.v1.server_pb2 import RevisionConflict
+from hubbub_client import numbers, payload
+from hubbub_client.records import Fault
 
 DETAILS_KEY = "grpc-status-details-bin"
 
@@ -119,6 +123,8 @@ class Aborted(HubbubError):
     """Lost a race; trying again helps."""
 
     code = StatusCode.ABORTED
+    conflict: RevisionConflict | None = None
+    """What is there now, as the API says it, where the hub said that."""
 
 
 class Unimplemented(HubbubError):
@@ -147,12 +153,51 @@ class UpstreamError(HubbubError):
 
 _BY_CODE = {kind.code: kind for kind in HubbubError.__subclasses__()}
 
+# The status that the hub gives a call's fault, by its code and else by its category.
+FAULT_CODES: Mapping[str, StatusCode] = {
+    "INVALID_ARGUMENT": StatusCode.INVALID_ARGUMENT,
+    "AUTHENTICATION_FAILED": StatusCode.FAILED_PRECONDITION,
+    "SERVER_NOT_CONNECTED": StatusCode.FAILED_PRECONDITION,
+    "TASK_FAILED": StatusCode.UNKNOWN,
+}
+FAULT_CATEGORIES: Mapping[str, StatusCode] = {
+    "connection": StatusCode.UNAVAILABLE,
+    "transport": StatusCode.UNAVAILABLE,
+    "timeout": StatusCode.DEADLINE_EXCEEDED,
+    "protocol": StatusCode.FAILED_PRECONDITION,
+    "server": StatusCode.UNKNOWN,
+    "cancelled": StatusCode.CANCELLED,
+}
+
+
+def from_call(call_id: str, state: str, fault: Fault | None) -> HubbubError:
+    """The exception for a call that has failed or was cancelled: the same one as whoever waited for it was told."""
+    if fault is None:
+        return HubbubError(f"the call is {state}", metadata={"call_id": call_id})
+    details = {key: _text(value) for key, value in payload.as_object(fault.details).items() if value is not None}
+    about = {"category": fault.category, "retryable": str(fault.retryable).lower(), "call_id": call_id}
+    code = FAULT_CODES.get(fault.code) or FAULT_CATEGORIES.get(fault.category, StatusCode.INTERNAL)
+    return _BY_CODE.get(code, HubbubError)(
+        fault.message or fault.code,
+        reason=fault.code,
+        metadata={**about, **details},
+        help_url=fault.help_url,
+        code=code,
+    )
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
 
 def from_rpc(failure: aio.AioRpcError) -> HubbubError:
     """The exception for a failed RPC, with the details of its google.rpc.Status (AIP-193) where it has one."""
     details = _details(failure)
-    code = failure.code()
-    return _BY_CODE.get(code, HubbubError)(failure.details() or code.name, code=code, **details)
+    code, conflict = failure.code(), details.pop("conflict", None)
+    error = _BY_CODE.get(code, HubbubError)(failure.details() or code.name, code=code, **details)
+    if isinstance(error, Aborted):
+        error.conflict = conflict
+    return error
 
 
 def _details(failure: aio.AioRpcError) -> dict[str, Any]:
@@ -178,6 +223,8 @@ def _take(name: str, detail: Any, found: dict[str, Any]) -> None:
             found["retry_after_s"] = (numbers.whole(wait.seconds) or 0) + (numbers.whole(wait.nanos) or 0) / 1e9
         case "Help" if detail.links:
             found["help_url"] = detail.links[0].url
+        case "RevisionConflict":
+            found["conflict"] = detail
         case "BadRequest":
             found["violations"] = tuple((each.field, each.description) for each in detail.field_violations)
         case _:

@@ -1,24 +1,33 @@
-"""Handlers: functions that answer what servers ask (`@hub.on_elicitation()`), run by `hub.serve()`."""
+"""Functions that answer what servers ask: any call (`@hub.on_form()`, run by `hub.serve()`), or one (`on_form=`)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from inspect import isawaitable
+from typing import Any, Literal, TypeVar, cast
 
+from hubbub_client.errors import Unavailable
 from hubbub_client.inbox import Inbox
+from hubbub_client.options import Answer, CallCallbacks, OnRequest
 from hubbub_client.records import PendingRequest, RequestKind
-from hubbub_client.work import OnError
+from hubbub_client.work import OnError, log_error
 
-Handler = Callable[[PendingRequest], Awaitable[object]]
-H = TypeVar("H", bound=Handler)
+H = TypeVar("H", bound=OnRequest)
 
 ELICITATION: tuple[RequestKind, ...] = ("elicitation_form", "elicitation_url")
+CALLBACKS: Mapping[RequestKind, Literal["on_form", "on_page", "on_sampling", "on_roots"]] = {
+    "elicitation_form": "on_form",
+    "elicitation_url": "on_page",
+    "sampling": "on_sampling",
+    "roots": "on_roots",
+}
+"""Which callback answers what."""
 
 
 @dataclass(frozen=True)
 class _Registered:
-    handler: Handler
-    kinds: tuple[RequestKind, ...]
+    handler: OnRequest
+    kind: RequestKind
     server: str | None
 
 
@@ -29,11 +38,11 @@ class Handlers:
         self._inbox = inbox
         self._registered: list[_Registered] = []
 
-    def on(self, kinds: Sequence[RequestKind], server: str | None) -> Callable[[H], H]:
-        """Registers the decorated function for requests of these kinds, of one server or of all."""
+    def on(self, kind: RequestKind, server: str | None) -> Callable[[H], H]:
+        """Registers the decorated function for requests of this kind, of one server or of all."""
 
         def register(handler: H) -> H:
-            self._registered.append(_Registered(handler, tuple(kinds), server))
+            self._registered.append(_Registered(handler, kind, server))
             return handler
 
         return register
@@ -41,7 +50,7 @@ class Handlers:
     async def serve(self, *, capacity: int, on_error: OnError | None) -> None:
         """Works until cancelled. Raises ValueError when nothing is registered, HubbubError as `inbox.work`."""
         if not self._registered:
-            raise ValueError("no handler is registered; decorate one with on_elicitation, on_sampling or on_roots")
+            raise ValueError("no handler is registered; decorate one with on_form, on_page, on_sampling or on_roots")
         working = [asyncio.ensure_future(self._work(each, capacity, on_error)) for each in self._registered]
         try:
             ended, _ = await asyncio.wait(working, return_when=asyncio.FIRST_EXCEPTION)
@@ -54,15 +63,57 @@ class Handlers:
 
     async def _work(self, registered: _Registered, capacity: int, on_error: OnError | None) -> None:
         async def handle(request: PendingRequest) -> None:
-            await _give(request, await registered.handler(request))
+            await _give(request, await _asked(registered.handler, request))
 
         await self._inbox.work(
-            handle, server=registered.server, kinds=registered.kinds, capacity=capacity, on_error=on_error
+            handle, server=registered.server, kinds=[registered.kind], capacity=capacity, on_error=on_error
         )
 
 
+class CallAnswers:
+    """What answers the pending requests of one call: those whose record names it as their cause."""
+
+    def __init__(self, inbox: Inbox, call_id: str, callbacks: CallCallbacks) -> None:
+        self._inbox = inbox
+        self._call_id = call_id
+        self._by_kind: dict[RequestKind, OnRequest] = {
+            kind: found for kind, name in CALLBACKS.items() if (found := callbacks.get(name)) is not None
+        }
+
+    @property
+    def wanted(self) -> bool:
+        """Whether anything is answered."""
+        return bool(self._by_kind)
+
+    async def serve(self, on_listening: Callable[[], None]) -> None:
+        """Answers one request after the other until cancelled; `on_listening` when none can be missed any more.
+
+        Raises what a callback raises, HubbubError as `inbox.work`, and InvalidArgument for an answer that does not fit.
+        """
+
+        async def handle(request: PendingRequest) -> None:
+            answer = await _asked(self._by_kind[request.kind], request)
+            try:
+                await _give(request, answer)
+            except Unavailable as error:  # a hub that comes back assigns it anew
+                log_error(request, error)
+
+        await self._inbox.work(
+            handle, kinds=[*self._by_kind], call_id=self._call_id, on_error=_raise, on_listening=on_listening
+        )
+
+
+def _raise(_: PendingRequest, error: Exception) -> None:
+    raise error
+
+
+async def _asked(function: OnRequest, request: PendingRequest) -> Answer:
+    answer = function(request)
+    return await answer if isawaitable(answer) else answer
+
+
 async def _give(request: PendingRequest, answer: object) -> None:
-    """Makes an answer of what a handler returned; None means that it has answered itself, or leaves it to others."""
+    """Makes an answer of what a function returned; None means that it has answered itself, or leaves it to others."""
     match answer:
         case None | PendingRequest():
             return

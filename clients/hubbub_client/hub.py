@@ -3,26 +3,25 @@
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Unpack
 
 from hubbub_client.admin import Admin
 from hubbub_client.audit import AuditLog
-from hubbub_client.calls import Calls, OnPending, OnProgress
+from hubbub_client.calls import TOOL_CALL, CallHandle, Calls
 from hubbub_client.catalog import Catalog
 from hubbub_client.discovery import Where
-from hubbub_client.handlers import ELICITATION, H, Handlers
+from hubbub_client.handlers import H, Handlers
 from hubbub_client.inbox import Inbox
 from hubbub_client.link import Link
 from hubbub_client.notices import Events
-from hubbub_client.records import Call, ResourceUpdate
+from hubbub_client.options import CallOptions, LogLevel
+from hubbub_client.records import ResourceUpdate
+from hubbub_client.results import ToolResult
 from hubbub_client.servers import Servers
 from hubbub_client.store import Store
 from hubbub_client.tasks import Tasks
 from hubbub_client.tokens import Tokens
 from hubbub_client.work import OnError
-
-LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
-LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
 
 
 class Hub:
@@ -53,74 +52,51 @@ class Hub:
         return self._link.connected
 
     async def call_tool(
-        self,
-        server: str,
-        tool: str,
-        args: Mapping[str, Any] | None = None,
-        *,
-        timeout_s: float | None = None,
-        on_progress: OnProgress | None = None,
-        call_id: str | None = None,
-        detached: bool = False,
-        as_task: bool = False,
-        log_level: LogLevel | None = None,
-    ) -> dict[str, Any]:
-        """The MCP result of a tool (tools/call); one with `isError` is returned, not raised. Else as `calls.call`.
+        self, server: str, tool: str, args: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
+    ) -> ToolResult:
+        """What a tool gives back (tools/call); a result that says `isError` is returned, not raised.
 
-        `log_level` asks a 2026-07-28 server for log messages about this call.
+        A cancelled wait aborts the call, and so does what a callback raises, which comes out of here.
+        Raises HubbubError, UpstreamError where the server answered with an error.
         """
-        meta = {"_meta": {LOG_LEVEL_KEY: log_level}} if log_level else {}
-        call = await self.calls.call(
-            server,
-            "tools/call",
-            {"name": tool, "arguments": dict(args or {}), **meta},
-            timeout_s=timeout_s,
-            on_progress=on_progress,
-            call_id=call_id,
-            detached=detached,
-            as_task=as_task,
-        )
-        return call.result
+        return ToolResult(await self.call(server, TOOL_CALL, _tool_params(tool, args), **options))
 
     async def call(
-        self,
-        server: str,
-        method: str,
-        params: Mapping[str, Any] | None = None,
-        *,
-        timeout_s: float | None = None,
-        on_progress: OnProgress | None = None,
-        on_pending: OnPending | None = None,
-        call_id: str | None = None,
-        detached: bool = False,
+        self, server: str, method: str, params: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
     ) -> Any:
-        """The MCP result of any request. As `calls.call`."""
-        call = await self.calls.call(
-            server,
-            method,
-            params,
-            timeout_s=timeout_s,
-            on_progress=on_progress,
-            on_pending=on_pending,
-            call_id=call_id,
-            detached=detached,
-        )
-        return call.result
+        """The MCP result of any request, as JSON values. Else as `call_tool`."""
+        return (await self.calls.call(server, method, params, **options)).result
 
-    async def read_resource(self, server: str, uri: str, *, timeout_s: float | None = None) -> dict[str, Any]:
-        """The MCP result of resources/read. As `calls.call`."""
-        return await self.call(server, "resources/read", {"uri": uri}, timeout_s=timeout_s)
+    async def start_tool(
+        self, server: str, tool: str, args: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
+    ) -> CallHandle[ToolResult]:
+        """Queues a call of a tool and returns at once. As `start`."""
+        return await self.start(server, TOOL_CALL, _tool_params(tool, args), **options)
+
+    async def start(
+        self, server: str, method: str, params: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
+    ) -> CallHandle[Any]:
+        """Queues any request and returns at once; the hub goes on with it, whatever becomes of this program.
+
+        The callbacks are told and asked while somebody waits for the handle's `result`. Raises HubbubError where the
+        hub does not take the call.
+        """
+        return await self.calls.start(server, method, params, **options)
+
+    async def read_resource(self, server: str, uri: str, **options: Unpack[CallOptions]) -> dict[str, Any]:
+        """The MCP result of resources/read. As `call`."""
+        return await self.call(server, "resources/read", {"uri": uri}, **options)
 
     def subscribe(self, server: str, uri: str) -> AsyncGenerator[ResourceUpdate, None]:
         """The contents of a resource, and again after each change; closing it unsubscribes. As `events.resource`."""
         return self.events.resource(server, uri)
 
     async def get_prompt(
-        self, server: str, name: str, arguments: Mapping[str, str] | None = None, *, timeout_s: float | None = None
+        self, server: str, name: str, arguments: Mapping[str, str] | None = None, **options: Unpack[CallOptions]
     ) -> dict[str, Any]:
-        """The MCP result of prompts/get. As `calls.call`."""
+        """The MCP result of prompts/get. As `call`."""
         params = {"name": name, "arguments": dict(arguments or {})}
-        return await self.call(server, "prompts/get", params, timeout_s=timeout_s)
+        return await self.call(server, "prompts/get", params, **options)
 
     async def complete(
         self,
@@ -131,6 +107,7 @@ class Hub:
         prompt: str | None = None,
         template: str | None = None,
         context: Mapping[str, str] | None = None,
+        **options: Unpack[CallOptions],
     ) -> dict[str, Any]:
         """The MCP result of completion/complete for an argument of a `prompt`, or of a resource `template` (its uri).
 
@@ -142,7 +119,7 @@ class Hub:
         params: dict[str, Any] = {"ref": ref, "argument": {"name": argument, "value": value}}
         if context:
             params["context"] = {"arguments": dict(context)}
-        return await self.call(server, "completion/complete", params)
+        return await self.call(server, "completion/complete", params, **options)
 
     async def set_log_level(self, server: str, level: LogLevel) -> None:
         """The level of the log messages that a server sends, until its connection ends (to revision 2025-11-25).
@@ -151,45 +128,36 @@ class Hub:
         """
         await self.call(server, "logging/setLevel", {"level": level})
 
-    async def start(
-        self,
-        server: str,
-        method: str,
-        params: Mapping[str, Any] | None = None,
-        *,
-        timeout_s: float | None = None,
-        call_id: str | None = None,
-        as_task: bool = False,
-    ) -> Call:
-        """Queues a detached call and returns at once. As `calls.start`."""
-        return await self.calls.start(server, method, params, timeout_s=timeout_s, call_id=call_id, as_task=as_task)
-
     # Handlers
 
-    def on_elicitation(self, *, server: str | None = None) -> Callable[[H], H]:
-        """Has the decorated function answer elicitations, of one server or of all, while `serve` runs.
+    def on_form(self, *, server: str | None = None) -> Callable[[H], H]:
+        """Has the decorated function answer forms of any call, of one server or of all, while `serve` runs.
 
-        It gets the claimed request. It returns the content of the form (a mapping), True for the form's defaults or
-        the consent to visit a page, False to decline; None when it has answered through the record, or leaves the
+        It gets the claimed request, and may be a coroutine function. It returns the content of the form (a mapping),
+        True for the form's defaults, False to decline; None when it has answered through the record, or leaves the
         request to others.
 
         >>> import asyncio, hubbub_client
         >>> async def main():
         ...     async with hubbub_client.connect(name="robot") as hub:
-        ...         @hub.on_elicitation(server="shop")
+        ...         @hub.on_form(server="shop")
         ...         async def confirm(request):
         ...             return {"confirm": True} if "receipt" in request.request["message"] else None
         ...         await hub.serve()  # until cancelled
         """
-        return self._handlers.on(ELICITATION, server)
+        return self._handlers.on("elicitation_form", server)
+
+    def on_page(self, *, server: str | None = None) -> Callable[[H], H]:
+        """As `on_form`, for pages to visit: it returns True to consent, False to decline."""
+        return self._handlers.on("elicitation_url", server)
 
     def on_sampling(self, *, server: str | None = None) -> Callable[[H], H]:
-        """As `on_elicitation`, for samplings: it returns the assistant's text, or the whole MCP result (a mapping)."""
-        return self._handlers.on(("sampling",), server)
+        """As `on_form`, for samplings: it returns the assistant's text, or the whole MCP result (a mapping)."""
+        return self._handlers.on("sampling", server)
 
     def on_roots(self, *, server: str | None = None) -> Callable[[H], H]:
-        """As `on_elicitation`, for roots: it returns the MCP result, `{"roots": [...]}`."""
-        return self._handlers.on(("roots",), server)
+        """As `on_form`, for roots: it returns the MCP result, `{"roots": [...]}`."""
+        return self._handlers.on("roots", server)
 
     async def serve(self, *, capacity: int = 1, on_error: OnError | None = None) -> None:
         """Answers requests by the registered handlers, until cancelled.
@@ -232,3 +200,7 @@ async def connect(
         yield Hub(link)
     finally:
         await link.close()
+
+
+def _tool_params(tool: str, args: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {"name": tool, "arguments": dict(args or {})}

@@ -147,22 +147,26 @@ class Inbox:
         *,
         server: str | None = None,
         kinds: Collection[RequestKind] = (),
+        call_id: str | None = None,
         capacity: int = 1,
         on_error: OnError | None = None,
+        on_listening: Callable[[], None] | None = None,
     ) -> None:
         """Answers requests as one of the hub's workers, until cancelled: each goes to exactly one of them.
 
         `handle` gets a request that is claimed for this worker, up to `capacity` at once (at most 100), and answers
         it through its record. One that it leaves unanswered goes to others; it is cancelled when the request is no
-        longer this worker's. What it raises goes to `on_error`, else to the log. Raises HubbubError as `watch` does.
+        longer this worker's. What it raises goes to `on_error`, else to the log; what that raises ends the work.
+        `on_listening` is called, again and again, while requests can come. Raises HubbubError as `watch` does.
         """
         worker = Worker(
             self._link,
             read=self._read,
             handle=handle,
-            condition=_filter(server, kinds, (), None),
+            condition=_filter(server, kinds, (), call_id),
             capacity=capacity,
             on_error=on_error,
+            on_listening=on_listening,
         )
         await worker.run()
 

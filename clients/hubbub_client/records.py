@@ -149,21 +149,6 @@ class Answering(Protocol):
         """Gives exactly one answer."""
         ...
 
-    def claim(
-        self,
-        id: str,  # noqa: A002
-        ttl_s: float,
-        *,
-        claim_id: str | None,
-        take_over: bool,
-    ) -> Awaitable[PendingRequest]:
-        """Leases it."""
-        ...
-
-    def release(self, id: str, claim_id: str) -> Awaitable[PendingRequest]:  # noqa: A002
-        """Gives the claim back."""
-        ...
-
 
 @dataclass(frozen=True, kw_only=True)
 class PendingRequest(Record):
@@ -216,14 +201,6 @@ class PendingRequest(Record):
     async def reject(self, message: str, **how: Unpack[How]) -> PendingRequest:
         """Refuses a sampling or a roots request."""
         return await self._source.answer(self.id, reject=message, **self._how(how))
-
-    async def take(self, ttl_s: float = 60, *, claim_id: str | None = None, take_over: bool = False) -> PendingRequest:
-        """Claims it for `ttl_s` seconds, as `Inbox.claim`; the record that comes back has the claim's id."""
-        return await self._source.claim(self.id, ttl_s, claim_id=claim_id, take_over=take_over)
-
-    async def give_back(self) -> PendingRequest:
-        """Releases the claim that this record has."""
-        return await self._source.release(self.id, (self.claim and self.claim.id) or "")
 
     def _how(self, how: How) -> How:
         own = self.claim.id if self.claim is not None else None

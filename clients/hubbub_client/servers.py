@@ -51,19 +51,21 @@ class Servers:
         """Changes a server that was added over the API, and reconnects where that is needed.
 
         `only` names the options that are taken from the spec (one that is None takes its default), else all are.
-        With the `revision` that was read, nothing is changed that somebody else has changed meanwhile: raises Aborted
-        (REVISION_CONFLICT), whose `server` says what is there now. Raises ValueError for a spec that cannot be sent.
+        With the `revision` that was read, nothing is changed that somebody else has changed meanwhile: raises
+        RevisionConflict, which says what is there now. Raises ValueError for a spec that cannot be sent.
         """
         mask = None if only is None else FieldMask(paths=specs.paths(*only))
         message = specs.to_message(spec)
         request = server_pb2.UpdateServerRequest(spec=message, update_mask=mask, expected_revision=revision)
-        answer = await self._link.call(lambda hub: hub.servers.UpdateServer, request)
+        with specs.conflicts():
+            answer = await self._link.call(lambda hub: hub.servers.UpdateServer, request)
         return read(Server, answer.server)
 
     async def remove(self, name: str, *, revision: int | None = None) -> None:
         """Disconnects and forgets a server that was added over the API; `revision` as in `update`."""
         request = server_pb2.RemoveServerRequest(name=name, expected_revision=revision)
-        await self._link.call(lambda hub: hub.servers.RemoveServer, request)
+        with specs.conflicts():
+            await self._link.call(lambda hub: hub.servers.RemoveServer, request)
 
     async def connect(self, name: str) -> Server:
         """Wants the server connected; returns at once."""
@@ -89,7 +91,8 @@ class Servers:
         """
         given = None if roots is None else specs.roots_message(roots)
         request = server_pb2.SetRootsRequest(name=name, roots=given, expected_revision=revision)
-        return specs.roots((await self._link.call(lambda hub: hub.servers.SetRoots, request)).roots)
+        with specs.conflicts():
+            return specs.roots((await self._link.call(lambda hub: hub.servers.SetRoots, request)).roots)
 
     def watch(
         self, names: Collection[str] = (), *, resume_token: str | None = None

@@ -4,7 +4,8 @@ The API has the same in groups; the option `config_key` of its fields says which
 converts both ways.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, cast
 
@@ -12,6 +13,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from hubbub.v1 import options_pb2, server_pb2
 from hubbub_client import numbers, payload, reading
+from hubbub_client.errors import Aborted
 from hubbub_client.records import Record, Server, Transport
 
 Roots = Sequence[Mapping[str, Any]] | Literal["ask"]
@@ -85,6 +87,32 @@ class ConfiguredServer(Server):
     """A server with its spec, where one may know it: with the grant `administer`."""
 
     spec: ServerSpec | None = None
+
+
+class RevisionConflict(Aborted):
+    """Somebody has changed the server since it was read, so nothing was changed.
+
+    `revision` is that of the server now, `spec` and `roots` are what it is configured with and told now: None where
+    the refusal had no room for it, or where one may not know it.
+    """
+
+    def __init__(self, refusal: Aborted, now: server_pb2.RevisionConflict) -> None:
+        super().__init__(refusal.message, reason=refusal.reason, metadata=refusal.metadata, help_url=refusal.help_url)
+        self.conflict = now
+        self.revision = now.revision
+        self.spec = from_message(now.spec, now.withheld) if now.HasField("spec") else None
+        self.roots = roots(now.roots) if now.HasField("roots") else None
+
+
+@contextmanager
+def conflicts() -> Generator[None]:
+    """Has a refusal that says what is there now raised as a RevisionConflict."""
+    try:
+        yield
+    except Aborted as refusal:
+        if refusal.conflict is None:
+            raise
+        raise RevisionConflict(refusal, refusal.conflict) from None
 
 
 def to_message(spec: ServerSpec) -> server_pb2.ServerSpec:

@@ -10,6 +10,8 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
+from hubbub.v1.server_pb2 import RevisionConflict
+
 # Of each message the fields that are read: their name, number, type, and whether there may be several.
 # https://github.com/googleapis/googleapis/blob/master/google/rpc/error_details.proto
 _MESSAGES: dict[str, tuple[tuple[str, int, str, bool], ...]] = {
@@ -62,12 +64,15 @@ def _class(name: str) -> Any:
 
 
 _STATUS = _class("Status")
-_DETAILS = {name: _class(name) for name in ("ErrorInfo", "RetryInfo", "Help", "BadRequest")}
+_DETAILS = {
+    RevisionConflict.DESCRIPTOR.full_name: RevisionConflict,
+    **{f"google.rpc.{name}": _class(name) for name in ("ErrorInfo", "RetryInfo", "Help", "BadRequest")},
+}
 
 
 def details(document: bytes) -> Iterator[tuple[str, Any]]:
     """The details of a status that are known here, each with the name of its message. Raises DecodeError."""
     for each in _STATUS.FromString(document).details:
-        name = each.type_url.rpartition("/google.rpc.")[2]
+        name = each.type_url.rpartition("/")[2]
         if name in _DETAILS:
-            yield name, _DETAILS[name].FromString(each.value)
+            yield name.rpartition(".")[2], _DETAILS[name].FromString(each.value)

@@ -3,30 +3,71 @@
 >>> from hubbub_client import sync
 >>> with sync.connect() as hub:
 ...     result = hub.call_tool("time", "get_current_time", {"timezone": "UTC"})
->>> result["content"][0]["type"]
-'text'
+>>> result.is_error
+False
 """
 
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, cast
 
 import hubbub_client
 from hubbub_client.audit import AuditLog
 from hubbub_client.blocking import Facade, Home, SyncPendingRequest, asking, asking_all, blocking, iterating
-from hubbub_client.calls import Calls
+from hubbub_client.calls import CallHandle, Calls
 from hubbub_client.catalog import Catalog
 from hubbub_client.hub import Admin, Hub
 from hubbub_client.inbox import Inbox
 from hubbub_client.notices import Events
+from hubbub_client.options import CallCallbacks
 from hubbub_client.portal import opened
+from hubbub_client.records import Call
 from hubbub_client.servers import Servers
 from hubbub_client.store import Store
 from hubbub_client.tasks import Tasks
 from hubbub_client.tokens import Tokens
 
-__all__ = ["SyncHub", "SyncPendingRequest", "connect"]
+__all__ = ["SyncCallHandle", "SyncHub", "SyncPendingRequest", "connect"]
+
+
+S = TypeVar("S")
+R = TypeVar("R")
+P = ParamSpec("P")
+
+
+class SyncCallHandle(Facade[CallHandle[R]], Generic[R]):
+    """As `CallHandle`; each of its methods waits."""
+
+    get = blocking(CallHandle[R].get)
+    result = blocking(CallHandle[R].result)
+    wait = blocking(CallHandle[R].wait)
+    progress = iterating(CallHandle[R].progress)
+    pending_requests = iterating(CallHandle[R].pending_requests)
+    cancel = blocking(CallHandle[R].cancel)
+
+    @property
+    def id(self) -> str:
+        """The call's id, under which any program finds it (`calls.handle`)."""
+        return self._part.id
+
+    @property
+    def started(self) -> Call | None:
+        """The call as it was when `start` returned; None for a handle of `calls.handle`."""
+        return self._part.started
+
+
+def starting(
+    method: Callable[Concatenate[S, P], Awaitable[CallHandle[R]]],
+) -> Callable[Concatenate[Facade[S], P], SyncCallHandle[R]]:
+    """As `blocking`, for what gives back a handle."""
+    wait_for = blocking(method)
+
+    def start(facade: Facade[S], /, *args: P.args, **kwargs: P.kwargs) -> SyncCallHandle[R]:
+        return SyncCallHandle(facade.home, wait_for(facade, *args, **kwargs))
+
+    start.__name__, start.__doc__ = method.__name__, method.__doc__
+    return start
 
 
 class SyncServers(Facade[Servers]):
@@ -60,13 +101,18 @@ class SyncCalls(Facade[Calls]):
     """`hub.calls`."""
 
     call = blocking(Calls.call)
-    start = blocking(Calls.start)
+    start = starting(Calls.start)
     list = blocking(Calls.list)
     get = blocking(Calls.get)
     cancel = blocking(Calls.cancel)
     queue = blocking(Calls.queue)
     clear_queue = blocking(Calls.clear_queue)
     watch = iterating(Calls.watch)
+
+    def handle(self, id: str, **callbacks: Unpack[CallCallbacks]) -> SyncCallHandle[Any]:  # noqa: A002
+        """As `Calls.handle`."""
+        given = cast("CallCallbacks", self.given(callbacks))
+        return SyncCallHandle(self._home, self._part.handle(id, **given))
 
 
 class SyncTasks(Facade[Tasks]):
@@ -170,7 +216,8 @@ class SyncHub(Facade[Hub]):
 
     call_tool = blocking(Hub.call_tool)
     call = blocking(Hub.call)
-    start = blocking(Hub.start)
+    start_tool = starting(Hub.start_tool)
+    start = starting(Hub.start)
     read_resource = blocking(Hub.read_resource)
     get_prompt = blocking(Hub.get_prompt)
     complete = blocking(Hub.complete)

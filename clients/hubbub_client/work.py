@@ -33,20 +33,22 @@ class Worker:
         condition: inbox_pb2.PendingRequestFilter,
         capacity: int,
         on_error: OnError | None,
+        on_listening: Callable[[], None] | None,
     ) -> None:
         self._link = link
         self._read = read
         self._handle = handle
         self._ready = inbox_pb2.WorkRequest.Ready(filter=condition, capacity=capacity)
-        self._on_error = on_error or _log
+        self._on_error = on_error or log_error
+        self._on_listening = on_listening
         self._busy: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """Works until cancelled. Raises HubbubError."""
+        """Works until cancelled. Raises HubbubError, and what `on_error` raises."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 await self._listen(tasks)
-        except ExceptionGroup as group:  # answers raise nothing, so it has just the one of listening
+        except ExceptionGroup as group:
             raise group.exceptions[0] from None
 
     async def _listen(self, tasks: asyncio.TaskGroup) -> None:
@@ -59,6 +61,8 @@ class Worker:
                     case "revoked" if step.revoked.state != inbox_pb2.PENDING_REQUEST_STATE_ANSWERED:
                         if (handling := self._busy.get(step.revoked.id)) is not None:
                             handling.cancel()
+                    case "bookmark" if self._on_listening is not None:
+                        self._on_listening()
                     case _:
                         pass
 
@@ -92,5 +96,6 @@ class Worker:
             await say(inbox_pb2.WorkRequest(skip=inbox_pb2.WorkRequest.Skip(id=request.id)))
 
 
-def _log(request: PendingRequest, error: Exception) -> None:
+def log_error(request: PendingRequest, error: Exception) -> None:
+    """Says that a request was not answered, and why."""
     log.error("request %s of %s was not answered", request.id, request.server, exc_info=error)

@@ -1,1 +1,1 @@
-"""What several frontends share: schemas, results and records as people read them, and certificates."""
+"""Shared by frontends: schemas, results and records in words, and certificates."""

@@ -1,7 +1,7 @@
-"""Whether a tool can be called as a task that its server holds, as far as can be said before it is called.
+"""Whether a tool can be called as a client task, as far as its declarations say.
 
-To 2025-11-25 the caller decides, within what the server and the tool declare (tasks, tool-level negotiation); from
-2026-07-28 on the server decides, and all that a caller can do is to insist on one that has the extension (SEP-2663).
+Up to 2025-11-25 the caller decides, within what server and tool declare (tasks, tool-level negotiation). From
+2026-07-28 on the server decides; a caller can only insist on a task, if the server has the extension (SEP-2663).
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ EXTENSION = "io.modelcontextprotocol/tasks"
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """How a tool can be called: plainly, as a task, or both; `why` says in a sentence what stands against the other."""
+    """Ways to call a tool: plainly, as a task, or both; `why` says in a sentence why the other is impossible."""
 
     plain: bool = True
     task: bool = True
@@ -25,7 +25,7 @@ class Ways:
 
 
 def ways(server: Server | None, tool: Mapping[str, Any]) -> Ways:
-    """The ways in which a tool of a server can be called. Both, where nothing is known: the hub knows when it calls."""
+    """Return the ways to call a tool of a server. Both if nothing is known: the hub checks at the call."""
     if server is None or not server.protocol_version:
         return Ways()
     stateless = server.protocol_version >= STATELESS

@@ -1,7 +1,7 @@
-"""Certificates for development: an authority of one's own, and what it vouches for.
+"""Certificates for development: a private authority, and what it signs.
 
-Whoever has `ca-key.pem` can pose as the hub and as each of its callers. For production use the authority that the other
-services of the place use.
+Whoever has `ca-key.pem` can pose as the hub and as each of its callers. In production, use the authority that your
+other services use.
 """
 
 import os
@@ -22,13 +22,13 @@ AUTHORITY_DAYS = 3650
 DAYS = 365
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
-# Part of file names; and of what a person types.
+# Names of clients are part of file names, and typed by people.
 _CLIENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The files of a certificate and its key."""
+    """Files of a certificate and its key."""
 
     cert: Path
     key: Path
@@ -36,7 +36,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """Who signs, and where it keeps everything."""
+    """A certificate authority and its directory."""
 
     directory: Path
     certificate: x509.Certificate
@@ -44,9 +44,9 @@ class Authority:
 
     @classmethod
     def open(cls, directory: Path) -> "Authority":
-        """The authority of a directory, a new one when there is none; what is there stays as it is.
+        """Open the authority of a directory, or create it; existing files stay unchanged.
 
-        Raises OSError, and ValueError for half an authority.
+        Raises OSError, and ValueError if only one of its two files exists.
         """
         pair = _pair(directory, "ca")
         if pair.cert.exists() or pair.key.exists():
@@ -67,19 +67,19 @@ class Authority:
 
     @property
     def file(self) -> Path:
-        """The certificate that the other side believes."""
+        """Path of the authority's certificate, which the other side must trust."""
         return _pair(self.directory, "ca").cert
 
     def server(self, hosts: Iterable[str] = (), *, days: int = DAYS) -> Pair:
-        """A new certificate for a hub on this machine that is also called `hosts`: names or addresses.
+        """Issue a certificate for a hub on this machine and under `hosts`, names or addresses.
 
-        Raises OSError, and ValueError for what is no host.
+        Raises OSError, and ValueError for an invalid host.
         """
         names = [_host(each) for each in dict.fromkeys((*LOCAL_HOSTS, *hosts))]
         return self._issue("server", "Hubbub", ExtendedKeyUsageOID.SERVER_AUTH, names, days)
 
     def client(self, name: str, *, days: int = DAYS) -> Pair:
-        """A new certificate for a caller, whom the hub knows as `cert:NAME`. Raises OSError, ValueError."""
+        """Issue a certificate for a caller, whom the hub knows as `cert:NAME`. Raises OSError, ValueError."""
         if not _CLIENT.fullmatch(name):
             raise ValueError(f"{name!r} is no name for a client: letters, digits and ._@- only, at most 64")
         return self._issue(f"client-{name}", name, ExtendedKeyUsageOID.CLIENT_AUTH, [], days)
@@ -102,7 +102,7 @@ class Authority:
 
 
 def names(cert: Path) -> frozenset[str]:
-    """The hosts that a certificate is for. Raises ValueError for a file that has none."""
+    """Return the hosts of a certificate. Raises ValueError if it has none."""
     try:
         certificate = x509.load_pem_x509_certificate(cert.read_bytes())
         hosts = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -115,7 +115,7 @@ def names(cert: Path) -> frozenset[str]:
 
 
 def _builder(subject: x509.Name, key: ec.EllipticCurvePrivateKey, days: int) -> x509.CertificateBuilder:
-    # An hour back, for clocks that are late; all of the past for a certificate that is to be over already.
+    # Valid from an hour ago, for clocks that are slow; from the distant past if it is to be expired already.
     until = datetime.now(UTC) + timedelta(days=days)
     begin = min(datetime.now(UTC) - timedelta(hours=1), until - timedelta(days=1))
     return (
@@ -167,7 +167,7 @@ def _write(pair: Pair, certificate: x509.Certificate, key: ec.EllipticCurvePriva
 
 
 def _put(path: Path, content: bytes, mode: int) -> None:
-    """Whole or not at all, and never wider than `mode`."""
+    """Write a file whole or not at all, never with wider permissions than `mode`."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:

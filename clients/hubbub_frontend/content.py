@@ -1,4 +1,4 @@
-"""MCP content for people: texts as they are, and what else there is in words."""
+"""MCP content in words: texts unchanged, other content described."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ Part = Mapping[str, Any]
 
 
 def describe_result(method: str, said: object) -> str:
-    """The result of tools/call, resources/read, prompts/get or completion/complete as text."""
+    """Render the result of tools/call, resources/read, prompts/get or completion/complete as text."""
     result = as_object(said)
     match method:
         case "resources/read":
@@ -28,7 +28,7 @@ def describe_result(method: str, said: object) -> str:
 
 
 def content(message: Part) -> str:
-    """The content of a message: one block or several."""
+    """Return the content of a message, one block or several, as a list."""
     given = message.get("content")
     return "\n".join(map(_block, as_objects(given) or [as_object(given)]))
 

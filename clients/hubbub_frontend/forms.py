@@ -1,6 +1,6 @@
-"""A form as questions for people, made from its schema (MCP client/elicitation: requested schema; tools: inputSchema).
+"""Fields of a form, made from its schema (MCP client/elicitation: requested schema; tools: inputSchema).
 
-What a server sends is not trusted: whatever has no shape that is known here becomes a question for JSON.
+Schemas of servers are not trusted: an unknown shape becomes a field for JSON.
 """
 
 import json
@@ -18,7 +18,7 @@ from hubbub_client.payload import as_list, as_object, as_objects
 Kind = Literal["string", "number", "integer", "boolean", "choice", "choices", "json"]
 
 YES, NO = frozenset(("y", "yes", "true")), frozenset(("n", "no", "false"))
-# What a text of a format looks like.
+# Example of each format, for hints.
 EXAMPLES = {
     "email": "name@example.com",
     "uri": "https://example.com",
@@ -29,8 +29,10 @@ EXAMPLES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """One question; `choices` pairs each value with its title. The bounds are of a text's or list's length, or a
-    number's size."""
+    """One field; `choices` pairs each value with its title.
+
+    Bounds are those of a text's or list's length, or of a number.
+    """
 
     name: str
     title: str
@@ -45,7 +47,7 @@ class Field:
 
     @property
     def hint(self) -> str:
-        """What may be given, in words: `whole number, 1 to 8`."""
+        """Return the accepted values in words: `whole number, 1 to 8`."""
         unit = {"string": " characters", "choices": " of them"}.get(self.kind, "")
         form = f"such as {EXAMPLES[self.format]}" if self.format in EXAMPLES else ""
         name = {"integer": "whole number", "number": "number", "json": "JSON"}.get(self.kind, "")
@@ -53,7 +55,7 @@ class Field:
 
 
 def fields(schema: object) -> list[Field]:
-    """The questions of a form, in its order."""
+    """Return the fields of a form, in the order of the schema."""
     form = as_object(schema)
     required = as_list(form.get("required"))
     properties = as_object(form.get("properties"))
@@ -61,7 +63,7 @@ def fields(schema: object) -> list[Field]:
 
 
 def parse(field: Field, text: str) -> Any:
-    """The value that was typed. Raises ValueError with what is wrong; the hub checks the rest of the schema."""
+    """Parse a typed value. Raises ValueError with the reason; the hub checks the rest of the schema."""
     match field.kind:
         case "string":
             value: Any = text
@@ -82,7 +84,7 @@ def parse(field: Field, text: str) -> Any:
 
 
 def check(field: Field, value: Any) -> None:
-    """Raises ValueError with what is wrong with a value of the right type."""
+    """Check a value of the right type against the bounds. Raises ValueError with the reason."""
     if field.kind == "choice":
         return
     size = value if isinstance(value, (int, float)) else len(value)
@@ -93,7 +95,7 @@ def check(field: Field, value: Any) -> None:
 
 
 def shown(value: Any) -> str:
-    """A value as it would be typed."""
+    """Return a value as a person would type it."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -136,8 +138,8 @@ def _kind(spec: Mapping[str, Any], choices: tuple[tuple[str, str], ...]) -> Kind
 
 
 def _shape(spec: object, form: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a property is: a reference to a definition of the same form is followed once, and `anyOf: [X, null]`,
-    as generators write what may be left out, is X."""
+    """Normalise a property: follow one reference to a definition of the same form; `anyOf: [X, null]`, which generators
+    write for optional values, is X."""
     found = as_object(spec)
     shapes = [each for each in as_objects(found.get("anyOf")) if each.get("type") != "null"]
     if len(shapes) == 1 and "const" not in shapes[0]:
@@ -158,7 +160,7 @@ def _choices(spec: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def _choice(field: Field, text: str) -> str:
-    """A choice by its number, its value or its title."""
+    """Resolve a choice by its number, value or title."""
     number = whole_text(text)
     if number is not None and 1 <= number <= len(field.choices):
         return field.choices[number - 1][0]

@@ -1,4 +1,4 @@
-"""A pending request in full: what is asked, why, and what became of it."""
+"""A pending request in full: what is asked, why, and its outcome."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from hubbub_frontend.forms import Field, fields, shown
 from hubbub_frontend.text import Page
 from hubbub_frontend.wording import duration, moment
 
-# What a list of fields, and of choices, shows of them.
+# Limits on the fields and choices of a form that are listed.
 MAX_FIELDS = 60
 MAX_CHOICES = 8
 
@@ -35,12 +35,12 @@ HAPPENED = {
 
 
 def headline(request: PendingRequest) -> Text:
-    """Who asks for what."""
+    """Return one line: which server asks for what."""
     return Text.assemble((text.line(request.server), "bold"), f" {WORDS.get(request.kind, request.kind)}")
 
 
 def asked(request: PendingRequest) -> Text:
-    """The request, its cause and its end."""
+    """Render the pending request, its cause and its end."""
     page = Page().paragraph(headline(request)).defect(request.defect)
     page.paragraph(call_over(request), "red")
     _end(page, request)
@@ -55,7 +55,7 @@ def asked(request: PendingRequest) -> Text:
 
 
 def story(page: Page, request: PendingRequest) -> None:
-    """Who was shown it, claimed it and answered it, and when."""
+    """List who was shown it, claimed it and answered it, and when."""
     if request.moments:
         page.heading("What happened")
     for each in request.moments:
@@ -68,7 +68,7 @@ def story(page: Page, request: PendingRequest) -> None:
 
 
 def cause(page: Page, request: PendingRequest) -> None:
-    """What led to it, as far as it is known, and whether that is over already."""
+    """Describe the call that caused it, as far as known, and whether that call is over."""
     source = CAUSES.get(request.cause_source or "", "")
     page.fact("call", request.call_id and f"{request.call_id}{f' ({source})' if source else ''}")
     if not request.call_id:
@@ -82,21 +82,21 @@ def cause(page: Page, request: PendingRequest) -> None:
 
 
 def candidates(request: PendingRequest) -> str | None:
-    """The calls of which one has led to it; None where none is known."""
+    """Name the calls of which one caused it; None if there are no candidates."""
     ids = request.candidate_call_ids
     more = f" and {len(ids) - MAX_CHOICES} more" if len(ids) > MAX_CHOICES else ""
     return f"one of {', '.join(ids[:MAX_CHOICES])}{more}" if ids else None
 
 
 def call_over(request: PendingRequest) -> str | None:
-    """What to know before answering: the call that led to it has ended. None of any other."""
+    """Warn that the causing call has ended, before somebody answers; None otherwise."""
     if request.state != "open" or not request.cause_ended:
         return None
     return f"{text.line(request.cause_ended)}: an answer may come too late"
 
 
 def question(page: Page, request: PendingRequest) -> None:
-    """What is asked."""
+    """Render what is asked, by kind."""
     params = as_object(request.request)
     match request.kind:
         case "elicitation_form":
@@ -111,7 +111,7 @@ def question(page: Page, request: PendingRequest) -> None:
 
 
 def form(page: Page, questions: Sequence[Field]) -> None:
-    """The fields of a form, a line each."""
+    """Render the fields of a form, one per line."""
     page.heading("Form")
     for each in questions[:MAX_FIELDS]:
         words = Text.assemble("• ", text.line(each.title, 100), ("*" if each.required else "", "red"))
@@ -127,7 +127,7 @@ def form(page: Page, questions: Sequence[Field]) -> None:
 
 
 def sampling(page: Page, params: Mapping[str, Any]) -> None:
-    """The conversation that is to go on, and what the server would like."""
+    """Render the conversation to continue, and the server's preferences."""
     page.fact("system", params.get("systemPrompt"))
     for message in as_objects(params.get("messages")):
         page.fact(text.line(message.get("role", "-"), 10), content.content(message))

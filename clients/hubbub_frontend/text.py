@@ -1,4 +1,4 @@
-"""What servers write, made fit for the screen: shown, never obeyed, and never more than can be read."""
+"""Text of servers, made fit for a screen: escaped and bounded."""
 
 import json
 from datetime import UTC, datetime
@@ -10,12 +10,12 @@ from rich.text import Text
 from hubbub_client.legible import NOT_LEGIBLE, clean, is_clean
 from hubbub_frontend.wording import IMITATES, host_of, imitates
 
-# The longest text of a detail; of a line in a list.
+# Limits in characters: for a detail, and for a line of a list.
 MAX_CHARS = 20_000
 MAX_LINE_CHARS = 300
 LABEL_WIDTH = 13
 
-# One colour for each state of anything.
+# One colour per state, for all kinds of records.
 STYLES = {
     "connected": "green",
     "completed": "green",
@@ -43,31 +43,31 @@ STYLES = {
 
 
 def safe(value: object, limit: int = MAX_CHARS) -> str:
-    """A value as text of at most `limit` characters; what was left out is counted."""
+    """Return a value as text of at most `limit` characters, with a count of the omitted ones."""
     text = str(value)
     more = len(text) - limit
     return clean(text[:limit]) + (f"… ({more} characters more)" if more > 0 else "")
 
 
 def line(value: object, limit: int = MAX_LINE_CHARS) -> str:
-    """A value as one line for a list."""
+    """Return a value as one line, for a list."""
     text = str(value)[: limit + 1]
     return clean(" ".join(text.split()))[:limit] + ("…" if len(text) > limit else "")
 
 
 def editable(value: Any) -> str:
-    """A value as JSON to be changed; what must not be shown as it is, is shown by its number and keeps its meaning."""
+    """Return a value as JSON for editing; unsafe characters are escaped, so the value keeps its meaning."""
     written = json.dumps(value, indent=2, ensure_ascii=False)
     return NOT_LEGIBLE.sub(lambda found: json.dumps(found[0])[1:-1], written)
 
 
 def state(name: str | None) -> Text:
-    """The name of a state, in its colour."""
+    """Return the name of a state, in its colour."""
     return Text(line((name or "-").replace("_", " ")), style=STYLES.get(name or "", ""))
 
 
 def remaining(deadline: datetime | None) -> Text:
-    """The time that is left: `4:59`, `2 h`, red in its last minute."""
+    """Return the time left: `4:59`, `2 h`, red in its last minute."""
     if deadline is None:
         return Text("-", style="dim")
     seconds = int((deadline - datetime.now(UTC)).total_seconds())
@@ -79,7 +79,7 @@ def remaining(deadline: datetime | None) -> Text:
 
 
 def location(url: str) -> Text:
-    """A whole url with its host made plain, and a warning below where it may pass for another.
+    """Render a whole url with its host marked, and a warning below if it may imitate another.
 
     MCP client/elicitation, url mode. Characters that do not belong into a url are shown by their numbers.
     """
@@ -111,13 +111,13 @@ def _warnings(url: str, host: str | None) -> list[str]:
 
 
 class Page:
-    """A detail, put together part by part: facts, headings, texts and JSON. Empty facts are left out."""
+    """Builder for a detail: facts, headings, texts and JSON. Empty facts are left out."""
 
     def __init__(self) -> None:
         self.text = Text()
 
     def fact(self, label: str, value: object, style: str = "") -> "Page":
-        """A line with a label."""
+        """Add a line with a label."""
         if value is None or value == "":
             return self
         shown = value if isinstance(value, Text) else Text(safe(value), style=style)
@@ -126,21 +126,21 @@ class Page:
         return self
 
     def heading(self, words: str) -> "Page":
-        """What follows, in words of our own."""
+        """Add a heading, in our own words."""
         self.text.append(f"\n{words}\n", style="bold")
         return self
 
     def paragraph(self, words: object, style: str = "") -> "Page":
-        """A text of any length."""
+        """Add a text of any length."""
         if words is not None and words != "":
             shown = words if isinstance(words, Text) else Text(safe(words), style=style)
             self.text.append_text(shown).append("\n")
         return self
 
     def defect(self, what: str | None) -> "Page":
-        """What of a record cannot be shown; nothing where it is whole."""
+        """Say which part of a record cannot be shown; nothing for a whole record."""
         return self.paragraph(f"not all of this can be shown: {line(what)}" if what else None, "red")
 
     def json(self, value: Any) -> "Page":
-        """A value, indented."""
+        """Add a value as indented JSON."""
         return self.paragraph(json.dumps(value, indent=2, ensure_ascii=False))

@@ -1,4 +1,4 @@
-"""The time of a call in parts, from its record and those of its questions. No backend is asked.
+"""Timeline of a call, from its record and those of its pending requests. Needs no tracing backend.
 
 The command line draws it (cli/timeline.py), and so does the web inbox (web/static/js/timeline.js).
 """
@@ -20,7 +20,7 @@ OVER = ("answered", "expired", "withdrawn")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A stretch of a call's time, in seconds since the call was made."""
+    """A stretch of a call's time, in seconds since the call was created."""
 
     kind: PartKind
     start_s: float
@@ -28,13 +28,13 @@ class Part:
 
     @property
     def length_s(self) -> float:
-        """How long it is."""
+        """Return its length in seconds."""
         return self.end_s - self.start_s
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Something that happened to a question, in seconds since the call was made."""
+    """An event of a pending request, in seconds since the call was created."""
 
     what: str
     at_s: float
@@ -44,7 +44,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A question, in seconds since the call was made; it ends when it no longer waits for anybody."""
+    """A pending request, in seconds since the call was created; it ends when it no longer waits for an answer."""
 
     id: str
     kind: str
@@ -56,25 +56,25 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The parts follow one another without gaps, from 0 to `total_s`."""
+    """Parts without gaps, from 0 to `total_s`."""
 
     total_s: float
     parts: tuple[Part, ...]
     asked: tuple[Asked, ...]
 
     def sum_s(self, kind: PartKind) -> float:
-        """How long all parts of a kind are."""
+        """Return the seconds of all parts of a kind."""
         return sum(part.length_s for part in self.parts if part.kind == kind)
 
     @property
     def in_words(self) -> str:
-        """The sums, and the share of people: `queued 4 ms · server 0.7 s · person 21.5 s (97%)`."""
+        """Return sums and the share of people: `queued 4 ms · server 0.7 s · person 21.5 s (97%)`."""
         sums = [f"{kind} {duration(self.sum_s(kind))}" for kind in KINDS if self.sum_s(kind)]
         person = self.sum_s("person")
         return " · ".join(sums) + (f" ({person / self.total_s:.0%})" if person and self.total_s else "")
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as JSON values, with the share of people."""
+        """Return everything as JSON values, with the share of people."""
         share = self.sum_s("person") / self.total_s if self.total_s else 0.0
         sums = {f"{kind}_s": round(self.sum_s(kind), 6) for kind in KINDS}
         return {
@@ -97,7 +97,10 @@ class Timeline:
 
 
 def timeline(call: Call, requests: Sequence[PendingRequest], now: datetime) -> Timeline:
-    """The time of a call until its end, or until now. People's time counts once, however many questions are open."""
+    """Build the timeline of a call until its end, or until now.
+
+    Time with people counts once, however many pending requests are open.
+    """
 
     def since(moment: datetime) -> float:
         return max(round((moment - call.created_at).total_seconds(), 6), 0.0)
@@ -136,7 +139,7 @@ def _asked(request: PendingRequest, since: Callable[[datetime], float], total: f
 
 
 def _joined(parts: Sequence[Part]) -> list[Part]:
-    """Without empty parts, and with neighbours of one kind as one."""
+    """Drop empty parts, and join neighbours of one kind."""
     found: list[Part] = []
     for part in parts:
         if part.length_s <= 0:

@@ -1,4 +1,4 @@
-"""What people read, in words: the same on the command line and on a screen."""
+"""Records in words, the same on the command line and on screens."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -10,17 +10,17 @@ from hubbub_client.payload import as_list, as_object, as_objects
 from hubbub_client.records import Call, Fault, PendingRequest, Progress, QueueCounts
 
 HUB = "the hub"
-"""Stands where a server would, in what the hub says of itself."""
+"""Shown instead of a server's name in events of the hub itself."""
 
 UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
-# So much of the last line of a process is shown with its end.
+# Characters of a process's last line that are shown with its end.
 MAX_SAID = 200
 
 SPANS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
 def relative(moment: datetime | None) -> str:
-    """How long ago, or in how long: `12s ago`, `in 4m`."""
+    """Return a time relative to now: `12s ago`, `in 4m`."""
     if moment is None:
         return "-"
     seconds = (moment - datetime.now(UTC)).total_seconds()
@@ -30,12 +30,12 @@ def relative(moment: datetime | None) -> str:
 
 
 def moment(at: datetime | None) -> str | None:
-    """A time of day here, with its date."""
+    """Return a local time of day with its date."""
     return None if at is None else f"{at.astimezone():%Y-%m-%d %H:%M:%S}"
 
 
 def duration(seconds: float) -> str:
-    """A length of time for people."""
+    """Return a duration in words."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 60:
@@ -46,7 +46,7 @@ def duration(seconds: float) -> str:
 
 
 def page(url: str) -> str:
-    """A page to visit: its whole url, then its host by itself, with a warning of one that may imitate another.
+    """Render a page to visit: the whole url, then its host, with a warning if it may imitate another.
 
     MCP client/elicitation, url mode: show the full URL, make the domain plain, warn of Punycode.
     """
@@ -60,7 +60,7 @@ IMITATES = "beware: its letters may only look like those of a name you know"
 
 
 def host_of(url: str) -> str | None:
-    """The host of a page, empty where it has none; None of what is not a url."""
+    """Return the host of a page, empty if it has none; None if it is no url."""
     try:
         return urlsplit(url).hostname or ""
     except ValueError:
@@ -68,13 +68,13 @@ def host_of(url: str) -> str | None:
 
 
 def imitates(url: str) -> bool:
-    """Whether a page may pass for another: its host has letters of other scripts, plainly or in Punycode."""
+    """Return whether a page may imitate another: its host has letters of other scripts, plainly or in Punycode."""
     host = host_of(url) or ""
     return not host.isascii() or any(label.startswith("xn--") for label in host.split("."))
 
 
 def question(request: PendingRequest) -> str:
-    """What is asked, in one line."""
+    """Return what is asked, in one line."""
     params = as_object(request.request)
     match request.kind:
         case "sampling":
@@ -95,31 +95,31 @@ def _spoken(content: object) -> str:
 
 
 def what(call: Call) -> str:
-    """What is called: the method, and of which tool or prompt."""
+    """Return the method of a call, and the name of its tool or prompt."""
     tool = as_object(call.params).get("name")
     return f"{call.method} {tool}" if tool else call.method
 
 
 def request_state(request: PendingRequest) -> str | None:
-    """Where a request stands: also whether its call is over, and whether its answer came too late for it."""
+    """Return the state of a pending request; also whether its call is over, or its answer came too late."""
     if request.state == "open" and request.cause_ended:
         return "call is over"
     return "late" if request.delivery == "late" else request.state
 
 
 def call_state(call: Call) -> str | None:
-    """Where a call stands: also whether it is perhaps what a person is asked for."""
+    """Return the state of a call; also whether it is perhaps waiting for a person."""
     return "perhaps waiting" if call.perhaps_pending_ids and call.state == "in_progress" else call.state
 
 
 def why(fault: Fault) -> str:
-    """Why something failed, in one line: the code, the message, and what a process said last before it ended."""
+    """Return a fault in one line: the code, the message, and the last line of an ended process."""
     said = last_words(fault)
     return f"{fault.code}: {fault.message}" + (f"; it said: {said}" if said else "")
 
 
 def last_words(fault: Fault) -> str | None:
-    """The last line on stderr of a process that has ended, where there is one."""
+    """Return the last line on stderr of a process that has ended, if any."""
     said = [text for each in as_list(as_object(fault.details).get("stderr")) if (text := " ".join(str(each).split()))]
     if not said:
         return None
@@ -127,7 +127,7 @@ def last_words(fault: Fault) -> str | None:
 
 
 def story(call: Call) -> str:
-    """What has happened to a call, in one line."""
+    """Return the history of a call, in one line."""
     who = f"{what(call).removeprefix('tools/call ')} on {call.server}"
     took = f" after {duration((call.completed_at - call.created_at).total_seconds())}" if call.completed_at else ""
     match call.state:
@@ -147,7 +147,7 @@ def story(call: Call) -> str:
 
 
 def in_queue(counts: QueueCounts | None) -> str:
-    """What a server has to do, in words."""
+    """Return the counts of a server's queue, in words."""
     if counts is None:
         return "-"
     parts = ((counts.queued, "queued"), (counts.in_progress, "in progress"), (counts.waiting_input, "waiting"))
@@ -155,13 +155,13 @@ def in_queue(counts: QueueCounts | None) -> str:
 
 
 def describe(progress: Progress) -> str:
-    """Progress in words: `3/10 copying`."""
+    """Return progress in words: `3/10 copying`."""
     share = f"{progress.progress:g}" + (f"/{progress.total:g}" if progress.total is not None else "")
     return f"{share} {progress.message or ''}".strip()
 
 
 def size(count: float) -> str:
-    """So many bytes, in the largest unit of which there is one."""
+    """Return a number of bytes in the largest unit of at least one."""
     unit = 0
     while count >= 1024 and unit < len(UNITS) - 1:
         count, unit = count / 1024, unit + 1
@@ -169,7 +169,7 @@ def size(count: float) -> str:
 
 
 def of_config(params: Mapping[str, Any]) -> str:
-    """What the hub says of its configuration, in a line: what is wrong with it, or what is different now."""
+    """Return the state of the configuration in one line: what is wrong, or what is different now."""
     if "problem" in params:
         return f"the configuration is not taken over: {params['problem']}"
     words = {"added": "added", "changed": "changed", "removed": "removed", "settings": "settings"}

@@ -1,4 +1,4 @@
-"""The screen on which a pending request is answered. While it is open, the request is claimed."""
+"""The screen that answers a pending request, and holds its claim while it is open."""
 
 import secrets
 from typing import ClassVar
@@ -25,7 +25,7 @@ from hubbub_tui.part import Part
 
 CLAIM_S = 60.0
 LOOK_S = 0.25
-# How often one who has not got the claim asks for it.
+# Pause between attempts to get a claim that somebody else holds, seconds.
 AGAIN_S = 1.0
 MAX_BANNER_CHARS = 1000
 ELICITATIONS = frozenset(("elicitation_form", "elicitation_url"))
@@ -33,7 +33,7 @@ REFUSED = "refused by a person"
 
 
 class AnswerScreen(Part, Screen[None]):
-    """One request: what is asked, why, the answer; and what others do with it meanwhile."""
+    """One pending request: what is asked, why, the answer, and what others do with it meanwhile."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+s", "send", "Send", show=False, priority=True),
@@ -46,12 +46,12 @@ class AnswerScreen(Part, Screen[None]):
     def __init__(self, request: PendingRequest) -> None:
         super().__init__()
         self._request = request
-        # Asking again under the same id is the same claim: what got lost on the way does no harm.
+        # The claim's id is an idempotency key: claiming again after a lost response is harmless.
         self._claim_id = secrets.token_urlsafe(18)
         self._held = False
         self._over = False
         self._said = Text()
-        # What was told here of others who have claimed it, and of its call.
+        # What this screen has said about other claimers, and about the call.
         self._told_holder = ""
         self._told_over = False
         self._own_elsewhere = False
@@ -59,11 +59,10 @@ class AnswerScreen(Part, Screen[None]):
         self._take_over = False
         self._headline = Static(id="headline", markup=False)
         self._banner = Static(id="banner", markup=False)
-        # Repeating an answer whose outcome was lost is safe.
+        # Idempotency key: an answer whose confirmation was lost is repeated safely.
         self._answer_id = secrets.token_hex(16)
 
     def compose(self) -> ComposeResult:
-        """The parts."""
         elicitation = self._request.kind in ELICITATIONS
         yield Header()
         yield self._headline
@@ -82,7 +81,7 @@ class AnswerScreen(Part, Screen[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Claims the request, and looks at what becomes of it."""
+        """Claim the pending request, and follow its changes."""
         self._tell("")
         self.set_interval(LOOK_S, self._look)
         self.run_worker(self._hold(), group="claim")
@@ -91,7 +90,7 @@ class AnswerScreen(Part, Screen[None]):
         self._look()
 
     def on_unmount(self) -> None:
-        """Gives the claim back."""
+        """Release the claim."""
         if not self._over:
             self.hub_app.release(self._request.id, self._claim_id)
 
@@ -101,7 +100,7 @@ class AnswerScreen(Part, Screen[None]):
         await self.run_action(actions[event.button.id or "leave"])
 
     def action_send(self) -> None:
-        """Gives the answer."""
+        """Send the answer."""
         if self._over:
             self.action_leave()
             return
@@ -112,7 +111,7 @@ class AnswerScreen(Part, Screen[None]):
         self._give(answer)
 
     def action_decline(self) -> None:
-        """Says no: to an elicitation at once, to a sampling or roots request with a reason."""
+        """Decline an elicitation at once; reject a sampling or roots request with a reason."""
         if self._over:
             return
         if self._request.kind in ELICITATIONS:
@@ -126,18 +125,18 @@ class AnswerScreen(Part, Screen[None]):
         self.hub_app.push_screen(Ask("What is the server told?", REFUSED), refuse)
 
     def action_dismiss_request(self) -> None:
-        """Closes an elicitation without a choice."""
+        """Dismiss an elicitation without a choice."""
         if not self._over and self._request.kind in ELICITATIONS:
             self._give({"cancel": True})
 
     def action_take_over(self) -> None:
-        """Takes over what the same person has claimed in another window or program."""
+        """Take over the same person's claim from another window or program."""
         if not self._over and self._own_elsewhere:
             self._take_over = True
             self._again.set()
 
     def action_leave(self) -> None:
-        """Goes back; the request stays as it is."""
+        """Go back; the pending request stays open."""
         self.dismiss(None)
 
     @property
@@ -178,7 +177,7 @@ class AnswerScreen(Part, Screen[None]):
             self._tell(error.message, "bad")
 
     def _look(self) -> None:
-        """Follows what becomes of the request."""
+        """Follow the changes of the pending request."""
         if self._over:
             return
         seen = self.hub_app.boards.request(self._request.id)
@@ -228,7 +227,7 @@ class AnswerScreen(Part, Screen[None]):
         self.query_one("#leave", Button).focus()
 
     async def _hold(self) -> None:
-        """Claims the request, and keeps the claim for as long as it is answered here."""
+        """Claim the pending request, and renew the claim while this screen is open."""
         inbox = self.hub_app.hub.inbox
         while not self._over:
             pause_s, take_over, self._take_over = CLAIM_S / 3, self._take_over, False

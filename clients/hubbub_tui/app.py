@@ -1,4 +1,4 @@
-"""The terminal UI: six panes over one hub, kept live by its watches."""
+"""The terminal UI: six panes over one hub, kept live by watches."""
 
 import os
 import sys
@@ -44,13 +44,13 @@ PANES: tuple[tuple[str, type[ListPane] | type[CatalogPane]], ...] = (
     ("events", EventsPane),
 )
 LIGHT, DARK = "textual-light", "textual-dark"
-# How long the hub is waited for when this ends.
+# Longest wait for the hub at the end, seconds.
 RELEASE_S = 2.0
 LOOK_S = 0.3
 
 
 class HubbubApp(App[None]):
-    """A hub on the screen. `who` is the name that claims and answers are made under."""
+    """The application. `who` is the name that claims and answers are made under."""
 
     TITLE = "Hubbub"
     CSS_PATH = "tui.tcss"
@@ -71,11 +71,10 @@ class HubbubApp(App[None]):
         self.who = who
         self.boards = Boards(hub, keep)
         self._legible = Legible()
-        # The claims to give back, by request.
+        # Claims to release at the end, by pending request.
         self._claims: dict[str, str] = {}
 
     def compose(self) -> ComposeResult:
-        """The parts."""
         yield Header()
         with TabbedContent(initial="inbox", id="panes"):
             for number, (name, pane) in enumerate(PANES, 1):
@@ -84,21 +83,21 @@ class HubbubApp(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begins to watch."""
+        """Start the watches."""
         for watch in self.boards.watches():
             self.run_worker(watch(), group="watches")
         self.set_interval(LOOK_S, self._count)
         self.action_pane("inbox")
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """The commands of the palette."""
+        """Return the commands of the palette."""
         yield from super().get_system_commands(screen)  # pyright: ignore[reportUnknownMemberType] - as typed there
         for name, _ in PANES:
             yield SystemCommand(f"Go to {name}", f"Shows the {name} pane", lambda name=name: self.action_pane(name))
         yield SystemCommand("Light or dark", "Changes the colours", self.action_light_or_dark)
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """What each line passes on its way to the terminal, whatever widget it is of."""
+        """Return the filters that each line passes on its way to the terminal, whichever widget it is from."""
         return (*super().get_line_filters(), self._legible)
 
     def notify(
@@ -110,36 +109,36 @@ class HubbubApp(App[None]):
         timeout: float | None = None,
         markup: bool = False,
     ) -> None:
-        """Says something in a corner, for a while; never more than a line, and as it is."""
+        """Show a message in a corner for a while: one line at most, as plain text."""
         super().notify(line(message), title=line(title), severity=severity, timeout=timeout, markup=markup)
 
     def action_pane(self, name: str) -> None:
-        """Shows a pane."""
+        """Show a pane."""
         if len(self.screen_stack) > 1:
             return
         self.query_one("#panes", TabbedContent).active = name
         pane = self._pane(name)
         if isinstance(pane, ListPane):
-            pane.refresh_rows(at_once=True)  # what the next key is meant for is there, not only from the next tick on
+            pane.refresh_rows(at_once=True)  # the rows must be there for the next key, not only from the next tick on
         pane.focus_list()
 
     def action_help(self) -> None:
-        """Shows the keys."""
+        """Show the keys."""
         self.push_screen(Help())
 
     def action_light_or_dark(self) -> None:
-        """Changes the colours."""
+        """Switch between dark and light."""
         self.theme = DARK if self.theme == LIGHT else LIGHT
 
     def show(self, name: str, key: str) -> None:
-        """Shows one row of a pane."""
+        """Show one row of a pane."""
         self.action_pane(name)
         pane = self._pane(name)
         if isinstance(pane, ListPane) and not pane.select(key):
             self.notify(f"{line(key)} is not among the {name} that are kept here", markup=False)
 
     def open_request(self, id_: str) -> None:
-        """Opens a pending request to be answered."""
+        """Open a pending request to answer it."""
 
         async def work() -> None:
             try:
@@ -155,11 +154,11 @@ class HubbubApp(App[None]):
         self.run_worker(work(), group="open", exclusive=True)
 
     def answer_for(self, call: Call) -> None:
-        """Opens the question that a call waits for; where it is not known which, the first that may be it."""
+        """Open the pending request that a call waits for, or else the first that it may have caused."""
         self.answer_one_of(call.pending_ids or self.boards.perhaps_of(call))
 
     def answer_one_of(self, ids: Collection[str]) -> None:
-        """Opens the first of these requests that is open."""
+        """Open the first of these pending requests that is open."""
         for id_ in ids:
             request = self.boards.request(id_)
             if (request is not None and request.state == "open") or id_ in self.boards.open.hidden:
@@ -168,18 +167,18 @@ class HubbubApp(App[None]):
         self.notify("it asks nothing now")
 
     def show_call(self, id_: str) -> None:
-        """Shows a call by itself, live."""
+        """Show one call, live."""
         self.push_screen(CallScreen(id_))
 
     def use(self, entry: CatalogEntry) -> None:
-        """Calls, reads or gets an entry of the catalog, by a form where something must be known."""
+        """Call, read or get an entry of the catalog, by a form if it needs arguments."""
         if entry.kind == "tool" or questions_of(entry):
             self.push_screen(InvokeScreen(entry))
             return
 
         async def work() -> None:
             try:
-                call = await self.hub.calls.start(entry.server, *request_of(entry, {}))
+                call = await self.hub.start(entry.server, *request_of(entry, {}))
             except HubbubError as error:
                 self.tell(error)
             else:
@@ -188,7 +187,7 @@ class HubbubApp(App[None]):
         self.run_worker(work(), group="open", exclusive=True)
 
     def cancel_call(self, call: Call, about: str) -> None:
-        """Cancels a call, once that is confirmed; one on the wire is aborted."""
+        """Cancel a call after confirmation; one on the wire is aborted."""
         if call.ended:
             self.notify("this call has ended")
             return
@@ -198,12 +197,12 @@ class HubbubApp(App[None]):
         self.confirm(question, lambda: self.hub.calls.cancel(call.id, abort=abort), "cancelled")
 
     def clear_queue(self, server: str) -> None:
-        """Cancels all that waits in a server's queue, once that is confirmed."""
+        """Cancel all queued calls of a server after confirmation."""
         question = f"Cancel all calls that wait in the queue of {line(server)}?"
         self.confirm(question, lambda: self.hub.calls.clear_queue(server), "the queue is cleared")
 
     def confirm(self, question: str, work: Callable[[], Awaitable[object]], done: str) -> None:
-        """Does something once that is confirmed."""
+        """Run an action after confirmation."""
 
         def decided(yes: bool | None) -> None:
             if yes:
@@ -212,7 +211,7 @@ class HubbubApp(App[None]):
         self.push_screen(Confirm(question), decided)
 
     def do(self, work: Awaitable[object], done: str) -> None:
-        """Does something, and says how it went."""
+        """Run an action, and report its outcome."""
 
         async def doing() -> None:
             try:
@@ -225,17 +224,17 @@ class HubbubApp(App[None]):
         self.run_worker(doing(), group="do")
 
     def tell(self, error: HubbubError) -> None:
-        """Says what the hub refused."""
+        """Show what the hub refused."""
         self.notify(line(f"{error.message} ({error.reason})"), severity="error", markup=False)
 
     def release(self, id_: str, claim_id: str) -> None:
-        """Gives a claim back."""
+        """Release a claim."""
         self._claims[id_] = claim_id
         if self.is_running:
             self.run_worker(self.release_all(), group="release")
 
     async def release_all(self) -> None:
-        """Gives back what is still claimed; without a hub the claims lapse by themselves."""
+        """Release all claims; without a hub they lapse by themselves."""
         for id_, claim_id in [*self._claims.items()]:
             with anyio.move_on_after(RELEASE_S), suppress(HubbubError):
                 await self.hub.inbox.release(id_, claim_id)
@@ -251,7 +250,7 @@ class HubbubApp(App[None]):
         for number, (name, _) in enumerate(PANES, 1):
             count = f" ({counts[name]})" if counts.get(name) else ""
             label = f"{number} {name.title()}{count}"
-            # Before the screen is put together, and when it is taken apart, there are no tabs.
+            # There are no tabs before the screen is composed, and while it is removed.
             with suppress(NoMatches):
                 tab = self.query_one("#panes", TabbedContent).get_tab(name)
                 if tab.label.plain != label:
@@ -266,12 +265,12 @@ class HubbubApp(App[None]):
         return sum(row.record.status in ("working", "input_required") for row in self.boards.tasks.rows.values())
 
 
-# Parts see it as an `Application`, which the type checker compares here.
+# Parts see the application as an `Application`; the type checker compares the two here.
 _as_parts_see_it: type[Application] = HubbubApp
 
 
 async def run(hub: Hub, who: str | None) -> None:
-    """Runs the terminal UI until it is left."""
+    """Run the terminal UI until the person leaves it."""
     app = HubbubApp(hub, who)
     try:
         with undisturbed():
@@ -282,7 +281,8 @@ async def run(hub: Hub, who: str | None) -> None:
 
 @contextmanager
 def undisturbed() -> Generator[None]:
-    """Keeps what native libraries log off the terminal: they write to descriptor 2, the screen is drawn on a copy."""
+    """Keep log lines of native libraries off the terminal: they write to descriptor 2, while the screen is drawn on a
+    copy."""
     before, drawn = sys.__stderr__, os.dup(2)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)

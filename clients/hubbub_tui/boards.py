@@ -1,4 +1,4 @@
-"""What the screen knows of the hub: bounded lists of records without their payloads, kept live by watches."""
+"""The screen's view of the hub: bounded lists of records without payloads, kept live by watches."""
 
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable
@@ -17,7 +17,7 @@ from hubbub_frontend.text import line
 from hubbub_frontend.wording import of_config, question, what
 
 MAX_ROWS = 1000
-# How long a watch that the hub refused is left alone.
+# Pause after the hub refused a watch, seconds.
 RETRY_S = 2.0
 
 R = TypeVar("R", bound=Record)
@@ -25,7 +25,7 @@ R = TypeVar("R", bound=Record)
 
 @dataclass(frozen=True, slots=True)
 class Row(Generic[R]):
-    """One record without its payloads, and what it is about in one line."""
+    """One record without payloads, and its subject in one line."""
 
     key: str
     record: R
@@ -33,9 +33,9 @@ class Row(Generic[R]):
 
 
 class Board(Generic[R]):
-    """At most `keep` rows: those that came last, or with `first` those that came first.
+    """At most `keep` rows: the newest, or with `first` the oldest.
 
-    `hidden` has the keys of the others, each with a word to count them by; `version` changes with every change.
+    `hidden` has the keys of the other rows, each with a word to count it by. `version` grows with every change.
     """
 
     def __init__(self, keep: int = MAX_ROWS, *, first: bool = False) -> None:
@@ -47,7 +47,7 @@ class Board(Generic[R]):
         self._first = first
 
     def put(self, row: Row[R], word: str = "") -> None:
-        """Takes a row that is new or has changed."""
+        """Add or replace a row."""
         self.version += 1
         if row.key in self.rows:
             self.rows[row.key] = row
@@ -63,12 +63,12 @@ class Board(Generic[R]):
         self.rows[row.key] = row
 
     def drop(self, key: str) -> None:
-        """Forgets a row."""
+        """Remove a row."""
         if self.rows.pop(key, None) is not None or self.hidden.pop(key, None) is not None:
             self.version += 1
 
     def clear(self) -> None:
-        """Forgets all."""
+        """Remove all rows."""
         self.rows.clear()
         self.hidden.clear()
         self.version += 1
@@ -76,23 +76,23 @@ class Board(Generic[R]):
 
     @property
     def total(self) -> int:
-        """How many there are, shown or not."""
+        """Return how many rows there are, shown or hidden."""
         return len(self.rows) + len(self.hidden)
 
     def counted(self, noun: str) -> str:
-        """How many there are, in words, and which of them are kept."""
+        """Return the count in words, and which rows are kept."""
         which = "oldest" if self._first else "newest"
         some = f"the {which} {len(self.rows)} of " if self.hidden else ""
         return f"{some}{self.total} {noun}{'' if self.total == 1 else 's'}"
 
     @property
     def wants_more(self) -> bool:
-        """Whether there is room for many that are hidden."""
+        """Return whether there is room for many hidden rows."""
         return bool(self.hidden) and len(self.rows) < self._keep // 2
 
 
 class Boards:
-    """All that the hub tells."""
+    """All boards of the screen."""
 
     def __init__(self, hub: Hub, keep: int = MAX_ROWS) -> None:
         self.servers: Board[Server] = Board(keep)
@@ -105,13 +105,13 @@ class Boards:
         self.events: deque[Row[ServerEvent]] = deque(maxlen=keep)
         self.events_seen = 0
         self.events_dropped = 0
-        # Why the hub refuses to be watched, in words.
+        # Why the hub refuses a watch, in words.
         self.refusal: str | None = None
         self._hub = hub
         self._keep = keep
 
     def watches(self) -> tuple[Callable[[], Any], ...]:
-        """What keeps the boards live: coroutines that never end."""
+        """Return the coroutines that keep the boards live; they never end."""
         hub = self._hub
         return (
             lambda: self._follow(hub.servers.watch, self._server, self.servers),
@@ -123,12 +123,12 @@ class Boards:
         )
 
     def request(self, id_: str) -> PendingRequest | None:
-        """A pending request without its payloads, if it is kept."""
+        """Return a pending request without payloads, if it is kept."""
         row = self.open.rows.get(id_) or self.ended.rows.get(id_)
         return row.record if row else None
 
     def perhaps_of(self, call: Call) -> list[str]:
-        """The open requests that a call may have led to: it is not known which of several did."""
+        """Return the open pending requests that a call may have caused, where the cause is unknown."""
         if call.ended:
             return []
         found = [
@@ -141,7 +141,7 @@ class Boards:
         return [*found, *(id_ for id_ in call.perhaps_pending_ids if id_ in self.open.rows and id_ not in found)]
 
     def open_kinds(self) -> Counter[str]:
-        """How many open requests there are of each kind."""
+        """Count the open pending requests of each kind."""
         return Counter(row.record.kind for row in self.open.rows.values()) + Counter(self.open.hidden.values())
 
     async def _follow(
@@ -225,7 +225,7 @@ class Boards:
 
 
 def told(event: ServerEvent) -> str:
-    """What a server told, in one line."""
+    """Return an event in one line."""
     params = as_object(event.params)
     match event.kind:
         case "stderr" | "throttled":
@@ -242,7 +242,7 @@ def told(event: ServerEvent) -> str:
 
 
 def _about(words: str, defect: str | None) -> str:
-    """What a record is about, in a line; one that cannot be shown whole says so first."""
+    """Return the subject of a record in a line; a defect comes first."""
     return line(f"(not whole) {words}" if defect else words)
 
 

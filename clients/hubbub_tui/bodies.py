@@ -1,4 +1,4 @@
-"""Where a pending request is answered: one body per kind."""
+"""Bodies of the answer screen: one per kind of pending request."""
 
 import json
 from collections.abc import Iterable
@@ -22,12 +22,12 @@ from hubbub_tui.forms import Form, Incomplete
 from hubbub_tui.part import Part
 
 HUMAN = "human"
-# The hub's own requests to be let in at a server; their answer may be the address where the browser ended.
+# Pending requests of the hub itself, to be let in at a server; the answer may be the address where the browser ended.
 AUTHORIZATION = "auth_"
 
 
 class Body(Part, Vertical):
-    """What is asked, and the place to answer."""
+    """Shows what is asked, and takes the answer."""
 
     def __init__(self, request: PendingRequest) -> None:
         super().__init__(classes="body")
@@ -36,30 +36,30 @@ class Body(Part, Vertical):
 
     @property
     def verb(self) -> str:
-        """What giving the answer is called."""
+        """Return the label of the button that answers."""
         return "Send"
 
     def answer(self) -> dict[str, Any]:
-        """The answer, as `inbox.answer` takes it. Raises Incomplete when something is missing, and says what."""
+        """Return the answer, as `inbox.answer` takes it. Raises Incomplete, with the reason."""
         raise NotImplementedError
 
     def show_violations(self, violations: Iterable[tuple[str, str]]) -> None:
-        """Says what the hub found wrong."""
+        """Show what the hub refused."""
         self.complain("; ".join(f"{path}: {problem}" for path, problem in violations))
 
     def complain(self, problem: str) -> None:
-        """Says what is wrong, or with nothing that all is well."""
+        """Show a problem; an empty one clears it."""
         said = self.query_children(".problem").only_one(Static)
         said.update(f"✗ {text.safe(problem, 1000)}" if problem else "")
         said.display = bool(problem)
 
     def accepted(self) -> str | None:
-        """What is left to do once the answer is accepted; None for nothing."""
+        """Return what the person still has to do after the answer is accepted; None for nothing."""
         return None
 
 
 def body_for(request: PendingRequest) -> Body:
-    """The body for a kind of request."""
+    """Return the body for a kind of pending request."""
     kinds = {"elicitation_form": FormBody, "elicitation_url": PageBody, "sampling": SamplingBody}
     return kinds.get(request.kind, RootsBody)(request)
 
@@ -71,10 +71,9 @@ def _problem() -> Static:
 
 
 class FormBody(Body):
-    """A message and the form below it."""
+    """A message, and a form below it."""
 
     def compose(self) -> ComposeResult:
-        """The parts."""
         yield Static(text.safe(self.params.get("message", ""), 4000), classes="message", markup=False)
         yield Form(fields(self.params.get("requestedSchema")))
 
@@ -86,38 +85,37 @@ class FormBody(Body):
 
 
 class Consent(Static, can_focus=True):
-    """Words that somebody agrees to by ticking them; told apart without colours too."""
+    """A sentence to agree to by ticking it; readable without colours."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("space,enter", "tick", "Agree/Not")]
 
     given = reactive(False)
 
     class Changed(Message):
-        """It was ticked, or no longer is."""
+        """The box was ticked or cleared."""
 
     def __init__(self, words: str, **how: Any) -> None:
         super().__init__(markup=False, **how)
         self._words = words
 
     def render(self) -> str:
-        """The words with their box."""
+        """Render the sentence with its box."""
         return f"[{'x' if self.given else ' '}] {self._words}"
 
     def on_click(self) -> None:
-        """Ticks it."""
+        """Tick or clear the box."""
         self.action_tick()
 
     def action_tick(self) -> None:
-        """Agrees, or takes that back."""
+        """Tick or clear the box."""
         self.given = not self.given
         self.post_message(self.Changed())
 
 
 class PageBody(Body):
-    """A page to visit: the whole url, and consent. It is never opened from here."""
+    """A page to visit: the whole url, and consent. The page is never opened from here."""
 
     def compose(self) -> ComposeResult:
-        """The parts."""
         yield Static(text.safe(self.params.get("message", ""), 4000), classes="message", markup=False)
         yield Static(text.location(self._url), classes="location", markup=False)
         yield Button("Copy the address", id="copy", compact=True)
@@ -169,10 +167,9 @@ class PageBody(Body):
 
 
 class SamplingBody(Body):
-    """A conversation, and the reply to be written; or the whole result as JSON."""
+    """A conversation, and the reply to write; or the whole result as JSON."""
 
     def compose(self) -> ComposeResult:
-        """The parts."""
         page = Page()
         sampling(page, self.params)
         yield Static(page.text, classes="message", markup=False)
@@ -194,10 +191,9 @@ class SamplingBody(Body):
 
 
 class RootsBody(Body):
-    """Directories, one to a line."""
+    """Directories, one per line."""
 
     def compose(self) -> ComposeResult:
-        """The parts."""
         yield Static("Which directories may it use? One file:// address to a line.", classes="message", markup=False)
         yield TextArea("", id="roots", tab_behavior="focus", compact=True)
         yield _problem()
@@ -208,5 +204,5 @@ class RootsBody(Body):
 
 
 def as_json(answer: Any) -> str:
-    """An answer for people, shortened."""
+    """Return an answer for people, shortened."""
     return text.line(json.dumps(answer, ensure_ascii=False), 200)

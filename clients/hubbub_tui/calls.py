@@ -1,4 +1,4 @@
-"""Calls: where they stand, what they wait for, how they ended."""
+"""The pane of calls: their states, what they wait for, their results."""
 
 import math
 from collections.abc import Sequence
@@ -26,14 +26,14 @@ MAX_ASKED = 200
 
 
 async def call_in_full(hub: Hub, id_: str, boards: Boards) -> tuple[Call, Text]:
-    """A call, and all there is to say about it. Raises HubbubError."""
+    """Fetch a call and render it in full. Raises HubbubError."""
     call = await hub.calls.get(id_)
     asked = await hub.inbox.list(call_id=id_, limit=MAX_ASKED) if call.ended and call.pending_ids else ()
     return call, call_text(call, boards, asked)
 
 
 def call_text(call: Call, boards: Boards, asked: Sequence[PendingRequest] = ()) -> Text:
-    """A call in full; `asked` are the questions that it led to, once it has ended."""
+    """Render a call in full; `asked` are the pending requests that it caused, once it has ended."""
     page = Page().defect(call.defect).fact("state", standing(call))
     progress = boards.progress.get(call.id)
     if progress is not None and not call.ended:
@@ -51,18 +51,18 @@ def call_text(call: Call, boards: Boards, asked: Sequence[PendingRequest] = ()) 
 
 
 def waits_for(call: Call, boards: Boards) -> object:
-    """Changes when what a call waits for does."""
+    """Return a value that changes with what a call waits for."""
     asked = [request.state if (request := boards.request(id_)) else "" for id_ in call.pending_ids]
     return boards.progress.get(call.id), asked, boards.perhaps_of(call)
 
 
 def standing(call: Call) -> Text:
-    """Where it stands; one that has perhaps led to an open question is perhaps waiting."""
+    """Return the state of a call; one that may have caused an open pending request is perhaps waiting."""
     return text.state(call_state(call))
 
 
 def bar(progress: Progress) -> Text:
-    """How far it is, as a bar where there is a total."""
+    """Return progress, as a bar if there is a total."""
     if not progress.total or not math.isfinite(share := progress.progress / progress.total):
         return Text(text.line(describe(progress)))
     done = round(BAR_WIDTH * min(max(share, 0), 1))
@@ -106,7 +106,7 @@ def _took(call: Call, asked: Sequence[PendingRequest]) -> str | None:
 
 
 class CallsPane(ListPane):
-    """Calls, the newest first."""
+    """Calls, newest first."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "answer", "Answer"),
@@ -149,22 +149,22 @@ class CallsPane(ListPane):
         return (await call_in_full(self.hub_app.hub, row.key, self.boards))[1]
 
     def action_answer(self) -> None:
-        """Opens the question that it waits for."""
+        """Open the pending request that the call waits for."""
         if (row := self.current) is not None:
             self.hub_app.answer_for(row.record)
 
     def action_cancel(self) -> None:
-        """Cancels it."""
+        """Cancel the call."""
         if (row := self.current) is not None:
             self.hub_app.cancel_call(row.record, row.about)
 
     def action_clear_queue(self) -> None:
-        """Cancels what waits in the queue of its server."""
+        """Cancel the queued calls of its server."""
         if (row := self.current) is not None:
             self.hub_app.clear_queue(row.record.server)
 
     def action_task(self) -> None:
-        """Shows the task that it became."""
+        """Show the task that the call became."""
         row = self.current
         if row is not None and row.record.task_id:
             self.hub_app.show("tasks", row.record.task_id)

@@ -1,4 +1,4 @@
-"""The catalog: what the servers offer, as a tree, and the way to use it."""
+"""The pane of the catalog: what the servers offer, as a tree, and the way to use it."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -27,14 +27,14 @@ from hubbub_tui.part import Part
 PLURALS = {"tool": "tools", "resource": "resources", "template": "templates", "prompt": "prompts"}
 KINDS = list(PLURALS)
 USES = {"tool": "call it", "resource": "read it", "template": "read one", "prompt": "get it"}
-# Tools are shown without being asked for while there are no more of them.
+# Up to so many tools are shown without being asked for.
 FEW = 100
 
 Node = TreeNode[Any]
 
 
 class CatalogPane(Part, Vertical):
-    """A branch per server, below it one per kind. Entries are fetched when their branch is opened, or searched."""
+    """A branch per server, and below it one per kind. Entries are fetched when their branch is opened or searched."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", "Filter", key_display="/"),
@@ -47,7 +47,7 @@ class CatalogPane(Part, Vertical):
         self._seen: object = None
         self._detailed: object = self
         self._branches: dict[str, Node] = {}
-        # By list: its state when its entries were asked for, the entries, and those that its branch has.
+        # By list: its state when its entries were fetched, the entries, and those that its branch shows.
         self._asked: dict[str, CatalogList] = {}
         self._entries: dict[str, Sequence[CatalogEntry]] = {}
         self._shown: dict[str, Sequence[CatalogEntry]] = {}
@@ -59,7 +59,6 @@ class CatalogPane(Part, Vertical):
         self._detail = VerticalScroll(self._text, classes="detail", can_focus=True)
 
     def compose(self) -> ComposeResult:
-        """The parts."""
         yield self._summary
         yield self._filter
         with Container(classes="split"):
@@ -67,15 +66,15 @@ class CatalogPane(Part, Vertical):
             yield self._detail
 
     def on_mount(self) -> None:
-        """Looks for changes from now on."""
+        """Start following changes."""
         self.set_interval(TICK_S, self.refresh_lists)
 
     def focus_list(self) -> None:
-        """Puts the keyboard on the tree."""
+        """Focus the tree."""
         self._tree.focus()
 
     def refresh_lists(self) -> None:
-        """Makes the branches those of the lists that there are, when they can be seen."""
+        """Update the branches to the lists that exist, while the pane is visible."""
         board = self.hub_app.boards.lists
         seen = (board.version, self._filter.words)
         if seen == self._seen or not cast("Widget", self.parent).display:
@@ -147,7 +146,7 @@ class CatalogPane(Part, Vertical):
         return branch
 
     def _drop(self, key: str) -> None:
-        """Removes a branch, and its server's when it was the last one there."""
+        """Remove a branch, and its server's when it was the last one."""
         branch = self._branches.pop(key, None)
         self._shown.pop(key, None)
         if branch is None or branch.parent is None:
@@ -180,18 +179,18 @@ class CatalogPane(Part, Vertical):
         self.run_worker(work(), group=entries.id, exclusive=True)
 
     def action_filter(self) -> None:
-        """Asks for the words of the filter."""
+        """Focus the filter."""
         self._filter.ask()
 
     def action_back(self) -> None:
-        """Shows all entries again."""
+        """Show all entries again."""
         self._filter.clear_words()
         self.focus_list()
 
     @on(Input.Submitted, ".filter")
     def _filtered(self) -> None:
         self.focus_list()
-        # A node has a place once it was drawn.
+        # A node has a line only after it was drawn.
         self.call_after_refresh(self._go_to_first)
 
     def _go_to_first(self) -> None:
@@ -209,7 +208,8 @@ class CatalogPane(Part, Vertical):
         self._show_detail()
 
     def _show_detail(self) -> None:
-        # Not every other node under the cursor is told of: one may have taken the place of another.
+        # Textual does not report every change of the node under the cursor: a new node may have taken the old one's
+        # line.
         node = self._tree.cursor_node
         data = node.data if node is not None else None
         if data is self._detailed:
@@ -229,7 +229,7 @@ class CatalogPane(Part, Vertical):
             self.hub_app.use(event.node.data)
 
     def action_fetch(self) -> None:
-        """Has the hub fetch the lists of the server under the cursor."""
+        """Refresh the lists of the server under the cursor."""
         node = self._tree.cursor_node
         while node is not None and node.data is None:
             node = node.children[0] if node.children else None
@@ -239,7 +239,7 @@ class CatalogPane(Part, Vertical):
 
 
 def _place(parent: Node, after: Callable[[Node], bool]) -> Node | None:
-    """The first child that comes after another one; None for the end."""
+    """Return the first child that sorts after another; None for the end."""
     return next((child for child in parent.children if after(child)), None)
 
 

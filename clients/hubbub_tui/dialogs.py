@@ -47,7 +47,7 @@ Forms
 
 
 class Confirm(ModalScreen[bool]):
-    """A question to answer with yes or no."""
+    """Asks for yes or no."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "yes", "Yes"),
@@ -59,7 +59,6 @@ class Confirm(ModalScreen[bool]):
         self._question = question
 
     def compose(self) -> ComposeResult:
-        """The parts."""
         with Vertical(classes="dialog"):
             yield Static(self._question, markup=False)
             with Horizontal(classes="buttons"):
@@ -67,7 +66,7 @@ class Confirm(ModalScreen[bool]):
                 yield Button("No (n)", id="no", compact=True)
 
     def on_mount(self) -> None:
-        """The harmless answer first."""
+        """Focus the harmless answer."""
         self.query_one("#no").focus()
 
     @on(Button.Pressed)
@@ -75,16 +74,16 @@ class Confirm(ModalScreen[bool]):
         self.dismiss(event.button.id == "yes")
 
     def action_yes(self) -> None:
-        """Yes."""
+        """Answer yes."""
         self.dismiss(True)
 
     def action_no(self) -> None:
-        """No."""
+        """Answer no."""
         self.dismiss(False)
 
 
 class Ask(ModalScreen[str | None]):
-    """A question to answer with a line of text, None when it is dismissed."""
+    """Asks for a line of text; None when dismissed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Back")]
 
@@ -94,7 +93,6 @@ class Ask(ModalScreen[str | None]):
         self._value = value
 
     def compose(self) -> ComposeResult:
-        """The parts."""
         with Vertical(classes="dialog"):
             yield Static(self._question, markup=False)
             yield Input(self._value, compact=True)
@@ -105,12 +103,12 @@ class Ask(ModalScreen[str | None]):
         self.dismiss(event.value)
 
     def action_leave(self) -> None:
-        """Nothing is sent."""
+        """Dismiss without a text."""
         self.dismiss(None)
 
 
 class Choose(ModalScreen[int | None]):
-    """One of several; its place among them, None when it is dismissed."""
+    """Asks for one of several; returns its index, None when dismissed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Back")]
 
@@ -121,13 +119,12 @@ class Choose(ModalScreen[int | None]):
         self._list.highlighted = now
 
     def compose(self) -> ComposeResult:
-        """The parts."""
         with Vertical(classes="dialog"):
             yield Static(self._question, markup=False)
             yield self._list
 
     def on_mount(self) -> None:
-        """Puts the keyboard on the list."""
+        """Focus the list."""
         self._list.focus()
 
     @on(OptionList.OptionSelected)
@@ -135,20 +132,19 @@ class Choose(ModalScreen[int | None]):
         self.dismiss(event.option_index)
 
     def action_leave(self) -> None:
-        """Nothing is chosen."""
+        """Dismiss without a choice."""
         self.dismiss(None)
 
 
 class Help(ModalScreen[None]):
-    """The keys."""
+    """Shows the keys."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark,q", "leave", "Back")]
 
     def compose(self) -> ComposeResult:
-        """The parts."""
         with VerticalScroll(classes="dialog help"):
             yield Static(KEYS, markup=False)
 
     def action_leave(self) -> None:
-        """Goes back."""
+        """Go back."""
         self.dismiss(None)

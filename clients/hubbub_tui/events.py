@@ -1,4 +1,4 @@
-"""Events and logs: what servers tell, as it happens."""
+"""The pane of events and logs: what servers tell, as it happens."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, get_args
@@ -19,7 +19,7 @@ STYLES = {"log": "cyan", "stderr": "yellow", "cancelled": "red", "config_problem
 
 
 class EventsPane(ListPane):
-    """The last events, the newest first; none is stored, so what happened before is not seen."""
+    """The last events, newest first. Events are not stored, so earlier ones are not shown."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "server", "Server"),
@@ -76,7 +76,7 @@ class EventsPane(ListPane):
         return page.heading("Told").json(event.params).text
 
     def action_server(self) -> None:
-        """Asks which server's events are shown."""
+        """Ask for the server whose events are shown."""
 
         def chosen(server: str | None) -> None:
             self._server = server
@@ -84,7 +84,7 @@ class EventsPane(ListPane):
         self._choose("Whose events?", "of all servers", sorted(self.boards.servers.rows), self._server, chosen)
 
     def action_kind(self) -> None:
-        """Asks which kind of events is shown."""
+        """Ask for the kind of events that is shown."""
 
         def chosen(kind: str | None) -> None:
             self._kind = kind
@@ -103,13 +103,13 @@ class EventsPane(ListPane):
         self.hub_app.push_screen(Choose(question, shown, values.index(now) + 1 if now in values else 0), decided)
 
     def action_pause(self) -> None:
-        """Holds the list still, or goes on."""
+        """Pause the list, or go on."""
         self._paused = list(reversed(self.boards.events)) if self._paused is None else None
         self._paused_at = self.boards.events_seen
         self.refresh_rows(at_once=True)
 
     def action_clear(self) -> None:
-        """Forgets what was seen."""
+        """Remove all events."""
         self.boards.events.clear()
         self._paused = [] if self._paused is not None else None
         self.refresh_rows(at_once=True)

@@ -1,4 +1,4 @@
-"""A form on the screen, made from the questions of a schema; or, as the way out, its content as JSON."""
+"""A form on the screen, made from the fields of a schema; or its content as JSON."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, cast
@@ -17,7 +17,7 @@ from hubbub_client.payload import as_list
 from hubbub_frontend.forms import Field, check, parse, shown
 from hubbub_frontend.text import editable, line, safe
 
-# Beyond these a form is answered as JSON, and a choice is typed.
+# A form with more fields is answered as JSON, and a field with more choices is typed.
 MAX_FIELDS = 60
 MAX_CHOICES = 200
 SHOWN_CHOICES = 6
@@ -26,11 +26,11 @@ NOTHING: Any = object()
 
 
 class Incomplete(Exception):
-    """What was given cannot be sent; the fields say why."""
+    """The content cannot be sent; the fields say why."""
 
 
 class Question(Vertical):
-    """One field: its title, what it is for, the place to answer, what is wrong."""
+    """One field: its title, its description, the control, its problem."""
 
     def __init__(self, field: Field) -> None:
         super().__init__(classes="question")
@@ -38,7 +38,6 @@ class Question(Vertical):
         self._control = _control(field)
 
     def compose(self) -> ComposeResult:
-        """The parts."""
         field = self.field
         mark = Content.styled(" *", "$error") if field.required else Content("")
         hint = ", ".join(part for part in (field.hint, "" if field.required else "optional") if part)
@@ -52,7 +51,7 @@ class Question(Vertical):
         yield problem
 
     def value(self) -> Any:
-        """What was given, NOTHING where it was left out. Raises ValueError."""
+        """Return the value, NOTHING if it was left out. Raises ValueError."""
         control = self._control
         match control:
             case Input():
@@ -70,14 +69,14 @@ class Question(Vertical):
         return given
 
     def complain(self, problem: str) -> None:
-        """Says what is wrong, or with nothing that all is well."""
+        """Show a problem; an empty one clears it."""
         said = self.query_one(".problem", Static)
         said.update(f"✗ {safe(problem, 200)}" if problem else "")
         said.display = bool(problem)
         self.set_class(bool(problem), "wrong")
 
     def focus_control(self) -> None:
-        """Puts the keyboard here."""
+        """Focus the control."""
         self._control.focus()
 
     def _typed(self, typed: str) -> Any:
@@ -105,7 +104,7 @@ class Question(Vertical):
 
 
 class Form(Vertical):
-    """All questions of a form."""
+    """All fields of a form."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+e", "raw", "As JSON/Form", priority=True)]
 
@@ -116,7 +115,6 @@ class Form(Vertical):
         self._raw = self._too_many
 
     def compose(self) -> ComposeResult:
-        """The parts."""
         if self._too_many:
             yield Static("This form is too large to be shown; answer it as JSON.", classes="note", markup=False)
         else:
@@ -130,7 +128,7 @@ class Form(Vertical):
         yield problem
 
     def values(self) -> dict[str, Any]:
-        """What was given. Raises Incomplete."""
+        """Return the values of all fields. Raises Incomplete."""
         self._complain("")
         if self._raw:
             return self._typed()
@@ -152,7 +150,7 @@ class Form(Vertical):
         return found
 
     def show_violations(self, violations: Iterable[tuple[str, str]]) -> None:
-        """Puts each problem at its field, and those of no field below the form."""
+        """Show each problem at its field, and those of no field below the form."""
         questions = {question.field.name: question for question in self._questions} if not self._raw else {}
         rest: list[str] = []
         first: Question | None = None
@@ -168,7 +166,7 @@ class Form(Vertical):
             first.focus_control()
 
     def action_raw(self) -> None:
-        """Turns between the questions and their content as JSON."""
+        """Switch between the fields and their content as JSON."""
         if self._too_many:
             return
         editor = self.query_one(".raw", TextArea)
@@ -188,7 +186,7 @@ class Form(Vertical):
         return list(self.query(Question))
 
     def _lenient(self) -> Mapping[str, Any]:
-        """What was given so far, without what is wrong."""
+        """Return the valid values so far."""
         found: dict[str, Any] = {}
         for question in self._questions:
             try:
@@ -217,7 +215,7 @@ class Form(Vertical):
 
 
 def _field_of(path: str, names: Mapping[str, object]) -> str:
-    """The field that a violation is about: `content.age`, `content.tags.0`, `age`."""
+    """Return the field of a violation, of a path such as `content.age`, `content.tags.0` or `age`."""
     for start in (path, path.partition(".")[2]):
         for name in names:
             if start == name or start.startswith(f"{name}."):

@@ -1,4 +1,4 @@
-"""The line at the top: which hub, whether it is there, who you are, what waits."""
+"""The line at the top: which hub, whether it is reachable, who you are, what waits."""
 
 from rich.text import Text
 from textual.widgets import Static
@@ -13,19 +13,19 @@ NOUNS = {"elicitation_form": "form", "elicitation_url": "page", "sampling": "sam
 
 
 class Header(Part, Static):
-    """Follows the connection and the inbox."""
+    """Shows the state of the connection and of the inbox."""
 
     def __init__(self) -> None:
         super().__init__(markup=False)
         self._shown = Text()
 
     def on_mount(self) -> None:
-        """Looks from now on."""
+        """Start following changes."""
         self.set_interval(LOOK_S, self.look)
         self.look()
 
     def look(self) -> None:
-        """Says how things stand."""
+        """Update the line."""
         app = self.hub_app
         text = Text(no_wrap=True, overflow="ellipsis")
         roomy = self.size.width >= ROOMY

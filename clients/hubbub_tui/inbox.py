@@ -1,4 +1,4 @@
-"""The inbox: what servers ask, and what was answered."""
+"""The pane of the inbox: open pending requests, and their history."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -36,7 +36,7 @@ HISTORY = (
 
 
 def holder(request: PendingRequest) -> Text:
-    """Who has claimed it, or that its call is over."""
+    """Return who has claimed a pending request, or that its call is over."""
     by = request.claim.by if request.claim else None
     if not by and request.cause_ended:
         return Text("call over", style="red")
@@ -44,7 +44,7 @@ def holder(request: PendingRequest) -> Text:
 
 
 class InboxPane(ListPane):
-    """Open requests, the most urgent first; or those that are no more, the newest first."""
+    """Open pending requests, the most urgent first; or closed ones, the newest first."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("h", "history", "Open/History"),
@@ -87,11 +87,11 @@ class InboxPane(ListPane):
         return super().select(key)
 
     def action_history(self) -> None:
-        """Turns between what is open and what was."""
+        """Switch between open and closed pending requests."""
         self._turn(not self.history)
 
     def action_call(self) -> None:
-        """Shows the call that caused it."""
+        """Show the call that caused it."""
         row = self.current
         if row is not None and row.record.call_id:
             self.hub_app.show("calls", row.record.call_id)

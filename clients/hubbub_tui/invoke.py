@@ -1,4 +1,4 @@
-"""The screens on which an entry of the catalog is used: the form for it, and the call that comes of it."""
+"""Screens that use an entry of the catalog: the form for its arguments, and the call."""
 
 import re
 from collections.abc import Mapping
@@ -26,13 +26,13 @@ from hubbub_tui.header import Header
 from hubbub_tui.part import Part
 
 LOOK_S = 0.2
-# The expressions of a template that are one variable (RFC 6570, levels 1 and 2); others are typed as a whole uri.
+# Expressions of a template that are one variable (RFC 6570, levels 1 and 2); other templates are typed as a whole uri.
 VARIABLE = re.compile(r"\{([+#]?)(\w+)(\*?)\}")
 VERBS = {"tool": "Call", "resource": "Read", "template": "Read", "prompt": "Get"}
 
 
 def questions_of(entry: CatalogEntry) -> list[Field]:
-    """What must be known to use an entry."""
+    """Return the fields that are needed to use an entry."""
     match entry.kind:
         case "tool":
             return fields(as_object(entry.object).get("inputSchema"))
@@ -49,7 +49,7 @@ def questions_of(entry: CatalogEntry) -> list[Field]:
 
 
 def request_of(entry: CatalogEntry, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The MCP method and its params."""
+    """Return the MCP method and its params."""
     match entry.kind:
         case "tool":
             return "tools/call", {"name": entry.name, "arguments": given}
@@ -82,7 +82,6 @@ class InvokeScreen(Part, Screen[None]):
         self._banner = Static(id="banner", markup=False)
 
     def compose(self) -> ComposeResult:
-        """The parts."""
         entry, verb = self._entry, VERBS.get(self._entry.kind, "Call")
         yield Header()
         title = text.line(entry.title or entry.name)
@@ -106,7 +105,7 @@ class InvokeScreen(Part, Screen[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Puts the keyboard on the first field."""
+        """Focus the first field."""
         self._tell("")
         controls = self.query("Question Input, Question Select, Question SelectionList")
         (controls.first() if controls else self.query(".buttons Button").first()).focus()
@@ -116,18 +115,18 @@ class InvokeScreen(Part, Screen[None]):
         await self.run_action(event.button.id or "leave")
 
     def action_start(self) -> None:
-        """Makes the call, in the only way if there is but one."""
+        """Make the call; if there is only one way, in that way."""
         self._start(as_task=not self._ways.plain)
 
     def action_start_task(self) -> None:
-        """Has the server carry it out as a task."""
+        """Call the tool as a task."""
         if self._ways.task:
             self._start(as_task=True)
         elif self._ways.why:
             self._tell(self._ways.why)
 
     def action_leave(self) -> None:
-        """Goes back."""
+        """Go back."""
         self.dismiss(None)
 
     @cached_property
@@ -147,7 +146,7 @@ class InvokeScreen(Part, Screen[None]):
     async def _call(self, given: dict[str, Any], as_task: bool) -> None:
         method, params = request_of(self._entry, given)
         try:
-            call = await self.hub_app.hub.calls.start(self._entry.server, method, params, as_task=as_task)
+            call = await self.hub_app.hub.start(self._entry.server, method, params, as_task=as_task)
         except InvalidArgument as error:
             self.query_one(Form).show_violations(error.violations or (("call", error.message),))
         except HubbubError as error:
@@ -162,7 +161,7 @@ class InvokeScreen(Part, Screen[None]):
 
 
 class CallScreen(Part, Screen[None]):
-    """One call, live: its progress, its questions, its result."""
+    """One call, live: its progress, its pending requests, its result."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "answer", "Answer"),
@@ -178,7 +177,6 @@ class CallScreen(Part, Screen[None]):
         self._text = Static(markup=False)
 
     def compose(self) -> ComposeResult:
-        """The parts."""
         yield Header()
         yield self._headline
         with VerticalScroll(id="sheet"):
@@ -186,22 +184,22 @@ class CallScreen(Part, Screen[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Looks from now on."""
+        """Start following the call."""
         self.set_interval(LOOK_S, self._look)
         self.query_one("#sheet").focus()
 
     def action_answer(self) -> None:
-        """Opens the question that it waits for."""
+        """Open the pending request that the call waits for."""
         if row := self.hub_app.boards.calls.rows.get(self._id):
             self.hub_app.answer_for(row.record)
 
     def action_cancel(self) -> None:
-        """Cancels it."""
+        """Cancel the call."""
         if row := self.hub_app.boards.calls.rows.get(self._id):
             self.hub_app.cancel_call(row.record, row.about)
 
     def action_leave(self) -> None:
-        """Goes back; the call is the hub's."""
+        """Go back; the hub goes on with the call."""
         self.dismiss(None)
 
     def _look(self) -> None:

@@ -1,4 +1,4 @@
-"""The last step of a line on its way to the terminal."""
+"""The last filter of a line on its way to the terminal."""
 
 from rich.cells import set_cell_size
 from rich.segment import Segment
@@ -9,14 +9,14 @@ from hubbub_client.legible import clean, is_clean
 
 
 class Legible(LineFilter):
-    """No text of any widget steers the terminal: colours and movements are Textual's own.
+    """Keeps text of any widget from steering the terminal: colours and movements are Textual's own.
 
-    What others wrote is made clean before, so that it is known how wide it is. What is left are the texts that nobody
-    made: those that somebody pastes into a field, and whatever a widget of Textual's own brings along.
+    Text of others is cleaned earlier, so that its width is known. This catches the rest: pasted text, and what widgets
+    of Textual bring along.
     """
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """The same segments, each clean and as wide as it was."""
+        """Return the same segments, each cleaned and as wide as before."""
         return [each if each.control or is_clean(each.text) else _cleaned(each) for each in segments]
 
 

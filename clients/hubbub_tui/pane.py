@@ -1,4 +1,4 @@
-"""What the panes have in common: a table, the detail of the row under the cursor, a filter."""
+"""What all panes share: a table, the detail of the row under the cursor, a filter."""
 
 import time
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ from hubbub_tui.part import Part
 from hubbub_tui.table import Column, RecordTable
 
 TICK_S = 0.2
-# A screen that changes all the time is busy at most one part in this many.
+# Refreshing takes at most one part in so many of the time.
 SHARE = 5
-# Moving along a list loads no details.
+# Details are loaded only when the cursor has rested for so long, seconds.
 SETTLE_S = 0.08
 
 
 class Filter(Input):
-    """Words that all must occur; not shown while nobody asks for them."""
+    """Words that must all occur; hidden while there are none."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -37,26 +37,26 @@ class Filter(Input):
 
     @property
     def words(self) -> list[str]:
-        """The words, in lower case."""
+        """Return the words, in lower case."""
         return self.value.lower().split()
 
     def lets_through(self, text: str) -> bool:
-        """Whether a text has all the words."""
+        """Return whether a text has all the words."""
         text = text.lower()
         return all(word in text for word in self.words)
 
     def ask(self) -> None:
-        """Asks for the words."""
+        """Show and focus the filter."""
         self.display = True
         self.focus()
 
     def clear_words(self) -> None:
-        """Asks for nothing any more."""
+        """Clear and hide the filter."""
         self.value, self.display = "", False
 
 
 class ListPane(Part, Vertical):
-    """One kind of record. Subclasses say what its rows and their details are."""
+    """A pane for one kind of record. Subclasses define rows and details."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", "Filter", key_display="/"),
@@ -80,45 +80,44 @@ class ListPane(Part, Vertical):
 
     @property
     def boards(self) -> Boards:
-        """What is known of the hub."""
+        """Return the boards of the application."""
         return self.hub_app.boards
 
     @property
     def current(self) -> Row[Any] | None:
-        """The row under the cursor."""
+        """Return the row under the cursor."""
         return self.table.current
 
     def rows(self) -> Sequence[Row[Any]]:
-        """All rows, in their order."""
+        """Return all rows, in order."""
         raise NotImplementedError
 
     @property
     def board(self) -> Board[Any] | None:
-        """Where the rows come from; None where they are no records."""
+        """Return the board of the rows; None if they are no records."""
         raise NotImplementedError
 
     def version(self) -> object:
-        """Changes when the rows do."""
+        """Return a value that changes with the rows."""
         return self.board.version if self.board is not None else None
 
     def summary(self) -> str:
-        """One line above the table."""
+        """Return the line above the table."""
         raise NotImplementedError
 
     async def detail(self, row: Row[Any]) -> Text:
-        """All there is to say about a row. Raises HubbubError."""
+        """Fetch and render a row in full. Raises HubbubError."""
         raise NotImplementedError
 
     def aspect(self, row: Row[Any]) -> object:
-        """Changes when the detail does."""
+        """Return a value that changes with the detail."""
         return id(row)
 
     def words(self, row: Row[Any]) -> str:
-        """What the filter looks at."""
+        """Return the text that the filter searches."""
         return f"{getattr(row.record, 'server', '')} {row.about} {row.key}"
 
     def compose(self) -> ComposeResult:
-        """The parts."""
         yield self._summary
         yield self._filter
         with Container(classes="split"):
@@ -126,15 +125,15 @@ class ListPane(Part, Vertical):
             yield self._detail
 
     def on_mount(self) -> None:
-        """Looks for changes from now on."""
+        """Start following changes."""
         self.set_interval(TICK_S, self.refresh_rows)
 
     def refresh_rows(self, *, at_once: bool = False) -> None:
-        """Shows what has changed, when it can be seen and it is time."""
+        """Show changes, while the pane is visible and not too often."""
         now = time.monotonic()
         shown = self.is_attached and self.parent is not None and cast("Widget", self.parent).display
         whole = self.board is None or self.board.synced
-        # What is told once more, after a restart of the hub, is shown when all of it is there.
+        # A snapshot after a restart of the hub is shown when it is complete.
         if not shown or (now < self._next_at and not at_once) or (self._was_whole and not whole):
             return
         wanted = self._filter.words
@@ -155,27 +154,27 @@ class ListPane(Part, Vertical):
         self._next_at = now + SHARE * (time.monotonic() - now)
 
     def focus_list(self) -> None:
-        """Puts the keyboard on the table."""
+        """Focus the table."""
         self.remove_class("-full")
         self.table.focus()
 
     def select(self, key: str) -> bool:
-        """Puts the cursor on a row, whatever the filter; whether it is there."""
+        """Move the cursor to a row, clearing the filter; return whether the row exists."""
         self.clear_filter()
         self.refresh_rows(at_once=True)
         return self.table.go_to(key)
 
     def action_filter(self) -> None:
-        """Asks for the words of the filter."""
+        """Focus the filter."""
         self._filter.ask()
 
     def open_row(self, row: Row[Any]) -> None:
-        """What enter does: gives the detail all the room, here."""
+        """Handle enter: give the whole pane to the detail."""
         self.add_class("-full")
         self._detail.focus()
 
     def action_back(self) -> None:
-        """Back to the table; from there, back to all rows."""
+        """Go back to the table; from there, to all rows."""
         if self.has_class("-full"):
             self.remove_class("-full")
             self.focus_list()
@@ -183,7 +182,7 @@ class ListPane(Part, Vertical):
             self.clear_filter()
 
     def clear_filter(self) -> None:
-        """Shows all rows again."""
+        """Show all rows again."""
         self._filter.clear_words()
         self.focus_list()
 

@@ -1,4 +1,4 @@
-"""What every part of the screen has: the application that shows it, as far as parts know of it."""
+"""What every part of the screen shares: the application, as far as parts know it."""
 
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Protocol, TypeVar, cast
@@ -14,73 +14,73 @@ R = TypeVar("R")
 
 
 class Application(Protocol):
-    """What parts ask of the application. `HubbubApp` knows each part; no part knows it."""
+    """What parts need of the application. `HubbubApp` knows each part; no part knows it."""
 
     hub: Hub
     who: str | None
     boards: Boards
 
     def push_screen(self, screen: Screen[R], callback: Callable[[R | None], None] | None = None, /) -> object:
-        """Shows a screen over the others; the callback gets what it ends with."""
+        """Show a screen over the others; the callback gets its result."""
         ...
 
     def copy_to_clipboard(self, text: str, /) -> None:
-        """Puts a text where the terminal pastes from."""
+        """Copy a text to the clipboard of the terminal."""
         ...
 
     def show(self, name: str, key: str) -> None:
-        """Shows one row of a pane."""
+        """Show one row of a pane."""
         ...
 
     def show_call(self, id_: str) -> None:
-        """Shows a call by itself, live."""
+        """Show one call, live."""
         ...
 
     def open_request(self, id_: str) -> None:
-        """Opens a pending request to be answered."""
+        """Open a pending request to answer it."""
         ...
 
     def answer_for(self, call: Call) -> None:
-        """Opens the pending request that a call waits for."""
+        """Open the pending request that a call waits for."""
         ...
 
     def answer_one_of(self, ids: Collection[str]) -> None:
-        """Opens the first of these pending requests that is open."""
+        """Open the first of these pending requests that is open."""
         ...
 
     def use(self, entry: CatalogEntry) -> None:
-        """Calls, reads or gets an entry of the catalog."""
+        """Call, read or get an entry of the catalog."""
         ...
 
     def cancel_call(self, call: Call, about: str) -> None:
-        """Cancels a call, once that is confirmed."""
+        """Cancel a call after confirmation."""
         ...
 
     def clear_queue(self, server: str) -> None:
-        """Cancels all that waits in a server's queue, once that is confirmed."""
+        """Cancel all queued calls of a server after confirmation."""
         ...
 
     def release(self, id_: str, claim_id: str) -> None:
-        """Gives a claim back."""
+        """Release a claim."""
         ...
 
     def confirm(self, question: str, work: Callable[[], Awaitable[object]], done: str) -> None:
-        """Does something once that is confirmed."""
+        """Run an action after confirmation."""
         ...
 
     def do(self, work: Awaitable[object], done: str) -> None:
-        """Does something, and says how it went."""
+        """Run an action, and report its outcome."""
         ...
 
     def tell(self, error: HubbubError) -> None:
-        """Says what the hub refused."""
+        """Show what the hub refused."""
         ...
 
 
 class Part:
-    """Mixed into widgets and screens of this package."""
+    """Mixin for widgets and screens of this package."""
 
     @property
     def hub_app(self) -> Application:
-        """The application that they are shown by."""
+        """Return the application that shows this part."""
         return cast("Application", cast("Any", self).app)

@@ -1,4 +1,4 @@
-"""Servers: their connections and queues."""
+"""The pane of servers: their connections and queues."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -28,7 +28,7 @@ def _trouble(server: Server) -> Text:
 
 
 def _state(server: Server) -> Text:
-    """How it is connected; one that was given up does not come back by itself."""
+    """Return the state of a connection; one that the hub gave up does not come back by itself."""
     return text.state("gave_up" if server.gave_up else server.state)
 
 
@@ -90,12 +90,12 @@ class ServersPane(ListPane):
         return page.text
 
     def action_connect(self) -> None:
-        """Wants it connected."""
+        """Connect the server."""
         if (row := self.current) is not None:
             self.hub_app.do(self.hub_app.hub.servers.connect(row.key), f"{row.key} is being connected")
 
     def action_disconnect(self) -> None:
-        """Wants it disconnected."""
+        """Disconnect the server."""
         if (row := self.current) is not None:
             question = f"Disconnect {text.line(row.key)}? Its calls fail, and its questions are withdrawn."
             self.hub_app.confirm(
@@ -103,6 +103,6 @@ class ServersPane(ListPane):
             )
 
     def action_clear_queue(self) -> None:
-        """Cancels what waits in its queue."""
+        """Cancel its queued calls."""
         if (row := self.current) is not None:
             self.hub_app.clear_queue(row.key)

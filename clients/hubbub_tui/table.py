@@ -1,4 +1,4 @@
-"""A table of rows that change: what stands still is not drawn again, and the cursor stays on its row."""
+"""A table of changing rows: unchanged rows are not drawn again, and the cursor stays on its row."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ LEAST_WIDTH = 12
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`cell` makes a row's text, put into one clean line here; without a width the column takes what others leave."""
+    """A column. `cell` makes a row's text, one clean line. A column without a width takes the rest."""
 
     title: str
     cell: Callable[[Row[Any]], Text | str]
@@ -28,7 +28,7 @@ class Column:
 
 
 class RecordTable(DataTable[Text]):
-    """Rows of a board. With `follows` a cursor at the top stays at the top."""
+    """Rows of a board. With `follows`, a cursor at the top stays at the top."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "select_cursor", "Open"),
@@ -46,16 +46,16 @@ class RecordTable(DataTable[Text]):
 
     @property
     def current(self) -> Row[Any] | None:
-        """The row under the cursor."""
+        """Return the row under the cursor."""
         return self._rows_shown[self.cursor_row] if 0 <= self.cursor_row < len(self._rows_shown) else None
 
     def use(self, columns: Sequence[Column]) -> None:
-        """Shows other columns."""
+        """Show other columns."""
         self._all_columns = columns
         self._lay_out()
 
     def show(self, rows: Sequence[Row[Any]], *, at_top: bool = False) -> None:
-        """Makes these the rows; the cursor stays on its row, or is put at the top."""
+        """Replace the rows; the cursor stays on its row, or moves to the top."""
         if not self._now_columns:
             self._rows_shown = [*rows]
             return
@@ -66,7 +66,7 @@ class RecordTable(DataTable[Text]):
             self._rebuild(rows, at_top=at_top)
 
     def go_to(self, key: str) -> bool:
-        """Puts the cursor on a row; whether it is there."""
+        """Move the cursor to a row; return whether the row exists."""
         for index, row in enumerate(self._rows_shown):
             if row.key == key:
                 self.move_cursor(row=index)
@@ -74,7 +74,7 @@ class RecordTable(DataTable[Text]):
         return False
 
     def on_resize(self, _: events.Resize) -> None:
-        """Columns are as wide as there is room for."""
+        """Fit the columns to the width."""
         self._lay_out()
 
     def _lay_out(self) -> None:

@@ -1,4 +1,4 @@
-"""Tasks: those that the hub holds for servers (receiver), and those that servers hold for the hub (client)."""
+"""The pane of tasks: receiver tasks, held by the hub for servers, and client tasks, held by servers for the hub."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -19,7 +19,7 @@ ENDED = frozenset(("completed", "failed", "cancelled"))
 
 
 class TasksPane(ListPane):
-    """Tasks of both roles, the newest first."""
+    """Tasks of both roles, newest first."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "answer", "Answer"),
@@ -67,12 +67,12 @@ class TasksPane(ListPane):
         return page.text
 
     def action_answer(self) -> None:
-        """Opens the question that it waits for."""
+        """Open the pending request that the task waits for."""
         if (row := self.current) is not None:
             self.hub_app.answer_one_of(row.record.pending_ids)
 
     def action_cancel(self) -> None:
-        """Cancels it."""
+        """Cancel the task."""
         row = self.current
         if row is None:
             return
@@ -83,7 +83,7 @@ class TasksPane(ListPane):
         self.hub_app.confirm(question, lambda: self.hub_app.hub.tasks.cancel(row.key), "cancellation asked for")
 
     def action_call(self) -> None:
-        """Shows the call that it belongs to."""
+        """Show the call of the task."""
         row = self.current
         if row is not None and row.record.call_id:
             self.hub_app.show("calls", row.record.call_id)

@@ -1,4 +1,4 @@
-"""What a page can ask, one function each: the session and checked JSON values in, a JSON value out."""
+"""Actions of a page, one function each: the session and checked JSON values in, a JSON value out."""
 
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,10 +19,10 @@ Action = Callable[..., Awaitable[Any]]
 Object = dict[str, JsonValue]
 Id = Annotated[str, Field(min_length=1, max_length=128)]
 ClaimId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{16,64}$")]
-"""Of one window, which chooses it: two windows of one person are two claims."""
+"""Id of a claim, chosen by a window: two windows of one person are two claims."""
 
 CLAIM_S = 60.0
-"""How long a claim outlives a page that has gone without a word; the page renews it more often."""
+"""Seconds until the claim of a window that disappeared lapses; the page renews it more often."""
 
 MAX_NAME = 64
 LOG_LINES = 200
@@ -32,7 +32,7 @@ ACTIONS: dict[str, Action] = {}
 
 
 def action(function: Action) -> Action:
-    """Makes a function something to ask for, under its name."""
+    """Register a function as an action, under its name."""
     checked = validate_call(config=ConfigDict(strict=True, arbitrary_types_allowed=True))(function)
     ACTIONS[function.__name__] = checked
     return checked
@@ -40,7 +40,7 @@ def action(function: Action) -> Action:
 
 @action
 async def me(who: Session) -> Any:
-    """Who this browser is said to be; `fixed` when the hub lets this bridge speak for nobody but itself."""
+    """Return the name of this browser; `fixed` if the hub lets this bridge speak for nobody but itself."""
     if who.name is None:
         caller = await (await who.hub()).admin.whoami()
         if not caller.may_name_others:
@@ -50,7 +50,7 @@ async def me(who: Session) -> Any:
 
 @action
 async def rename(who: Session, name: str) -> Any:
-    """Sets the name under which this browser claims and answers: one that the hub takes."""
+    """Set the name under which this browser claims and answers, if the hub accepts it."""
     wanted = f"has 1 to {MAX_NAME} characters that can be printed"
     name = name.strip()
     if not name:
@@ -66,24 +66,25 @@ async def rename(who: Session, name: str) -> Any:
 
 @action
 async def request(who: Session, id: Id) -> Any:  # noqa: A002 - the field's name
-    """A pending request, whole."""
+    """Return a whole pending request."""
     return _shown(await (await who.hub()).inbox.get(id))
 
 
 @action
 async def claim(who: Session, id: Id, claim_id: ClaimId, take_over: bool = False) -> Any:  # noqa: A002
-    """Claims a request for a window, or prolongs its claim; `take_over` also from another window of the same person."""
+    """Claim a pending request for a window, or renew its claim; with `take_over` also from another window of the same
+    person."""
     hub = await who.hub()
     async with who.turn:
         if claim_id in who.left:
             raise FailedPrecondition("this window has left the question", reason="CLAIM_LOST")
-        who.keep(id, claim_id)  # before it is asked for: the response may get lost
+        who.keep(id, claim_id)  # before the RPC, as its response may get lost
         return _shown(await hub.inbox.claim(id, CLAIM_S, claim_id=claim_id, take_over=take_over))
 
 
 @action
 async def release(who: Session, id: Id, claim_id: ClaimId) -> Any:  # noqa: A002
-    """Gives a window's claim back, for good: a claim of it that comes late is refused."""
+    """Release a window's claim for good: a late request for the same claim is refused."""
     async with who.turn:
         who.leave(claim_id)
         with contextlib.suppress(FailedPrecondition):
@@ -105,7 +106,7 @@ async def answer(
     result: Object | None = None,
     reject: str | None = None,
 ) -> Any:
-    """Answers a request, under the window's claim if it has one. `visit` accepts a page to visit."""
+    """Answer a pending request, under the window's claim if it has one. `visit` accepts a page to visit."""
     inbox = (await who.hub()).inbox
 
     async def give(claimed: str | None) -> PendingRequest:
@@ -135,33 +136,34 @@ async def answer(
 
 @action
 async def call(who: Session, id: Id) -> Any:  # noqa: A002
-    """A call, whole, the questions that it led to, and where its time went."""
+    """Return a whole call, its pending requests, and where its time went."""
     found, asked, spent = await _with_time(await who.hub(), id)
     return {"call": found.to_json(), "requests": [_shown(each) for each in reversed(asked)], "timeline": spent}
 
 
 @action
 async def call_time(who: Session, id: Id) -> Any:  # noqa: A002
-    """Where the time of a call went."""
+    """Return where the time of a call went."""
     _, _, spent = await _with_time(await who.hub(), id)
     return spent
 
 
 @action
 async def start(who: Session, server: Id, method: Id, params: Object | None = None, as_task: bool = False) -> Any:
-    """Starts a call that goes on by itself."""
-    return (await (await who.hub()).start(server, method, params, as_task=as_task)).to_json()
+    """Start a detached call."""
+    handle = await (await who.hub()).start(server, method, params, as_task=as_task)
+    return (handle.started or await handle.get()).to_json()
 
 
 @action
 async def cancel_call(who: Session, id: Id) -> Any:  # noqa: A002
-    """Cancels a call, one on the wire too."""
+    """Cancel a call, even on the wire."""
     return (await (await who.hub()).calls.cancel(id, abort=True)).to_json()
 
 
 @action
 async def task(who: Session, id: Id) -> Any:  # noqa: A002
-    """A task, and its result or why there is none."""
+    """Return a task, and its result or why there is none."""
     hub = await who.hub()
     found = await hub.tasks.get(id)
     outcome: dict[str, Any] = {"result": None, "error": None}
@@ -175,13 +177,13 @@ async def task(who: Session, id: Id) -> Any:  # noqa: A002
 
 @action
 async def cancel_task(who: Session, id: Id) -> Any:  # noqa: A002
-    """Cancels a task."""
+    """Cancel a task."""
     return (await (await who.hub()).tasks.cancel(id)).to_json()
 
 
 @action
 async def server(who: Session, name: Id) -> Any:
-    """A server, whole, and the last lines of its log."""
+    """Return a whole server, and the last lines of its log."""
     hub = await who.hub()
     found = await hub.servers.get(name)
     lines = await hub.events.logs(name, lines=LOG_LINES)
@@ -190,14 +192,14 @@ async def server(who: Session, name: Id) -> Any:
 
 @action
 async def set_server(who: Session, name: Id, to: Literal["connected", "disconnected"]) -> Any:
-    """Wants a server connected, or not."""
+    """Connect or disconnect a server."""
     servers = (await who.hub()).servers
     return (await (servers.connect(name) if to == "connected" else servers.disconnect(name))).to_json()
 
 
 @action
 async def catalog(who: Session, server: Id, kind: Literal["tool", "resource", "template", "prompt"]) -> Any:
-    """What a server offers of one kind; of each tool, in which `ways` it can be called."""
+    """Return what a server offers of one kind; for tools, also the `ways` to call them."""
     hub = await who.hub()
     entries, lists = await hub.catalog.read(kind, server)
     of = await hub.servers.get(server) if kind == "tool" else None
@@ -206,7 +208,7 @@ async def catalog(who: Session, server: Id, kind: Literal["tool", "resource", "t
 
 
 async def _release_all(who: Session) -> None:
-    """Claims are held in a name; under another one they cannot be used."""
+    """Claims belong to a name; under another one they cannot be used."""
     async with who.turn:
         while who.claims:
             claim_id, request_id = who.claims.popitem(last=False)
@@ -221,7 +223,7 @@ async def _with_time(hub: Hub, call_id: str) -> tuple[Call, Sequence[PendingRequ
 
 
 def _shown(record: PendingRequest) -> dict[str, Any]:
-    """The record without its claim's secret."""
+    """Return the record without its claim's secret."""
     shape = record.to_json()
     if shape["claim"]:
         shape["claim"]["id"] = None

@@ -1,4 +1,4 @@
-"""The web application: the page, the stream of news, and the actions."""
+"""The web application: the page, its streams, and the actions."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -42,7 +42,7 @@ STATUS = {
 
 
 class Bridge:
-    """The routes, over one feed and one set of sessions."""
+    """Routes over one feed and one set of sessions."""
 
     def __init__(self, feed: Feed, sessions: Sessions, port: int, site: Site) -> None:
         self._feed = feed
@@ -52,7 +52,7 @@ class Bridge:
         self._site = site
 
     def application(self) -> Starlette:
-        """The ASGI application."""
+        """Return the ASGI application."""
         return Starlette(
             routes=[
                 Route("/", self._page),
@@ -134,7 +134,7 @@ class Bridge:
 
 
 class _Listening(StreamingResponse):
-    """Events for as long as the browser reads and is logged in."""
+    """A stream of events, while the browser reads and is logged in."""
 
     def __init__(self, stream: EventStream, session: Session) -> None:
         async def lines() -> AsyncGenerator[bytes, None]:
@@ -148,7 +148,7 @@ class _Listening(StreamingResponse):
         self._stream = stream
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Listens and sends."""
+        """Follow the events and send them."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._stream.follow)
             with suppress(ClientDisconnect):
@@ -157,7 +157,7 @@ class _Listening(StreamingResponse):
 
 
 async def _body(request: Request) -> dict[str, Any]:
-    """The request's JSON object. Raises InvalidArgument, ResourceExhausted."""
+    """Return the JSON object in a request's body. Raises InvalidArgument, ResourceExhausted."""
     taken = bytearray()
     async for chunk in request.stream():
         taken += chunk

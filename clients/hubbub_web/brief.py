@@ -1,4 +1,4 @@
-"""Records in short, as the page's lists show them: bounded in size whatever a server has written."""
+"""Short forms of records for the page's lists, bounded whatever a server wrote."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
@@ -6,14 +6,14 @@ from typing import Any, cast
 from hubbub_client.records import Call, CatalogList, Fault, PendingRequest, Record, Server, Task
 
 LONGEST = 300
-"""Characters of a text that are shown in a list."""
+"""Characters of a text in a list."""
 
 MOST_IDS = 100
-"""Questions of a call that a list refers to."""
+"""Pending requests of a call that a list refers to."""
 
 
 def brief(record: Record) -> dict[str, Any]:
-    """What lists show of a record; `done` says that nothing more will happen to it."""
+    """Return the short form of a record; `done` says that it will not change any more."""
     match record:
         case PendingRequest():
             short = _without(record, "request", "answer", "candidate_call_ids") | {
@@ -46,7 +46,7 @@ def brief(record: Record) -> dict[str, Any]:
 
 
 def question(request: PendingRequest) -> str:
-    """The beginning of what is asked."""
+    """Return the beginning of what is asked."""
     params = _mapping(request.request)
     if request.kind == "roots":
         return "Which directories may it use?"
@@ -58,7 +58,7 @@ def question(request: PendingRequest) -> str:
 
 
 def clip(text: str) -> str:
-    """The text, at most LONGEST characters of it."""
+    """Truncate a text to LONGEST characters."""
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 

@@ -1,4 +1,4 @@
-"""What servers tell, for one browser that looks: as it happens, and nothing is kept."""
+"""Events for one browser, as they happen; nothing is stored."""
 
 import contextlib
 import json
@@ -14,14 +14,14 @@ from hubbub_client.records import EventKind, ServerEvent
 from hubbub_web.feed import BEAT_S, PAUSE_S
 
 MAX_WAITING = 500
-"""Events that wait for a browser which reads slowly; of more the oldest are dropped, and counted."""
+"""Events that wait for a slow browser; the oldest beyond that are dropped, and counted."""
 
 LONGEST = 4000
 """Characters of an event's params."""
 
 
 class EventStream:
-    """One stream of events: `follow` fills it, `lines` empties it."""
+    """One stream of events: `follow` fills it, `lines` drains it."""
 
     def __init__(self, hub: Hub, server: str | None, kind: EventKind | None) -> None:
         self._hub = hub
@@ -29,13 +29,13 @@ class EventStream:
         self._kinds: list[EventKind] = [kind] if kind else []
         self._waiting: deque[bytes] = deque()
         self._dropped = 0
-        # What the hub says of this connection, and what it said of those before.
+        # Drops reported by the present watch of the hub, and the sum of those before.
         self._lost = self._lost_before = 0
         self._refusal: str | None = None
         self._changed = anyio.Event()
 
     async def follow(self) -> None:
-        """Takes what is told until the hub refuses to tell more."""
+        """Buffer events until the hub refuses to send more."""
         events = self._hub.events.watch(
             server=self._server, kinds=self._kinds, on_listening=self._begun, on_dropped=self._told_less
         )
@@ -48,9 +48,9 @@ class EventStream:
             self._wake()
 
     async def lines(self) -> AsyncGenerator[bytes, None]:
-        """Events in lines of JSON; after each batch, and at least every BEAT_S seconds, `{"dropped": N}`.
+        """Yield events as lines of JSON; after each batch, and at least every BEAT_S seconds, `{"dropped": N}`.
 
-        When the hub tells no more the last line is `{"refused": MESSAGE}`.
+        When the hub refuses to go on, the last line is `{"refused": MESSAGE}`.
         """
         while True:
             changed = self._changed

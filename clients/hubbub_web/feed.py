@@ -1,7 +1,7 @@
-"""What the hub holds, kept in short for all browsers together.
+"""Short forms of the hub's records, kept once for all browsers.
 
-Rows stand in the order of their last change, so a browser needs only its position: whatever stands after it is news.
-Nobody has a buffer; who reads slowly gets the newest state of each record, less often.
+Rows stand in the order of their last change, so a browser's state is its position: what comes after it is new. There
+are no buffers; a slow browser gets the newest state of each record, less often (coalescing).
 """
 
 import contextlib
@@ -25,25 +25,25 @@ Key = tuple[str, str]
 Watch = Callable[[Hub], AsyncGenerator[Any, None]]
 
 MAX_DONE = 2000
-"""Finished records of one kind that are shown; the hub has the older ones."""
+"""Ended records of one kind that are kept; the hub has the older ones."""
 
 MAX_GONE = 4096
-"""Removals that are remembered for browsers that were away."""
+"""Tombstones kept for browsers that were away."""
 
 BATCH = 500
-"""Rows that are sent at once."""
+"""Rows sent at once."""
 
 PAUSE_S = 0.05
-"""Between two batches of news, so that a storm becomes a few."""
+"""Pause between two batches, seconds, so that a storm of changes is coalesced."""
 
 BEAT_S = 5.0
-"""A stream is never silent for longer."""
+"""Longest silence of a stream, seconds."""
 
 PULSE_S = 1.0
-"""How often the hub is looked after."""
+"""Pause between checks of the hub, seconds."""
 
 PATIENCE_S = 3.0
-"""How long it may take to say that it is there."""
+"""Time limit of a check, seconds."""
 
 WATCHES: Mapping[str, Watch] = {
     "server": lambda hub: hub.servers.watch(),
@@ -56,7 +56,7 @@ WATCHES: Mapping[str, Watch] = {
 
 @dataclass(slots=True)
 class Row:
-    """One record in short; None once it is gone."""
+    """The short form of a record; None is a tombstone."""
 
     position: int
     shape: dict[str, Any] | None
@@ -79,21 +79,22 @@ class Feed:
         self._changed = anyio.Event()
 
     async def follow(self, hub: Hub) -> None:
-        """Keeps the rows for ever. Raises HubbubError where asking again cannot help."""
+        """Keep the rows up to date, forever. Raises HubbubError if a retry cannot help."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._look_after, hub)
             for kind, watch in WATCHES.items():
                 group.start_soon(self._watch, kind, watch(hub))
 
     def close(self) -> None:
-        """Ends all streams."""
+        """End all streams."""
         self._closed = True
         self._wake()
 
     async def lines(self, token: str) -> AsyncGenerator[bytes, None]:
-        """News in lines of JSON, from `token` on or from the beginning; after each batch a line with a new token.
+        """Yield changes as lines of JSON, from `token` on or from the beginning; after each batch a line with a new
+        token.
 
-        A `reset` says: forget all rows. A stream has a line at least every BEAT_S seconds.
+        `reset` means: forget all rows. A stream has a line at least every BEAT_S seconds.
         """
         position = self._read(token)
         while not self._closed:
@@ -113,7 +114,7 @@ class Feed:
                 await anyio.sleep(PAUSE_S)
 
     def put(self, kind: str, name: str, shape: dict[str, Any] | None) -> None:
-        """Sets a row, or says that it is gone."""
+        """Set a row, or replace it by a tombstone."""
         key = (kind, name)
         self._position += 1
         self._rows[key] = Row(self._position, shape)
@@ -127,7 +128,7 @@ class Feed:
         self._wake()
 
     def synced(self, kind: str) -> None:
-        """All rows of a kind are there; what an earlier snapshot had and this one has not is gone."""
+        """Complete a snapshot: rows of this kind that it did not have are gone."""
         for name in self._stale.pop(kind, ()):
             self._remove(kind, name)
         self._synced.add(kind)
@@ -157,7 +158,7 @@ class Feed:
         while True:
             now: dict[str, Any] = {"connected": False}
             with contextlib.suppress(HubbubError), anyio.move_on_after(PATIENCE_S):
-                await hub.admin.whoami()  # what anybody may ask
+                await hub.admin.whoami()  # every principal may ask this
                 now = {"connected": True}
             if now != said:
                 self.put("hub", "hub", now)

@@ -1,7 +1,7 @@
-"""What every request must bring and every response carries, whatever it is about.
+"""Checks of every request, and headers of every response.
 
-Host is checked against DNS rebinding, Origin against pages of other sites. What changes or tells anything is a POST
-with a JSON body and a header of the page's own, neither of which another site can send without being asked first.
+Host is checked against DNS rebinding, Origin against other sites. What changes or reads anything is a POST with a JSON
+body and a header of the page's own; another site can send neither without a preflight.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from hubbub_client.discovery import is_loopback
 
 TOKEN_HEADER = "x-hubbub-token"  # noqa: S105 - a header's name
 MAX_BODY_BYTES = 6 * 1024 * 1024
-"""An answer may have 4 MiB; JSON in JSON takes some more."""
+"""Largest body: an answer may have 4 MiB, and JSON within JSON takes more."""
 
 HEADERS = {
     "content-security-policy": "; ".join(
@@ -44,18 +44,18 @@ HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """How browsers reach the page: over TLS by the `names` of its certificate, or without it; on loopback always."""
+    """Addresses of the page: over TLS the `names` of its certificate; always loopback."""
 
     names: frozenset[str] = frozenset()
     secure: bool = False
 
     @property
     def scheme(self) -> str:
-        """Of its addresses."""
+        """Return the scheme of its addresses."""
         return "https" if self.secure else "http"
 
     def is_at(self, host: str) -> bool:
-        """Whether a `Host` means it. Any port will do: it differs where the page is reached through a tunnel."""
+        """Return whether a `Host` is one of its names. Any port will do, as a tunnel changes it."""
         try:
             name = urlsplit(f"{self.scheme}://{host}").hostname or ""
         except ValueError:
@@ -64,14 +64,14 @@ class Site:
 
 
 class Guard:
-    """Refuses what a page of ours would not send, before anything looks at it."""
+    """Refuses requests that the page would not send, before anything reads them."""
 
     def __init__(self, app: ASGIApp, site: Site) -> None:
         self._app = app
         self._site = site
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
+        """Serve one request."""
         if scope["type"] != "http":
             return
 

@@ -1,4 +1,4 @@
-"""`hubbub web` at work: a socket, on loopback unless there is TLS, the bridge behind it, and the link to open."""
+"""Runs `hubbub web`: a socket, on loopback unless there is TLS, the bridge behind it, and the link to open."""
 
 import socket
 import ssl
@@ -37,9 +37,9 @@ class _Server(uvicorn.Server):
 
 
 def bind(listen: str, *, secure: bool = False) -> socket.socket:
-    """A socket at HOST:PORT; port 0 picks a free one.
+    """Bind a socket to HOST:PORT; port 0 picks a free one.
 
-    Raises ValueError for what is not on loopback unless it is `secure`: everybody on the way could read and answer.
+    Raises ValueError off loopback unless it is `secure`: everybody on the network could read and answer.
     """
     host, colon, port = listen.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
@@ -64,15 +64,15 @@ def bind(listen: str, *, secure: bool = False) -> socket.socket:
 
 @dataclass(frozen=True, slots=True)
 class Secured:
-    """A page over TLS: its names, and how it speaks."""
+    """TLS of the page: the names of its certificate, and the context."""
 
     site: Site
     context: ssl.SSLContext
 
     @classmethod
     def by(cls, cert: Path, key: Path) -> "Secured":
-        """With a certificate and its key, PEM. Raises ValueError for files that cannot be used."""
-        from hubbub_frontend.certs import names  # most pages are served on loopback, and need none
+        """Load a certificate and its key, PEM. Raises ValueError for files that cannot be used."""
+        from hubbub_frontend.certs import names  # imported here, since most pages are served on loopback and need none
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -93,9 +93,9 @@ async def serve(
     tls: Secured | None = None,
     open_browser: bool,
 ) -> None:
-    """Serves until SIGINT or SIGTERM. `announce` is told the link, `say` what else the person should know.
+    """Serve until SIGINT or SIGTERM. `announce` gets the link, `say` other messages for the person.
 
-    Raises HubbubError when the hub refuses us.
+    Raises HubbubError if the hub refuses the bridge.
     """
     host, port = bound.getsockname()[:2]
     feed, people = Feed(), People(connect)
@@ -130,13 +130,13 @@ async def serve(
 
 
 def _named(host: str, site: Site) -> str:
-    """What to write into an address: every address of a machine has none of its own."""
+    """Return a host for the link: a wildcard address has no name of its own."""
     if not ip_address(host).is_unspecified:
         return host
     return next((name for name in sorted(site.names) if name[0] != "*" and not is_loopback(name)), socket.gethostname())
 
 
 async def _show(url: str, say: Callable[[str], None]) -> None:
-    # Some browsers are in no hurry to give back control.
+    # Some browsers take their time to give back control.
     if not await anyio.to_thread.run_sync(webbrowser.open, url, abandon_on_cancel=True):
         say("no browser was found: open the link yourself")

@@ -1,4 +1,4 @@
-"""Who is at a browser: one-time links, sessions, and a connection to the hub under each person's name."""
+"""Sessions of browsers: one-time links, cookies, and a connection to the hub per person."""
 
 import hmac
 import secrets
@@ -20,7 +20,7 @@ MAX_CLAIMS = 256
 
 
 class People:
-    """A connection to the hub for each name, the least recently used given up first."""
+    """A connection to the hub per name; the least recently used is closed first."""
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
@@ -28,7 +28,7 @@ class People:
         self._opening = anyio.Lock()
 
     async def hub(self, name: str | None) -> Hub:
-        """The hub, to which everything is said in this name. Raises Unavailable."""
+        """Return the connection under a name. Raises Unavailable."""
         async with self._opening:
             if name not in self._hubs:
                 stack = AsyncExitStack()
@@ -40,17 +40,17 @@ class People:
             return self._hubs[name][0]
 
     async def close(self) -> None:
-        """Ends all connections."""
+        """Close all connections."""
         for _, stack in self._hubs.values():
             await stack.aclose()
 
 
 @dataclass(slots=True)
 class Session:
-    """One browser that has logged in. `token` is what its page sends along; the cookie alone opens nothing.
+    """One browser that has logged in. `token` is what its page sends along; the cookie alone is not enough.
 
-    `claims` has the request of each claim that a window of this browser may hold, `left` the claims of windows that
-    are no more. `turn` is held by whatever claims, releases or answers: none of them may overtake another.
+    `claims` maps each claim that a window of this browser may hold to its pending request. `left` has the claims of
+    closed windows. `turn` serialises claims, releases and answers: none may overtake another.
     """
 
     people: People
@@ -63,18 +63,18 @@ class Session:
     turn: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def hub(self) -> Hub:
-        """The hub, for this person. Raises Unavailable."""
+        """Return this person's connection to the hub. Raises Unavailable."""
         return await self.people.hub(self.name)
 
     def keep(self, request_id: str, claim_id: str) -> None:
-        """Remembers a claim."""
+        """Remember a claim."""
         self.claims[claim_id] = request_id
         self.claims.move_to_end(claim_id)
         if len(self.claims) > MAX_CLAIMS:
             self.claims.popitem(last=False)
 
     def leave(self, claim_id: str) -> None:
-        """Forgets a claim, whose window will not use it again."""
+        """Forget a claim, and refuse it from now on."""
         self.claims.pop(claim_id, None)
         self.left[claim_id] = None
         if len(self.left) > MAX_CLAIMS:
@@ -82,7 +82,7 @@ class Session:
 
 
 class Sessions:
-    """Everyone who has logged in, for as long as the bridge runs."""
+    """All sessions, while the bridge runs."""
 
     def __init__(self, people: People) -> None:
         self._people = people
@@ -90,7 +90,7 @@ class Sessions:
         self._sessions: OrderedDict[str, Session] = OrderedDict()
 
     def link(self) -> str:
-        """The secret of a new link, which lets one browser in, once."""
+        """Return the secret of a new one-time link."""
         secret = secrets.token_urlsafe(32)
         self._links[secret] = None
         if len(self._links) > MAX_LINKS:
@@ -98,7 +98,7 @@ class Sessions:
         return secret
 
     def enter(self, secret: str) -> tuple[str, Session] | None:
-        """The cookie and the session of a browser with a link; None when there is no such link any more."""
+        """Exchange a link for a cookie and a session; None if the link is used or unknown."""
         known = next((each for each in self._links if _same(each, secret)), None)
         if known is None:
             return None
@@ -111,12 +111,12 @@ class Sessions:
         return cookie, self._sessions[cookie]
 
     def find(self, cookie: str | None, token: str | None) -> Session | None:
-        """The session of a request that brings both its cookie and its token."""
+        """Return the session of a request that brings both its cookie and its token."""
         session = self._sessions.get(cookie or "")
         return session if session is not None and _same(session.token, token or "") else None
 
     def leave(self, session: Session) -> None:
-        """Logs a browser out; what it still listens to ends."""
+        """Log a browser out, and end its streams."""
         session.over = True
         for cookie in [each for each, known in self._sessions.items() if known is session]:
             del self._sessions[cookie]

@@ -74,7 +74,7 @@ async def take(client: hubbub_client.Hub) -> None:
             if connected == set(SERVERS):
                 break
     for tool in TOOLS:
-        await client.start("demo", "tools/call", {"name": tool})
+        await client.start_tool("demo", tool)
     for name, theme, size, keys, seen in PICTURES:
         async with screen(client, size, theme) as (app, pilot):
             await shows(app, pilot, "Where shall we go?")

@@ -1,4 +1,4 @@
-"""`hubbubd`, also as `python -m hubbubd`."""
+"""Entry point of `hubbubd` and `python -m hubbubd`."""
 
 import gc
 import os
@@ -6,12 +6,12 @@ import sys
 
 
 def main() -> None:
-    """Runs the daemon with the process's arguments and exits with its status."""
-    # Read when gRPC is imported: else each stranger whose handshake fails adds a line of gRPC's own to the log.
+    """Run the daemon with the process's arguments and exit with its status."""
+    # Must be set before gRPC is imported: otherwise gRPC logs a line for each failed TLS handshake.
     os.environ["GRPC_VERBOSITY"] = os.environ.get("GRPC_VERBOSITY", "ERROR")
-    # What imports make stays for ever: looking through it for garbage, again and again, is a tenth of their time.
+    # What imports create is permanent: collecting garbage meanwhile would take a tenth of their time.
     gc.disable()
-    # Started without a stdout or a stderr, it writes to nowhere.
+    # Started with stdout or stderr closed, write to the null device.
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - pathlib is not needed yet; to the end of the process

@@ -1,4 +1,4 @@
-"""The composition root: from settings to a hub that serves its API, and down again."""
+"""The composition root: from settings to a hub that serves its API, and back down."""
 
 import asyncio
 import gc
@@ -42,17 +42,18 @@ STORE_FILE = "hubbub.db"
 LOCAL_SOCKET = "hub.sock"
 
 DONE, FAILED, USAGE = 0, 1, 2
+"""Exit statuses; 2 for wrong usage and configuration, as shells and argparse have it."""
 DEBUG = "HUBBUB_DEBUG"
 
 
 def run(argv: Sequence[str]) -> int:
-    """The daemon from start to end; returns its exit status, and says in one line on stderr why it is not 0.
+    """Run the daemon and return its exit status; if that is not 0, one line on stderr says why.
 
-    A fault of the hub's own has one line too, and its traceback for who asks for it by the variable HUBBUB_DEBUG.
+    A bug in the hub also gets one line; the environment variable HUBBUB_DEBUG shows its traceback.
     """
     try:
         return _run(argv)
-    except OSError as exc:  # its stdout is full or gone, or a file of the system's own
+    except OSError as exc:  # stdout is full or closed, or a file of the system cannot be used
         return _complain(str(exc), FAILED)
     except Exception as exc:
         if os.environ.get(DEBUG):
@@ -74,7 +75,7 @@ def _run(argv: Sequence[str]) -> int:
     sink = setup.log_sink(os.environ)
     console.log_to_stderr(sink)
     _adopt(settings.hub)
-    # What the imports made stays for ever; looked at in each full collection, it stopped the loop for 80 ms and more.
+    # What the imports created is permanent; scanning it in each full collection stopped the loop for 80 ms and more.
     gc.collect()
     gc.freeze()
     try:
@@ -92,13 +93,13 @@ def _run(argv: Sequence[str]) -> int:
 
 
 async def _check(settings: Settings) -> int:
-    """Prints what there is to say of the configuration, and what it needs; FAILED when a hub would not start."""
+    """Print the preflight diagnostics of `--check-config`; return FAILED if a hub would not start."""
     found = await diagnostics.before_start(settings, settings.hub.data_dir / STORE_FILE, os.environ)
     for each in found:
-        console.say(f"{each.verdict:4}  {each.about}: {each.message}")
+        console.say(f"{each.severity:4}  {each.about}: {each.message}")
         if each.advice:
             console.say(f"      {each.advice}")
-    return FAILED if any(each.verdict is diagnostics.Verdict.FAIL for each in found) else DONE
+    return FAILED if any(each.severity is diagnostics.Severity.FAIL for each in found) else DONE
 
 
 async def _serve(settings: Settings, load: Callable[[], Settings]) -> None:
@@ -119,9 +120,9 @@ async def _serve(settings: Settings, load: Callable[[], Settings]) -> None:
                     connector,
                     configured,
                     hub_settings,
-                    clock,
-                    tracer,
-                    meter,
+                    clock=clock,
+                    tracer=tracer,
+                    meter=meter,
                     files=settings.files,
                     load=load,
                     telemetry_endpoint=setup.destination(os.environ),
@@ -143,14 +144,14 @@ async def _serve(settings: Settings, load: Callable[[], Settings]) -> None:
 async def _serve_api(
     hub: Hub, settings: HubSettings, local: Path | None, metrics: str | None, signals: AsyncIterator[signal.Signals]
 ) -> None:
-    """Serves the API until a signal, and drains the hub then; a second signal cuts that short."""
+    """Serve the API until a signal, then drain the hub; a second signal cuts the grace period short."""
     token = client_file.token(settings.data_dir)
     REDACTION.learn("the local token", [token])
     gate = _gate(hub, settings, token)
     hurry = anyio.Event()
     async with anyio.create_task_group() as ending:
         async with (
-            _connect(hub, settings, gate) as connect,  # serves to the end of what `serve` waits for
+            _connect(hub, settings, gate) as connect,  # outermost: it serves until `serve` has drained
             serve(
                 hub,
                 listen=settings.listen,
@@ -174,12 +175,14 @@ async def _serve_api(
 
 
 def _make_private(data_dir: Path) -> None:
-    """Makes the data directory, or takes from others what they could do with one that is there. Raises OSError."""
+    """Create the data directory, or restrict an existing one to its owner. Raises OSError."""
     try:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as exc:
-        said = "there is a file in its place" if isinstance(exc, FileExistsError | NotADirectoryError) else exc.strerror
-        raise OSError(f"the data directory {data_dir} cannot be made: {said}; choose another, or make it") from None
+        reason = (
+            "there is a file in its place" if isinstance(exc, FileExistsError | NotADirectoryError) else exc.strerror
+        )
+        raise OSError(f"the data directory {data_dir} cannot be made: {reason}; choose another, or make it") from None
     about = data_dir.stat()
     if about.st_uid != os.geteuid():
         raise OSError(
@@ -188,7 +191,7 @@ def _make_private(data_dir: Path) -> None:
         )
     if about.st_mode & 0o077:
         data_dir.chmod(0o700)
-        log.warning("the data directory was open to others; now it is its owner's only", data_dir=str(data_dir))
+        log.warning("data directory restricted to its owner", data_dir=str(data_dir))
 
 
 def _gate(hub: Hub, settings: HubSettings, token: str) -> Gate:
@@ -209,7 +212,7 @@ def _gate(hub: Hub, settings: HubSettings, token: str) -> Gate:
 
 
 def _local_socket(settings: HubSettings) -> Path | None:
-    """Where local clients go when `listen` speaks TLS: they need neither its authority nor its name."""
+    """Return the Unix socket for local clients when `listen` speaks TLS: over it they need neither CA nor host name."""
     if settings.tls is None or settings.listen.startswith(UNIX):
         return None
     path = settings.data_dir.absolute() / LOCAL_SOCKET
@@ -222,11 +225,11 @@ def _local_socket(settings: HubSettings) -> Path | None:
 
 @asynccontextmanager
 async def _connect(hub: Hub, settings: HubSettings, gate: Gate) -> AsyncGenerator[str | None, None]:
-    """The base URL of Connect and gRPC-Web, where they are wanted."""
+    """Serve Connect and gRPC-Web if configured, and yield their base URL."""
     if settings.connect_listen is None:
         yield None
         return
-    from hubbubd.rpc.connect import serve_connect  # an extra, which need not be installed
+    from hubbubd.rpc.connect import serve_connect  # lazy: an optional extra
 
     async with serve_connect(
         hub,
@@ -241,24 +244,24 @@ async def _connect(hub: Hub, settings: HubSettings, gate: Gate) -> AsyncGenerato
 
 @asynccontextmanager
 async def _metrics(settings: HubSettings, meter: Meter) -> AsyncGenerator[str | None, None]:
-    """The URL at which Prometheus finds the metrics, where that is wanted."""
+    """Serve Prometheus metrics if configured, and yield their URL."""
     if settings.metrics_listen is None:
         yield None
         return
-    from hubbubd.rpc.metrics import serve_metrics  # an extra, which need not be installed
+    from hubbubd.rpc.metrics import serve_metrics  # lazy: an optional extra
 
     async with serve_metrics(settings.metrics_listen, meter.exposition) as url:
         yield url
 
 
 def _adopt(settings: HubSettings) -> None:
-    """What of the settings is no room's of the hub."""
+    """Apply the settings that are global to the process."""
     console.Level.set(settings.log_level)
     Help.serve_at(settings.help_base_url)
 
 
 async def _reload_on_hangup(configuration: Configuration) -> None:
-    """SIGHUP reloads. To what was started at a terminal it says that this is gone, and ends it."""
+    """Reload the configuration on SIGHUP. At a terminal leave its default, which ends the hub with its terminal."""
     if any(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
         return
     with anyio.open_signal_receiver(signal.SIGHUP) as signals:
@@ -266,11 +269,11 @@ async def _reload_on_hangup(configuration: Configuration) -> None:
             try:
                 await configuration.reload_by(BY_SIGNAL, "SIGHUP")
             except HubError as exc:
-                log.warning("the reload that SIGHUP asked for failed", error=exc.message)
+                log.warning("reload on SIGHUP failed", error=exc.message)
 
 
 async def _hear(signals: AsyncIterator[signal.Signals], hurry: anyio.Event) -> None:
-    """A second signal means that the first one was meant for now."""
+    """Skip the grace period on a second SIGTERM or SIGINT."""
     await anext(signals)
     hurry.set()
 

@@ -1,10 +1,10 @@
-"""Numbers from outside, bounded where they are read.
+"""Numbers from outside, clamped where they are read.
 
-Whatever a server, a caller, a header, a file or the store says passes one of these readers before anything is
-computed with it. What is no number becomes None; a number outside the bounds becomes the nearest bound. So nothing
-behind a reader can overflow a float, a 64-bit integer or a calendar. Each takes any value and raises nothing.
+Every number from a server, a caller, a header, a file or the store passes one of these readers before anything is
+computed with it. What is not a number becomes None; a number out of bounds becomes the nearest bound. So nothing behind
+a reader can overflow a float, a 64-bit integer or a calendar. Each takes any value and raises nothing.
 
-The types at the end are for fields of stored records: what is loaded with one of them is within the same bounds.
+The types at the end are for fields of stored records and enforce the same bounds when a record is loaded.
 """
 
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ LARGEST_REAL: Final = 1e15
 """Far above any count, amount or number of seconds, and exact to an eighth."""
 
 LONGEST_S: Final = 100 * 366 * 86400.0
-"""The longest duration in seconds: a century. An absolute time of today plus this one is a date."""
+"""The longest duration in seconds: a century. Added to the present, it is still a valid date."""
 
 LONGEST_MS: Final = int(LONGEST_S * 1000)
 """The longest duration in milliseconds."""
@@ -30,38 +30,38 @@ LARGEST_COUNT: Final = 2**31 - 1
 
 EARLIEST: Final = 0.0
 LATEST: Final = 253402300799.0
-"""Absolute times in seconds since the epoch: from 1970 to the end of the year 9999 (`google.protobuf.Timestamp`)."""
+"""Bounds of absolute times, in seconds since the epoch: 1970 to the end of 9999 (`google.protobuf.Timestamp`)."""
 
 _DIGITS: Final = 40
-"""The longest number in a text that is looked at. Python needs quadratic time for long ones."""
+"""Longest number in a text that is parsed. Python's int() is quadratic."""
 
 
 def whole(value: object, low: int = 0, high: int = LARGEST_WHOLE) -> int | None:
-    """A number as an integer from `low` to `high`, its fraction cut off; None for what is no number, and for NaN."""
+    """Return a number as an integer clamped to `low` and `high`, truncated; None for NaN and what is no number."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         return None
     return int(min(max(value, low), high))
 
 
 def real(value: object, low: float = -LARGEST_REAL, high: float = LARGEST_REAL) -> float | None:
-    """A number as a float from `low` to `high`; None for what is no number, and for NaN."""
+    """Return a number as a float clamped to `low` and `high`; None for NaN and what is no number."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         return None
     return float(min(max(value, low), high))
 
 
 def seconds(value: object, low: float = 0.0, high: float = LONGEST_S) -> float | None:
-    """A duration in seconds."""
+    """Return a duration in seconds, clamped; None for what is no number."""
     return real(value, low, high)
 
 
 def moment(value: object) -> float | None:
-    """An absolute time in seconds since the epoch, that every calendar and the API can express."""
+    """Return an absolute time in seconds since the epoch, clamped to EARLIEST and LATEST; None if no number."""
     return real(value, EARLIEST, LATEST)
 
 
 def whole_text(text: str, low: int = 0, high: int = LARGEST_WHOLE) -> int | None:
-    """The integer from `low` to `high` that a text of ASCII digits writes, with or without a sign; else None."""
+    """Parse an optionally signed integer of ASCII digits and clamp it; None for any other text."""
     stripped = text.strip()
     digits = stripped.removeprefix("-") if stripped.startswith("-") else stripped.removeprefix("+")
     if not (digits.isascii() and digits.isdigit()):
@@ -71,7 +71,7 @@ def whole_text(text: str, low: int = 0, high: int = LARGEST_WHOLE) -> int | None
 
 
 def real_text(text: str, low: float = -LARGEST_REAL, high: float = LARGEST_REAL) -> float | None:
-    """The number from `low` to `high` that a text writes, in any notation of a float; else None."""
+    """Parse a float in any notation and clamp it; None for any other text."""
     if len(text) > _DIGITS:
         return None
     try:
@@ -81,10 +81,12 @@ def real_text(text: str, low: float = -LARGEST_REAL, high: float = LARGEST_REAL)
 
 
 def wait_text(text: str, now: float, high: float = LONGEST_S) -> float | None:
-    """Seconds from `now` that a header such as `Retry-After` asks to wait, given as a number or as a date (RFC 9110,
-    section 10.2.3); 0 for a date that is past, `high` at most, None for anything else."""
-    if (asked := whole_text(text)) is not None:
-        return seconds(asked, high=high)
+    """Parse a header such as `Retry-After` (RFC 9110, section 10.2.3): seconds to wait, given as a number or a date.
+
+    0 for a date in the past, `high` at most, None for anything else.
+    """
+    if (number := whole_text(text)) is not None:
+        return seconds(number, high=high)
     try:
         return seconds(parsedate_to_datetime(text).timestamp() - now, high=high)
     except (ValueError, OverflowError):
@@ -92,12 +94,12 @@ def wait_text(text: str, now: float, high: float = LONGEST_S) -> float | None:
 
 
 def date(at: object) -> datetime:
-    """An absolute time as a date in UTC; that of the epoch for what is no time."""
+    """Return an absolute time as a date in UTC; the epoch for what is no time."""
     return datetime.fromtimestamp(moment(at) or EARLIEST, UTC)
 
 
 Moment = Annotated[float, Field(ge=EARLIEST, le=LATEST, allow_inf_nan=False)]
-"""An absolute time in a record."""
+"""An absolute time in a record, in seconds since the epoch."""
 
 Shift = Annotated[float, Field(ge=-LATEST, le=LATEST, allow_inf_nan=False)]
 """Seconds by which a clock was set, forward or back."""

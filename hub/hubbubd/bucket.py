@@ -1,11 +1,11 @@
-"""A token bucket: a rate that may be exceeded for a while, as long as it is kept on average."""
+"""A token bucket: a rate limit that allows bursts."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
 class Bucket:
-    """`rate` a second, and up to `burst` at once. Times are seconds of one clock that only grows."""
+    """A bucket filled with `rate` tokens per second, up to `burst`. Times are seconds of a monotonic clock."""
 
     rate: float
     burst: float
@@ -16,7 +16,7 @@ class Bucket:
         self.level = self.burst
 
     def take(self, now: float) -> float:
-        """Takes one, and returns 0; or takes none, and returns in how many seconds there will be one."""
+        """Take one token and return 0; without one, take none and return the seconds until there is one."""
         self._fill(now)
         if self.level < 1:
             return (1 - self.level) / self.rate
@@ -24,18 +24,18 @@ class Bucket:
         return 0.0
 
     def owe(self, now: float, amount: float = 1) -> float:
-        """Takes so much whether it is there or not, and returns in how many seconds nothing will be owed."""
+        """Take `amount` tokens even into debt, and return the seconds until the debt is paid."""
         self._fill(now)
         self.level -= amount
         return max(-self.level / self.rate, 0.0)
 
     def change(self, rate: float, burst: float, now: float) -> None:
-        """Fills at another rate from now on. What is in it stays, as far as it still fits."""
+        """Change rate and burst; the level stays, as far as it fits."""
         self._fill(now)
         self.rate, self.burst, self.level = rate, burst, min(self.level, burst)
 
     def is_full(self, now: float) -> bool:
-        """Whether it is as good as new."""
+        """Return whether the bucket is as good as new, so that it can be forgotten."""
         self._fill(now)
         return self.level >= self.burst
 

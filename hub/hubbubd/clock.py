@@ -1,4 +1,4 @@
-"""The two times of the hub: the system's, for what is stamped and shown, and a steady one, for what waits."""
+"""The hub's two clocks: wall-clock time for timestamps, and the loop's monotonic clock for waiting."""
 
 import time
 from collections.abc import Callable
@@ -7,25 +7,25 @@ import anyio
 import structlog
 
 STEP_S = 1.0
-"""A difference to the system's clock that is taken over. Less is left alone, so that records keep their order."""
+"""Seconds of drift from the system's clock that are tolerated, so that small corrections do not reorder records."""
 
 TICK_S = 5.0
-"""How often somebody looks whether the system's clock was moved."""
+"""Seconds between checks for a step of the system's clock."""
 
 log = structlog.get_logger(__name__)
 
 
 def suspended() -> float:
-    """Seconds that this computer has slept, on a system that tells; only differences mean anything."""
+    """Return the seconds the computer has been suspended, where the system tells; only differences are meaningful."""
     boot = getattr(time, "CLOCK_BOOTTIME", None)
     return 0.0 if boot is None else time.clock_gettime(boot) - time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 class Clock:
-    """Seconds since the Unix epoch, on the event loop's steady count, and moved whenever the system's clock was.
+    """Seconds since the epoch, counted by the loop's monotonic clock and corrected when the system's clock is stepped.
 
-    Deadlines are stored as absolute time and waited for on the loop's clock, so whoever waits for one follows `moved`.
-    With an `epoch` the system's clock is left alone, for a test's virtual loop; `wall` and `slept` take its place.
+    Deadlines are stored as absolute times but awaited on the loop's clock, so whoever waits must `follow` jumps. With
+    an `epoch` the system's clock is ignored, for a virtual loop in tests; `wall` and `slept` stand in for it.
     """
 
     def __init__(
@@ -37,17 +37,17 @@ class Clock:
         slept: Callable[[], float] = suspended,
     ) -> None:
         self.steady = monotonic
-        """Seconds that only grow, and not while the computer sleeps."""
+        """Monotonic seconds; they stop while the computer is suspended."""
         self._wall = wall or (time.time if epoch is None else None)
         self._slept = slept
         self._offset = (self._wall() if self._wall else epoch or 0.0) - monotonic()
         self.set_by_s = 0.0
-        """By how much the clock was set, in all."""
+        """Sum of the steps by which the system's clock was set."""
         self._told_offset, self._told_slept = self._offset, slept()
         self._followers: list[Callable[[float], object]] = []
 
     def now(self) -> float:
-        """Seconds since the epoch, by the system's clock to within STEP_S."""
+        """Return seconds since the epoch, within STEP_S of the system's clock."""
         now = self.steady() + self._offset
         if self._wall is not None and abs(off := self._wall() - now) >= STEP_S:
             self._offset += off
@@ -55,14 +55,14 @@ class Clock:
         return now
 
     def follow(self, moved: Callable[[float], object]) -> None:
-        """Has `moved` called after the time has jumped, with the seconds by which the clock itself was set.
+        """Call `moved` after each jump of the time, with the seconds by which the system's clock was set.
 
-        That is 0 after the computer's sleep, when the clock was right all the time.
+        That is 0 after a suspension of the computer: then the clock was right, and the loop's clock stood still.
         """
         self._followers.append(moved)
 
     def look(self) -> None:
-        """Tells the followers when the time has jumped since they were told."""
+        """Detect a jump since the last look and notify the followers."""
         self.now()
         jumped, slept = self._offset - self._told_offset, self._slept() - self._told_slept
         if not jumped:
@@ -71,12 +71,12 @@ class Clock:
         self._told_slept += slept
         was_set = jumped - slept if abs(jumped - slept) >= STEP_S else 0.0
         self.set_by_s += was_set
-        log.warning("the time has jumped", by_s=round(jumped, 3), set_by_s=round(was_set, 3))
+        log.warning("clock jumped", by_s=round(jumped, 3), set_by_s=round(was_set, 3))
         for moved in self._followers:
             moved(was_set)
 
     async def run(self) -> None:
-        """Looks every few seconds, for as long as the hub runs; returns where there is no system's clock to follow."""
+        """Call `look` every TICK_S until cancelled; return at once if there is no system clock to follow."""
         while self._wall is not None:
             await anyio.sleep(TICK_S)
             self.look()

@@ -1,7 +1,7 @@
-"""What the daemon says where it was started: the ready line, its complaints, and its log.
+"""The daemon's output: the ready line, error lines, and the log (structlog to stderr).
 
-All that it prints goes through here, and what others wrote through `legible` where a person may read it at a
-terminal. JSON is printed as it is, since nothing in it steers a terminal but what `payload` escapes.
+Everything printed goes through here, and text from others through `legible` where a person may read it at a terminal,
+against terminal escape injection. JSON is printed as it is: `payload` escapes what could steer a terminal.
 """
 
 import logging
@@ -18,30 +18,30 @@ from hubbubd.redaction import REDACTION
 from hubbubd.telemetry.logs import LogSink, placed
 
 EventDict = structlog.typing.EventDict
-# Below them each line of a traceback is set in, so that none passes for a line of the log.
+# Indent of traceback lines, so that none can pass for a line of the log.
 INDENT = "    "
 
 
 LONGEST = 1500
-"""Characters of a line; of what is longer the beginning is printed."""
+"""Longest line in characters; the rest is cut off."""
 
 _LONG_WORD = re.compile(r"(\S{200})\S{200,}(\S{50})")
-"""What nobody reads: of a value of thousands of characters both ends tell which one it was."""
+"""A very long word, of which the beginning and the end are printed."""
 
 
 def say(line: str) -> None:
-    """A line for a person, on stdout."""
+    """Print a line for a person on stdout."""
     sys.stdout.write(f"{_readable(line)}\n")
 
 
 def ready(line: Mapping[str, Any]) -> None:
-    """The one line of JSON on stdout, for whoever has started the daemon."""
+    """Print the one line of JSON on stdout that tells a supervisor or test that the hub is ready."""
     sys.stdout.write(payload.dumps(line).decode() + "\n")
     sys.stdout.flush()
 
 
 def complain(problem: str) -> None:
-    """One line on stderr."""
+    """Print one error line on stderr."""
     sys.stderr.write(f"hubbubd: {_readable(' '.join(problem.split()))}\n")
 
 
@@ -51,25 +51,25 @@ def _readable(line: str) -> str:
 
 
 class Level:
-    """The setting `log_level`, which may change after loggers were made."""
+    """The setting `log_level`, which can change after loggers were created."""
 
     lowest = logging.INFO
 
     @classmethod
     def set(cls, name: str) -> None:
-        """From now on, also for loggers that were made before."""
+        """Set the level, for existing loggers too."""
         cls.lowest = logging.getLevelNamesMapping()[name.upper()]
 
     @classmethod
     def pass_on(cls, _: object, method: str, event: EventDict) -> EventDict:
-        """Drops what is below it."""
+        """Structlog processor: drop events below the level."""
         if logging.getLevelNamesMapping()[method.upper()] < cls.lowest:
             raise structlog.DropEvent
         return event
 
 
 def log_to_stderr(sink: LogSink) -> None:
-    """One line per event on stderr: readable on a terminal, JSON elsewhere; and to the sink, as it is there."""
+    """Configure logging: one line per event on stderr, for people on a terminal and else JSON; and to the sink."""
     steps: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -78,24 +78,24 @@ def log_to_stderr(sink: LogSink) -> None:
     ]
     last: list[structlog.typing.Processor] = [structlog.processors.JSONRenderer()]
     if sys.stderr.isatty():
-        # Quoted, whatever stands in it: a value cannot pass for a field, nor for an event.
+        # repr() quotes strings, so that a value cannot pass for a key or an event.
         last = [_legible, structlog.dev.ConsoleRenderer(repr_native_str=True)]
     structlog.configure(
         processors=[Level.pass_on, structlog.contextvars.merge_contextvars, *steps, _redact, sink, *last],
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
-        # Writes a line with its end at once: other threads log to the same place through the bridge below.
+        # WriteLogger writes line and newline in one call: other threads write to stderr through the bridge below.
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
-    # Libraries log through the standard library; what they warn of belongs in the same place, in the same form.
+    # Libraries log through the standard library; their warnings get the same destination and form.
     bridge = logging.StreamHandler(sys.stderr)
     one_form = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, _redact, sink, *last]
     bridge.setFormatter(structlog.stdlib.ProcessorFormatter(processors=one_form, foreign_pre_chain=steps))
     logging.basicConfig(level=logging.WARNING, handlers=[bridge], force=True)
-    # The SDK writes a traceback, with what was sent, for each message of a server that it cannot read, as often as the
-    # server likes. What went wrong is told by the call or the connection that it went wrong for.
+    # The MCP SDK logs a traceback, payload included, for each message it cannot parse, as often as a server likes.
+    # The fault of the call or connection tells the same.
     logging.getLogger("mcp").setLevel(logging.CRITICAL)
-    # It warns of each request that is none, and anybody may send those, as many as they like.
+    # uvicorn warns of each malformed request, and anybody may send as many as they like.
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
 
 
@@ -104,7 +104,7 @@ def _redact(_: object, __: str, event: EventDict) -> EventDict:
 
 
 def _legible(_: object, __: str, event: EventDict) -> EventDict:
-    """Each text of an event clean: the event itself in one line, a traceback set in."""
+    """Structlog processor: clean all text for a terminal; the event in one line, tracebacks indented."""
     found = cast("EventDict", _clean(event))
     found["event"] = " ".join(str(found.get("event", "")).splitlines())
     for name in ("exception", "stack"):

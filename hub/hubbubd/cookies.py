@@ -1,4 +1,4 @@
-"""A jar that takes no cookies: nothing in MCP or OAuth needs them, and a server's are nobody else's business."""
+"""A cookie jar that refuses all cookies: neither MCP nor OAuth needs any."""
 
 from email.message import Message
 from http.cookiejar import CookieJar
@@ -8,12 +8,12 @@ from urllib.request import Request
 
 class _Answer(Protocol):
     def info(self) -> Message:
-        """The headers."""
+        """Return the headers."""
         ...
 
 
 class NoCookies(CookieJar):
-    """For an HTTP client that asks servers of others. Cookies of the configuration are headers, and are sent."""
+    """For HTTP clients to servers of others. A cookie in the configuration is a header, and is sent."""
 
     def extract_cookies(self, response: _Answer, request: Request) -> None:
-        """Takes none. They are not even read: the standard library computes with any number in them."""
+        """Ignore them unparsed: the standard library's parser computes with unbounded numbers in them."""

@@ -1,15 +1,15 @@
-"""Every error the hub raises on purpose.
+"""The errors that the hub raises on purpose. `rpc/status.py` maps them to gRPC statuses.
 
-HubError                 what a caller is told: a kind (the class), a stable `reason`, a sentence, metadata
+HubError                 for callers of the API: a kind (the class), a stable `reason`, a sentence, metadata
 ├── InvalidArgument      the request itself is wrong; `violations` says which fields and why
 ├── NotFound             no such server, call, pending request or task
 ├── AlreadyExists        the name or id is taken
 ├── FailedPrecondition   right request, wrong moment: ALREADY_ANSWERED, SERVER_NOT_CONNECTED, ...
 ├── PermissionDenied     known, but not allowed
 ├── Unauthenticated      no valid credential
-├── ResourceExhausted    a documented bound is reached
-├── Unavailable          the hub cannot do it now (store, shutdown); trying again may help
-├── Aborted              lost a race inside the hub; trying again helps
+├── ResourceExhausted    a documented limit is reached (quota, rate limit, queue)
+├── Unavailable          the hub cannot do it now (store, shutdown); retrying may help
+├── Aborted              lost a race inside the hub (optimistic concurrency); retrying helps
 └── UpstreamError        a connection or a call failed; carries the classified `Fault`
 ConfigError              a setting is wrong; names the key (the daemon exits with 2)
 PeerError                a JSON-RPC error, as it came from a server or goes to one
@@ -24,11 +24,11 @@ from hubbubd.bounds import Span
 from hubbubd.redaction import REDACTION
 
 HELP_PATH = "docs/errors/"
-"""Where each reason has its page, in this repository."""
+"""Directory of the pages about each reason, in this repository."""
 
 
 class Category(StrEnum):
-    """What part of the way to a server failed."""
+    """Which part of a call or connection failed."""
 
     CONNECTION = "connection"
     TRANSPORT = "transport"
@@ -38,24 +38,35 @@ class Category(StrEnum):
     CANCELLED = "cancelled"
 
 
+class FaultCode(StrEnum):
+    """The codes of faults that the hub acts upon; all others are only told. `docs/errors/` explains each."""
+
+    AUTHENTICATION_FAILED = "AUTHENTICATION_FAILED"
+    CONNECTION_LOST = "CONNECTION_LOST"
+    HTTP_ERROR = "HTTP_ERROR"
+    INVALID_RESPONSE = "INVALID_RESPONSE"
+    PROTOCOL_VERSION_MISMATCH = "PROTOCOL_VERSION_MISMATCH"
+    SESSION_LOST = "SESSION_LOST"
+
+
 class Help:
-    """Where the documents are served: the setting `help_base_url`, for all that the hub tells."""
+    """Where the documentation is served: the setting `help_base_url`, global to the process."""
 
     base = ""
 
     @classmethod
     def serve_at(cls, url: str | None) -> None:
-        """Makes links absolute from now on; None leaves them paths in this repository."""
+        """Make help links absolute; None leaves them as paths in this repository."""
         cls.base = f"{url.rstrip('/')}/" if url else ""
 
 
 def help_url(reason: str) -> str:
-    """Where a reason is explained."""
+    """Return the link to the page about a reason."""
     return f"{Help.base}{HELP_PATH}{reason.lower()}.md"
 
 
 def first_cause(exc: Exception) -> Exception:
-    """What went wrong first, out of the groups that task groups make of it."""
+    """Unwrap exception groups of task groups and return the first exception."""
     while isinstance(exc, ExceptionGroup):
         exc = cast("ExceptionGroup[Exception]", exc).exceptions[0]
     return exc
@@ -63,7 +74,7 @@ def first_cause(exc: Exception) -> Exception:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Why a connection or a call failed, classified. Part of records, so it is data, not an exception.
+    """Why a connection or call failed, classified. Data in records, not an exception; redacted on creation.
 
     `details` is JSON: server, method, elapsed_s, error; for stdio exit_code and stderr (the last lines).
     """
@@ -81,12 +92,12 @@ class Fault:
 
     @property
     def help_url(self) -> str:
-        """Where this code is explained."""
+        """The link to the page about this code."""
         return help_url(self.code)
 
 
 class HubError(Exception):
-    """Base of what a caller is told. `reason` is stable, UPPER_SNAKE_CASE; `metadata` has only strings."""
+    """Base of errors for callers. `reason` is stable, UPPER_SNAKE_CASE; `metadata` has only strings. Redacted."""
 
     reason = "INTERNAL"
 
@@ -107,7 +118,7 @@ class HubError(Exception):
 
 
 class InvalidArgument(HubError):
-    """The request is wrong; `violations` pairs a field's path with what is wrong with it."""
+    """The request is invalid; `violations` pairs each field's path with its problem."""
 
     reason = "INVALID_ARGUMENT"
 
@@ -117,17 +128,17 @@ class InvalidArgument(HubError):
 
     @classmethod
     def field(cls, path: str, problem: str, *, reason: str | None = None) -> Self:
-        """One violation, also as the message."""
+        """Return an error with one violation, which is also the message."""
         return cls(f"{path}: {problem}", ((path, problem),), reason=reason)
 
     @classmethod
     def fields(cls, violations: tuple[tuple[str, str], ...], *, reason: str | None = None) -> Self:
-        """Several violations, also as the message."""
+        """Return an error with several violations, which are also the message."""
         return cls("; ".join(f"{path}: {problem}" for path, problem in violations), violations, reason=reason)
 
 
 class NotFound(HubError):
-    """No such thing. `noun` is server, call, request, task or service."""
+    """No such thing, or one out of the caller's scope. `noun` is server, call, request, task or service."""
 
     reason = "NOT_FOUND"
 
@@ -142,13 +153,13 @@ class AlreadyExists(HubError):
 
 
 class FailedPrecondition(HubError):
-    """The request is fine, but not in this state."""
+    """The request is valid, but not in the current state."""
 
     reason = "FAILED_PRECONDITION"
 
 
 class PermissionDenied(HubError):
-    """The caller may not do this."""
+    """The caller lacks a permission."""
 
     reason = "PERMISSION_DENIED"
 
@@ -160,25 +171,25 @@ class Unauthenticated(HubError):
 
 
 class ResourceExhausted(HubError):
-    """A documented bound is reached."""
+    """A documented limit is reached."""
 
     reason = "RESOURCE_EXHAUSTED"
 
 
 class Unavailable(HubError):
-    """The hub cannot do it now; trying again may help."""
+    """The hub cannot do it now; retrying may help."""
 
     reason = "UNAVAILABLE"
 
 
 class Aborted(HubError):
-    """Lost a race inside the hub."""
+    """Lost a race inside the hub; retrying helps."""
 
     reason = "ABORTED"
 
 
 class UpstreamError(HubError):
-    """A connection or a call failed; `fault` says how."""
+    """A connection or call failed; `fault` says how."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.message, reason=fault.code, retry_after_s=fault.retry_after_s)
@@ -186,7 +197,7 @@ class UpstreamError(HubError):
 
 
 class ConfigError(Exception):
-    """A setting is wrong. `key` is its dotted path, with the file where there is one."""
+    """A setting is invalid. `key` is its dotted path, with the file where there is one."""
 
     def __init__(self, key: str, problem: str) -> None:
         super().__init__(f"{key}: {problem}")
@@ -195,7 +206,7 @@ class ConfigError(Exception):
 
 
 class PeerError(Exception):
-    """A JSON-RPC error, as a server sent it or as the hub answers one."""
+    """A JSON-RPC error: received from a server, or raised to answer one."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -205,6 +216,6 @@ class PeerError(Exception):
 
     @property
     def details(self) -> dict[str, Any]:
-        """The error as the details of a fault."""
+        """The error as `Fault.details`."""
         details: dict[str, Any] = {"jsonrpc_code": self.code, "jsonrpc_message": self.message}
         return details if self.data is None else {**details, "jsonrpc_data": self.data}

@@ -1,13 +1,13 @@
-"""Small files that are written whole or not at all."""
+"""Small files that are written atomically."""
 
 import os
 from pathlib import Path
 
 
 def put(path: Path, content: bytes) -> None:
-    """Puts a file in place in one step, durable and for its owner only.
+    """Write a file atomically (temporary file, fsync, rename), with mode 0600; durable on return.
 
-    Raises OSError that names the file; what was there before then stays, and nothing else is left.
+    Raises OSError that names the file; the old content then stays, and no temporary file is left.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -17,6 +17,16 @@ def put(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
+        sync_directory(path.parent)
     except OSError as exc:
         draft.unlink(missing_ok=True)
         raise OSError(f"{path} cannot be written: {exc.strerror}") from exc
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory durable: after a power failure a new or renamed file is there. Raises OSError."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,8 +1,8 @@
-"""JSON documents as bytes: the one way the hub reads and writes them.
+"""JSON documents as bytes: the only place where the hub parses and serializes them.
 
-MCP payloads travel through the hub as UTF-8 JSON. They are parsed once, where they enter, and written once,
-where they leave. Integers keep their value at any size; NaN and Infinity, which are not JSON, are refused when read,
-and a number past the range of a double leaves as null.
+MCP payloads travel through the hub as UTF-8 JSON, parsed once on entry and serialized once on exit. Integers of any
+size keep their value; NaN and Infinity, which are not JSON, are refused on input, and a number beyond a double becomes
+null.
 """
 
 import gc
@@ -22,15 +22,15 @@ Json = dict[str, Any]
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 LONG = 64 * 1024
-"""While a document of more characters is read, nobody looks for garbage."""
+"""Characters of a document from which on garbage collection is paused while it is parsed."""
 
 
 def loads(data: bytes | bytearray | str) -> Any:
-    """The value of a JSON document. Raises ValueError when it is not one (or nests too deeply)."""
+    """Parse a JSON document. Raises ValueError for what is none, or is nested too deeply."""
     if len(data) <= LONG or not gc.isenabled():
         return _loads(data)
-    # Nothing of it can be garbage yet, and to look through all of it again and again takes several times as long as
-    # the reading.
+    # Nothing of it is garbage yet, and the collections that so many allocations trigger take several times as long as
+    # the parsing.
     gc.disable()
     try:
         return _loads(data)
@@ -42,17 +42,17 @@ def _loads(data: bytes | bytearray | str) -> Any:
     try:
         return from_json(data, allow_inf_nan=False)
     except ValueError:
-        # An escaped half of a surrogate pair is legal JSON, and JavaScript writes it when it cuts a string.
+        # A lone surrogate, escaped, is legal JSON (RFC 8259, section 8.2); JavaScript writes it when it cuts a string.
         whole, halves = _SURROGATE.subn(rb"\\uFF", data.encode() if isinstance(data, str) else data)
         if not halves:
             raise
-    # Held to the same limits, so that whatever was read can be written, taken apart and read again.
+    # Apply the same limits (nesting, numbers) to the document with the surrogates replaced.
     from_json(whole, allow_inf_nan=False)
     return json.loads(data)
 
 
 def _without_infinity(value: Any) -> Any:
-    """With null for what is past the range of a double, as orjson has it."""
+    """Replace infinities by null, as orjson does."""
     match value:
         case Mapping():
             return {key: _without_infinity(inner) for key, inner in cast("Json", value).items()}
@@ -65,17 +65,17 @@ def _without_infinity(value: Any) -> Any:
 
 
 def dumps(value: object) -> bytes:
-    """The JSON document of a value. Raises TypeError for a value that JSON cannot express."""
+    """Serialize a value. Raises TypeError for a value that JSON cannot express."""
     try:
         return orjson.dumps(value)
-    except TypeError:  # an integer past 64 bits, or a string with a lone surrogate
+    except TypeError:  # an integer beyond 64 bits, or a string with a lone surrogate
         return json.dumps(_without_infinity(value), separators=(",", ":"), allow_nan=False).encode()
 
 
 def loads_object(data: bytes, field: str) -> Json:
-    """A caller's JSON object; empty bytes mean an empty one.
+    """Parse a caller's JSON object; empty bytes mean an empty one.
 
-    Raises InvalidArgument with a violation for `field` when it is anything else.
+    Raises InvalidArgument with a violation for `field` for anything else.
     """
     if not data:
         return {}
@@ -89,7 +89,7 @@ def loads_object(data: bytes, field: str) -> Json:
 
 
 def loads_message(data: bytes, field: str) -> Json:
-    """The params or the result of an MCP message; as `loads_object`, and `_meta` in it is an object, too."""
+    """Parse the params or result of an MCP message: an object whose `_meta`, if any, is one. Raises InvalidArgument."""
     value = loads_object(data, field)
     if not isinstance(value.get("_meta", {}), Mapping):
         raise InvalidArgument.field(f"{field}._meta", "must be a JSON object")

@@ -1,23 +1,23 @@
-"""Secrets that the hub knows, taken out of all it says: errors, faults, logs, spans, what servers write to stderr."""
+"""Redaction: known secrets are removed from all output: errors, faults, logs, spans, servers' stderr."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
 SHORTEST: Final = 8
-"""Shorter values are left alone: they would be found in every other word."""
+"""Shorter secrets are not redacted: they would match in ordinary words."""
 
 PIECES: Final = 256
-"""Of one value, as many words are looked for by themselves. A pattern of very many would take the hub's time."""
+"""How many words of one value are redacted by themselves, as the pattern must stay small."""
 
 LONG: Final = 4096
-"""Longer values are looked for one by one: a pattern takes long to make of them."""
+"""Longer values are replaced one by one instead of being part of the pattern, which is slow to compile."""
 
 MARK: Final = "[redacted]"
 
 
 class Redaction:
-    """Known secrets, each by the owner it belongs to."""
+    """The known secrets by owner, and the pattern that finds them."""
 
     def __init__(self) -> None:
         self._known: dict[str, frozenset[str]] = {}
@@ -25,9 +25,9 @@ class Redaction:
         self._pattern: re.Pattern[str] | None = None
 
     def learn(self, owner: str, values: Iterable[str], *, whole: bool = False) -> None:
-        """These, and no others any more, are the owner's secrets; each word of them too, unless they are `whole`.
+        """Replace the secrets of an owner. Each word of a value is one too, unless they are `whole`.
 
-        What a stranger chose is taken whole: else it would say which words the hub cannot write any more.
+        Values that a stranger chose must be `whole`: otherwise strangers could have common words redacted.
         """
         found = frozenset(
             part
@@ -40,30 +40,30 @@ class Redaction:
         self._known[owner] = found
         if not found:
             del self._known[owner]
-        # The longest first, so that no piece of one is left beside a shorter one.
+        # Longest first, so that a shorter secret within a longer one does not leave its rest.
         known = sorted({secret for secrets in self._known.values() for secret in secrets}, key=len, reverse=True)
         self._long = [secret for secret in known if len(secret) > LONG]
         short = known[len(self._long) :]
         self._pattern = re.compile("|".join(map(re.escape, short))) if short else None
 
     def text(self, text: str) -> str:
-        """The text without known secrets."""
+        """Return the text with known secrets replaced."""
         for secret in self._long:
             text = text.replace(secret, MARK)
         return self._pattern.sub(MARK, text) if self._pattern is not None else text
 
     def finds(self, texts: Iterable[str]) -> bool:
-        """Whether there may be a secret in the texts: one look at all is less work than taking it out of each."""
+        """Return whether the texts may contain a secret: one search over all of them together is cheap."""
         if not self._known:
             return False
         together = "\n".join(texts)
         return self.text(together) != together
 
     def value(self, value: Any, *, within: bool = False) -> Any:
-        """The same for all texts within mappings and sequences.
+        """Return the value with all texts within mappings and sequences redacted.
 
-        The names of a mapping's fields are the hub's own words and stay as they are. What lies `within` a field may
-        come from anybody: there, names are texts too.
+        Keys of the outermost mapping are the hub's own words and stay. `within` a field anything may come from anybody:
+        there keys are redacted, too.
         """
         if not self._known:
             return value
@@ -82,4 +82,4 @@ class Redaction:
 
 
 REDACTION: Final = Redaction()
-"""The one of this process: what it logs has one way out as well."""
+"""The process-wide instance, as all output of the process passes through it."""

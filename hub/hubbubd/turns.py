@@ -1,9 +1,9 @@
-"""Long work takes turns, so that whoever has little to do never waits for it.
+"""Cooperative scheduling of long CPU work on the event loop, so that short work never waits long for it.
 
-What holds up the event loop for more than about a millisecond is done in pieces: the check of a long document, the
-parsing of a long line, an event stream of very many lines. All servers together are allowed one piece at a time. While
-anything else happens in the loop, there is a pause before each that is several times as long as the piece before it.
-On an idle hub long work takes no longer than it must.
+Whatever would block the loop for more than about a millisecond is done in pieces: validating a long document, parsing a
+long line, reading an event stream of very many lines. All servers together get one piece at a time. While the loop has
+other work, the pause before each piece is SHARE times as long as the piece before it. On an idle hub there are no
+pauses.
 """
 
 import asyncio
@@ -18,17 +18,19 @@ IDLE_S: Final = 0.0003
 """A round of the event loop that took no longer had nothing else to do."""
 
 SHARE: Final = 20
-"""How many times as long as a piece of long work the others get for themselves, when they have something to do."""
+"""How many times as long as a piece of long work the pause before the next one is."""
 
 BUSY_S: Final = 0.5
-"""For how long the loop counts as busy after a round that was: between the rounds of a short call, many are idle."""
+"""Seconds for which the loop counts as busy after a busy round: a short call has idle rounds in between."""
 
 SHORTEST_PAUSE_S: Final = 0.01
+"""Seconds; shorter ones would not let anybody else get much done."""
 LONGEST_PAUSE_S: Final = 1.0
+"""Seconds; a long document is read in the end, whatever else happens."""
 
 
 class _Turns:
-    """The order of long work in one event loop."""
+    """The turns of one event loop."""
 
     def __init__(self) -> None:
         self._lock = anyio.Lock()
@@ -46,7 +48,7 @@ class _Turns:
         asyncio.get_running_loop().call_soon(self._ended)
 
     def _ended(self) -> None:
-        # What else happened in this round counts as well: then there is the more reason to pause.
+        # Other work of this round is measured too, which errs towards longer pauses.
         self._taken_s = perf_counter() - self._begun
 
 
@@ -54,7 +56,7 @@ _turns: Final = RunVar[_Turns]("turns")
 
 
 async def turn() -> None:
-    """Waits for the turn of one piece of long work. The caller does the piece at once, without another await."""
+    """Wait for the turn of one piece of long work, which the caller must do at once, without another await."""
     turns = _turns.get(None)
     if turns is None:
         turns = _Turns()

@@ -408,6 +408,7 @@ async def test_watching_a_call_ends_with_it(hub: Any, hubbub: Any, state: str, s
         yield step(upsert=call_pb2.Call(id="c", state=call_pb2.CALL_STATE_IN_PROGRESS))
         yield step(synced=common_pb2.WatchSynced())
         yield step(progress=call_pb2.Progress(call_id="c", progress=1))
+        yield step(removed=common_pb2.WatchRemoved(id="other"))  # a watch that resumes is told of all that has left
         yield step(upsert=call_pb2.Call(id="c", state=call_pb2.CallState.Value(f"CALL_STATE_{state}")))
         await anyio.sleep_forever()
 

@@ -23,7 +23,7 @@ from hubbub_client.portal import Portal
 LIMIT_S = 60
 POLL_S = 0.02
 # What serves until it is cancelled has no form that waits.
-ENDLESS = {"Hub": {"serve", "on_elicitation", "on_sampling", "on_roots"}, "Inbox": {"work"}}
+ENDLESS = {"Hub": {"serve", "on_form", "on_page", "on_sampling", "on_roots"}, "Inbox": {"work"}}
 OPEN = inbox_pb2.PendingRequest(
     id="r1",
     server="s",
@@ -114,7 +114,9 @@ async def test_records_answer_by_their_own_methods_wherever_they_come_from(hub: 
                 assert isinstance(request, sync.SyncPendingRequest)
                 assert replace(request, server="t").accept({"a": 1}).id == "r1"
             plain.inbox.get("r1").decline().cancel().reply_text("x").reply({}).reject("no")
-            plain.inbox.get("r1").take().give_back()
+            claimed = plain.inbox.claim("r1")
+            assert claimed.claim
+            plain.inbox.release("r1", str(claimed.claim.id))
             assert "_home" not in plain.inbox.get("r1").to_json()
 
     await anyio.to_thread.run_sync(script)

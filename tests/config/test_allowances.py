@@ -1,5 +1,6 @@
 """What somebody may set for a server over the API is less than what the operator may."""
 
+from ipaddress import ip_address
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ from pydantic import ValidationError
 
 from hubbubd.config import Confinement, HubSettings, ServerConfig
 from hubbubd.config.allowances import ALLOWANCES, LONGEST_S, SHORTEST_PAUSE_S
-from hubbubd.errors import HubError, InvalidArgument
+from hubbubd.config.hosts import Hosts
+from hubbubd.errors import HubError, InvalidArgument, PermissionDenied
 from hubbubd.rpc.spec_fields import PATHS
 
 HTTP = {"name": "one", "url": "https://mcp.example.com/mcp"}
@@ -178,3 +180,10 @@ def test_whatever_a_url_is_it_is_taken_or_refused_and_can_be_kept(rest: str, env
 def test_a_pattern_is_no_host_and_allows_none_that_is_not_public(url: str) -> None:
     with pytest.raises((ValidationError, HubError)):
         confined(allow_hosts=("*.com", "*")).check(ServerConfig.model_validate({"name": "one", "url": url}), {})
+
+
+@pytest.mark.parametrize("host", ["*.corp.example", "a.corp.example", "*.CORP.example."])
+def test_a_pattern_and_what_is_written_like_it_are_refused_where_their_address_is_not_public(host: str) -> None:
+    with pytest.raises(PermissionDenied) as refused:
+        Hosts(["*.corp.example"], []).check(host, [ip_address("10.0.0.5")])
+    assert refused.value.reason == "HOST_NOT_ALLOWED"

@@ -163,6 +163,7 @@ def test_a_file_that_others_can_read_is_used_with_a_warning_that_has_nothing_of_
 
 
 def test_a_file_that_cannot_be_used_is_an_error_that_names_it(tmp_path: Path) -> None:
+    open_before = len(list(Path("/proc/self/fd").iterdir()))
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     (tmp_path / "large").write_bytes(b"x" * (SECRET_BYTES + 1))
@@ -171,6 +172,7 @@ def test_a_file_that_cannot_be_used_is_an_error_that_names_it(tmp_path: Path) ->
         with pytest.raises(ConfigError, match=problem) as caught:
             header(f"${{file:{tmp_path}/{name}}}")
         assert caught.value.key == "servers.x.headers.A"
+    assert len(list(Path("/proc/self/fd").iterdir())) == open_before
 
 
 class Keys(KeyringBackend):

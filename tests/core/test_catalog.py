@@ -87,6 +87,8 @@ def test_a_fetch_that_the_end_of_the_connection_broke_off_is_no_failure(
         ({"fault": BROKEN}, True, math.inf),
         ({"fault": SLOW, "ttl_s": 1.0}, True, NOW + catalog.RETRY_S),
         ({"fault": replace(SLOW, retry_after_s=500.0)}, True, NOW + 500),
+        ({"fault": replace(SLOW, retry_after_s=999_999_999.0)}, True, NOW + 3600),
+        ({"fault": replace(SLOW, retry_after_s=math.inf)}, True, NOW + 3600),
     ],
 )
 def test_when_a_list_is_fetched_again_without_a_word(changes: dict[str, Any], told: bool, due: float) -> None:

@@ -10,10 +10,10 @@ from hubbubd.core.inbox import (
     Answer,
     Claim,
     Delivery,
-    Happening,
-    Moment,
     Origin,
     PendingRequest,
+    RequestEvent,
+    RequestEventType,
     RequestKind,
     RequestState,
 )
@@ -106,7 +106,7 @@ def test_an_answer_is_kept_with_who_gave_it_and_is_on_its_way() -> None:
         answered_at=NOW + 5,
         closed_at=NOW + 5,
         answer_id="a1",
-        moments=(Moment(at=NOW + 5, what=Happening.ANSWERED, by="ann"),),
+        moments=(RequestEvent(at=NOW + 5, what=RequestEventType.ANSWERED, by="ann"),),
     )
 
 
@@ -299,15 +299,15 @@ def test_a_request_is_overdue_from_its_deadline_on_and_only_while_open() -> None
 
 
 def test_what_happened_is_remembered_with_who_did_it_and_whether_it_was_an_agent() -> None:
-    shown = inbox.noted(OPEN, Happening.SHOWN, NOW, "bob")
+    shown = inbox.noted(OPEN, RequestEventType.SHOWN, NOW, "bob")
     held = inbox.claim(shown, "k", "ann", 60, NOW + 1, worker=True)
     given = inbox.answer(held, YES, "ann", NOW + 2, answer_id=None, claim_id="k")
     over = inbox.delivered(given, NOW + 3)
     assert [(m.what, m.at, m.by, m.agent) for m in over.moments] == [
-        (Happening.SHOWN, NOW, "bob", False),
-        (Happening.CLAIMED, NOW + 1, "ann", True),
-        (Happening.ANSWERED, NOW + 2, "ann", True),
-        (Happening.DELIVERED, NOW + 3, None, False),
+        (RequestEventType.SHOWN, NOW, "bob", False),
+        (RequestEventType.CLAIMED, NOW + 1, "ann", True),
+        (RequestEventType.ANSWERED, NOW + 2, "ann", True),
+        (RequestEventType.DELIVERED, NOW + 3, None, False),
     ]
     assert inbox.over(over)
     assert not inbox.over(given)
@@ -318,6 +318,6 @@ def test_what_happened_is_remembered_with_who_did_it_and_whether_it_was_an_agent
 def test_many_moments_leave_room_for_the_end() -> None:
     busy = OPEN
     for number in range(10 * inbox.MOMENTS):
-        busy = inbox.noted(busy, Happening.SHOWN, NOW, f"watcher {number}")
+        busy = inbox.noted(busy, RequestEventType.SHOWN, NOW, f"watcher {number}")
     assert len(busy.moments) == inbox.MOMENTS
-    assert inbox.withdraw(busy, "gone", NOW).moments[-1].what is Happening.WITHDRAWN
+    assert inbox.withdraw(busy, "gone", NOW).moments[-1].what is RequestEventType.WITHDRAWN

@@ -59,7 +59,7 @@ async def work(hub: RunningHub) -> None:
         try:
             await hub.client.call_tool("asking", "cancelled_calls", {})
             await hub.client.call_tool("asking", "no such tool", {})
-            call = await hub.client.start("asking", "tools/call", {"name": "ask", "arguments": {}})
+            call = await hub.client.start_tool("asking", "ask")
             (request, *_) = await hub.asked()
             claimed = await hub.client.inbox.claim(request.id)
             await claimed.accept({"name": "Ada"})

@@ -66,7 +66,7 @@ async def test_a_question_of_the_demo_is_answered_through_the_door(
         door = Bridge(bridge.link.replace(bridge.origin, socat.url), bridge.process, http)
         await door.login()
         await door.post("rename", {"name": "Ada"})
-        call = await hub.client.start("demo", "tools/call", {"name": "order_lunch", "arguments": {}})
+        call = await hub.client.start_tool("demo", "order_lunch")
         (asked,) = await hub.asked()
         answer = {"id": asked.id, "answer_id": "a", "accept": {"dish": "soup", "portions": 2}}
         assert (await door.post("answer", answer)).json()["answered_by"] == "Ada"

@@ -125,8 +125,10 @@ class RunningHub:
 
     async def call(self, call_id: str, *states: str) -> Any:
         """Waits until a call is in one of these states; without any, until it has ended."""
-        watch = self.client.calls.watch(ids=[call_id])
-        return (await self.watched(watch, lambda c: c.state in states if states else c.ended))[0]
+        if not states:
+            with anyio.fail_after(LIMIT_S):
+                return await self.client.calls.handle(call_id).wait()
+        return (await self.watched(self.client.calls.watch(ids=[call_id]), lambda c: c.state in states))[0]
 
     async def request(self, request_id: str, **wanted: Any) -> Any:
         """Waits until a pending request has these values."""

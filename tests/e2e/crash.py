@@ -188,7 +188,7 @@ class Storm:
         found: dict[str, Any] = {}
         for task in await client.tasks.list(role="receiver"):
             result = await client.call_tool("tasks", "fetch", {"task_id": task.id})
-            report = json.loads(result["content"][0]["text"])
+            report = json.loads(result.text)
             if report["get"].get("status") != "completed":
                 self.memory.wrong(f"task {task.id}: has not ended well: {report}")
             found[task.id] = {key: value for key, value in report.get("result", {}).items() if key != "_meta"}

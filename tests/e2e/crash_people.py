@@ -60,22 +60,15 @@ class Person:
 
     async def _call(self, places: anyio.Semaphore, server: str, tool: str, arguments: dict[str, Any]) -> None:
         call_id = self.memory.new_call(self.name, server)
-        params = {"name": tool, "arguments": arguments}
         waits = self.random.random() < 0.5
-
-        async def attempt() -> Any:
-            if waits:
-                return await self.client.calls.call(server, "tools/call", params, call_id=call_id, detached=True)
-            return await self.client.start(server, "tools/call", params, call_id=call_id)
-
         try:
-            call = await self._persist(attempt)
+            handle = await self._persist(lambda: self.client.start_tool(server, tool, arguments, call_id=call_id))
+        except HubbubError:  # SERVER_NOT_CONNECTED and the like refuse a call
+            pass
+        else:
             self.memory.calls[call_id].acknowledged = True
-            if call.ended:
-                self.memory.calls[call_id].result = call.result
-        except HubbubError as error:
-            # SERVER_NOT_CONNECTED and the like refuse a call; else it had been taken, and that was its end.
-            self.memory.calls[call_id].acknowledged = ended_call(error)
+            if waits:
+                self.memory.calls[call_id].result = (await handle.wait()).result
         finally:
             places.release()
 

@@ -218,7 +218,7 @@ async def _call_good(hub: RunningHub, report: Report, name: str, phase: str) -> 
     try:
         with anyio.fail_after(LIMIT_S):
             result = await hub.client.call_tool(name, "echo", {"text": "x"})
-        answered = result["content"][0]["text"] == "x"
+        answered = result.text == "x"
     except (hubbub_client.HubbubError, TimeoutError) as exc:
         answered = False
         report.wrong.append(f"{phase}: {name}: {exc!r}")

@@ -258,7 +258,7 @@ async def test_a_denied_tool_is_refused_however_it_is_called_and_not_shown(start
     hub = await start_hub({"plain": plain})
     await hub.connected("plain")
     client = hub.client
-    assert (await client.call_tool("plain", "nothing", {"text": "hi"}))["content"]
+    assert (await client.call_tool("plain", "nothing", {"text": "hi"})).content
     for name in ("echo", "ECHO", "\uff45cho", " echo", "ask1"):
         for tool in (client.call_tool, client.start):
             arguments = (name, {"text": "x"}) if tool == client.call_tool else ("tools/call", {"name": name})

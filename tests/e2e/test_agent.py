@@ -136,7 +136,7 @@ async def agent(hub: RunningHub, tmp_path: Path) -> AsyncIterator[RunningAgent]:
 
 async def ask(hub: RunningHub, count: int = 1) -> list[Any]:
     """Has the crowd ask; the requests by their number. The third is a sampling."""
-    await hub.client.start("crowd", "tools/call", {"name": "ask", "arguments": {"count": count}})
+    await hub.client.start_tool("crowd", "ask", {"count": count})
     asked = await hub.asked(count, server="crowd")
     return sorted(asked, key=lambda r: re.findall(r"question \d+", json.dumps(r.request)))
 
@@ -156,14 +156,14 @@ async def test_the_rules_of_the_documentation_answer_the_demo(
     await agent.start(rules)
     said = {}
     for tool in ("order_lunch", "plan_trip", "write_haiku"):
-        call = await hub.client.start("demo", "tools/call", {"name": tool, "arguments": {}})
+        call = await hub.client.start_tool("demo", tool)
         said[tool] = tool_text(await hub.call(call.id, "completed"))
     assert said["order_lunch"] == "Ordered: 1 x soup"
     assert said["plan_trip"] == "2 nights in Graz"
     assert said["write_haiku"] == "An old silent pond\n-- small-1"
     assert model.asked[0]["model"] == "small"
     assert model.asked[0]["messages"][-1] == {"role": "user", "content": "Write a haiku about waiting."}
-    await hub.client.start("demo", "tools/call", {"name": "sign_up", "arguments": {}})
+    await hub.client.start_tool("demo", "sign_up")
     (page,) = await hub.asked(1, server="demo")
     assert page.claim is None
     status, _ = await agent.end()
@@ -277,7 +277,7 @@ async def test_requests_at_the_same_moment_do_not_exceed_a_limit_together(
     hub: RunningHub, agent: RunningAgent, model: Model
 ) -> None:
     for _ in range(4):
-        await hub.client.start("demo", "tools/call", {"name": "write_haiku", "arguments": {}})
+        await hub.client.start_tool("demo", "write_haiku")
     asked = await hub.asked(4, server="demo", kinds=["sampling"])
     chat_ = f'[chat.m]\nbase_url = "{model.url}"\nmodel = "small"\nmax_tokens = 12\n'
     # One needs up to some 200 tokens, and takes 42: two are used, and then too few are left for what a third may take.
@@ -307,7 +307,7 @@ async def test_an_agent_that_is_told_to_end_finishes_what_it_is_at(
         while not begun.exists():
             await anyio.sleep(POLL_S)
     agent.process.send_signal(signal.SIGTERM)
-    await hub.client.start("crowd", "tools/call", {"name": "ask", "arguments": {"count": 1}})
+    await hub.client.start_tool("crowd", "ask", {"count": 1})
     watch = hub.client.inbox.watch(server="crowd", states=["open"])
     (later,) = await hub.watched(watch, lambda r: r.id != request.id and r.claim is None)
     go.touch()

@@ -29,7 +29,7 @@ async def hub(request: pytest.FixtureRequest, start_shared_hub: Any, peer_script
 
 async def ask(hub: Any) -> tuple[Any, Any]:
     """A call and what it asks."""
-    call = await hub.client.start("asking", "tools/call", {"name": "ask", "arguments": {}})
+    call = await hub.client.start_tool("asking", "ask")
     (asked,) = await hub.asked(call_id=call.id)
     return call, asked
 
@@ -83,7 +83,7 @@ async def test_a_call_that_waits_for_a_person_lets_the_next_one_through(hub: Any
     assert (await hub.call(call.id, "waiting_input")).pending_ids == (asked.id,)
     for _ in range(3):
         counted = await hub.client.call_tool("asking", "count", {"steps": 2})
-        assert counted["content"][0]["text"] == "done"
+        assert counted.text == "done"
     counts = await hub.client.calls.queue("asking")
     assert (counts.queued, counts.in_progress, counts.waiting_input) == (0, 0, 1)
     await hub.answer(asked, "--accept", '{"name": "Ada"}')
@@ -91,7 +91,7 @@ async def test_a_call_that_waits_for_a_person_lets_the_next_one_through(hub: Any
 
 
 async def test_a_question_that_the_server_takes_back_cannot_be_answered(hub: Any) -> None:
-    call = await hub.client.start("asking", "tools/call", {"name": "impatient", "arguments": {}})
+    call = await hub.client.start_tool("asking", "impatient")
     assert await said(hub, call.id) == "gave up"
     (asked,) = await hub.client.inbox.list(call_id=call.id)
     assert (await hub.request(asked.id, state="withdrawn")).answer is None

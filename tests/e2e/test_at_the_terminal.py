@@ -60,7 +60,7 @@ async def ask(hub: Any, asks: tuple[str, Any]) -> tuple[Any, Any]:
     method, params = asks
     arguments = {"method": method, "params": params}
     before = {each.id for each in await hub.client.inbox.list()}
-    call = await hub.client.start("relay", "tools/call", {"name": "ask", "arguments": arguments})
+    call = await hub.client.start_tool("relay", "ask", arguments)
     (asked,) = await hub.watched(hub.client.inbox.watch(states=["open"]), lambda each: each.id not in before)
     return call, asked
 
@@ -201,7 +201,7 @@ async def test_a_page_with_a_host_that_imitates_another_has_a_warning(hub: Any) 
 async def test_a_page_whose_address_turns_its_letters_around_is_shown_to_nobody(hub: Any) -> None:
     method, params = PAGE
     arguments = {"method": method, "params": {**params, "url": TURNED}}
-    call = await hub.client.start("relay", "tools/call", {"name": "ask", "arguments": arguments})
+    call = await hub.client.start_tool("relay", "ask", arguments)
     assert "url is not a URL" in (await said(hub, call))["message"]
     assert await hub.client.inbox.list(call_id=call.id) == []
 

@@ -80,7 +80,7 @@ async def is_well(hub: RunningHub) -> None:
     """Every server is connected and answers, and nobody is asked anything."""
     assert {server.state for server in await hub.client.servers.list()} == {"connected"}
     for name in (*WRONG, "good"):
-        assert (await hub.client.call_tool(name, "echo", {"text": "x"}))["content"]
+        assert (await hub.client.call_tool(name, "echo", {"text": "x"})).content
     assert await hub.client.inbox.list(states=["open"]) == []
 
 
@@ -99,12 +99,12 @@ async def test_a_task_that_is_none_fails_its_call_alone(hub: RunningHub, tool: s
 
 
 async def test_a_server_that_says_it_has_tasks_may_answer_without_one(hub: RunningHub) -> None:
-    assert (await hub.client.call_tool(HANDSHAKE, "echo", as_task=True))["content"][0]["text"] == "well"
+    assert (await hub.client.call_tool(HANDSHAKE, "echo", as_task=True)).text == "well"
 
 
 async def test_a_stateless_server_has_nothing_to_ask_on_the_wire(hub: RunningHub) -> None:
     result = await hub.client.call_tool(STATELESS, "asks_back")
-    response = json.loads(result["content"][0]["text"])
+    response = json.loads(result.text)
     assert response["error"]["code"] == -32601
     await is_well(hub)
 

@@ -123,7 +123,7 @@ async def test_a_server_that_does_not_connect_is_given_up_with_a_reason_to_act_o
         while len(stories) < len(servers):
             text = uuid.uuid4().hex
             result = await hub.client.call_tool("good", "echo", {"text": text})
-            assert result["content"][0]["text"] == text
+            assert result.text == text
 
     with anyio.fail_after(LIMIT_S):
         async with anyio.create_task_group() as tasks:
@@ -208,7 +208,7 @@ async def test_answers_that_nobody_asked_for_change_nothing(start_hub: StartHub)
     await hub.connected("muddled")
     for number in range(50):
         result = await hub.client.call_tool("muddled", "echo", {"text": str(number)})
-        assert result["content"][0]["text"] == str(number)
+        assert result.text == str(number)
 
 
 @pytest.mark.parametrize("kind", ["log_flood", "progress_flood", "stderr_flood", "ping_flood", "flood", "http_flood"])
@@ -222,7 +222,7 @@ async def test_a_flood_costs_bounded_memory_and_no_call_of_another_server(
     async def rounds(count: int) -> None:
         for number in range(count):
             result = await hub.client.call_tool("good", "echo", {"text": str(number)})
-            assert result["content"][0]["text"] == str(number)
+            assert result.text == str(number)
 
     with anyio.fail_after(LIMIT_S):
         await rounds(50)
@@ -242,7 +242,7 @@ async def test_a_flood_of_questions_is_bounded_by_the_inbox_and_the_rest_is_refu
     with anyio.fail_after(LIMIT_S):
         while refused < 9800:
             await hub.client.call_tool("good", "echo")
-            refused = int((await hub.client.call_tool("asker", "echo"))["content"][0]["text"])
+            refused = int((await hub.client.call_tool("asker", "echo")).text)
     assert refused == 9800
     asked = await hub.client.inbox.list(states=["open"])
     assert {request.server for request in asked} == {"asker"}

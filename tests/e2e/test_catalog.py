@@ -163,7 +163,7 @@ async def test_wrong_lists_are_classified_and_disturb_nothing(start_hub: Any, sc
         assert (found.error.code, found.count) == (code, 0)
         assert says in found.error.message
         assert found.error.help_url
-        assert (await hub.client.call_tool(name, "any"))["content"][0]["text"] == "called"
+        assert (await hub.client.call_tool(name, "any")).text == "called"
     ran = await hub.hubbub("catalog", "tools")
     assert ran.status == 0
     assert {row["server"] for row in ran.lines} == {"good", "noisy"}

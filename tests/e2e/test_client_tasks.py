@@ -53,7 +53,7 @@ async def test_a_task_asks_in_its_course_and_goes_on_with_the_answer(hub: Any) -
 async def test_a_running_task_keeps_no_other_call_waiting(hub: Any) -> None:
     call = await start(hub)
     # At once, since the task takes only a few seconds: it is sent when the task has been made, and not when it is over.
-    other = await hub.client.start("everything", "tools/call", {"name": "echo", "arguments": {"message": "hi"}})
+    other = await hub.client.start_tool("everything", "echo", {"message": "hi"})
     echoed = await hub.call(other.id)
     assert echoed.result["content"][0]["text"] == "Echo: hi"
     ended = await hub.call(call.id)

@@ -51,7 +51,7 @@ async def heard(hub: Any, name: str) -> None:
     with anyio.fail_after(LIMIT_S):
         while True:
             result = await hub.client.call_tool("asking", "cancelled_calls")
-            if name in result["content"][0]["text"].split(","):
+            if name in result.text.split(","):
                 return
 
 
@@ -285,7 +285,7 @@ async def test_a_command_answers_every_question_that_a_watch_shows(hub: Any) -> 
     await watching.until(lambda line: line["type"] == "synced")
     for _ in range(2):
         result = await hub.client.call_tool("asking", "ask")
-        assert result["content"][0]["text"] == "accept Bot"
+        assert result.text == "accept Bot"
     assert await watching.interrupt() == 0
 
 

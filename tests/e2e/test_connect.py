@@ -1,8 +1,10 @@
 """`hubbubd` with Connect, met by the TypeScript example and by hand."""
 
 import json
+import os
 import re
 import shutil
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
+from anyio.streams.buffered import BufferedByteReceiveStream
 
 from .conftest import LIMIT_S, child, environment
 
@@ -66,13 +69,46 @@ async def test_the_ready_line_and_client_json_say_where_connect_is(hub: Any) -> 
 
 async def test_the_document_shows_what_curl_gets(hub: Any) -> None:
     document = (REPOSITORY / "docs" / "connect.md").read_text()
-    [shown] = [block for block in re.findall(r"```sh\n(.+?)```", document, re.DOTALL) if "curl" in block]
-    commands = shown.replace("~/.local/share/hubbub", str(hub.data_dir)).replace(
+    by_hand = document[document.index("## By hand") : document.index("## The JSON")]
+    shown = by_hand.replace("~/.local/share/hubbub", str(hub.data_dir)).replace(
         "http://127.0.0.1:7879", hub.ready["connect"]
     )
+    listing, starting, watching, answering = re.findall(r"```sh\n(.+?)```", shown, re.DOTALL)
     with anyio.fail_after(LIMIT_S):
-        done = await anyio.run_process(["bash", "-ec", commands], env=environment() | {"no_proxy": "127.0.0.1"})
-    assert json.loads(done.stdout)["servers"][0]["name"] == "demo"
+        assert json.loads(await shell(listing))["servers"][0]["name"] == "demo"
+        _, started = (json.loads(line) for line in (await shell(listing, starting)).splitlines())
+        assert started["call"]["params"] == {"name": "order_lunch"}
+        asked = await first_line(listing, watching, wanted='"upsert"')
+        assert asked["upsert"]["request"]["message"] == "What would you like for lunch?"
+        _, _, answered, ended = (json.loads(line) for line in (await shell(listing, starting, answering)).splitlines())
+    assert answered["pendingRequest"]["id"] == asked["upsert"]["id"]
+    assert ended["call"]["result"]["content"] == [{"type": "text", "text": "Ordered: 2 x soup"}]
+
+
+def in_lines(*commands: str) -> str:
+    return "\n".join(commands).replace("curl -sS ", "curl -sS -w '\\n' ")
+
+
+async def shell(*commands: str) -> str:
+    """What commands print, each response of the hub on a line of its own."""
+    done = await anyio.run_process(["bash", "-euc", in_lines(*commands)], env=environment() | {"no_proxy": "127.0.0.1"})
+    return done.stdout.decode()
+
+
+async def first_line(*commands: str, wanted: str) -> Any:
+    """The first wanted line that commands print which end never."""
+    env = environment() | {"no_proxy": "127.0.0.1"}
+    async with await anyio.open_process(
+        ["bash", "-euc", in_lines(*commands)], env=env, start_new_session=True
+    ) as running:
+        assert running.stdout is not None
+        try:
+            lines = BufferedByteReceiveStream(running.stdout)
+            while wanted not in (line := (await lines.receive_until(b"\n", 1024 * 1024)).decode()):
+                pass
+        finally:
+            os.killpg(running.pid, signal.SIGKILL)
+    return json.loads(line)
 
 
 async def test_a_watch_ends_with_the_hub(start_hub: Callable[..., Any]) -> None:

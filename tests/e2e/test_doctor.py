@@ -70,7 +70,7 @@ async def test_the_status_is_one_page_with_each_server_and_what_is_wrong(start_h
     hub = await start_hub({"good": peer, "gone": {"command": "no-such-command", "retries": 0}})
     await hub.connected("good")
     await hub.watched(hub.client.servers.watch(["gone"]), lambda s: s.error is not None)
-    await hub.client.calls.start("good", "tools/call", {"name": "ask", "arguments": {"message": "Who?"}})
+    await hub.client.start_tool("good", "ask", {"message": "Who?"})
     await hub.asked()
     status, out, err = await shell("hubbub", "--data-dir", str(hub.data_dir), "status")
     assert (status, err) == (0, "")
@@ -114,7 +114,7 @@ async def test_the_check_before_the_start_fails_for_what_would_stop_it(tmp_path:
     status, out, _ = await shell("hubbubd", *beside)
     assert status == 0, out
     assert "a hub has it open" in out
-    assert "it is taken, by the hub that runs" in out
+    assert "in use by the running hub" in out
     await hub.terminate()
     store = hub.data_dir / "hubbub.db"
     with store.open("r+b") as file:
@@ -141,11 +141,11 @@ async def test_the_check_says_of_each_server_what_to_do(tmp_path: Path) -> None:
     for line in (
         "ok    configuration: 5 servers in",
         "hub.sock: its directory is there, or will be made",
-        "warn  server idle: it is started by a command, so nothing heeds headers",
+        "warn  server idle: it is started by a command, so these are ignored: headers",
         "warn  server home: ~/bin/x is not on PATH, or cannot be executed\n      write ${HOME}",
         "warn  server refused: 127.0.0.1:1: Connection refused",
-        "warn  server words: it is reached by its url, so nothing heeds args",
-        "warn  server routed: its headers say where a request goes or how it is sent: hOst\n      take them out",
+        "warn  server words: it is reached by its url, so these are ignored: args",
+        "warn  server routed: its headers set what the hub itself must: hOst\n      take them out",
     ):
         assert line in out
 

@@ -57,7 +57,7 @@ async def test_a_call_under_way_may_end_while_new_ones_are_refused_and_its_quest
     async with anyio.create_task_group() as calls:
         calls.start_soon(ask, "waited-for")
         await hub.asked()
-        detached = await hub.client.start("asking", "tools/call", {"name": "ask", "arguments": {}})
+        detached = await hub.client.start_tool("asking", "ask")
         asked, other = await hub.asked(2)
         hub.process.terminate()
         error = await refused(hub)
@@ -66,7 +66,7 @@ async def test_a_call_under_way_may_end_while_new_ones_are_refused_and_its_quest
         await hub.answer(asked, "--accept", ADA)
         await hub.answer(other, "--accept", ADA)
         assert await ended(hub) == 0
-    assert said[0]["content"][0]["text"] == "accept Ada"
+    assert said[0].text == "accept Ada"
     assert store_files(hub) == {"hubbub.db"}
     again = await start_hub()
     assert (await again.client.calls.get(detached.id)).result["content"][0]["text"] == "accept Ada"
@@ -86,9 +86,7 @@ async def test_a_second_signal_ends_the_grace_at_once_and_cleanly(start_hub: Any
 
     async with anyio.create_task_group() as calls:
         calls.start_soon(sleep)
-        await hub.client.start(
-            "asking", "tools/call", {"name": "sleep", "arguments": {"name": "d"}}, call_id="detached"
-        )
+        await hub.client.start_tool("asking", "sleep", {"name": "d"}, call_id="detached")
         await hub.call("waited-for", "in_progress")
         await hub.call("detached", "in_progress")
         hub.process.terminate()
@@ -106,7 +104,7 @@ async def test_a_second_signal_ends_the_grace_at_once_and_cleanly(start_hub: Any
 async def test_watches_end_with_their_tokens_at_once_although_calls_go_on(start_hub: Any, servers: Any) -> None:
     hub = await start_hub(servers, hub={"shutdown_grace_s": LIMIT_S})
     await hub.connected("asking")
-    call = await hub.client.start("asking", "tools/call", {"name": "ask", "arguments": {}})
+    call = await hub.client.start_tool("asking", "ask")
     (asked,) = await hub.asked(call_id=call.id)
     watching = await hub.start_hubbub("inbox", "watch")
     await watching.until(lambda line: line["type"] == "synced")
@@ -147,7 +145,7 @@ async def test_an_idle_client_notices_a_hub_that_stands_still_and_misses_nothing
                         errors.append(error)
             assert errors[0].reason == "HUB_UNREACHABLE"
             hub.process.send_signal(signal.SIGCONT)
-            call = await hub.client.start("asking", "tools/call", {"name": "ask", "arguments": {}})
+            call = await hub.client.start_tool("asking", "ask")
             seen = await going_on
         assert seen[-1] == call.id
         assert "reset" not in seen

@@ -29,8 +29,8 @@ async def hub(
 
 async def call(hub: Any, tool: str, **arguments: Any) -> str:
     result = await hub.client.call_tool("everything", tool, arguments)
-    assert not result.get("isError"), result
-    return "\n".join(part["text"] for part in result["content"])
+    assert not result.is_error, result
+    return result.text
 
 
 class Told:
@@ -156,7 +156,7 @@ async def test_binary_and_embedded_content_passes_through_unharmed(hub: Any) -> 
     blob = await hub.client.read_resource("everything", "demo://resource/dynamic/blob/1")
     assert base64.b64decode(blob["contents"][0]["blob"], validate=True)
     image = await hub.client.call_tool("everything", "get-tiny-image")
-    (picture,) = [part for part in image["content"] if part["type"] == "image"]
+    (picture,) = [part for part in image.content if part["type"] == "image"]
     assert base64.b64decode(picture["data"], validate=True).startswith(b"\x89PNG")
     arguments = {"resourceType": "Text", "resourceId": "1"}
     embedded = await hub.client.get_prompt("everything", "resource-prompt", arguments)

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from hubbub_client import ToolResult
+
 MODES = ["stdio", "http"]
 
 
@@ -22,13 +24,13 @@ async def hub(
     return hub
 
 
-def texts(result: Any) -> str:
-    assert not result.get("isError"), result
-    return "\n".join(part["text"] for part in result["content"])
+def text_of(result: ToolResult) -> str:
+    assert not result.is_error, result
+    return result.text
 
 
 async def call(hub: Any, tool: str, arguments: dict[str, Any] | None = None) -> Any:
-    return await hub.client.start("everything", "tools/call", {"name": tool, "arguments": arguments or {}})
+    return await hub.client.start_tool("everything", tool, arguments or {})
 
 
 PERSON = {"name": "Ada", "favoriteColor": "Blue", "agreeToTerms": True}
@@ -42,7 +44,7 @@ async def test_a_question_asked_as_a_task_ends_completed(hub: Any, tool: str) ->
     assert asked.call_id == started.id
     answer = ["--text", "Good day"] if asked.kind == "sampling" else ["--accept", json.dumps(PERSON)]
     assert (await hub.answer(asked, *answer))["state"] == "answered"
-    said = texts((await hub.call(started.id)).result)
+    said = text_of(await started.result())
     assert "[COMPLETED]" in said
     assert "[SYNC]" not in said
     assert ("Good day" if asked.kind == "sampling" else "Name: Ada") in said
@@ -56,7 +58,7 @@ async def test_a_form_is_answered(hub: Any) -> None:
     assert asked.task_id is None
     assert (await hub.call(started.id, "waiting_input")).pending_ids == (asked.id,)
     await hub.answer(asked, "--accept", '{"name": "Ada"}')
-    said = texts((await hub.call(started.id)).result)
+    said = text_of(await started.result())
     assert "Ada" in said
     assert (await hub.request(asked.id, delivery="delivered")).state == "answered"
 
@@ -65,7 +67,7 @@ async def test_a_form_is_declined(hub: Any) -> None:
     started = await call(hub, "trigger-elicitation-request")
     (asked,) = await hub.asked(call_id=started.id)
     await hub.answer(asked, "--decline")
-    assert "declined" in texts((await hub.call(started.id)).result)
+    assert "declined" in text_of(await started.result())
 
 
 async def test_a_sampling_is_answered(hub: Any) -> None:
@@ -73,7 +75,7 @@ async def test_a_sampling_is_answered(hub: Any) -> None:
     (asked,) = await hub.asked(call_id=started.id)
     assert asked.kind == "sampling"
     await hub.answer(asked, "--text", "Good day")
-    said = texts((await hub.call(started.id)).result)
+    said = text_of(await started.result())
     assert "Good day" in said
     assert "human" in said
 
@@ -84,27 +86,27 @@ async def test_a_page_to_visit_is_agreed_to(hub: Any) -> None:
     assert asked.kind == "elicitation_url"
     assert asked.request["url"] == "https://example.com/visit"
     await hub.answer(asked, "--accept")
-    assert "completed" in texts((await hub.call(started.id)).result)
+    assert "completed" in text_of(await started.result())
 
 
 async def test_its_other_tools_and_requests_answer(hub: Any) -> None:
     async def tool(name: str, **arguments: Any) -> str:
-        return texts(await hub.client.call_tool("everything", name, arguments))
+        return text_of(await hub.client.call_tool("everything", name, arguments))
 
     assert await tool("echo", message="hällo") == "Echo: hällo"
     assert "5" in await tool("get-sum", a=2, b=3)
     assert "no roots" in await tool("get-roots-list")
     image = await hub.client.call_tool("everything", "get-tiny-image")
-    assert "image" in [part["type"] for part in image["content"]]
+    assert "image" in [part["type"] for part in image.content]
     structured = await hub.client.call_tool("everything", "get-structured-content", {"location": "Chicago"})
-    assert structured["structuredContent"]["conditions"]
+    assert structured.structured["conditions"]
     assert (await hub.client.call("everything", "prompts/list"))["prompts"]
     assert (await hub.client.call("everything", "resources/list"))["resources"]
 
 
 async def test_progress_of_a_long_call_is_shown_by_the_command_line(hub: Any) -> None:
     ran = await hub.hubbub("call", "everything", "trigger-long-running-operation", '{"duration": 0.4, "steps": 4}')
-    assert "completed" in texts(ran.record)
+    assert "completed" in text_of(ToolResult(ran.record))
     shown = [line for line in ran.err.splitlines() if line.startswith("progress")]
     assert len(shown) >= 2
     assert "4/4" in shown[-1]
@@ -119,4 +121,4 @@ async def test_a_wrong_answer_leaves_the_question_open(hub: Any) -> None:
     assert "name" in refused.error["message"]
     assert (await hub.hubbub("inbox", "show", asked.id)).record["state"] == "open"
     await hub.answer(asked, "--cancel")
-    assert "cancelled" in texts((await hub.call(started.id)).result)
+    assert "cancelled" in text_of(await started.result())

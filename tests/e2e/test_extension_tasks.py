@@ -22,7 +22,7 @@ async def hub(request: pytest.FixtureRequest, start_shared_hub: Any, peer_script
 
 
 async def start(hub: Any, tool: str, **options: Any) -> Any:
-    return await hub.client.start("tasks", "tools/call", {"name": tool, "arguments": {}}, **options)
+    return await hub.client.start_tool("tasks", tool, **options)
 
 
 async def test_a_task_asks_twice_and_each_answer_arrives_once(hub: Any) -> None:

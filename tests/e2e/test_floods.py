@@ -34,7 +34,7 @@ async def test_a_flood_is_slowed_down_and_reported_once_while_others_go_on(start
         assert "100 messages a second" in line.params["line"]
         for number in range(100):
             result = await hub.client.call_tool("good", "echo", {"text": str(number)})
-            assert result["content"][0]["text"] == str(number)
+            assert result.text == str(number)
         assert await hub.client.call_tool("bad", "echo")
     (entry,) = await reported()
     assert (entry.principal, entry.target, entry.outcome) == ("hub", "bad", "OK")
@@ -48,8 +48,8 @@ async def test_heavy_questions_are_refused_while_others_go_on(start_hub: Callabl
     with anyio.fail_after(LIMIT_S):
         while refused < 5:  # the wrong one, and four of those that are too much
             assert await hub.client.admin.whoami()
-            assert (await hub.client.call_tool("good", "echo", {"text": "x"}))["content"][0]["text"] == "x"
-            refused = int((await hub.client.call_tool("bad", "echo"))["content"][0]["text"])
+            assert (await hub.client.call_tool("good", "echo", {"text": "x"})).text == "x"
+            refused = int((await hub.client.call_tool("bad", "echo")).text)
     assert len(await hub.asked(3, server="bad")) == 3
     assert rss_kb(hub.process.pid) < HEAVY_KB
 

@@ -49,8 +49,8 @@ class Load:
 
 async def tool(hub: RunningHub, name: str, **arguments: Any) -> Any:
     result = await hub.client.call_tool("tasks", name, arguments)
-    assert not result.get("isError"), result
-    return json.loads(result["content"][0]["text"])
+    assert not result.is_error, result
+    return json.loads(result.text)
 
 
 async def told(hub: RunningHub) -> list[Any]:
@@ -125,4 +125,4 @@ async def test_a_server_that_answers_400_for_a_session_it_has_forgotten_gets_a_n
     http_peer(command, port=free_port, env=env)
     with anyio.fail_after(LIMIT_S):
         after = await hub.client.call_tool("forgetful", "where", {})
-    assert before["content"] != after["content"]
+    assert before.content != after.content

@@ -40,7 +40,7 @@ async def tasks() -> AsyncIterator[Any]:
 
 
 async def start(hub: RunningHub, tool: str = "two") -> str:
-    return (await hub.client.start("asking", "tools/call", {"name": tool})).id
+    return (await hub.client.start_tool("asking", tool)).id
 
 
 async def answers(hub: RunningHub, call_id: str) -> Any:
@@ -49,7 +49,7 @@ async def answers(hub: RunningHub, call_id: str) -> Any:
 
 
 async def test_handlers_answer_what_is_theirs_and_leave_the_rest_to_people(hub: RunningHub, tasks: Any) -> None:
-    @hub.client.on_elicitation(server="asking")
+    @hub.client.on_form(server="asking")
     async def name(request: hubbub_client.PendingRequest) -> dict[str, str] | None:
         return {"name": "Ada"} if request.request["message"] == "question a" else None
 
@@ -67,7 +67,7 @@ async def test_handlers_answer_what_is_theirs_and_leave_the_rest_to_people(hub: 
 async def test_a_handler_that_fails_leaves_its_request_to_others_and_goes_on(hub: RunningHub, tasks: Any) -> None:
     failures: list[tuple[str, str]] = []
 
-    @hub.client.on_elicitation()
+    @hub.client.on_form()
     async def name(request: hubbub_client.PendingRequest) -> dict[str, Any]:
         if request.request["message"] == "question a":
             raise RuntimeError("no idea")
@@ -131,7 +131,7 @@ async def test_a_worker_goes_on_over_a_restart_of_the_hub(
 
 
 async def test_serving_without_a_handler_says_what_is_missing(hub: RunningHub) -> None:
-    with pytest.raises(ValueError, match="on_elicitation"):
+    with pytest.raises(ValueError, match="on_form"):
         await hub.client.serve()
 
 
@@ -139,7 +139,7 @@ async def test_a_script_without_async_calls_watches_and_answers(hub: RunningHub)
     def script() -> list[Any]:
         with sync.connect(data_dir=hub.data_dir, name="script") as plain:
             assert [server.name for server in plain.servers.list()] == ["asking"]
-            call = plain.start("asking", "tools/call", {"name": "two"})
+            call = plain.start_tool("asking", "two")
             asked: dict[str, Any] = {}
             for event in plain.inbox.watch(states=["open"]):
                 if isinstance(event, hubbub_client.Upsert):

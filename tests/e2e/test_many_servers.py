@@ -54,7 +54,7 @@ async def call_until_done(hub: RunningHub, server: str, took_s: list[float]) -> 
             wanted = f"{server} {number}"
             result = await hub.client.call_tool(server, "echo", {"text": wanted})
         took_s.append(time.perf_counter() - begin)
-        assert result["content"][0]["text"] == wanted
+        assert result.text == wanted
 
 
 async def test_a_hundred_servers_of_which_some_misbehave_do_not_disturb_each_other(

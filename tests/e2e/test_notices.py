@@ -41,7 +41,7 @@ async def ask(hub: Any, message: str) -> Any:
     """Something that is asked."""
     params = {"message": message, "requestedSchema": {"type": "object", "properties": {}}}
     arguments = {"method": "elicitation/create", "params": params}
-    await hub.client.start("relay", "tools/call", {"name": "ask", "arguments": arguments})
+    await hub.client.start_tool("relay", "ask", arguments)
     opened = hub.client.inbox.watch(states=["open"])
     (asked,) = await hub.watched(opened, lambda each: each.request["message"] == message)
     return asked

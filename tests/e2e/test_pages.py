@@ -25,11 +25,11 @@ async def hub(
 
 
 async def said(hub: Any, tool: str) -> str:
-    return (await hub.client.call_tool("pages", tool))["content"][0]["text"]
+    return (await hub.client.call_tool("pages", tool)).text
 
 
 async def test_a_call_sent_again_too_early_goes_on_when_the_server_says_that_the_page_was_visited(hub: Any) -> None:
-    call = await hub.client.start("pages", "tools/call", {"name": "statement", "arguments": {}})
+    call = await hub.client.start_tool("pages", "statement")
     (asked,) = await hub.asked(call_id=call.id)
     assert (asked.kind, asked.request["url"]) == ("elicitation_url", "https://example.com/sign-in")
     await hub.answer(asked, "--accept")

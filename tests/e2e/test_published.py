@@ -39,8 +39,8 @@ async def test_time_git_and_fetch_answer(start_hub: Any, mcp1_python: str, tmp_p
 
     async def said(server: str, tool: str, arguments: dict[str, Any]) -> str:
         result = await hub.client.call_tool(server, tool, arguments)
-        assert not result.get("isError"), result
-        return result["content"][0]["text"]
+        assert not result.is_error, result
+        return result.text
 
     assert "UTC" in await said("time", "get_current_time", {"timezone": "UTC"})
     assert "Note G" in await said("git", "git_log", {"repo_path": str(work)})

@@ -22,7 +22,7 @@ async def hub(start_hub: Any, peer_scripts: Path) -> RunningHub:
 
 
 async def start(hub: RunningHub, tool: str) -> str:
-    return (await hub.client.start("asking", "tools/call", {"name": tool})).id
+    return (await hub.client.start_tool("asking", tool)).id
 
 
 async def reported(hub: RunningHub, call_id: str) -> Any:

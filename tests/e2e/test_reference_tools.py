@@ -58,8 +58,8 @@ async def hub(
 
 async def result_of(hub: Any, tool: str, **arguments: Any) -> Any:
     result = await hub.client.call_tool("everything", tool, arguments)
-    assert not result.get("isError"), result
-    return result["content"]
+    assert not result.is_error, result
+    return result.content
 
 
 async def visit(hub: Any, **arguments: Any) -> Any:

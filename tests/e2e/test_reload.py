@@ -73,7 +73,7 @@ async def test_only_what_changed_is_touched_and_a_call_of_another_server_goes_on
     hub = await start()
     await hub.connected("stays", "goes")
     before = await hub.client.servers.get("stays")
-    call = await hub.client.calls.start("stays", "tools/call", {"name": "ask", "arguments": {"message": "Who?"}})
+    call = await hub.client.start_tool("stays", "ask", {"message": "Who?"})
     (question,) = await hub.asked()
 
     # The last change that the hub finds by itself: those below are asked for, and none may come first.

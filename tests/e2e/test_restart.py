@@ -27,14 +27,14 @@ def servers(peer_scripts: Path) -> dict[str, Any]:
 
 
 async def ask(hub: Any) -> Any:
-    call = await hub.client.start("asking", "tools/call", {"name": "ask", "arguments": {}})
+    call = await hub.client.start_tool("asking", "ask")
     return (await hub.asked(call_id=call.id))[0]
 
 
 async def test_an_acknowledged_answer_survives_kill_9_and_no_process_does(start_hub: Any, servers: Any) -> None:
     first = await start_hub(servers)
     await first.connected("asking", "family")
-    left = json.loads((await first.client.call_tool("family", "echo"))["content"][0]["text"])
+    left = json.loads((await first.client.call_tool("family", "echo")).text)
     asked = await ask(first)
     await first.client.inbox.answer(asked.id, accept={"name": "Ada"})
     await first.kill()
@@ -68,7 +68,7 @@ async def test_a_task_is_answered_after_a_restart_and_its_server_finds_it(
     server = {"tasks": {"url": f"{peer.url}/mcp"}}
     first = await start_hub(server)
     started = await first.client.call_tool("tasks", "start", {"kind": "sampling"})
-    task_id = json.loads(started["content"][0]["text"])["task"]["taskId"]
+    task_id = json.loads(started.text)["task"]["taskId"]
     (asked,) = await first.asked()
     await first.kill()
 
@@ -77,7 +77,7 @@ async def test_a_task_is_answered_after_a_restart_and_its_server_finds_it(
     assert (kept.id, kept.task_id) == (asked.id, task_id)
     await second.answer(kept, "--text", "Good day")
     fetched = await second.client.call_tool("tasks", "fetch", {"task_id": task_id})
-    seen = json.loads(fetched["content"][0]["text"])
+    seen = json.loads(fetched.text)
     assert seen["get"]["status"] == "completed"
     assert seen["result"]["content"]["text"] == "Good day"
 
@@ -171,4 +171,4 @@ async def test_a_call_that_ends_soon_is_waited_for(start_hub: Any, servers: Any)
         calls.start_soon(call)
         await hub.watched(watch, lambda it: it.state != "queued")
         await hub.terminate()
-    assert said[0]["content"][0]["text"] == "gave up"
+    assert said[0].text == "gave up"

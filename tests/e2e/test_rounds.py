@@ -23,7 +23,7 @@ async def hub(request: pytest.FixtureRequest, start_shared_hub: Any, peer_script
 
 
 async def start(hub: Any, tool: str, **arguments: Any) -> Any:
-    return await hub.client.start("mrtr", "tools/call", {"name": tool, "arguments": arguments})
+    return await hub.client.start_tool("mrtr", tool, arguments)
 
 
 async def said(hub: Any, call_id: str) -> str:
@@ -82,4 +82,4 @@ async def test_a_cancelled_call_takes_its_question_back_and_the_next_call_goes_o
     (asked,) = await hub.asked(call_id=call.id)
     assert (await hub.hubbub("calls", "cancel", call.id)).record["state"] == "cancelled"
     await hub.request(asked.id, state="withdrawn")
-    assert (await hub.client.call_tool("mrtr", "echo", {"text": "on"}))["content"][0]["text"] == "on"
+    assert (await hub.client.call_tool("mrtr", "echo", {"text": "on"})).text == "on"

@@ -55,7 +55,7 @@ async def test_a_server_that_has_forgotten_its_state_ends_the_call_with_its_erro
     peer = mrtr("--forgetful")
     server = {"mrtr": {"url": f"{peer.url}/mcp"}}
     first = await start_hub(server)
-    call = await first.client.start("mrtr", "tools/call", {"name": "two_rounds", "arguments": {}})
+    call = await first.client.start_tool("mrtr", "two_rounds")
     (asked,) = await first.asked(call_id=call.id)
     await first.kill()
     peer.stop()
@@ -71,7 +71,7 @@ async def test_a_server_that_has_forgotten_its_state_ends_the_call_with_its_erro
 async def test_a_server_that_forbids_it_is_not_called_again(mrtr: Any, start_hub: Any) -> None:
     server = {"mrtr": {"url": f"{mrtr().url}/mcp", "resume": False}}
     first = await start_hub(server)
-    call = await first.client.start("mrtr", "tools/call", {"name": "greet", "arguments": {}})
+    call = await first.client.start_tool("mrtr", "greet")
     (asked,) = await first.asked(call_id=call.id)
     await first.kill()
 

@@ -111,8 +111,8 @@ async def test_while_the_disk_is_full_the_hub_reads_and_says_so_and_writes_again
                     break
         await watch.aclose()
         health.cancel()
-    assert disk.said("the store cannot be written") == 1
-    assert disk.said("the store can be written again") == 1
+    assert disk.said("store write failed") == 1
+    assert disk.said("store recovered") == 1
 
 
 async def test_what_was_refused_for_a_failed_sync_is_not_there_after_a_kill(disk: FaultyDisk) -> None:

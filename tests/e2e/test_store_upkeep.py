@@ -27,7 +27,7 @@ def traces(directory: Path) -> list[str]:
 
 async def confide(hub: RunningHub) -> Any:
     """A call that carries the marker, its question and its answer, to its end."""
-    call = await hub.client.start("asking", "tools/call", {"name": "ask", "arguments": {"message": MARKER}})
+    call = await hub.client.start_tool("asking", "ask", {"message": MARKER})
     (request,) = await hub.asked()
     await request.accept({"name": MARKER})
     ended = await hub.call(call.id)
@@ -73,7 +73,7 @@ async def test_compacting_takes_what_is_too_much_off_the_disk_at_once(start_hub:
     await hub.connected("asking")
     await confide(hub)
     for name in ("Ada", "Bea"):
-        call = await hub.client.start("asking", "tools/call", {"name": "ask", "arguments": {"message": "Who?"}})
+        call = await hub.client.start_tool("asking", "ask", {"message": "Who?"})
         (request,) = await hub.asked()
         await request.accept({"name": name})
         await hub.call(call.id)

@@ -7,6 +7,8 @@ from typing import Any
 import anyio
 import pytest
 
+from hubbub_client import ToolResult
+
 from .conftest import LIMIT_S
 
 RELATED = "io.modelcontextprotocol/related-task"
@@ -33,18 +35,18 @@ async def hub(
 
 
 async def start(hub: Any, tool: str, **arguments: Any) -> Any:
-    return await hub.client.start("tasks", "tools/call", {"name": tool, "arguments": arguments})
+    return await hub.client.start_tool("tasks", tool, arguments)
 
 
 async def report(hub: Any, call_id: str) -> Any:
     call = await hub.call(call_id)
     assert call.state == "completed", call.error
-    return parsed(call.result)
+    return parsed(ToolResult(call.result))
 
 
-def parsed(result: Any) -> Any:
-    assert not result.get("isError"), result
-    return json.loads(result["content"][0]["text"])
+def parsed(result: ToolResult) -> Any:
+    assert not result.is_error, result
+    return json.loads(result.text)
 
 
 def holds(result: Any, kind: str) -> None:

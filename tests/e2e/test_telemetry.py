@@ -34,7 +34,7 @@ async def test_metrics_arrive_as_the_table_names_them(
 ) -> None:
     hub = await start_hub({"asking": server | {"protocol": "2025-11-25"}})
     await hub.connected("asking")
-    call = await hub.client.start("asking", "tools/call", {"name": "ask", "arguments": {}})
+    call = await hub.client.start_tool("asking", "ask")
     (request,) = await hub.asked()
     await (await hub.client.inbox.claim(request.id)).accept({"name": "Ada"})
     await hub.call(call.id)
@@ -73,7 +73,7 @@ async def test_log_lines_arrive_with_what_is_known_of_them(
     line = await collector.has(
         lambda got: next((each for each in got.logs if each.attributes.get("happened") == "handshake_complete"), None)
     )
-    assert (line.service, line.text, line.level) == ("hubbub", "a server is connected", "info")
+    assert (line.service, line.text, line.level) == ("hubbub", "server connected", "info")
     assert line.attributes == {"server": "asking", "happened": "handshake_complete", "state": "connected"}
     assert line.trace_id == ""
 

@@ -191,7 +191,7 @@ def require_once_each(collector: Collector, trace_id: str) -> TraceOf:
 
 
 async def started(hub: Any, tool: str, **arguments: Any) -> Any:
-    return await hub.client.calls.start("traced", "tools/call", {"name": tool, "arguments": arguments})
+    return (await hub.client.start_tool("traced", tool, arguments)).started
 
 
 async def test_a_call_tells_how_it_ended_and_nothing_of_what_was_said(
@@ -201,7 +201,7 @@ async def test_a_call_tells_how_it_ended_and_nothing_of_what_was_said(
     await hub.connected("traced")
     with tracer.start_as_current_span("agent turn"):
         failed = await started(hub, "fail", text=CANARY)
-        late = await hub.client.calls.start("traced", "tools/call", {"name": "hang"}, timeout_s=0.5)
+        late = await hub.client.start_tool("traced", "hang", timeout_s=0.5)
         queued = await started(hub, "echo")
         assert (await hub.call(late.id)).error.code == "CALL_TIMEOUT"
         hanging = await started(hub, "hang")
@@ -347,9 +347,7 @@ async def test_a_trace_that_the_environment_names_goes_on_from_the_command_line(
 async def test_the_time_of_a_call_is_drawn_from_its_records(start_hub: Any, peer_scripts: Path) -> None:
     hub = await start_hub({"plain": {"command": sys.executable, "args": [str(peer_scripts / "plain_server.py")]}})
     await hub.connected("plain")
-    call = await hub.client.calls.start(
-        "plain", "tools/call", {"name": "ask", "arguments": {"message": "Who?"}}, call_id="lunch"
-    )
+    call = await hub.client.start_tool("plain", "ask", {"message": "Who?"}, call_id="lunch")
     (request,) = await hub.asked()
     await (await hub.client.inbox.claim(request.id)).accept({"name": "Ann"})
     await hub.call(call.id)

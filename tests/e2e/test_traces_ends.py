@@ -38,7 +38,7 @@ def script(peer_scripts: Path) -> Callable[..., dict[str, Any]]:
 
 async def started(hub: Any, server: str, tool: str, **arguments: Any) -> Any:
     await hub.connected(server)
-    return await hub.client.calls.start(server, "tools/call", {"name": tool, "arguments": arguments})
+    return (await hub.client.start_tool(server, tool, arguments)).started
 
 
 async def kill(hub: Any, server: str) -> None:

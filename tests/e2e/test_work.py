@@ -69,12 +69,12 @@ class Person:
         ):
             async for event in events:
                 if isinstance(event, Upsert) and event.record.claim is None:
-                    await self.answer(event.record)
+                    await self.answer(client, event.record)
 
-    async def answer(self, request: hubbub_client.PendingRequest) -> None:
+    async def answer(self, client: hubbub_client.Hub, request: hubbub_client.PendingRequest) -> None:
         try:
             claims = len(self.answered) % 2
-            mine = await request.take(30) if claims else request
+            mine = await client.inbox.claim(request.id, 30) if claims else request
             if request.kind == "sampling":
                 await mine.reply_text(self.name)
             else:

@@ -26,6 +26,10 @@ PEERS = HERE.parent / "peers"
 CHUNK_BYTES = 1 << 16
 
 
+AT_START = dict(os.environ)
+"""The environment that the fork server imports with, whatever a test sets in its own meanwhile."""
+
+
 class Real:
     """Whether processes are started as a user starts them."""
 
@@ -112,7 +116,9 @@ def address() -> str:
     directory = tempfile.TemporaryDirectory(prefix="hubbub-forks-")
     path = str(Path(directory.name) / "sock")
     command = [sys.executable, str(HERE / "server.py"), path]
-    server = subprocess.Popen(command, stdin=PIPE, stdout=PIPE, cwd=HERE.parents[1], start_new_session=True)
+    server = subprocess.Popen(
+        command, stdin=PIPE, stdout=PIPE, cwd=HERE.parents[1], env=AT_START, start_new_session=True
+    )
     assert server.stdin is not None
     assert server.stdout is not None
     ready = server.stdout.readline()
@@ -182,7 +188,7 @@ def _forked(
     """Forks what may be forked."""
     env = os.environ if env is None else env
     found = None if REAL.wanted else program(command)
-    if found is None or not same_at_import(env, os.environ):
+    if found is None or not same_at_import(env, AT_START):
         return None
     sys.audit("tests.fork", list(command))
     ours: dict[str, int] = {}

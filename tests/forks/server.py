@@ -49,10 +49,11 @@ class Forks:
 
     def serve(self) -> Callable[[], None]:
         """Goes on until there is a child: what that has to do. Only a child returns."""
-        while self._begun is None:
+        while True:
             for key, _ in self._selector.select():
                 key.data()
-        return self._begun
+                if self._begun is not None:  # what else has happened is the fork server's
+                    return self._begun
 
     def _close(self) -> None:
         """Nobody is there any more who could want a process."""
@@ -111,6 +112,8 @@ class Forks:
         os.close(process)
 
     def _left(self, pid: int) -> None:
+        if pid not in self._waiting:  # it has ended in the same moment
+            return
         way, process = self._waiting[pid]
         if way in self._selector.get_map():
             self._selector.unregister(way)

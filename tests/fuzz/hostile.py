@@ -100,7 +100,7 @@ class Trial:
             return await self._shake(chance)
         if chance.one_in(20):
             with anyio.fail_after(LIMIT_S):
-                return f"good: {len(await self.subject.hub.client.call_tool('good', 'echo', {'text': 'x'}))}"
+                return f"good: {(await self.subject.hub.client.call_tool('good', 'echo', {'text': 'x'})).text}"
         return await self.call(chance.of(NAMES), number)
 
     async def call(self, name: str, number: int) -> str:

@@ -11,10 +11,11 @@ import grpc
 import httpx2
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.json_format import MessageToJson, SerializeToJsonError
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from hubbub.v1 import admin_pb2
+from hubbubd.rpc import json_codec
 from hubbubd.rpc.server import MAX_METADATA, SERVICES
 
 from .chance import Chance
@@ -167,10 +168,17 @@ class _Trial:
 
 def _as_json(method: MethodDescriptor, raw: bytes, chance: Chance) -> bytes:
     try:
-        value = json.loads(MessageToJson(GetMessageClass(method.input_type).FromString(raw)))
+        value = _plain(GetMessageClass(method.input_type).FromString(raw))
     except (DecodeError, SerializeToJsonError):  # bytes that are no message, times that JSON does not know
         value = {}
     return chance.document(chance.maybe_changed(value))
+
+
+def _plain(message: Message) -> Any:
+    try:
+        return json.loads(json_codec.dumps(message))
+    except ValueError:  # a document that is none: as the text of base64
+        return json.loads(MessageToJson(message))
 
 
 def _limit_s(method: MethodDescriptor) -> float:

@@ -3,10 +3,11 @@
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorSet
 
 ROOT = Path(__file__).parents[2]
 AGREED = ROOT / "protos/hubbub_v1.binpb"
@@ -89,13 +90,45 @@ def test_every_field_that_holds_json_says_so_and_no_other_does() -> None:
 
 def test_no_field_of_the_api_is_a_number_of_seconds_or_milliseconds() -> None:
     agreed = FileDescriptorSet.FromString(AGREED.read_bytes())
-    named: list[str] = []
-    for file in agreed.file:
-        if file.name.startswith("hubbub/"):
-            named += [f"{m.name}.{f.name}" for m in file.message_type for f in m.field if is_number_of_time(f)]
-    assert named == []
+    own = [message for file in agreed.file if file.name.startswith("hubbub/") for message in file.message_type]
+    found = [(name, field) for message in own for name, field in fields_of(message)]
+    assert [name for name, field in found if is_number_of_time(field)] == []
+    assert {field.type_name for _, field in found if field.name.endswith("_at")} == {".google.protobuf.Timestamp"}
+
+
+def fields_of(message: DescriptorProto) -> Iterator[tuple[str, FieldDescriptorProto]]:
+    """The fields of a message and of those inside it."""
+    yield from ((f"{message.name}.{field.name}", field) for field in message.field)
+    for inner in message.nested_type:
+        yield from fields_of(inner)
 
 
 def is_number_of_time(field: FieldDescriptorProto) -> bool:
     rate = field.name.endswith("_per_s")
     return field.name.endswith(("_s", "_ms", "_seconds")) and not rate
+
+
+def test_every_file_says_what_the_code_of_other_languages_is_called() -> None:
+    for path in PROTOS:
+        options = set(re.findall(r"^option (\w+)", path.read_text(), re.MULTILINE))
+        assert options == {
+            "csharp_namespace",
+            "go_package",
+            "java_multiple_files",
+            "java_outer_classname",
+            "java_package",
+            "objc_class_prefix",
+        }
+
+
+def test_every_list_and_every_watch_has_the_same_shape() -> None:
+    agreed = FileDescriptorSet.FromString(AGREED.read_bytes())
+    asked = {m.name: {f.name: f.number for f in m.field} for file in agreed.file for m in file.message_type}
+    lists = {name: fields for name, fields in asked.items() if re.fullmatch(r"List\w+Request", name)}
+    watches = {name: fields for name, fields in asked.items() if "resume_token" in fields and name.endswith("Request")}
+    assert len(lists) == 7
+    assert len(watches) == 5
+    for fields in lists.values():
+        assert fields == {"filter": 1, "page_size": 2, "page_token": 3, "order": 4}
+    for fields in watches.values():
+        assert fields == {"filter": 1, "resume_token": 2}

@@ -33,6 +33,10 @@ EXCEPTIONS = {
         "FromMicroseconds": "raises for what no calendar has; `shown` shows the rest",
         "FromMilliseconds": "raises for what is longer than any duration; `shown` shows the rest",
     },
+    "hub/hubbubd/rpc/json_codec.py": {
+        "int": "of digits that a pattern has counted, within the range of the field",
+        "float": "of digits that a pattern has counted; what is past a double is refused",
+    },
     "hub/hubbubd/rpc/spec_fields.py": {"FromMicroseconds": "of what a reader has bounded"},
     "clients/hubbub_tui/pane.py": {"int": "of the time of this machine"},
     "clients/hubbub_agent/limits.py": {"int": "of constants"},

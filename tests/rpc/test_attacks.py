@@ -20,7 +20,7 @@ from hubbubd.rpc import pages
 from hubbubd.rpc.auth import MAX_TOKEN, Authentication, Gate
 from hubbubd.rpc.connect import serve_connect
 from hubbubd.rpc.health import MAX_WATCHES
-from hubbubd.rpc.oversight import Oversight
+from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import Token
@@ -171,8 +171,8 @@ def test_a_page_token_that_was_changed_to_a_place_that_is_none_is_refused() -> N
             ListTasksRequest(page_size=1, page_token=token),
             pages.newest,
             lambda _: admin_pb2.ApiToken(),
-            of,
-            EVERYTHING,
+            of=of,
+            scope=EVERYTHING,
         )[1]
 
     token = page("")

@@ -14,6 +14,7 @@ from hubbubd.core.filters import CallFilter, RequestFilter, TaskFilter
 from hubbubd.rpc.server import SERVICES
 from hubbubd.runtime.hub import Hub
 
+from ..config.test_allowances import ODD
 from .conftest import Caller, spec_of
 
 METHODS: dict[str, MethodDescriptor] = {m.name: m for service in SERVICES.values() for m in service.methods}
@@ -206,6 +207,7 @@ WRONG: list[tuple[str, Message, str]] = [
     ("Work", inbox_pb2.WorkRequest(), "ready"),
     ("Work", inbox_pb2.WorkRequest(skip=inbox_pb2.WorkRequest.Skip(id="x")), "ready"),
     ("Work", inbox_pb2.WorkRequest(ready=inbox_pb2.WorkRequest.Ready(capacity=101)), "ready.capacity"),
+    ("Work", inbox_pb2.WorkRequest(ready=inbox_pb2.WorkRequest.Ready(capacity=-1)), "ready.capacity"),
     (
         "Work",
         inbox_pb2.WorkRequest(ready=inbox_pb2.WorkRequest.Ready(filter=inbox_pb2.PendingRequestFilter(kinds=[9]))),
@@ -258,6 +260,7 @@ WRONG: list[tuple[str, Message, str]] = [
     ("CreateToken", to_create(ttl=Duration(nanos=-1000)), "ttl"),
     ("CreateToken", to_create(ttl=Duration(seconds=2**62)), "ttl"),
     ("RevokeToken", admin_pb2.RevokeTokenRequest(), "name"),
+    ("ListTokens", admin_pb2.ListTokensRequest(filter=admin_pb2.TokenFilter(names=["a", ""])), "filter.names.1"),
     ("GetServer", server_pb2.GetServerRequest(), "name"),
     ("ConnectServer", server_pb2.ConnectServerRequest(), "name"),
     ("DisconnectServer", server_pb2.DisconnectServerRequest(), "name"),
@@ -386,6 +389,14 @@ async def test_a_wrong_field_is_named(shared_api: Caller, rpc: str, request_: Me
     assert refusal.code is INVALID
     assert violation in refusal.violations
     assert refusal.violations[violation]
+
+
+@pytest.mark.parametrize("url", ODD)
+async def test_a_url_that_is_none_once_its_references_are_replaced_is_not_added(api: Caller, url: str) -> None:
+    refusal = await api.refused(METHODS["AddServer"], server_pb2.AddServerRequest(spec=spec(name="new", url=url)))
+    assert refusal.code is INVALID
+    assert set(refusal.violations) <= {"spec", "spec.url", "spec.http.url"}
+    assert refusal.violations
 
 
 UNKNOWN: list[tuple[str, Message, str]] = [

@@ -15,7 +15,7 @@ import pytest
 from google.protobuf import json_format
 from google.rpc.status_pb2 import Status
 
-from hubbub.v1 import server_pb2
+from hubbub.v1 import call_pb2, server_pb2
 from hubbubd.core.access import Grant, Role
 from hubbubd.core.calls import CallState
 from hubbubd.core.filters import CallFilter
@@ -23,6 +23,7 @@ from hubbubd.rpc import connect
 from hubbubd.rpc.server import SERVICES
 from hubbubd.runtime.hub import Hub
 
+from . import test_openapi
 from .conftest import LIMIT_S, TOKEN, Caller, Until, gate
 
 MAX_BYTES = 1024 * 1024
@@ -275,8 +276,51 @@ async def test_other_verbs_types_and_compressions_are_refused(web: Web) -> None:
     assert (await web.post(GET_SERVER, b"\x1f\x8b", **{"content-encoding": "gzip"})).json()["code"] == "unimplemented"
 
 
-async def test_what_newer_clients_add_is_passed_over(web: Web) -> None:
-    assert (await web.post(GET_SERVER, {"name": "away", "in_a_later_version": 1})).status_code == 200
+async def test_documents_are_json_and_the_same_as_over_grpc(web: Web, api: Caller) -> None:
+    document = rb'{"big":12345678901234567890123,"half":"\ud83d","text":"\u00e9","nested":{"list":[1.5,null]}}'
+    spec = b'{"spec": {"server": "away", "method": "tools/list", "callId": "mine", "params": ' + document + b"}}"
+    started = await web.post("/hubbub.v1.CallService/StartCall", spec)
+    assert started.is_success, started.text
+    expected = await api(SERVICES["CallService"].methods_by_name["GetCall"], call_pb2.GetCallRequest(id="mine"))
+    assert json.loads(expected.call.params) == json.loads(document)
+    got = await web.post("/hubbub.v1.CallService/GetCall", {"id": "mine"})
+    assert expected.call.params in got.content
+    async with aclosing(web.stream("/hubbub.v1.CallService/WatchCalls", {})) as steps:
+        _, first = await anext(steps)
+    assert json.loads(first)["upsert"]["params"] == json.loads(document)
+    async with aclosing(web.stream("/hubbub.v1.CallService/WatchCalls", {}, "grpc-web+json")) as steps:
+        assert await anext(steps) == (0, first)
+
+
+async def test_base64_is_no_document(web: Web) -> None:
+    spec = {"server": "away", "method": "tools/list", "params": base64.b64encode(b"{}").decode()}
+    told = await web.refused("/hubbub.v1.CallService/StartCall", {"spec": spec})
+    assert told[:2] == (400, "invalid_argument")
+    assert told[3]["message"] == "spec.params: must be a JSON object"
+
+
+async def test_an_unknown_field_is_refused_by_name_in_requests_of_streams_too(web: Web) -> None:
+    status, code, reason, error = await web.refused(GET_SERVER, {"nam": "away"})
+    assert (status, code, reason) == (400, "invalid_argument", "MALFORMED_REQUEST")
+    assert error["message"] == "nam: unknown field; did you mean 'name'?"
+    assert error["details"][1]["debug"]["fieldViolations"][0]["field"] == "nam"
+    [(flags, message)] = [step async for step in web.stream(WATCH_SERVERS, {"filter": {"nam": "away"}})]
+    error = json.loads(message)["error"]
+    assert (flags, error["code"]) == (END, "invalid_argument")
+    assert error["message"] == "filter.nam: unknown field; did you mean 'names'?"
+
+
+async def test_documents_in_the_details_of_an_error_are_json(web: Web) -> None:
+    root = {"uri": "file:///a", "name": "é"}
+    spec = {"name": "rooted", "http": {"url": "http://127.0.0.1:9/mcp"}, "roots": {"fixed": {"roots": [root]}}}
+    assert (await web.post("/hubbub.v1.ServerService/AddServer", {"spec": spec})).is_success
+    body = {"spec": spec, "expectedRevision": 1}
+    _, code, reason, error = await web.refused("/hubbub.v1.ServerService/UpdateServer", body)
+    assert (code, reason) == ("aborted", "REVISION_CONFLICT")
+    [conflict] = [each for each in error["details"] if each["type"] == "hubbub.v1.RevisionConflict"]
+    assert conflict["debug"]["spec"]["roots"] == spec["roots"]
+    packed = server_pb2.RevisionConflict.FromString(base64.b64decode(conflict["value"] + "=="))
+    assert json.loads(packed.spec.roots.fixed.roots[0]) == root
 
 
 async def test_a_watch_goes_on_from_its_token(web: Web) -> None:
@@ -385,3 +429,21 @@ async def test_json_adds_no_server_that_the_operator_does_not_allow(web: Web) ->
     imported = {"mcpServers": {"x": {"command": "/bin/sh"}}}
     for body in (imported, {"spec": imported}):
         assert (await web.post(add, body)).status_code == 400
+
+
+async def test_the_description_of_the_api_is_given_to_anybody_and_only_to_read(web: Web) -> None:
+    got = await web.http.get("/openapi.json")
+    assert (got.status_code, got.headers["content-type"]) == (200, "application/json")
+    assert got.json() == test_openapi.DOCUMENT
+    assert (await web.http.head("/openapi.json")).status_code == 200
+    refused = await web.http.post("/openapi.json", content=b"{}")
+    assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD")
+
+
+async def test_what_is_answered_fits_its_description(web: Web) -> None:
+    answered = await web.post(GET_SERVER, {"name": "away"})
+    test_openapi.schema("hubbub.v1.GetServerResponse").validate(answered.json())
+    for response in (await web.post(GET_SERVER, {"nam": 1}), await web.post(GET_SERVER, {"name": "nobody"})):
+        assert not response.is_success
+        test_openapi.schema("Error").validate(response.json())
+        test_openapi.schema("ErrorInfo").validate(response.json()["details"][0]["debug"])

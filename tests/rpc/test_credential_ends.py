@@ -21,7 +21,7 @@ from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.config.network import GrantSettings
 from hubbubd.config.tls import TlsFiles
 from hubbubd.core.access import Grant, Principal, Role
-from hubbubd.core.audit import AuditFilter, Sort
+from hubbubd.core.audit import AuditFilter, AuditKind
 from hubbubd.core.connection import State
 from hubbubd.rpc.auth import Gate
 from hubbubd.rpc.connect import serve_connect
@@ -212,7 +212,7 @@ async def test_every_rpc_is_refused_once_the_credential_has_ended_and_nothing_ha
         assert reasons <= set(CODES), (path, reasons)
     assert await kept(hub) == before
     entries = hub.audit.select(AuditFilter())
-    assert {entry.sort for entry in entries} <= {Sort.REFUSAL}
+    assert {entry.kind for entry in entries} <= {AuditKind.REFUSAL}
     assert sum(entry.count for entry in entries) == len(caller.asked)
 
 

@@ -11,7 +11,7 @@ from hubbubd.clock import TICK_S, Clock
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.errors import HubError, Unauthenticated
 from hubbubd.rpc.auth import Gate
-from hubbubd.rpc.oversight import Oversight
+from hubbubd.rpc.interceptors import Oversight
 
 from ..runtime.virtual_time import VirtualTimeLoop
 

@@ -17,11 +17,11 @@ from hubbub.v1 import admin_pb2, call_pb2, inbox_pb2, server_pb2
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.config.commands import REST, AllowedCommand
 from hubbubd.core.access import Grant, Role
-from hubbubd.core.audit import AuditEntry, AuditFilter, Sort
+from hubbubd.core.audit import AuditEntry, AuditFilter, AuditKind
 from hubbubd.core.filters import CallFilter
 from hubbubd.core.inbox import Origin, PendingRequest, RequestKind
-from hubbubd.rpc.oversight import MAX_TARGET
-from hubbubd.rpc.permissions import RULES, audited
+from hubbubd.rpc.interceptors import MAX_TARGET
+from hubbubd.rpc.permissions import RULES
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite import SqliteStore
@@ -96,17 +96,17 @@ def make(tmp_path: Path) -> Make:
 
 
 def test_every_rpc_that_is_not_reading_is_audited_but_calls() -> None:
-    reading = {path for path in RULES if audited(path) is None}
+    reading = {path for path, rule in RULES.items() if rule.audit is None}
     names = {path.rpartition("/")[2] for path in reading} - NOT_AUDITED
     assert all(name.startswith(("Get", "List", "Watch", "Tail", "Check")) for name in names)
-    assert {path.rpartition("/")[2] for path in RULES if audited(path) is Sort.ANSWER} == {
+    assert {path.rpartition("/")[2] for path, rule in RULES.items() if rule.audit is AuditKind.ANSWER} == {
         "ClaimPendingRequest",
         "RenewClaim",
         "ReleasePendingRequest",
         "AnswerPendingRequest",
         "Work",
     }
-    assert {path.rpartition("/")[2] for path in RULES if audited(path) is Sort.CHANGE} >= {
+    assert {path.rpartition("/")[2] for path, rule in RULES.items() if rule.audit is AuditKind.CHANGE} >= {
         "AddServer",
         "UpdateServer",
         "RemoveServer",
@@ -172,11 +172,11 @@ async def test_what_is_refused_is_counted_for_its_principal(make: Make) -> None:
         for _ in range(5):
             await viewer.refused(METHODS["RemoveServer"], server_pb2.RemoveServerRequest(name="away"))
         (entry,) = world.entries(principal="victor")
-        assert (entry.action, entry.outcome, entry.count, entry.sort) == (
+        assert (entry.action, entry.outcome, entry.count, entry.kind) == (
             "RemoveServer",
             "PERMISSION_DENIED",
             5,
-            Sort.REFUSAL,
+            AuditKind.REFUSAL,
         )
         await world.local.refused(METHODS["RemoveServer"], server_pb2.RemoveServerRequest(name="away"))
         (entry,) = world.entries(principal="local")

@@ -35,7 +35,7 @@ def page(
 ) -> tuple[str, str]:
     """The ids on a page in one string, and the token of the next."""
     found, following = pages.page(
-        records, ListTasksRequest(page_size=size, page_token=token), pages.newest, convert, scope, within
+        records, ListTasksRequest(page_size=size, page_token=token), pages.newest, convert, of=scope, scope=within
     )
     return "".join(call.id for call in found), following
 
@@ -84,8 +84,8 @@ def test_a_token_is_good_for_its_own_list_only() -> None:
             ListTasksRequest(page_token=token),
             pages.newest,
             convert,
-            inbox_pb2.PendingRequestFilter(),
-            EVERYTHING,
+            of=inbox_pb2.PendingRequestFilter(),
+            scope=EVERYTHING,
         )
 
 
@@ -120,7 +120,7 @@ def test_a_page_of_what_is_in_order_looks_at_no_more_than_it_shows() -> None:
     asked, ids = ListTasksRequest(page_size=2), []
     for _ in range(3):
         found, token = pages.page_of(
-            rest, asked, lambda record: (record.created_at, record.id), convert, ANY, EVERYTHING
+            rest, asked, lambda record: (record.created_at, record.id), convert, of=ANY, scope=EVERYTHING
         )
         ids += [call.id for call in found]
         asked = ListTasksRequest(page_size=2, page_token=token)

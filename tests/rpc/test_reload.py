@@ -17,13 +17,13 @@ from hubbubd import payload
 from hubbubd.config import HubSettings, ServerConfig, Settings
 from hubbubd.config.network import GrantSettings
 from hubbubd.core.access import Grant, Principal, Role
-from hubbubd.core.audit import AuditFilter, Sort
+from hubbubd.core.audit import AuditFilter, AuditKind
 from hubbubd.core.inbox import Origin, PendingRequest, RequestKind
 from hubbubd.errors import ConfigError, FailedPrecondition, Unauthenticated
 from hubbubd.rpc.auth import Gate
 from hubbubd.rpc.connect import serve_connect
 from hubbubd.rpc.grants import Grants
-from hubbubd.rpc.oversight import Oversight
+from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import Attempt
@@ -353,10 +353,10 @@ async def test_what_comes_of_a_reload_is_told_to_those_who_watch_and_noted_for_t
         watch.cancel()
 
         entries = world.hub.audit.select(AuditFilter(action="ReloadConfig"))
-        found = {(each.principal, each.target, each.sort, each.outcome, each.count) for each in entries}
+        found = {(each.principal, each.target, each.kind, each.outcome, each.count) for each in entries}
         assert found == {
-            ("hub:file", "/etc/hub.toml", Sort.REFUSAL, "CONFIG_REJECTED", 2),
-            ("hub:signal", "SIGHUP", Sort.CHANGE, "OK", 1),
+            ("hub:file", "/etc/hub.toml", AuditKind.REFUSAL, "CONFIG_REJECTED", 2),
+            ("hub:signal", "SIGHUP", AuditKind.CHANGE, "OK", 1),
         }
 
 

@@ -6,16 +6,21 @@ from dataclasses import replace
 import anyio
 import grpc
 import pytest
+from google.protobuf import json_format
 from google.protobuf.field_mask_pb2 import FieldMask
 from grpc_status import rpc_status
 
 import hubbub_client
 from hubbub.v1 import server_pb2
-from hubbub_client import Aborted, ServerSpec
+from hubbub_client import Aborted, RevisionConflict, ServerSpec
+from hubbubd.core.access import Grant, Role
 from hubbubd.runtime.hub import Hub
 
 from .conftest import TOKEN, Caller, explain, spec_of
 from .test_bad_input import METHODS
+from .test_connect import Web, origins, web
+
+__all__ = ["origins", "web"]
 
 SECRET = "a-secret-of-this-test"
 URL = "http://127.0.0.1:9/mcp"
@@ -81,7 +86,7 @@ async def test_of_two_updates_of_the_same_revision_one_wins_and_the_other_is_tol
 async def test_of_two_programs_with_the_library_one_wins_and_the_other_is_told_what_is_there(
     added: server_pb2.GetServerResponse, clients: list[hubbub_client.Hub]
 ) -> None:
-    refused: list[Aborted] = []
+    refused: list[RevisionConflict] = []
     known = await clients[0].servers.get("mine")
     assert known.spec is not None
     assert (known.revision, known.spec.withheld) == (added.server.revision, ("http.headers.Key",))
@@ -89,7 +94,7 @@ async def test_of_two_programs_with_the_library_one_wins_and_the_other_is_told_w
     async def update(client: hubbub_client.Hub, spec: ServerSpec) -> None:
         try:
             await client.servers.update(spec, revision=known.revision)
-        except Aborted as error:
+        except RevisionConflict as error:
             refused.append(error)
 
     async with anyio.create_task_group() as both:
@@ -98,8 +103,32 @@ async def test_of_two_programs_with_the_library_one_wins_and_the_other_is_told_w
     [error] = refused
     now = await clients[0].servers.get("mine")
     assert (error.reason, error.metadata["revision"]) == ("REVISION_CONFLICT", str(now.revision))
+    assert (error.revision, error.spec, error.roots) == (now.revision, now.spec, [])
+    assert isinstance(error, Aborted)
     assert now.spec is not None
+    assert error.spec is not None
+    assert error.spec.withheld == now.spec.withheld == known.spec.withheld
     assert now.spec.timeout_message in ("one", "other")
+
+
+async def test_each_change_by_the_library_is_refused_for_a_revision_that_is_past(
+    added: server_pb2.GetServerResponse, clients: list[hubbub_client.Hub]
+) -> None:
+    client, old = clients[0], added.server.revision
+    assert await client.servers.set_roots("mine", "ask", revision=old) == "ask"
+    for change in (client.servers.set_roots("mine", None, revision=old), client.servers.remove("mine", revision=old)):
+        with pytest.raises(RevisionConflict) as caught:
+            await change
+        assert (caught.value.revision > old, caught.value.roots) == (True, "ask")
+
+
+async def test_an_update_by_the_library_of_some_options_leaves_the_others(
+    hub: Hub, added: server_pb2.GetServerResponse, clients: list[hubbub_client.Hub]
+) -> None:
+    await clients[0].servers.update(ServerSpec(name="mine", ping_timeout_s=3), only=["ping_timeout_s"])
+    config = hub.servers.get("mine").config
+    assert (config.url, config.call_timeout_s, config.ping_timeout_s) == (URL, 7, 3)
+    assert config.headers["Key"].get_secret_value() == SECRET
 
 
 async def test_a_withheld_secret_that_comes_back_stays_what_it_is(
@@ -154,6 +183,51 @@ async def test_a_server_that_was_removed_and_added_again_is_another_one(
     assert refusal.reason == "REVISION_CONFLICT"
 
 
+async def test_any_revision_but_the_one_that_is_there_is_refused(
+    api: Caller, added: server_pb2.GetServerResponse
+) -> None:
+    for revision in (0, added.server.revision - 1, added.server.revision + 1):
+        request = server_pb2.UpdateServerRequest(spec=added.spec, expected_revision=revision)
+        assert (await api.refused(METHODS["UpdateServer"], request)).reason == "REVISION_CONFLICT"
+
+
+async def test_only_who_may_administer_a_server_is_told_how_it_is_configured(
+    hub: Hub, api: Caller, added: server_pb2.GetServerResponse
+) -> None:
+    _, secret = await hub.tokens.create("ops", [Grant(Role.OPERATOR)], by="test", ttl_s=None, may_name_others=False)
+    operator = Caller(api.channel, (("authorization", f"Bearer {secret}"),))
+    seen = await read(operator)
+    assert seen == server_pb2.GetServerResponse(server=seen.server)
+    stale = server_pb2.SetRootsRequest(name="mine", expected_revision=0)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await operator(METHODS["SetRoots"], stale)
+    there = conflict_of(caught.value)
+    told = {field.name for field, _ in there.ListFields()}
+    assert (there.revision, told) == (added.server.revision, {"revision", "roots"})
+
+
+async def test_what_is_there_now_is_told_over_connect_too(web: Web, added: server_pb2.GetServerResponse) -> None:
+    body = {"name": "mine", "expectedRevision": "0"}
+    *refusal, error = await web.refused("/hubbub.v1.ServerService/RemoveServer", body)
+    assert refusal == [409, "aborted", "REVISION_CONFLICT"]
+    now = error["details"][-1]
+    assert now["type"] == "hubbub.v1.RevisionConflict"
+    assert now["debug"]["revision"] == str(added.server.revision)
+    assert now["debug"]["spec"] == json_format.MessageToDict(added.spec)
+
+
+async def test_a_mask_of_too_many_paths_is_refused(api: Caller, added: server_pb2.GetServerResponse) -> None:
+    mask = FieldMask(paths=["retry"] * 101)
+    request = server_pb2.UpdateServerRequest(spec=added.spec, update_mask=mask)
+    assert list((await api.refused(METHODS["UpdateServer"], request)).violations) == ["update_mask"]
+
+
+async def test_a_mask_without_paths_changes_nothing(api: Caller, added: server_pb2.GetServerResponse) -> None:
+    spec = spec_of(name="mine", url="http://127.0.0.1:9/other")
+    await api(METHODS["UpdateServer"], server_pb2.UpdateServerRequest(spec=spec, update_mask=FieldMask()))
+    assert (await read(api)).spec == added.spec
+
+
 async def test_what_is_there_now_is_told_as_far_as_a_status_has_room(
     api: Caller, added: server_pb2.GetServerResponse
 ) -> None:
@@ -165,18 +239,3 @@ async def test_what_is_there_now_is_told_as_far_as_a_status_has_room(
         await api(METHODS["RemoveServer"], stale)
     there = conflict_of(caught.value)
     assert (there.revision, there.HasField("spec")) == ((await read(api)).server.revision, False)
-
-
-@pytest.mark.parametrize("rpc", ["ListServers"])
-async def test_a_list_goes_both_ways(api: Caller, added: server_pb2.GetServerResponse, rpc: str) -> None:
-    names: list[list[str]] = []
-    for order in (1, 2):
-        token, found = "", list[str]()
-        while True:
-            request = server_pb2.ListServersRequest(order=order, page_size=1, page_token=token)  # type: ignore[arg-type]
-            page = await api(METHODS[rpc], request)
-            found += [server.name for server in page.servers]
-            if not (token := page.next_page_token):
-                break
-        names.append(found)
-    assert names == [["away", "mine"], ["mine", "away"]]

@@ -15,11 +15,11 @@ from hubbub.v1 import call_pb2, inbox_pb2, server_pb2, task_pb2
 from hubbub.v1.task_pb2 import ListTasksRequest
 from hubbubd.config import ServerConfig
 from hubbubd.core.access import EVERYTHING, Grant, Principal, Role
-from hubbubd.core.audit import AuditEntry, Sort
+from hubbubd.core.audit import AuditEntry, AuditKind
 from hubbubd.core.calls import Call
 from hubbubd.core.catalog import CatalogList, Kind
 from hubbubd.core.connection import Connection
-from hubbubd.core.inbox import Answer, Claim, Happening, Moment, Origin, PendingRequest, RequestKind
+from hubbubd.core.inbox import Answer, Claim, Origin, PendingRequest, RequestEvent, RequestEventType, RequestKind
 from hubbubd.core.server import ServerRecord
 from hubbubd.core.tasks import Task, TaskRole
 from hubbubd.errors import Category, Fault
@@ -56,7 +56,7 @@ REQUEST = PendingRequest(
     answer=Answer(payload=b"{}"),
     answered_by="me",
     answered_at=4.0,
-    moments=(Moment(at=1.0, what=Happening.SHOWN, by="me"),),
+    moments=(RequestEvent(at=1.0, what=RequestEventType.SHOWN, by="me"),),
 )
 CALL = Call(
     id="call",
@@ -104,7 +104,7 @@ RECORDS: dict[Callable[..., Message], Any] = {
     convert.catalog_list: CatalogList(
         id="one/tool", server="one", kind=Kind.TOOL, fetched_at=1.0, fault=FAULT, count=3
     ),
-    convert.audit_entry: AuditEntry(id="a", sort=Sort.CHANGE, created_at=1.0, principal="me", action="X", count=2),
+    convert.audit_entry: AuditEntry(id="a", kind=AuditKind.CHANGE, created_at=1.0, principal="me", action="X", count=2),
     convert.event: ServerEvent(server="one", kind=ServerEventKind.LOG, params=b"{}", at=1.0, method="m", call_id="c"),
     convert.resource_update: ResourceUpdate(server="one", uri="a:b", at=1.0, result=b"{}", fault=None),
     convert.principal: Principal(name="me", credential="token:t", grants=TOKEN.grants, expires_at=3.0),
@@ -177,8 +177,8 @@ def test_a_bad_record_among_good_ones_leaves_the_list_whole_in_pages_of_any_size
                     ListTasksRequest(page_size=size, page_token=token),
                     pages.newest,
                     convert.task,
-                    of,
-                    EVERYTHING,
+                    of=of,
+                    scope=EVERYTHING,
                 )
                 found += some
                 if not token:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.v1 import options_pb2, server_pb2
-from hubbub_client.specs import KEYS
+from hubbub_client import specs as library
 from hubbubd.config import ServerConfig
 from hubbubd.config.server import REVISIONS, WITHHELD
 from hubbubd.errors import InvalidArgument
@@ -68,11 +68,62 @@ WHOLE = st.builds(
     lambda endpoint, options: {"name": "one", **endpoint, **options}, STDIO | HTTP, st.fixed_dictionaries(OPTIONS)
 )
 
+AGREED = {
+    "name": "name",
+    "stdio.command": "command",
+    "stdio.args": "args",
+    "stdio.env": "env",
+    "stdio.cwd": "cwd",
+    "http.url": "url",
+    "http.headers": "headers",
+    "timeouts.connect": "connect_timeout_s",
+    "timeouts.call": "call_timeout_s",
+    "timeouts.call_max": "call_max_s",
+    "timeouts.progress_resets_call": "progress_resets_timeout",
+    "timeouts.ping_interval": "ping_interval_s",
+    "timeouts.ping": "ping_timeout_s",
+    "retry.retries": "retries",
+    "retry.backoff": "backoff_s",
+    "retry.backoff_max": "backoff_max_s",
+    "retry.stable_after": "stable_after_s",
+    "retry.retryable_errors": "retryable_errors",
+    "tools.allow": "allow_tools",
+    "tools.deny": "deny_tools",
+    "history.call_count": "call_history_count",
+    "history.call_age": "call_history_age_s",
+    "history.pending_request_count": "request_history_count",
+    "history.pending_request_age": "request_history_age_s",
+    "history.task_count": "task_history_count",
+    "history.task_age": "task_history_age_s",
+    "queue.max_in_flight": "max_in_flight",
+    "queue.max_queued": "max_queued",
+    "queue.one_at_a_time": "one_question_at_a_time",
+    "queue.resume": "resume",
+    "pending_requests.timeout": "answer_timeout_s",
+    "pending_requests.auto_reject": "auto_reject_on_timeout",
+    "pending_requests.timeout_message": "timeout_message",
+    "pending_requests.max_open_bytes": "max_open_request_bytes",
+    "features.sampling": "sampling",
+    "features.elicitation": "elicitation",
+    "features.receiver_tasks": "receiver_tasks",
+    "features.receiver_task_ttl": "receiver_task_ttl_s",
+    "intake.max_message_bytes": "max_message_bytes",
+    "intake.max_messages_per_s": "max_messages_per_s",
+    "intake.max_bytes_per_s": "max_bytes_per_s",
+    "protocol_version": "protocol",
+}
+"""Each field of a spec and its key in a configuration file. Not to be changed: callers rely on both."""
+
 
 def test_every_key_of_a_configuration_is_generated_here_and_known_to_the_library() -> None:
     endpoint = {"name", "command", "args", "env", "cwd", "url", "headers", "transport"}
     assert set(OPTIONS) | endpoint | OF_FILES == set(ServerConfig.model_fields)
-    assert set(KEYS) == set(FIELDS) | OTHERWISE
+    assert set(library.KEYS) == set(FIELDS) | OTHERWISE
+
+
+def test_each_field_of_a_spec_has_the_key_that_it_was_agreed_on_with() -> None:
+    """The library reads the same option: were it another key's, both sides would agree on the wrong one."""
+    assert {field.path: key for key, field in FIELDS.items()} == AGREED
 
 
 def test_every_field_of_a_spec_is_a_group_or_names_its_key() -> None:
@@ -95,6 +146,19 @@ def test_nothing_of_a_spec_is_lost_when_what_was_read_is_written_back(options: d
     shown, withheld = specs.shown(configured)
     assert specs.changed(configured, shown, None) == configured
     assert specs.shown(specs.changed(configured, shown, None)) == (shown, withheld)
+
+
+@given(SPECS | WHOLE)
+def test_nothing_of_a_spec_is_lost_in_the_library(options: dict[str, Any]) -> None:
+    given = {"transport": "http", **options} if "url" in options else options
+    assert library.from_message(spec_of(**options)) == library.ServerSpec(**given)
+    configured = specs.config(spec_of(**options))
+    read = library.from_message(*specs.shown(configured))
+    assert specs.changed(configured, library.to_message(read), None) == configured
+
+
+def test_the_library_names_the_parts_of_a_spec_as_the_hub_does() -> None:
+    assert library.paths(*PATHS) == list(PATHS.values())
 
 
 @given(SPECS | WHOLE)

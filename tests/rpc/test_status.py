@@ -17,8 +17,8 @@ from hubbubd import errors
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.errors import Category, Fault, HubError, InvalidArgument, PeerError, UpstreamError
 from hubbubd.rpc import listen, status
+from hubbubd.rpc.context import amend
 from hubbubd.rpc.methods import generic_handler
-from hubbubd.rpc.oversight import principal
 from hubbubd.store import Conflict, StoreUnavailable
 
 from .conftest import Caller, Refusal, settled
@@ -30,21 +30,23 @@ HEADER_LIMIT = 8 * 1024
 class Failing:
     """A servicer all of whose RPCs raise."""
 
-    def __init__(self, error: Exception, caller: Principal | None) -> None:
+    def __init__(self, error: Exception, caller: Principal) -> None:
         self.error = error
         self.caller = caller
 
     def __getattr__(self, _rpc: str) -> Callable[[Message], Awaitable[Message]]:
         async def fail(_request: Message) -> Message:
-            if self.caller is not None:
-                principal.set(self.caller)
+            amend(principal=self.caller)
             raise self.error
 
         return fail
 
 
-async def told(error: Exception, caller: Principal | None = None) -> Refusal:
-    """What a caller of an RPC that raises this error gets to see; nobody knows who it is unless it is given."""
+VIEWER = Principal(name="vic", grants=(Grant(Role.VIEWER),), credential="token:0")
+
+
+async def told(error: Exception, caller: Principal = VIEWER) -> Refusal:
+    """What a caller of an RPC that raises this error gets to see."""
     async with settled():
         server = grpc.aio.server()
         server.add_generic_rpc_handlers([generic_handler(SERVICE, Failing(error, caller), 1024)])

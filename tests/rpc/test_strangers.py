@@ -1,7 +1,7 @@
 """What somebody without a credential can use up: bytes, places, connections, time."""
 
-import json
 import struct
+import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -13,67 +13,28 @@ import httpx2
 import pytest
 from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
-from google.protobuf import json_format
+from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from hubbub.v1 import admin_pb2
-from hubbubd.rpc.connect import JSON_AT_ONCE, JSON_VALUES, serve_connect
+from hubbubd.core.access import Principal
+from hubbubd.errors import Unauthenticated
+from hubbubd.rpc import json_codec
+from hubbubd.rpc.auth import CertificatePrincipal, Gate
+from hubbubd.rpc.connect import JSON_AT_ONCE, serve_connect
 from hubbubd.rpc.metrics import serve_metrics
 from hubbubd.rpc.server import MAX_RPCS, MAX_STREAMS, serve
 from hubbubd.rpc.strangers import REQUEST_BYTES
 from hubbubd.runtime.hub import Hub
 
+from .by_hand import MAX_CONCURRENT_STREAMS, SETTINGS, begin, drain, raw
 from .conftest import LIMIT_S, TOKEN, Caller, Until, explain, gate
 from .test_auth import GET_STATUS
 
 RIGHT = {"authorization": f"Bearer {TOKEN}"}
 GET_SELF = "/hubbub.v1.AdminService/GetSelf"
+LIST_SERVERS = "/hubbub.v1.ServerService/ListServers"
 CHECK = "/grpc.health.v1.Health/Check"
-
-
-# gRPC, by hand (https://www.rfc-editor.org/rfc/rfc9113; headers literal and never indexed, RFC 7541 section 6.2.2)
-
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-HEADERS, SETTINGS, END_HEADERS = 1, 4, 4
-MAX_CONCURRENT_STREAMS = 3
-
-
-def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
-
-
-def begun(stream: int, path: str, **more: str) -> bytes:
-    """An RPC whose request does not come: HEADERS without END_STREAM."""
-    about = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "x", "te": "trailers"}
-    fields = about | {"content-type": "application/grpc"} | more
-    packed = b"".join(b"\x00" + _text(name) + _text(value) for name, value in fields.items())
-    return frame(HEADERS, END_HEADERS, stream, packed)
-
-
-def _text(text: str) -> bytes:
-    return bytes([len(text)]) + text.encode()
-
-
-@asynccontextmanager
-async def raw(address: str) -> AsyncIterator[SocketStream]:
-    host, _, port = address.removeprefix("http://").rpartition(":")
-    async with await anyio.connect_tcp(host, int(port)) as stream:
-        yield stream
-
-
-async def begin(stream: SocketStream, count: int, path: str, **more: str) -> None:
-    await stream.send(PREFACE + frame(SETTINGS, 0, 0, b""))
-    for number in range(count):
-        await stream.send(begun(2 * number + 1, path, **more))
-        await anyio.sleep(0.001)
-
-
-async def _drain(stream: SocketStream) -> None:
-    try:
-        while True:
-            await stream.receive()
-    except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-        return
 
 
 async def test_whoever_connects_and_does_not_speak_is_not_kept_for_long(
@@ -82,7 +43,7 @@ async def test_whoever_connects_and_does_not_speak_is_not_kept_for_long(
     monkeypatch.setattr("hubbubd.rpc.server.HANDSHAKE_MS", 200)
     async with serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=0) as address, raw(address) as stream:
         with anyio.fail_after(LIMIT_S):
-            await _drain(stream)
+            await drain(stream)
 
 
 async def test_a_connection_is_told_how_many_rpcs_it_may_have(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,12 +78,61 @@ async def test_health_checks_that_never_end_take_no_place_of_those_with_a_creden
         for path in ("/grpc.health.v1.Health/Watch", CHECK)[:connections]:
             for _ in range(max(1, connections // 2)):
                 stream = await opened.enter_async_context(raw(address))
-                tasks.start_soon(_drain, stream)
+                tasks.start_soon(drain, stream)
                 await begin(stream, 400 // connections, path)
-        for _ in range(10):
-            options = [("grpc.use_local_subchannel_pool", 1)]
-            async with grpc.aio.insecure_channel(address, options=options) as channel:
-                assert (await Caller(channel)(GET_STATUS, admin_pb2.GetStatusRequest())).pid
+        await _served(address)
+
+
+async def _served(address: str, times: int = 10) -> None:
+    """Whoever has the hub's own token is served, each time over a connection of its own."""
+    for _ in range(times):
+        async with grpc.aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+            assert (await Caller(channel)(GET_STATUS, admin_pb2.GetStatusRequest())).pid
+
+
+def _shows_nothing(_: bytes) -> Principal:
+    raise Unauthenticated("no certificate of these tests is good")
+
+
+@pytest.mark.parametrize("path", [GET_SELF, "/hubbub.v1.InboxService/WatchPendingRequests"])
+@pytest.mark.parametrize("certificates", [None, _shows_nothing])
+@pytest.mark.parametrize("known", [{}, {"authorization": "Bearer wrong"}])
+async def test_whoever_has_no_credential_is_refused_before_a_request_comes_and_keeps_no_place(
+    hub: Hub,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    certificates: CertificatePrincipal | None,
+    known: dict[str, str],
+) -> None:
+    monkeypatch.setattr("hubbubd.rpc.server.MAX_RPCS", 60)
+    guarded = Gate(TOKEN, hub.clock, [hub.tokens], certificates)
+    async with AsyncExitStack() as opened:
+        address = await opened.enter_async_context(serve(hub, listen="127.0.0.1:0", gate=guarded, grace_s=0))
+        tasks = await opened.enter_async_context(anyio.create_task_group())
+        opened.callback(tasks.cancel_scope.cancel)
+        stream = await opened.enter_async_context(raw(address))
+        tasks.start_soon(drain, stream)
+        await begin(stream, 120, path, **known)
+        await _served(address)
+
+
+async def test_requests_that_do_not_come_keep_no_place_once_their_credential_was_revoked(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hubbubd.rpc.server.MAX_RPCS", 60)
+    token, made = await hub.tokens.create("ada", [], by="test", ttl_s=None, may_name_others=False)
+    async with AsyncExitStack() as opened:
+        address = await opened.enter_async_context(serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=0))
+        tasks = await opened.enter_async_context(anyio.create_task_group())
+        opened.callback(tasks.cancel_scope.cancel)
+        stream = await opened.enter_async_context(raw(address))
+        tasks.start_soon(drain, stream)
+        await begin(stream, 120, GET_SELF, authorization=f"Bearer {made}")
+        with anyio.fail_after(LIMIT_S):
+            with pytest.raises(grpc.aio.AioRpcError, match="Concurrent RPC limit"):
+                await _served(address, sys.maxsize)  # until all places are taken
+            await hub.tokens.revoke(token.name)
+            await _served(address)
 
 
 async def test_one_connection_has_a_share_of_the_places_whoever_it_is(
@@ -136,7 +146,7 @@ async def test_one_connection_has_a_share_of_the_places_whoever_it_is(
         tasks = await opened.enter_async_context(anyio.create_task_group())
         opened.callback(tasks.cancel_scope.cancel)
         stream = await opened.enter_async_context(raw(address))
-        tasks.start_soon(_drain, stream)
+        tasks.start_soon(drain, stream)
         await begin(stream, 400, GET_SELF, **RIGHT)
         async with grpc.aio.insecure_channel(address) as channel:
             for _ in range(10):
@@ -310,35 +320,34 @@ async def test_a_health_check_over_connect_beyond_a_few_bytes_is_refused_before_
 ) -> None:
     good = await http.post(CHECK, content=b"{}" if kind.endswith("json") else b"", headers={"content-type": kind})
     assert good.status_code == 200
-    monkeypatch.setattr(json_format, "Parse", lambda *_args, **_named: pytest.fail("it was parsed"))
+    monkeypatch.setattr(json_codec, "loads", lambda *_args, **_named: pytest.fail("it was read"))
     long = await http.post(CHECK, content=b" " * (REQUEST_BYTES + 1), headers={"content-type": kind})
     assert (long.status_code, long.json()["code"]) == (429, "resource_exhausted")
 
 
-async def test_json_of_very_many_values_is_refused_before_it_is_parsed(
-    http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(json_format, "Parse", lambda *_args, **_named: pytest.fail("it was parsed"))
-    for text in ('{"x": [' + "[]," * JSON_VALUES + "[]]}", json.dumps({f"k{at}": 1 for at in range(JSON_VALUES + 2)})):
-        refused = await http.post(GET_SELF, content=text, headers=RIGHT | {"content-type": "application/json"})
+async def test_json_of_very_many_values_is_refused_before_they_are_read(http: httpx2.AsyncClient) -> None:
+    many = json_codec.MAX_VALUES + 2
+    listed = '{"filter": {"names": [' + "[]," * many + "[]]}}"
+    for text in (listed, "{" + ",".join(f'"k{at}": 1' for at in range(many)) + "}"):
+        refused = await http.post(LIST_SERVERS, content=text, headers=RIGHT | {"content-type": "application/json"})
         assert (refused.status_code, refused.json()["code"]) == (429, "resource_exhausted")
         assert "MESSAGE_TOO_LARGE" in refused.text
 
 
-async def test_long_json_is_parsed_beside_the_loop_and_short_json_at_once(
+async def test_long_json_is_read_beside_the_loop_and_short_json_at_once(
     http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where: list[bool] = []
-    parse = json_format.Parse
+    loads = json_codec.loads
 
-    def noting(*args: object, **named: object) -> object:
+    def noting(data: bytes, kind: type[Message]) -> Message:
         where.append(threading.current_thread() is threading.main_thread())
-        return parse(*args, **named)  # type: ignore[arg-type]
+        return loads(data, kind)
 
-    monkeypatch.setattr(json_format, "Parse", noting)
+    monkeypatch.setattr(json_codec, "loads", noting)
     for padding in (0, JSON_AT_ONCE):
         response = await http.post(
-            GET_SELF, content='{"x": "' + "x" * padding + '"}', headers=RIGHT | {"content-type": "application/json"}
+            GET_SELF, content="{" + " " * padding + "}", headers=RIGHT | {"content-type": "application/json"}
         )
         assert response.json()["caller"]["name"] == "local"
     assert where == [True, False]

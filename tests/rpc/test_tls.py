@@ -22,10 +22,11 @@ from hubbub_frontend.certs import Authority, Pair
 from hubbubd.config.network import GrantSettings
 from hubbubd.config.tls import TlsFiles
 from hubbubd.errors import ConfigError, Unauthenticated
-from hubbubd.rpc.auth import Gate, Peer
+from hubbubd.rpc.auth import Gate
 from hubbubd.rpc.connect import serve_connect
+from hubbubd.rpc.context import Peer
 from hubbubd.rpc.grants import Grants
-from hubbubd.rpc.oversight import Oversight
+from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.server import SERVICES, serve
 from hubbubd.runtime.hub import Hub
 
@@ -185,7 +186,7 @@ async def test_an_expired_certificate_is_shown_with_a_warning_and_believed_by_no
     hub: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with secured(hub, tmp_path, days=-1) as tls, tls.caller(metadata=BEARER) as caller:
-        assert "clients will refuse the certificate" in capsys.readouterr().out
+        assert "certificate not valid" in capsys.readouterr().out
         assert "CERTIFICATE_VERIFY_FAILED" in await unreachable(caller)
 
 

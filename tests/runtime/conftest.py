@@ -147,7 +147,7 @@ class World:
             self.tracer.clock, self.peer.tracer = clock.now, self.tracer
         tracer = self.tracer or UNTRACED
         async with Hub.open(
-            self.store, self.peers, configured, settings, clock, tracer=tracer, meter=self.meter
+            self.store, self.peers, configured, settings, clock=clock, tracer=tracer, meter=self.meter
         ) as hub:
             yield hub
 

@@ -5,7 +5,7 @@ from collections import Counter
 import anyio
 import pytest
 
-from hubbubd.core.audit import AuditEntry, AuditFilter, Sort
+from hubbubd.core.audit import AuditEntry, AuditFilter, AuditKind
 from hubbubd.errors import HubError, Unavailable
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import Attempt
@@ -17,9 +17,9 @@ ATTEMPT = Attempt(principal="ada", credential="token:1", peer="loopback", action
 EVERYTHING = AuditFilter()
 
 
-def entries(hub: Hub, sort: Sort | None = None) -> list[AuditEntry]:
+def entries(hub: Hub, kind: AuditKind | None = None) -> list[AuditEntry]:
     """What is in the log, oldest first."""
-    found = [entry for entry in hub.audit.select(EVERYTHING) if sort in (None, entry.sort)]
+    found = [entry for entry in hub.audit.select(EVERYTHING) if kind in (None, entry.kind)]
     return sorted(found, key=lambda entry: entry.created_at)
 
 
@@ -33,7 +33,7 @@ async def test_a_change_and_its_entry_are_in_one_commit(world: World) -> None:
         assert len(with_entry) == 1
         assert {write.key.partition("/")[0] for write in with_entry[0]} == {"server", "audit"}
         (entry,) = entries(hub)
-        assert (entry.principal, entry.target, entry.outcome, entry.sort) == ("ada", "one", "OK", Sort.CHANGE)
+        assert (entry.principal, entry.target, entry.outcome, entry.kind) == ("ada", "one", "OK", AuditKind.CHANGE)
 
 
 async def test_a_change_that_the_store_refuses_is_counted_as_refused(world: World) -> None:
@@ -43,7 +43,7 @@ async def test_a_change_that_the_store_refuses_is_counted_as_refused(world: Worl
         with pytest.raises(Unavailable), hub.audit.change(ATTEMPT):
             await hub.servers.disconnect("one")
         (entry,) = entries(hub)
-        assert (entry.sort, entry.outcome, entry.count) == (Sort.REFUSAL, "STORE_UNAVAILABLE", 1)
+        assert (entry.kind, entry.outcome, entry.count) == (AuditKind.REFUSAL, "STORE_UNAVAILABLE", 1)
 
 
 async def test_what_fails_after_its_commit_says_so(world: World) -> None:
@@ -57,7 +57,7 @@ async def test_what_fails_after_its_commit_says_so(world: World) -> None:
         with pytest.raises(HubError):
             await fail_late()
         (entry,) = entries(hub)
-        assert (entry.sort, entry.outcome) == (Sort.CHANGE, "TOO_LATE")
+        assert (entry.kind, entry.outcome) == (AuditKind.CHANGE, "TOO_LATE")
 
 
 async def test_who_hangs_up_after_the_commit_has_made_the_change(world: World) -> None:
@@ -67,7 +67,7 @@ async def test_who_hangs_up_after_the_commit_has_made_the_change(world: World) -
             scope.cancel()
             await anyio.sleep_forever()
         (entry,) = entries(hub)
-        assert (entry.sort, entry.outcome) == (Sort.CHANGE, "OK")
+        assert (entry.kind, entry.outcome) == (AuditKind.CHANGE, "OK")
 
 
 async def test_a_change_that_goes_on_without_its_caller_has_its_entry(world: World) -> None:
@@ -80,8 +80,8 @@ async def test_a_change_that_goes_on_without_its_caller_has_its_entry(world: Wor
                 await hub.servers.disconnect("one")  # waits for its turn
         await settle(5)
         assert not hub.servers.get("one").wanted
-        assert [(entry.sort, entry.outcome) for entry in entries(hub, Sort.CHANGE)] == [(Sort.CHANGE, "OK")]
-        assert entries(hub, Sort.REFUSAL) == []
+        assert [(entry.kind, entry.outcome) for entry in entries(hub, AuditKind.CHANGE)] == [(AuditKind.CHANGE, "OK")]
+        assert entries(hub, AuditKind.REFUSAL) == []
 
 
 async def test_what_the_hub_commits_after_an_rpc_has_no_entry(world: World) -> None:
@@ -118,11 +118,13 @@ async def test_neither_refusals_nor_answers_push_out_changes(world: World) -> No
         hub.audit.note("TakeOverServer", "one")
         for number in range(50):
             hub.audit.refused(Attempt(principal=f"p{number}", action="GetCall"), "PERMISSION_DENIED")
-            hub.audit.began(Attempt(principal="ada", action="AnswerPendingRequest", target=str(number)), Sort.ANSWER)
+            hub.audit.began(
+                Attempt(principal="ada", action="AnswerPendingRequest", target=str(number)), AuditKind.ANSWER
+            )
         await settle()
-        assert len(entries(hub, Sort.CHANGE)) == 1
-        assert [entry.target for entry in entries(hub, Sort.ANSWER)] == ["45", "46", "47", "48", "49"]
-        assert len(entries(hub, Sort.REFUSAL)) == 5
+        assert len(entries(hub, AuditKind.CHANGE)) == 1
+        assert [entry.target for entry in entries(hub, AuditKind.ANSWER)] == ["45", "46", "47", "48", "49"]
+        assert len(entries(hub, AuditKind.REFUSAL)) == 5
 
 
 async def test_nobody_pushes_out_of_the_log_what_others_did(world: World) -> None:
@@ -134,7 +136,7 @@ async def test_nobody_pushes_out_of_the_log_what_others_did(world: World) -> Non
             hub.audit.began(Attempt(principal=name, credential=credential, action="CancelCall", target=str(number)))
 
     def left(hub: Hub) -> Counter[str]:
-        return Counter(entry.holder for entry in entries(hub, Sort.CHANGE))
+        return Counter(entry.holder for entry in entries(hub, AuditKind.CHANGE))
 
     async with world.hub() as hub:
         changes(hub, "token:admin", 3, "ada")

@@ -13,7 +13,7 @@ from hubbubd.core.filters import CallFilter, RequestFilter, TaskFilter
 from hubbubd.core.inbox import Origin, PendingRequest, RequestKind, RequestState
 from hubbubd.core.tasks import Task, TaskRole
 from hubbubd.rpc import convert
-from hubbubd.runtime.diagnostics import Verdict, records
+from hubbubd.runtime.diagnostics import Severity, records
 from hubbubd.runtime.records import Stored, WatcherLimit
 from hubbubd.runtime.tables import Tables
 from hubbubd.store import Snapshot, Write
@@ -124,8 +124,8 @@ async def test_the_hub_starts_with_a_record_that_does_not_fit_and_shows_all(
             assert field in found["bad"].defect
             assert not any(found[name].defect for name in "abc")
             (finding,) = records(hub.defects())
-            assert (finding.about, finding.verdict) == (f"record {noun}/bad", Verdict.WARN)
-    assert [line["key"] for line in logs if "does not fit" in line["event"]] == [f"{noun}/bad"]
+            assert (finding.about, finding.severity) == (f"record {noun}/bad", Severity.WARN)
+    assert [line["key"] for line in logs if line["event"].startswith("record mended")] == [f"{noun}/bad"]
     async with world.hub(server()) as hub:
         assert set(shown(hub, noun)) == {"a", "b", "c", "bad"}
 
@@ -192,7 +192,10 @@ async def test_what_a_follower_cannot_do_with_one_record_the_other_followers_and
             await hub.tasks._ledger.commit([table.change("a", task)])  # pyright: ignore[reportPrivateUsage]
             table.each(lambda task: refuses(None, task))
         assert seen == ["a"]
-        assert [line["event"] for line in logs] == ["a change was not followed up", "a record was not taken up"]
+        assert [line["event"] for line in logs] == [
+            "change follower failed: internal error",
+            "record not loaded: internal error",
+        ]
 
 
 def test_every_number_of_a_stored_record_has_bounds() -> None:

@@ -150,6 +150,19 @@ async def test_a_call_somebody_waits_for_becomes_detached_when_it_is_started_too
         await until(lambda: hub.calls.get("c").state is CallState.COMPLETED)
 
 
+async def test_a_call_that_could_not_be_made_detached_is_the_callers_as_before(world: World) -> None:
+    world.peer.behaviour = after(10)
+    async with world.hub(server()) as hub:
+        waiting = asyncio.create_task(hub.calls.call(spec(call_id="c"), "me"))
+        await until(lambda: world.peer.sent)
+        world.store.failures = 1
+        with pytest.raises(Unavailable):
+            await hub.calls.start(spec(call_id="c"), "me")
+        waiting.cancel()
+        await until(lambda: hub.calls.get("c").state.ended)
+        assert hub.calls.get("c").state is CallState.CANCELLED
+
+
 async def test_a_full_queue_takes_no_more(world: World) -> None:
     world.peer.behaviour = never
     async with world.hub(server(max_queued=2)) as hub:

@@ -333,7 +333,7 @@ class ClientTasksModel(HubModel):
         assert self.seen.records == self.records()
         calls = self.hub.calls
         assert len(calls._exchange._client_tasks._followed) <= len(self.going_on()), "a task is followed after its end"
-        assert calls._lanes["one"].lives.keys() == {remote.call_id for remote in self.going_on()}
+        assert calls._queues["one"].calls.keys() == {remote.call_id for remote in self.going_on()}
 
     @invariant()
     def answers_arrive_as_they_were_given(self) -> None:

@@ -28,9 +28,9 @@ async def told(world: World, **options: Any) -> list[Any]:
 async def test_a_failed_attempt_is_a_warning_with_its_reason_and_so_is_giving_up(world: World) -> None:
     world.peer.always = UpstreamError(REFUSED)
     first, failed, *_, last = await told(world, retries=1)
-    assert (first["log_level"], first["event"]) == ("info", "a server is being connected")
+    assert (first["log_level"], first["event"]) == ("info", "server connecting")
     assert not first.keys() & {"code", "message"}
-    assert (failed["log_level"], failed["event"]) == ("warning", "a server could not be connected")
+    assert (failed["log_level"], failed["event"]) == ("warning", "server connection failed")
     assert (failed["server"], failed["code"], failed["message"]) == ("one", REFUSED.code, REFUSED.message)
     assert failed["retry_in_s"] >= 0
     assert last["log_level"] == "warning"

@@ -272,6 +272,10 @@ async def test_the_end_of_an_elicitation_that_is_asked_on_the_wire_leaves_it_ope
         assert await asked.answered() == {"action": "accept"}
 
 
+HALF_A_PAIR = {
+    "message": "m",
+    "requestedSchema": {"type": "object", "properties": {"\ud83d": {"type": "string"}}},
+}
 UNBALANCED = {
     **SAMPLING,
     "messages": [
@@ -284,7 +288,11 @@ UNBALANCED = {
 @pytest.mark.parametrize("task", [{}, {"task": {"ttl": 60_000}}])
 @pytest.mark.parametrize(
     ("method", "params"),
-    [("elicitation/create", page(url="file:///etc/passwd")), ("sampling/createMessage", UNBALANCED)],
+    [
+        ("elicitation/create", page(url="file:///etc/passwd")),
+        ("elicitation/create", HALF_A_PAIR),
+        ("sampling/createMessage", UNBALANCED),
+    ],
 )
 async def test_what_breaks_the_rules_is_refused_before_anybody_sees_it(
     world: World, method: str, params: dict[str, Any], task: dict[str, Any]
@@ -301,7 +309,11 @@ async def test_what_breaks_the_rules_is_refused_before_anybody_sees_it(
 
 @pytest.mark.parametrize(
     ("method", "params"),
-    [("elicitation/create", page(url="ftp://example.org")), ("sampling/createMessage", UNBALANCED)],
+    [
+        ("elicitation/create", page(url="ftp://example.org")),
+        ("elicitation/create", HALF_A_PAIR),
+        ("sampling/createMessage", UNBALANCED),
+    ],
 )
 async def test_a_round_that_breaks_the_rules_fails_the_call(world: World, method: str, params: dict[str, Any]) -> None:
     result = {"resultType": "input_required", "inputRequests": {"a": {"method": method, "params": params}}}

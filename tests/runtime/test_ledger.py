@@ -8,7 +8,7 @@ import pytest
 
 from hubbubd.errors import Aborted, Unavailable
 from hubbubd.runtime.records import Change
-from hubbubd.runtime.records.ledger import RIDER
+from hubbubd.runtime.records.ledger import COMMIT_HOOK
 from hubbubd.store import Conflict
 
 from .conftest import World, settle, until
@@ -70,31 +70,31 @@ async def test_a_commit_overtakes_what_waits_for_the_same_record(world: World, n
     assert notes.table.get("a").text == "newest"
 
 
-class Rider:
+class Hook:
     """Goes along with every commit until one of them is durable."""
 
     def __init__(self, change: Change[Note]) -> None:
         self._change = change
         self.durable = False
 
-    def board(self) -> Change[Note] | None:
+    def change(self) -> Change[Note] | None:
         return None if self.durable else self._change
 
-    def arrived(self) -> None:
+    def committed(self) -> None:
         self.durable = True
 
 
-async def test_commits_of_one_context_that_are_made_at_once_all_carry_its_rider(world: World, notes: Notes) -> None:
-    rider = Rider(Change(notes.table, "r", Note("r")))
+async def test_commits_of_one_context_that_are_made_at_once_all_carry_its_hook(world: World, notes: Notes) -> None:
+    hook = Hook(Change(notes.table, "r", Note("r")))
     world.store.delay_s = 1
-    token = RIDER.set(rider)
+    token = COMMIT_HOOK.set(hook)
     try:
         async with anyio.create_task_group() as tasks:
             for name in ("a", "b", "c"):
                 tasks.start_soon(notes.put, Note(name))
     finally:
-        RIDER.reset(token)
-    assert rider.durable
+        COMMIT_HOOK.reset(token)
+    assert hook.durable
     assert [notes.table.get(name).id for name in ("a", "b", "c", "r")] == ["a", "b", "c", "r"]
 
 

@@ -41,6 +41,14 @@ async def test_a_level_is_asked_for_again_over_each_new_connection(world: World)
         assert told(world) == ["debug", "debug"]
 
 
+async def test_a_server_that_takes_a_call_without_a_level_gets_the_same_again(world: World) -> None:
+    async with world.hub(server()) as hub:
+        await hub.servers.connect("one")
+        await hub.calls.call(CallSpec(server="one", method=LEVEL, params=b""), "ada")
+        await reconnected(world)
+        assert told(world) == [None]
+
+
 async def test_a_level_that_a_server_refused_is_not_asked_for_again(world: World) -> None:
     async def refuse(_: Sent) -> Outcome:
         raise PeerError(-32602, "no such level")

@@ -9,6 +9,7 @@ import pytest
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.config.options import CONNECTION, HUB_SIDE
 from hubbubd.core.calls import CallState
+from hubbubd.core.connection import State
 from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import RequestState
 from hubbubd.runtime.hub import Hub
@@ -180,3 +181,21 @@ async def test_another_server_under_the_name_gets_nothing_of_the_one_before(worl
         await change(hub, "file", server(args=("another",)))
         assert hub.calls.get(call.id).state is CallState.CANCELLED
         assert hub.inbox.get(request.id).state is RequestState.WITHDRAWN
+
+
+@WAYS
+@pytest.mark.parametrize(
+    "options",
+    [{"call_timeout_s": 7}, {"protocol": "2025-11-25"}, {"args": ("-v",)}],
+    ids=["option", "connection", "server"],
+)
+async def test_a_server_that_was_disconnected_stays_so_when_it_is_changed(
+    world: World, options: dict[str, Any], way: Way
+) -> None:
+    config = server()
+    async with world.hub(*files(way, config)) as hub:
+        await begin(hub, way, config)
+        await hub.servers.disconnect("one")
+        await change(hub, way, server(**options))
+        now = hub.servers.get("one")
+        assert (now.wanted, now.connection.state, len(world.peer.attempts)) == (False, State.DISCONNECTED, 1)

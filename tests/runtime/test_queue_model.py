@@ -362,10 +362,10 @@ class QueueModel(HubModel):
 
     def nothing_is_left(self) -> None:
         assert not self.live
-        lane = self.hub.calls._lanes["one"]
-        assert not lane.lives
-        queue = lane._queue
-        assert not [*queue.queued, *queue.sent, *queue.aside]
+        queue = self.hub.calls._queues["one"]
+        assert not queue.calls
+        waiting = queue._queue
+        assert not [*waiting.queued, *waiting.sent, *waiting.aside]
         assert not self.hub.inbox._waits
 
     @rule(killed=st.booleans())

@@ -285,8 +285,8 @@ async def test_nothing_piles_up_of_questions_calls_and_tasks_that_have_ended(wor
         await anyio.sleep(120)
         assert not hub.tasks.select(TaskFilter())
         assert set(alarms) <= before
-        inbox, lane = hub.inbox, hub.calls._lanes["one"]
-        for leftover in (inbox._open, inbox._waits, inbox._opening, hub.tasks._ended, lane.lives):
+        inbox, queue = hub.inbox, hub.calls._queues["one"]
+        for leftover in (inbox._open, inbox._waits, inbox._opening, hub.tasks._ended, queue.calls):
             assert not leftover
 
 

@@ -198,7 +198,7 @@ async def test_a_resumed_call_can_be_ended_as_any_other(world: World, way: str) 
             assert (await ended(hub)).fault.code == "SERVER_DISCONNECTED"
         await until(lambda: hub.inbox.get(request.id).state is RequestState.WITHDRAWN)
         assert hub.calls.counts("one").cancelled == 1
-        assert not hub.calls._lanes["one"].lives
+        assert not hub.calls._queues["one"].calls
 
 
 async def test_a_resumed_call_whose_server_never_comes_back_runs_out_of_time_after_its_answers(world: World) -> None:

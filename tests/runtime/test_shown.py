@@ -5,7 +5,7 @@ from typing import Any
 
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.forms import Accept
-from hubbubd.core.inbox import Happening
+from hubbubd.core.inbox import RequestEventType
 from hubbubd.runtime.records import EventKind
 
 from .conftest import FORM, Watching, World, question, server, settle, until
@@ -32,5 +32,5 @@ async def test_a_watch_that_goes_on_after_a_restart_is_not_told_who_was_shown_wh
     async with world.hub(server()) as hub:
         given = Accept({"name": "x"})
         after = await hub.inbox.answer(request.id, given, "bob", answer_id=None, claim_id=None)
-        moments = [(moment.what, moment.by, moment.at) for moment in after.moments]
-        assert moments[0] == (Happening.SHOWN, "ann", shown_at), "and yet it is known"
+        moments = [(event.what, event.by, event.at) for event in after.moments]
+        assert moments[0] == (RequestEventType.SHOWN, "ann", shown_at), "and yet it is known"

@@ -11,6 +11,7 @@ from hubbubd.core.inbox import Delivery, RequestState
 from hubbubd.core.tasks import RELATED_TASK
 from hubbubd.errors import FailedPrecondition, NotFound
 from hubbubd.runtime.hub import Hub
+from hubbubd.store import Write
 from hubbubd.upstream.ports import ReplyError
 
 from .conftest import FORM, SAMPLING, World, open_requests, question, server, settle, spec, until, update
@@ -420,3 +421,15 @@ async def test_when_the_store_does_not_take_a_task_the_server_gets_an_error_and_
         assert error.code == -32603
         assert not list(hub.tasks)
         assert not open_requests(hub)
+
+
+async def test_a_task_whose_record_was_mended_has_failed_for_its_server_too(world: World) -> None:
+    async with world.hub(server()) as hub:
+        task_id = await create(world)
+        await hub.tasks.cancel(task_id)
+    (stored,) = (await world.store.inner.snapshot("task/")).entries
+    await world.store.inner.commit([Write(stored.key, stored.value.replace(b'"cancelled"', b'"paused"'))])
+    async with world.hub(server()):
+        await linked(world)
+        failed = await refused(fetch(world, task_id).answered())
+        assert (failed.code, failed.message) == (-32603, "The task failed")

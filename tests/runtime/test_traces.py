@@ -9,7 +9,7 @@ import pytest
 from hubbubd.core.calls import CallState
 from hubbubd.core.filters import TaskFilter
 from hubbubd.runtime.calls import served
-from hubbubd.telemetry.trace import CALLER, SERVING, Kind, Serving, Span
+from hubbubd.telemetry.trace import CURRENT_RPC, CURRENT_TRACE, Kind, Serving, Span
 from hubbubd.upstream.ports import Era, InboundRequest, ReplyError
 
 from .conftest import World, server, settle, spec, until
@@ -67,8 +67,8 @@ async def test_the_rpc_of_a_caller_who_hung_up_is_not_left_to_the_next_hub(world
     rpc = Span(name="rpc", kind=Kind.SERVER, trace=trace, start=0.0)
 
     async def call(hub: Any) -> None:
-        CALLER.set(trace)
-        SERVING.set(Serving(rpc))
+        CURRENT_TRACE.set(trace)
+        CURRENT_RPC.set(Serving(rpc))
         await hub.calls.call(spec(call_id="c"), "me")
 
     async with world.hub(server()) as hub:

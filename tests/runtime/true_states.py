@@ -1,7 +1,7 @@
 """What must hold between calls and the requests that they caused, whatever has happened."""
 
 from hubbubd.core.filters import CallFilter, RequestFilter
-from hubbubd.core.inbox import Delivery, Happening, Origin, PendingRequest, RequestState
+from hubbubd.core.inbox import Delivery, Origin, PendingRequest, RequestEventType, RequestState
 from hubbubd.errors import NotFound
 from hubbubd.runtime.hub import Hub
 
@@ -36,4 +36,4 @@ def _ended_before_delivery(hub: Hub, request: PendingRequest) -> bool:
         ended_at = hub.calls.get(request.call_id).completed_at or 0.0
     except NotFound:
         return False  # nobody knows any more
-    return any(moment.what is Happening.DELIVERED and moment.at > ended_at for moment in request.moments)
+    return any(event.what is RequestEventType.DELIVERED and event.at > ended_at for event in request.moments)

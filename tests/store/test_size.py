@@ -51,7 +51,7 @@ async def test_a_store_through_which_much_passes_stays_as_small_as_what_is_kept(
         upkeep=tables.upkeep,
         audit=Audit(ledger, tables.audit, clock, settings),
     )
-    retention.start()
+    retention.recover()
     largest = 0
     for batch in range(BATCHES):
         records = [ended(f"call-{batch}-{number}", clock.now() - 5) for number in range(BATCH)]

@@ -28,7 +28,7 @@ async def hub(shared_hub: RunningHub) -> AsyncIterator[RunningHub]:
 
 
 async def test_a_wrong_answer_is_told_at_its_field_and_the_next_one_is_accepted(hub: RunningHub) -> None:
-    call = await hub.client.start("demo", "tools/call", {"name": "order_lunch"})
+    call = await hub.client.start_tool("demo", "order_lunch")
     async with at_terminal(hub) as ann:
         await ann.sees("What would you like for lunch?", "1 form")
         await ann.press("enter")
@@ -49,7 +49,7 @@ async def test_a_wrong_answer_is_told_at_its_field_and_the_next_one_is_accepted(
 
 
 async def test_what_only_the_hub_finds_wrong_stands_at_the_field_too(hub: RunningHub) -> None:
-    call = await hub.client.start("hostile", "tools/call", {"name": "strict"})
+    call = await hub.client.start_tool("hostile", "strict")
     async with at_terminal(hub) as ann:
         await ann.sees("strict form")
         await ann.press("enter")
@@ -68,7 +68,7 @@ async def test_what_only_the_hub_finds_wrong_stands_at_the_field_too(hub: Runnin
 
 
 async def test_a_form_with_every_kind_of_field_is_filled_in(hub: RunningHub) -> None:
-    call = await hub.client.start("hostile", "tools/call", {"name": "all_kinds"})
+    call = await hub.client.start_tool("hostile", "all_kinds")
     async with at_terminal(hub, size=(100, 50)) as ann:
         await ann.sees("all kinds")
         await ann.press("enter")
@@ -95,7 +95,7 @@ async def test_a_form_with_every_kind_of_field_is_filled_in(hub: RunningHub) -> 
 
 
 async def test_a_form_can_be_answered_as_json(hub: RunningHub) -> None:
-    call = await hub.client.start("demo", "tools/call", {"name": "order_lunch"})
+    call = await hub.client.start_tool("demo", "order_lunch")
     async with at_terminal(hub) as ann:
         await ann.sees("What would you like for lunch?")
         await ann.press("enter")
@@ -112,7 +112,7 @@ async def test_a_form_can_be_answered_as_json(hub: RunningHub) -> None:
 
 
 async def test_a_sampling_is_edited_and_sent_and_another_is_refused(hub: RunningHub) -> None:
-    call = await hub.client.start("demo", "tools/call", {"name": "write_haiku", "arguments": {"topic": "frogs"}})
+    call = await hub.client.start_tool("demo", "write_haiku", {"topic": "frogs"})
     async with at_terminal(hub) as ann:
         await ann.sees("Write a haiku about frogs.")
         await ann.press("enter")
@@ -127,7 +127,7 @@ async def test_a_sampling_is_edited_and_sent_and_another_is_refused(hub: Running
         await ann.sees("Nothing waits for you")
         assert (await hub.call(call.id)).result["content"][0]["text"] == "old pond\nplop\n-- basho-1"
 
-        call = await hub.client.start("demo", "tools/call", {"name": "write_haiku"})
+        call = await hub.client.start_tool("demo", "write_haiku")
         await ann.sees("Write a haiku about waiting.")
         await ann.press("enter")
         await ann.sees("Reply")
@@ -140,7 +140,7 @@ async def test_a_sampling_is_edited_and_sent_and_another_is_refused(hub: Running
 
 
 async def test_a_page_is_agreed_to_only_with_explicit_consent_and_never_opened(hub: RunningHub) -> None:
-    call = await hub.client.start("demo", "tools/call", {"name": "sign_up"})
+    call = await hub.client.start_tool("demo", "sign_up")
     async with at_terminal(hub) as ann:
         await ann.sees("Please sign up on this page.")
         await ann.press("enter")
@@ -156,7 +156,7 @@ async def test_a_page_is_agreed_to_only_with_explicit_consent_and_never_opened(h
 
 
 async def test_who_opens_a_form_claims_it_and_gives_it_back(hub: RunningHub) -> None:
-    await hub.client.start("demo", "tools/call", {"name": "order_lunch"})
+    await hub.client.start_tool("demo", "order_lunch")
     (request,) = await hub.asked()
     async with at_terminal(hub) as ann, at_terminal(hub, who="bob") as bob:
         await ann.sees("What would you like for lunch?")
@@ -173,7 +173,7 @@ async def test_who_opens_a_form_claims_it_and_gives_it_back(hub: RunningHub) -> 
 
 
 async def test_one_who_answers_elsewhere_already_is_told_so_and_takes_it_over(hub: RunningHub) -> None:
-    call = await hub.client.start("demo", "tools/call", {"name": "order_lunch"})
+    call = await hub.client.start_tool("demo", "order_lunch")
     async with at_terminal(hub) as first, at_terminal(hub) as second:
         await first.sees("What would you like for lunch?")
         await first.press("enter")
@@ -190,7 +190,7 @@ async def test_one_who_answers_elsewhere_already_is_told_so_and_takes_it_over(hu
 
 
 async def test_who_loses_a_race_is_told_who_answered_and_what(hub: RunningHub) -> None:
-    await hub.client.start("demo", "tools/call", {"name": "order_lunch"})
+    await hub.client.start_tool("demo", "order_lunch")
     async with at_terminal(hub) as ann, at_terminal(hub, who="bob") as bob:
         await ann.sees("What would you like for lunch?")
         await ann.press("enter")
@@ -207,7 +207,7 @@ async def test_who_loses_a_race_is_told_who_answered_and_what(hub: RunningHub) -
 
 
 async def test_what_a_server_takes_back_is_said_on_the_open_form(hub: RunningHub) -> None:
-    await hub.client.start("demo", "tools/call", {"name": "order_lunch"})
+    await hub.client.start_tool("demo", "order_lunch")
     async with at_terminal(hub) as ann:
         await ann.sees("What would you like for lunch?")
         await ann.press("enter")
@@ -217,7 +217,7 @@ async def test_what_a_server_takes_back_is_said_on_the_open_form(hub: RunningHub
 
 
 async def test_directories_are_named_a_line_each(hub: RunningHub) -> None:
-    await hub.client.start("mrtr", "tools/call", {"name": "three_questions"})
+    await hub.client.start_tool("mrtr", "three_questions")
     await hub.asked(3)
     (request,) = await hub.client.inbox.list(kinds=["roots"], states=["open"])
     async with at_terminal(hub) as ann:

@@ -27,7 +27,7 @@ async def hostile(start_shared_hub: StartHub) -> RunningHub:
 
 
 async def test_markup_control_characters_and_turned_text_are_only_shown(hostile: RunningHub) -> None:
-    await hostile.client.start("hostile", "tools/call", {"name": "markup"})
+    await hostile.client.start_tool("hostile", "markup")
     trick = "[bold red]\N{REPLACEMENT CHARACTER}gnp.exe[/]"
     async with at_terminal(hostile, size=(120, 50)) as ann:
         shown = await ann.sees(trick, "<script>alert(1)</script>")
@@ -42,7 +42,7 @@ async def test_markup_control_characters_and_turned_text_are_only_shown(hostile:
 
 
 async def test_a_page_that_looks_like_another_is_warned_of(hostile: RunningHub) -> None:
-    await hostile.client.start("hostile", "tools/call", {"name": "look_alike"})
+    await hostile.client.start_tool("hostile", "look_alike")
     async with at_terminal(hostile, size=(100, 30)) as ann:
         await ann.sees("xn--exmple-cua.com")
         await ann.press("enter")
@@ -63,7 +63,7 @@ def test_characters_that_do_not_belong_into_an_address_are_shown_by_their_number
 
 
 async def test_an_enormous_form_is_answered_as_json(hostile: RunningHub) -> None:
-    call = await hostile.client.start("hostile", "tools/call", {"name": "enormous"})
+    call = await hostile.client.start_tool("hostile", "enormous")
     async with at_terminal(hostile) as ann:
         await ann.sees("An enormous form")
         await ann.press("enter")
@@ -111,7 +111,7 @@ async def test_ten_thousand_questions_are_counted_and_do_not_freeze_the_screen(h
 
 
 async def test_hidden_questions_move_up_as_others_are_answered(hostile: RunningHub) -> None:
-    await hostile.client.start("hostile", "tools/call", {"name": "flood", "arguments": {"count": 12}})
+    await hostile.client.start_tool("hostile", "flood", {"count": 12})
     requests = await hostile.asked(12)
     async with at_terminal(hostile, size=(80, 40), keep=10) as ann:
         await ann.sees("the oldest 10 of 12 open questions", "A question 9")

@@ -66,7 +66,7 @@ async def furnished(start_hub: StartHub) -> RunningHub:
     await hub.connected("demo", "cafe")
     await hub.client.call_tool("demo", "long_walk", {"steps": 1, "step_s": 0})
     for count, tool in enumerate(("order_lunch", "write_haiku", "sign_up", "plan_trip"), 1):
-        await hub.client.start("demo", "tools/call", {"name": tool})
+        await hub.client.start_tool("demo", tool)
         await hub.asked(count)
     return hub
 
@@ -155,7 +155,7 @@ async def test_a_tool_is_called_from_the_catalog_with_a_question_in_between(star
 
 
 async def test_a_running_call_is_aborted_once_that_is_confirmed(changed: RunningHub) -> None:
-    call = await changed.client.start("demo", "tools/call", {"name": "long_walk", "arguments": {"steps": 1000}})
+    call = await changed.client.start_tool("demo", "long_walk", {"steps": 1000})
     async with at_terminal(changed) as ann:
         await ann.press("3")
         await ann.sees("long_walk", "in progress", "/1000 step")
@@ -171,7 +171,7 @@ async def test_a_running_call_is_aborted_once_that_is_confirmed(changed: Running
 
 async def test_a_task_is_cancelled_and_its_question_leaves_the_inbox(changed: RunningHub) -> None:
     before = await forms(changed)
-    await changed.client.start("demo", "tools/call", {"name": "plan_trip"})
+    await changed.client.start_tool("demo", "plan_trip")
     async with at_terminal(changed) as ann:
         await ann.press("4")
         await ann.sees("2 tasks · 2 not ended")
@@ -218,7 +218,7 @@ async def test_the_screen_survives_a_hub_that_is_killed(start_hub: StartHub, fre
     listen = f"127.0.0.1:{free_port}"
     hub = await start_hub({"demo": demo()}, listen=listen)
     await hub.connected("demo")
-    await hub.client.start("demo", "tools/call", {"name": "plan_trip"})
+    await hub.client.start_tool("demo", "plan_trip")
     (request,) = await hub.asked()
     async with at_terminal(hub) as ann:
         await ann.sees("Where shall we go?", "1 form")
@@ -234,14 +234,14 @@ async def test_the_screen_survives_a_hub_that_is_killed(start_hub: StartHub, fre
         await ann.press("ctrl+s")
         await ann.sees("Nothing waits for you")
         await hub.connected("demo")
-        await hub.client.start("demo", "tools/call", {"name": "order_lunch"})
+        await hub.client.start_tool("demo", "order_lunch")
         await ann.sees("What would you like for lunch?")
     answered = await hub.client.inbox.get(request.id)
     assert (answered.answered_by, answered.answer["content"]) == ("ann", {"city": "Graz", "nights": 3})
 
 
 async def test_where_it_is_not_known_which_call_asks_all_that_may_be_it_is_offered(changed: RunningHub) -> None:
-    call = await changed.client.start("demo", "tools/call", {"name": "order_lunch"})
+    call = await changed.client.start_tool("demo", "order_lunch")
     async with at_terminal(changed, size=(130, 32)) as ann:
         await ann.press("3")
         await ann.sees("perhaps for this call")

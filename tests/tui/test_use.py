@@ -164,9 +164,9 @@ async def test_a_server_is_disconnected_once_that_is_confirmed_and_connected_aga
 
 
 async def test_what_waits_in_a_queue_is_cancelled_and_what_runs_goes_on(hub: RunningHub) -> None:
-    running = await hub.client.start("narrow", "tools/call", {"name": "long_walk", "arguments": {"steps": 1000}})
+    running = await hub.client.start_tool("narrow", "long_walk", {"steps": 1000})
     await hub.call(running.id, "in_progress")
-    waiting = [await hub.client.start("narrow", "tools/call", {"name": "long_walk"}) for _ in range(3)]
+    waiting = [await hub.client.start_tool("narrow", "long_walk") for _ in range(3)]
     async with at_terminal(hub) as ann:
         await ann.press("2", "slash")
         await ann.types("narrow")

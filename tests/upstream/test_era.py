@@ -353,24 +353,42 @@ async def test_a_name_that_no_header_can_express_fails_its_call_alone(
         assert (await link.request("tools/list", None))["tools"]
 
 
-def introduced(**about: Any) -> Callable[[Request], Any]:
+Said = Callable[..., dict[str, Callable[[Request], Any]]]
+
+
+def introduced(**about: Any) -> dict[str, Callable[[Request], Any]]:
     said = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "x", "version": "1"}}
-    return answers(result={**said, **about})
+    return {"initialize": answers(result={**said, **about})}
 
 
-async def test_a_server_that_says_too_much_of_itself_is_shown_by_its_name(scripted: Scripted, connect: Connect) -> None:
+def discovered(serverInfo: Any = None, **about: Any) -> dict[str, Callable[[Request], Any]]:  # noqa: N803 - MCP's name
+    meta = {"io.modelcontextprotocol/serverInfo": serverInfo or {"name": "x", "version": "1"}}
+    return {"server/discover": answers(result={**DISCOVERED, "_meta": meta, **about})}
+
+
+INTRODUCTIONS = pytest.mark.parametrize(
+    ("said", "protocol"), [(introduced, "2025-11-25"), (discovered, "2026-07-28")], ids=["initialize", "discover"]
+)
+
+
+@INTRODUCTIONS
+async def test_a_server_that_says_too_much_of_itself_is_shown_by_its_name(
+    said: Said, protocol: str, scripted: Scripted, connect: Connect
+) -> None:
     icons = [{"src": "data:image/png;base64," + "x" * 100_000}]
     info = {"name": "x" * 5000, "version": "1", "icons": icons}
-    scripted.replaced = {"initialize": introduced(serverInfo=info, instructions="x" * 100_000)}
-    async with connect(url=scripted.url) as link:
+    scripted.replaced = said(serverInfo=info, instructions="x" * 100_000)
+    async with connect(url=scripted.url, protocol=protocol) as link:
         assert link.hello.server_info == {"name": "x" * 1000, "version": "1"}
         assert len(link.hello.instructions or "") == 64 * 1024
 
 
-async def test_capabilities_without_end_are_refused(scripted: Scripted, connect: Connect) -> None:
-    able = {"experimental": {f"e{at}": {} for at in range(10_000)}}
-    scripted.replaced = {"initialize": introduced(capabilities=able)}
+@INTRODUCTIONS
+async def test_capabilities_without_end_are_refused(
+    said: Said, protocol: str, scripted: Scripted, connect: Connect
+) -> None:
+    scripted.replaced = said(capabilities={"experimental": {f"e{at}": {} for at in range(10_000)}})
     with pytest.raises(UpstreamError, match="capabilities take") as caught:
-        async with connect(url=scripted.url):
+        async with connect(url=scripted.url, protocol=protocol):
             pass
     assert caught.value.reason == "INVALID_RESPONSE"

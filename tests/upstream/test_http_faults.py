@@ -71,6 +71,28 @@ async def test_a_json_rpc_error_in_the_body_of_a_refusal_is_the_servers_own_erro
     assert (caught.value.code, caught.value.message, caught.value.data) == (-32602, "wrong", [1])
 
 
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (-32000, "Connection closed"),
+        (-32000, "SSE stream ended without a response"),
+        (-32700, "Failed to parse JSON request"),
+    ],
+)
+async def test_an_error_is_the_servers_own_though_it_reads_like_one_of_the_transport(
+    code: int, message: str, scripted: Scripted, connect: Connect
+) -> None:
+    async def refuse(request: Request) -> Response:
+        asked = await request.json()
+        return JSONResponse({"jsonrpc": "2.0", "id": asked["id"], "error": {"code": code, "message": message}})
+
+    scripted.replaced = {"tools/call": refuse}
+    async with connect(url=scripted.url) as link:
+        with pytest.raises(PeerError) as caught:
+            await link.request(*CALL)
+    assert (caught.value.code, caught.value.message) == (code, message)
+
+
 async def test_a_session_that_the_server_forgot_is_lost_for_the_call_that_met_it(
     scripted: Scripted, connect: Connect, recorder: Recorder
 ) -> None:

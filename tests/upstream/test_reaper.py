@@ -2,12 +2,16 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
 import pytest
+from anyio.abc import TaskGroup
 from mcp.shared.message import SessionMessage
 
 from hubbubd.config.server import ServerConfig
@@ -201,6 +205,102 @@ async def test_a_reaper_that_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch
         async with stdio_transport(peer(READING)):
             pass
     assert caught.value.fault.code == "START_FAILED"
+
+
+HELD = """
+import os, socket, sys
+with socket.socket(socket.AF_UNIX) as way:
+    way.connect(%r)
+    way.recv(1)
+os.execv(sys.executable, [sys.executable, "-I", "-S", "-X", "utf8", %r, *sys.argv[1:]])
+"""
+
+
+class Held:
+    """Starts of processes, each of which waits until it is let go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+        path = directory / "held.sock"
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(os.fspath(path))
+        self.listener.listen()
+        self.listener.setblocking(False)
+        script = directory / "held.py"
+        script.write_text(HELD % (os.fspath(path), os.fspath(process.REAPER)))
+        monkeypatch.setattr(process, "REAPER", script)
+        self.waiting: list[socket.socket] = []
+
+    def close(self) -> None:
+        for each in (self.listener, *self.waiting):
+            each.close()
+
+    async def until(self, count: int) -> None:
+        """Returns when so many wait at least."""
+        with anyio.fail_after(BOUND_S):
+            while len(self.waiting) < count:
+                await anyio.wait_readable(self.listener)
+                self.take()
+
+    def take(self) -> None:
+        """Takes in all that have come."""
+        with suppress(BlockingIOError):
+            while True:
+                self.waiting.append(self.listener.accept()[0])
+
+    def let_go(self) -> None:
+        """Lets the one that has waited longest go on."""
+        self.waiting.pop(0).close()
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Held]:
+    """Every start of a process waits until the test lets it go on."""
+    starts = Held(monkeypatch, tmp_path)
+    yield starts
+    starts.close()
+
+
+def started(count: int, tasks: TaskGroup) -> anyio.Semaphore:
+    """Starts so many servers at once; each that runs releases what is returned."""
+    running = anyio.Semaphore(0)
+
+    async def start() -> None:
+        async with stdio_transport(peer(READING)):
+            running.release()
+            await anyio.sleep_forever()
+
+    for _ in range(count):
+        tasks.start_soon(start)
+    return running
+
+
+async def test_servers_are_started_two_at_a_time(monkeypatch: pytest.MonkeyPatch, held: Held) -> None:
+    monkeypatch.setattr(process, "START_LIMIT_S", BOUND_S)
+    async with anyio.create_task_group() as tasks:
+        running = started(4, tasks)
+        for left in (4, 3, 2, 1):
+            await held.until(min(left, 2))
+            await anyio.run_process([sys.executable, "-I", "-S", "-c", ""])  # as long as another start would take
+            held.take()
+            assert len(held.waiting) == min(left, 2)
+            held.let_go()
+            with anyio.fail_after(BOUND_S):
+                await running.acquire()
+        tasks.cancel_scope.cancel()
+
+
+async def test_servers_that_are_slow_to_start_keep_others_only_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, held: Held
+) -> None:
+    monkeypatch.setattr(process, "START_LIMIT_S", 0.0)
+    async with anyio.create_task_group() as tasks:
+        running = started(4, tasks)
+        await held.until(4)
+        for _ in range(4):
+            held.let_go()
+            with anyio.fail_after(BOUND_S):
+                await running.acquire()
+        tasks.cancel_scope.cancel()
 
 
 async def test_signals_to_the_whole_service_leave_the_reaper_standing() -> None:

@@ -8,14 +8,17 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mcp_types import INVALID_REQUEST
+from mcp.shared.message import SessionMessage
+from mcp_types import INVALID_REQUEST, JSONRPCNotification
 
 from hubbubd.payload import dumps
 from hubbubd.upstream import envelope
+from hubbubd.upstream.dispatcher import Wire
 from hubbubd.upstream.envelope import EDGE, Asks
 from hubbubd.upstream.framing import MAX_ASKED_BYTES, MAX_VALUES, Lines, NotRead, Oversized, read, too_long
+from hubbubd.upstream.rate_limit import Pace
 
-from .conftest import Connect, Recorder, Scripted, event, says
+from .conftest import LIMIT_S, Connect, Recorder, Scripted, event, says
 
 LONG = {"text": "x" * 5000, "id": 1, "method": "inner"}
 BIG: Any = {
@@ -166,6 +169,35 @@ async def test_a_server_over_stdio_is_told_that_its_request_was_not_read(connect
             assert result["structuredContent"]["error"]["code"] == INVALID_REQUEST
             assert "50000 values" in result["structuredContent"]["error"]["message"]
     assert recorder.requests == []
+
+
+async def test_a_refusal_that_cannot_be_sent_costs_nothing_else() -> None:
+    incoming, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](2)
+    write_stream, outgoing = anyio.create_memory_object_stream[SessionMessage](1)
+    outgoing.close()
+    told = anyio.Event()
+
+    async def serve(*_: object) -> dict[str, Any]:
+        raise AssertionError("nothing that can be read is asked")
+
+    wire = Wire(
+        read_stream,
+        write_stream,
+        receipts=False,
+        serve=serve,
+        notice=lambda _method, _params, _call: told.set(),
+        unusable=lambda _problem, _in_a_row: None,
+        pace=Pace(1000.0, 1e9, lambda: None),
+    )
+    with anyio.fail_after(LIMIT_S):
+        async with incoming, read_stream, write_stream, anyio.create_task_group() as tasks:
+            await tasks.start(lambda *, task_status: wire.run(task_status=task_status))
+            await incoming.send(NotRead("it is too long", "q"))
+            await incoming.send(
+                SessionMessage(JSONRPCNotification(jsonrpc="2.0", method="notifications/tools/list_changed"))
+            )
+            await told.wait()
+            tasks.cancel_scope.cancel()
 
 
 async def test_a_server_over_http_is_told_that_its_request_was_not_read(

@@ -26,7 +26,7 @@ from hubbubd.upstream import checking
 from hubbubd.upstream.body import PARSED_BYTES, Misdirected
 from hubbubd.upstream.framing import BadMessage, Lines, Oversized, read
 from hubbubd.upstream.oauth import _require_short  # pyright: ignore[reportPrivateUsage] - nothing else leads there
-from hubbubd.upstream.stderr import Tail
+from hubbubd.upstream.stderr import BURST_LINES, Tail
 
 SIZES = (1000, 2000, 4000)
 CHUNK = 64 * 1024
@@ -356,6 +356,18 @@ def test_an_answer_that_cannot_be_read_says_whose_it_is_and_what_is_wrong(line: 
 def test_a_form_that_nobody_could_fill_in_is_refused(schema: dict[str, Any]) -> None:
     params = {"message": "\ud83d", "requestedSchema": {"type": "object", "properties": schema}}
     assert "surrogate" in (questions.problem(RequestKind.ELICITATION_FORM, params) or "")
+
+
+def test_of_many_lines_on_stderr_at_once_each_one_past_the_bounds_costs_no_step() -> None:
+    def told(n: int) -> int:
+        lines: list[str] = []
+        tail, flood = Tail(lines.append, lambda: 0.0), b"x\n" * n
+        cost = steps(lambda: tail.feed(flood))
+        assert len(lines) == BURST_LINES
+        return cost + steps(lambda: tail.feed(flood))
+
+    told(BURST_LINES + 1)  # what is made once is made
+    assert told(CHUNK) <= told(BURST_LINES + 1) + 10
 
 
 async def test_a_reply_of_an_authorization_server_with_too_many_values_is_refused() -> None:

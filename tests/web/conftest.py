@@ -52,7 +52,7 @@ def form(message: str, properties: dict[str, Any], *required: str) -> dict[str, 
 async def ask(hub: RunningHub, *questions: dict[str, Any], server: str = "dictated") -> str:
     """Has a dictated server ask, and waits until just these questions are open; the call's id."""
     before = {request.id for request in await hub.client.inbox.list(states=["open"], server=server)}
-    call = await hub.client.start(server, "tools/call", {"name": "ask", "arguments": {"questions": list(questions)}})
+    call = await hub.client.start_tool(server, "ask", {"questions": list(questions)})
     watch = hub.client.inbox.watch(states=["open"], server=server)
     await hub.watched(watch, lambda request: request.id not in before, len(questions))
     return call.id

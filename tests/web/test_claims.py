@@ -225,3 +225,17 @@ async def test_the_keyboard_is_at_the_page_once_the_name_is_given(bridge: Bridge
     await expect(ada.page.get_by_label("Your name")).to_be_focused()
     await ada.page.keyboard.press("Escape")
     await expect(ada.page.locator("#person")).to_be_focused()
+
+
+async def test_a_card_that_changes_while_somebody_presses_it_still_opens(
+    hub: RunningHub, bridge: Bridge, question: str, visit: Callable[..., Any]
+) -> None:
+    ada: Person = await visit(await bridge.new_link(), "Ada")
+    card = ada.page.locator("a.card").filter(has_text="Whose?")
+    await card.locator(".what").hover(force=True)
+    await ada.page.mouse.down()
+    claim = await hub.client.inbox.claim(question)
+    await expect(card).to_contain_text("being answered by")
+    await ada.page.mouse.up()
+    await expect(ada.page.locator("main").get_by_role("heading", level=1)).to_contain_text("asks")
+    await claim.decline()

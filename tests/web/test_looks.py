@@ -70,7 +70,7 @@ async def hub(start_shared_hub: Any) -> RunningHub:
     await (await hub.asked())[0].decline()
     await hub.call(done.id)
     given = {"questions": list(QUESTIONS)}
-    await hub.client.start("dictated", "tools/call", {"name": "ask", "arguments": given}, call_id="waits")
+    await hub.client.start_tool("dictated", "ask", given, call_id="waits")
     await hub.asked(len(QUESTIONS))
     return hub
 

@@ -89,7 +89,7 @@ async def test_an_answer_in_one_browser_is_seen_at_once_in_the_other(
 ) -> None:
     ada = await visit(await bridge.new_link(), "Ada")
     bob = await visit(await ada.another_link(), "Bob")
-    call = await hub.client.start("asking", "tools/call", {"name": "ask", "arguments": {"message": "Who is it?"}})
+    call = await hub.client.start_tool("asking", "ask", {"message": "Who is it?"})
     for person in (ada, bob):
         await expect(person.page).to_have_title("(1) Inbox · Hubbub")
     main = await ada.open("Who is it?")
@@ -113,7 +113,7 @@ async def test_with_a_token_of_its_own_the_page_shows_what_that_may_see_and_answ
     bridge: Bridge = await start_bridge(hub, token=made.secret)
     desk = await visit(bridge.link, None)
     await expect(desk.page.locator("#person")).to_contain_text("desk")
-    call = await hub.client.start("asking", "tools/call", {"name": "ask", "arguments": {"message": "At the desk?"}})
+    call = await hub.client.start_tool("asking", "ask", {"message": "At the desk?"})
     main = await desk.open("At the desk?")
     await expect(main.locator(".claim")).to_contain_text("You are answering this")
     await main.get_by_label("Name").fill("Grace")
@@ -151,21 +151,6 @@ async def test_a_claim_is_given_back_by_leaving_and_the_next_person_gets_it(
     await theirs.get_by_role("button", name="Decline").click()
     await expect(theirs.get_by_role("heading", name="You have answered")).to_be_visible()
     await expect(ada.page.locator(".none")).to_be_visible()
-
-
-async def test_a_card_that_changes_while_somebody_presses_it_still_opens(
-    hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
-) -> None:
-    ada = await visit(await bridge.new_link(), "Ada")
-    (request,) = await hub.asked(call_id=await ask(hub, form("Pressed?", {"name": {"type": "string"}})))
-    card = ada.page.locator("a.card").filter(has_text="Pressed?")
-    await card.locator(".what").hover()
-    await ada.page.mouse.down()
-    claim = await hub.client.inbox.claim(request.id)
-    await expect(card).to_contain_text("being answered by")
-    await ada.page.mouse.up()
-    await expect(ada.page.locator("main").get_by_role("heading", level=1)).to_contain_text("asks")
-    await claim.decline()
 
 
 async def test_what_is_wrong_is_said_at_its_field_by_the_page_and_by_the_hub(

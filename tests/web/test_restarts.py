@@ -22,7 +22,7 @@ async def test_the_hub_killed_under_the_page_comes_back_and_nothing_is_lost(
     await hub.connected("demo")
     ada: Person = await visit((await start_bridge(hub)).link, "Ada")
     # Asked as a task, which outlives the hub.
-    await hub.client.start("demo", "tools/call", {"name": "plan_trip", "arguments": {}})
+    await hub.client.start_tool("demo", "plan_trip")
     main = await ada.open("Where shall we go?")
     await main.get_by_label("City").fill("Graz")
     await hub.kill()
@@ -36,7 +36,7 @@ async def test_the_hub_killed_under_the_page_comes_back_and_nothing_is_lost(
     (settled,) = await again.client.inbox.list(states=["answered"])
     assert (settled.answer["content"]["city"], settled.answered_by) == ("Graz", "Ada")
     await again.connected("demo")
-    await again.client.start("demo", "tools/call", {"name": "plan_trip", "arguments": {}})
+    await again.client.start_tool("demo", "plan_trip")
     await expect(ada.page).to_have_title(re.compile(r"\(1\)"))
 
 

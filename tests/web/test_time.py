@@ -32,7 +32,7 @@ async def bridge(hub: RunningHub, start_shared_bridge: Callable[..., Any]) -> Br
 async def asking(hub: RunningHub, *messages: str) -> str:
     """A call that asks all these at once; its id."""
     questions = [form(message, {"name": {"type": "string"}}) for message in messages]
-    call = await hub.client.start("dictated", "tools/call", {"name": "ask", "arguments": {"questions": questions}})
+    call = await hub.client.start_tool("dictated", "ask", {"questions": questions})
     await hub.asked(len(messages), call_id=call.id)
     return call.id
 

@@ -45,7 +45,8 @@ const authorize: Interceptor = (next) => (request) => {
   request.header.set("authorization", `Bearer ${hub.token}`);
   return next(request);
 };
-const settings = { baseUrl: hub.connect, interceptors: [authorize] };
+// In the hub's JSON documents stand as they are, and the generated code has them as bytes: so it speaks binary.
+const settings = { baseUrl: hub.connect, interceptors: [authorize], useBinaryFormat: true };
 const transport = options["grpc-web"] ? createGrpcWebTransport(settings) : createConnectTransport(settings);
 const calls = createClient(CallService, transport);
 const inbox = createClient(InboxService, transport);

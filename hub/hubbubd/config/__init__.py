@@ -1,4 +1,4 @@
-"""Settings: of the hub, and of each server; from files, the environment and the command line."""
+"""Settings of the hub and of each server: from files, the environment and the command line."""
 
 from hubbubd.config.confinement import Confinement
 from hubbubd.config.hub import HubSettings, default_data_dir

@@ -1,6 +1,6 @@
-"""What somebody may set for a server over the API, option by option: less than what the operator may in a file.
+"""What a caller of the API may set for a server, option by option: less than the operator may in a file.
 
-An option that is not in the table is refused, so a new one is decided on before anybody can set it.
+An option missing from the table is refused, so that each new option needs a decision here.
 """
 
 import re
@@ -13,19 +13,20 @@ from hubbubd.config.hub import HubSettings
 from hubbubd.config.server import ServerConfig
 
 SHORTEST_PAUSE_S: Final = 0.1
-"""Between two attempts to connect to a server that was added over the API."""
+"""The shortest backoff, in seconds, of a server added over the API."""
 
 SHORTEST_PING_S: Final = 1.0
+"""Seconds between two pings of a server that was added over the API."""
 LONGEST_S: Final = 7 * 86_400.0
-"""The longest time that such a server may be waited for, or wait."""
+"""The longest timeout or backoff, in seconds, of a server added over the API."""
 
-# https://www.rfc-editor.org/rfc/rfc9110, https://www.rfc-editor.org/rfc/rfc9112 and the transports of MCP.
+# RFC 9110 and RFC 9112 (HTTP semantics, HTTP/1.1), and the transports of MCP.
 ROUTING: Final = (
     *("host", "content-length", "transfer-encoding", "content-encoding", "content-type", "connection", "keep-alive"),
     *("upgrade", "te", "trailer", "expect", "proxy-*", "http2-settings", "accept", "accept-encoding", "range"),
     *("last-event-id", "mcp-*", ":*"),
 )
-"""Headers, in small letters, that say where a request goes, how it is framed, or to which session it belongs."""
+"""Headers, in lower case, that the hub must set itself: routing, framing, and the MCP session."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
@@ -34,12 +35,12 @@ Allowance = Callable[[Any, HubSettings], Problem]
 
 
 def is_routing(header: str) -> bool:
-    """Whether a header is the hub's to set, in whatever case of letters it is written."""
+    """Return whether a header is in ROUTING, whatever its case."""
     return any(fnmatchcase(header.strip().lower(), each) for each in ROUTING)
 
 
 def problems(config: ServerConfig, hub: HubSettings) -> Iterator[tuple[str, str]]:
-    """What a server of the API may not have: the path of each field within its spec, and why."""
+    """Yield what a server of the API may not have: the field's path within its spec, and why not."""
     for name, value in config:
         if value == ServerConfig.model_fields[name].get_default(call_default_factory=True):
             continue
@@ -52,21 +53,21 @@ def problems(config: ServerConfig, hub: HubSettings) -> Iterator[tuple[str, str]
 
 def _header(name: str, value: str) -> Problem:
     if not name.startswith(":") and not _TOKEN.fullmatch(name):
-        return "is no name of a header"
+        return "is not a valid header name"
     if is_routing(name):
-        return "says where a request goes or how it is sent; that is for the hub to say"
+        return "is a header of routing or framing, which only the hub may set"
     if any(character in value for character in "\r\n\0"):
         return "must be one line"
     return None
 
 
 def _free(_value: Any, _hub: HubSettings) -> Problem:
-    """Harms nobody but the server's own callers."""
+    """Allow every value: it affects only the server's own callers."""
     return None
 
 
 _ruled = _free
-"""What `Commands`, `Hosts`, `headers` above and the references look at."""
+"""Allowed here, but checked elsewhere: by `Commands`, `Hosts`, the headers above, and the references."""
 
 
 def _never(_value: Any, _hub: HubSettings) -> Problem:
@@ -74,7 +75,7 @@ def _never(_value: Any, _hub: HubSettings) -> Problem:
 
 
 def _at_most(default: float, setting: str = "") -> Allowance:
-    """Not above the default of the option, nor above the hub's own `setting` if that is more."""
+    """Allow at most the option's default, or the hub's own `setting` if that is larger."""
 
     def check(value: Any, hub: HubSettings) -> Problem:
         own = getattr(hub, setting) if setting else default
@@ -134,4 +135,4 @@ ALLOWANCES: Final[Mapping[str, Allowance]] = MappingProxyType(
         },
     }
 )
-"""By the name of the option; a default is always allowed."""
+"""Allowance of each option by name; an option's default is always allowed."""

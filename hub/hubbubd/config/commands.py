@@ -1,7 +1,7 @@
-"""Which commands a server that was added over the API may start. Whoever may start an interpreter may do anything.
+"""Which commands a stdio server added over the API may start. Starting an interpreter would mean arbitrary code.
 
-An entry of `allow_commands` names a command and says what may go with it: arguments by position, names of variables,
-working directories. The command is looked for once, when the hub starts: what PATH or a link says later does not count.
+An entry of `allow_commands` names a command and what it may get: arguments by position, names of variables, working
+directories. Commands are resolved once, when the hub starts, so that later changes of PATH or links do not count.
 """
 
 import os
@@ -18,7 +18,7 @@ from hubbubd.config.server import ServerConfig
 from hubbubd.errors import PermissionDenied
 
 REST: Final = "**"
-"""As the last pattern of `args`: any more arguments, or none."""
+"""As the last pattern of `args`: any number of further arguments."""
 
 POWERFUL: Final = (
     # The shell, and what programs find and start.
@@ -38,7 +38,7 @@ POWERFUL: Final = (
     ),
     *("BASH_*", "ZDOTDIR", "KSH_*", "TMPDIR", "TMP", "TEMP", "BROWSER", "EDITOR", "VISUAL", "PAGER", "*_PAGER"),
     *("LESS*", "MANPAGER", "*EDITOR", "XDG_*", "HUBBUB*", "PKG_CONFIG*", "MAKE*", "CC", "CXX"),
-    # The dynamic linker and the C library: what these leave out for programs with rights of their own, and sudo does.
+    # The dynamic linker and the C library: what these ignore for setuid programs, and what sudo removes.
     *("LD_*", "DYLD_*", "_RLD*", "LIBPATH", "SHLIB_PATH", "LDR_*", "GLIBC_*", "MALLOC_*", "GCONV_PATH", "GETCONF_DIR"),
     *("LOCPATH", "NLSPATH", "PATH_LOCALE", "HOSTALIASES", "LOCALDOMAIN", "RES_OPTIONS", "RESOLV_*", "NIS_PATH"),
     *("TERMINFO*", "TERMCAP", "TERMPATH", "TZDIR", "KRB5*", "KRB_*", "KRBCONFDIR", "KRBTKFILE", "VAR_ACE", "USR_ACE"),
@@ -86,17 +86,17 @@ POWERFUL: Final = (
         "RACKET*",
     ),
     *("PLTADDONDIR", "OCTAVE_*", "MATLAB*", "QT_*", "GTK_*", "GIO_*", "GST_*", "FONTCONFIG_*", "MAGICK_*"),
-    # Whom programs trust, where they find credentials, and over what they talk.
+    # TLS trust, credentials, proxies, and remote hosts.
     *("SSL*", "OPENSSL_*", "GNUTLS_*", "NSS_*", "*_CA_BUNDLE", "*_CA_FILE", "*_CA_CERT*", "*_CA_PATH", "CA_BUNDLE"),
     *("*_CERT_FILE", "*_CERT_DIR", "*_CERT_PATH", "*_TLS_VERIFY", "*_CACERT", "*_PROXY", "CURL_*", "WGETRC", "NETRC"),
     *("GIT_*", "SSH_*", "GPG_*", "GNUPGHOME", "DOCKER_*", "BUILDKIT_*", "CONTAINER_*", "PODMAN_*", "KUBE*", "HELM_*"),
     *("AWS_*", "AZURE_*", "GOOGLE_*", "GCLOUD_*", "CLOUDSDK_*", "BOTO*", "VAULT_*", "TF_*", "ANSIBLE_*"),
     *("PG*", "PSQL*", "MYSQL_*", "SQLITE_*", "ODBC*", "ORACLE_*", "TNS_*", "REDISCLI_*", "MC_*", "DBUS_*", "RSYNC_*"),
 )
-"""Variables that change what a program loads, runs or trusts: only an entry without wildcards allows them."""
+"""Variables that change what a program loads, runs or trusts; only an entry without wildcards allows them."""
 
 
-# At the begin of a path, which may follow other text (`--root=..`, `a:../b`), or within it.
+# `..` as a path component, also after other text (`--root=..`, `a:../b`).
 _UPWARDS: Final = re.compile(r"(?<![\w.-])\.\.(/|$)")
 
 
@@ -107,7 +107,7 @@ def _check_command(text: str) -> str:
 
 
 class AllowedCommand(BaseModel):
-    """An entry of `allow_commands`; a string is a command that takes no arguments."""
+    """An entry of `allow_commands`; a plain string is a command without arguments."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -130,7 +130,7 @@ class AllowedCommand(BaseModel):
         return self
 
     def obstacle(self, config: ServerConfig) -> str | None:
-        """Why what goes with the command is not allowed; None when it is. Never repeats a value."""
+        """Return why arguments, variables or directory are not allowed, without any value; None when allowed."""
         if not _match_args(self.args, config.args):
             return f"not with these arguments: args = {list(self.args)}"
         for name in config.env:
@@ -143,7 +143,7 @@ class AllowedCommand(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """An entry, with what its command was when the hub started; `path` is empty when there was none."""
+    """An entry with the file that its command was when the hub started; `path` is empty when there was none."""
 
     rule: AllowedCommand
     path: str
@@ -153,7 +153,7 @@ class _Found:
     def of(cls, rule: AllowedCommand, search_path: str) -> "_Found":
         path = rule.command
         if not path.startswith("/"):
-            # Relative entries of PATH mean something else in each directory.
+            # Relative entries of PATH would depend on the working directory.
             absolute = os.pathsep.join(each for each in search_path.split(os.pathsep) if each.startswith("/"))
             path = (shutil.which(path, path=absolute) if absolute else None) or ""
         return cls(rule, path, os.path.realpath(path) if path else "")
@@ -167,18 +167,18 @@ class _Found:
 
 
 class Commands:
-    """The allowed commands, as found in the directories of `search_path` (colons between them)."""
+    """The allowed commands, looked up in `search_path` (directories separated by colons)."""
 
     def __init__(self, rules: Iterable[AllowedCommand], search_path: str) -> None:
         self._found = [_Found.of(rule, search_path) for rule in rules]
 
     @property
     def missing(self) -> list[str]:
-        """The commands that are not there."""
+        """The commands that were not found or are not executable."""
         return [each.rule.command for each in self._found if not (each.path and os.access(each.path, os.X_OK))]
 
     def admit(self, config: ServerConfig) -> str:
-        """The absolute path of the program to start. Raises PermissionDenied (COMMAND_NOT_ALLOWED)."""
+        """Return the absolute path of the program to start. Raises PermissionDenied (COMMAND_NOT_ALLOWED)."""
         candidates = [each for each in self._found if config.command in {each.rule.command, each.path}]
         obstacles: list[str] = []
         for each in candidates:
@@ -201,7 +201,7 @@ def _match_args(patterns: Sequence[str], args: Sequence[str]) -> bool:
 
 
 def _match_arg(pattern: str, arg: str) -> bool:
-    """A wildcard neither makes an option of an argument nor leads out of a directory."""
+    """Return whether an argument matches. A wildcard matches neither an option nor a path with `..`."""
     if pattern == arg:
         return True
     safe = not _UPWARDS.search(arg) and (not arg.startswith("-") or pattern.startswith("-"))

@@ -1,4 +1,8 @@
-"""What a server that was added over the API may do. The operator's files are trusted, callers of the API are not."""
+"""The sandbox policy for servers added over the API: files of the operator are trusted, callers of the API are not.
+
+The RPC layer calls `check` to answer the caller; the connector calls `resolve` before each start or connection, which
+is the check that counts.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +21,7 @@ from hubbubd.errors import ConfigError, HubError, InvalidArgument, PermissionDen
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """The settings `allow_commands`, `allow_hosts`, `deny_hosts` and `allow_variables`, and the hub's own bounds."""
+    """The settings `allow_commands`, `allow_hosts`, `deny_hosts`, `allow_variables`, and the hub's own limits."""
 
     commands: Commands
     hosts: Hosts
@@ -26,13 +30,13 @@ class Confinement:
 
     @classmethod
     def of(cls, settings: HubSettings, environ: Mapping[str, str]) -> Self:
-        """Looks for the commands, now and never again."""
+        """Build the policy; commands are looked up on PATH now and never again."""
         commands = Commands(settings.allow_commands, environ.get("PATH", ""))
         hosts = Hosts(settings.allow_hosts, settings.deny_hosts)
         return cls(commands, hosts, frozenset(settings.allow_variables), settings)
 
     def check(self, config: ServerConfig, environ: Mapping[str, str]) -> None:
-        """Whether a server may be added. One whose references cannot be resolved now is checked when they can.
+        """Check whether a server may be added. A server with unset variables passes, and is checked when it connects.
 
         Raises PermissionDenied (COMMAND_NOT_ALLOWED, HOST_NOT_ALLOWED, VARIABLE_NOT_ALLOWED) and InvalidArgument.
         """
@@ -45,8 +49,8 @@ class Confinement:
         except ConfigError as exc:
             raise InvalidArgument.field(exc.key.replace(f"servers.{config.name}", "spec", 1), exc.problem) from None
 
-    def verdict(self, config: ServerConfig, environ: Mapping[str, str]) -> str:
-        """The reason why a server may not be connected; empty when it may."""
+    def refusal(self, config: ServerConfig, environ: Mapping[str, str]) -> str:
+        """Return the reason (as of `check`) why a server may not be connected; empty when it may."""
         try:
             self.check(config, environ)
         except HubError as exc:
@@ -54,7 +58,7 @@ class Confinement:
         return ""
 
     def resolve(self, config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
-        """The configuration to connect with, its command an absolute path.
+        """Return the configuration to connect with: references replaced, the command an absolute path.
 
         Raises PermissionDenied as `check` does, VariableNotSet and ConfigError.
         """

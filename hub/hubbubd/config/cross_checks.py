@@ -1,4 +1,4 @@
-"""What settings must agree on, and what the files hold that they name."""
+"""Checks across settings, and of the TLS files that they name. Called when settings are loaded or reloaded."""
 
 from hubbubd.config.hub import HubSettings
 from hubbubd.config.network import CERT, OIDC, OIDC_ROLE, is_local, off_loopback
@@ -6,7 +6,7 @@ from hubbubd.errors import ConfigError
 
 
 def check(hub: HubSettings) -> None:
-    """Raises ConfigError, whose key is a setting's name."""
+    """Raise ConfigError, with the setting's name as its key, for the first contradiction."""
     if (hub.tls_cert is None) is not (hub.tls_key is None):
         there, missing = ("tls_key", "tls_cert") if hub.tls_cert is None else ("tls_cert", "tls_key")
         raise ConfigError(there, f"needs {missing}, too")

@@ -1,4 +1,4 @@
-"""Configuration files: the hub's own TOML, and the JSON that MCP clients already keep."""
+"""Configuration files: the hub's own TOML, and the JSON files of MCP clients."""
 
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from hubbubd.errors import ConfigError
 
 SERVER_KEYS = tuple(name for name in ServerConfig.model_fields if name != "name")
 
-# What other programs keep beside a server: said to people or to their own interface, nothing that a hub could heed.
+# Keys that other programs keep in a server's entry, for people or their own interface. The hub ignores them.
 FOREIGN_KEYS = frozenset({"alwaysAllow", "autoApprove", "description", "dev", "gallery", "icon", "timeout", "version"})
 FOREIGN_TRANSPORTS = {
     "stdio": "stdio",
@@ -30,7 +30,7 @@ FOREIGN_TRANSPORTS = {
 
 @dataclass(frozen=True, slots=True)
 class FileContent:
-    """One file: `hub` as written there, not yet validated, and the servers it configures."""
+    """One parsed file: the raw `hub` table, not validated, and its validated servers."""
 
     path: Path
     hub: dict[str, Any]
@@ -38,15 +38,15 @@ class FileContent:
 
 
 def read_file(path: Path) -> FileContent:
-    """What a configuration file says, by its ending (`.toml`, `.json`).
+    """Parse a configuration file by its suffix (`.toml`, `.json`). Raises ConfigError.
 
     TOML has `[hub]` and `[servers.NAME]`, and nothing else. JSON has `mcpServers` or `servers`, and may have `hub`;
-    other top-level keys belong to the program that the file was written for. Raises ConfigError.
+    other top-level keys belong to the program that the file was written for and are ignored.
     """
     where = str(path)
     try:
         raw = path.read_bytes().decode("utf-8-sig")
-    except (OSError, ValueError) as exc:  # a path with a null character, bytes that are no UTF-8
+    except (OSError, ValueError) as exc:  # ValueError: a NUL in the path, bytes that are not UTF-8
         raise ConfigError(where, f"cannot be read: {getattr(exc, 'strerror', None) or exc}") from None
     match path.suffix.lower():
         case ".toml":
@@ -103,7 +103,7 @@ def _servers(table: Mapping[str, Any], key: str) -> Iterable[ServerConfig]:
 
 
 def _adopt(table: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """The servers of another program's file in our words, without those it has disabled."""
+    """Translate the servers of another program's file to the hub's keys, without the disabled ones."""
     adopted: dict[str, Any] = {}
     for name in table:
         options = _table(table, name, f"{key}.{name}")

@@ -1,6 +1,7 @@
-"""Which hosts a server that was added over the API may be at, so that nobody reaches through the hub what only it can.
+"""Which hosts a server added over the API may be at: the policy of the SSRF guard.
 
-What counts is the address that is connected to, whatever name or spelling led there.
+It decides by the address that is connected to, whatever name or spelling led there. `upstream/pinned_transport.py`
+applies it after name resolution, against DNS rebinding.
 """
 
 import re
@@ -15,26 +16,27 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 PUBLIC: Final = "public"
-"""All addresses of the public internet."""
+"""The rule that stands for all addresses of the public internet."""
 
-# https://www.iana.org/assignments/ipv6-address-space: what is assigned as global unicast, and the rest is not.
+# https://www.iana.org/assignments/ipv6-address-space: the only range assigned as global unicast.
 _UNICAST: Final = IPv6Network("2000::/3")
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 _COMPATIBLE: Final = IPv6Network("::/96")
 _SIX_TO_FOUR_RELAY: Final = IPv4Network("192.88.99.0/24")
 _IETF: Final = IPv4Network("192.0.0.0/24")
 
-# Serves metadata and secrets to virtual machines although its address is public.
+# Azure's virtual public address: serves metadata and secrets to virtual machines.
 _AZURE: Final = IPv4Network("168.63.129.16/32")
 
 _NAME: Final = re.compile(r"[a-z0-9_*?]([a-z0-9_*?-]*[a-z0-9_*?])?(\.[a-z0-9_*?]([a-z0-9_*?-]*[a-z0-9_*?])?)*")
 _WILDCARD: Final = re.compile(r"[*?\[\]%]")
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _ISATAP: Final = (0x00005EFE, 0x02005EFE)
+"""The middle 32 bits of addresses that hold an IPv4 address (RFC 5214, section 6.1)."""
 
 
 def check_rule(text: str) -> str:
-    """An entry of `allow_hosts` or `deny_hosts`, as it is compared. Raises ValueError."""
+    """Return an entry of `allow_hosts` or `deny_hosts`, normalized. Raises ValueError."""
     rule = text.lower().removesuffix(".")
     if _network(rule) is None and not (_NAME.fullmatch(rule) and not _ends_in_number(rule)):
         raise ValueError(f"{text!r} is neither {PUBLIC!r}, an address, a network nor the name of a host")
@@ -42,10 +44,10 @@ def check_rule(text: str) -> str:
 
 
 class Hosts:
-    """What `allow_hosts` and `deny_hosts` say.
+    """The rules of `allow_hosts` and `deny_hosts`; a denial wins.
 
-    A network allows its addresses, `public` those of the internet, a name its host wherever that is, and a name with
-    wildcards only hosts of the internet. What is denied is denied, whatever else allows it.
+    A network allows its addresses, `public` those of the internet, a name its host at any address, and a name with
+    wildcards only hosts at public addresses.
     """
 
     def __init__(self, allow: Iterable[str], deny: Iterable[str]) -> None:
@@ -54,7 +56,7 @@ class Hosts:
         self._literal = frozenset(name for name in self._names if name != PUBLIC and not _WILDCARD.search(name))
 
     def check_host(self, host: str) -> None:
-        """What the host of a url says by itself; its addresses are checked when they are known.
+        """Check a URL's host by its text; its addresses are checked by `check` once they are resolved.
 
         Raises PermissionDenied (HOST_NOT_ALLOWED).
         """
@@ -71,13 +73,13 @@ class Hosts:
             raise _refused(host)
 
     def check(self, host: str, addresses: Iterable[Address]) -> None:
-        """Whether a host at these addresses may be reached. Raises PermissionDenied (HOST_NOT_ALLOWED)."""
+        """Check a host together with the addresses it resolved to. Raises PermissionDenied (HOST_NOT_ALLOWED)."""
         name = _name(host)
         if self._denies_name(name) or _WILDCARD.search(name):
             raise _refused(host)
         for address in addresses:
-            for meant in _meant(address):
-                if self._denies(meant) or not self._allows(name, meant):
+            for actual in _meant(address):
+                if self._denies(actual) or not self._allows(name, actual):
                     where = "" if str(address) == name else f", which is {address}"
                     raise _refused(f"{host}{where}" if where else host)
 
@@ -97,7 +99,7 @@ class Hosts:
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address is one of the public internet, for one host, and not known to serve a cloud's secrets."""
+    """Return whether an address is a public unicast address that is not known to serve a cloud's secrets."""
     if address.is_multicast or not address.is_global:
         return False
     if isinstance(address, IPv6Address):
@@ -106,7 +108,7 @@ def is_public(address: Address) -> bool:
 
 
 def _meant(address: Address) -> Iterator[Address]:
-    """The address, and those of IPv4 that a translator or a tunnel makes of it."""
+    """Yield the address, and the IPv4 addresses to which a translator or tunnel maps it."""
     if isinstance(address, IPv4Address):
         yield address
     elif address.ipv4_mapped is not None:
@@ -153,7 +155,7 @@ def _name(host: str) -> str:
 
 
 def _ends_in_number(name: str) -> bool:
-    """Whether resolvers may take it for an address (https://url.spec.whatwg.org/#ends-in-a-number-checker)."""
+    """Return whether a resolver may parse it as an address (https://url.spec.whatwg.org/#ends-in-a-number-checker)."""
     return _NUMBER.fullmatch(name.rpartition(".")[2]) is not None
 
 

@@ -1,4 +1,4 @@
-"""The hub's own settings: `[hub]` in a file, `HUBBUBD_*` in the environment, some as options."""
+"""The hub's own settings: `[hub]` in a file, `HUBBUBD_*` in the environment, some as command line options."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ from hubbubd.config.tls import TlsFiles
 ENV_PREFIX = "HUBBUBD_"
 
 CONFINING = ("allow_commands", "allow_hosts", "deny_hosts", "allow_variables")
-"""Settings of what servers added over the API may do."""
+"""The settings that make up `Confinement`: what servers added over the API may do."""
 
 LIVE = frozenset(
     {
@@ -30,13 +30,13 @@ LIVE = frozenset(
         *("audit_history_count", "audit_history_age_s"),
     }
 )
-"""Settings that change while the hub runs; the others hold from its start to its end."""
+"""Settings that a reload applies while the hub runs; the others need a restart."""
 
 
 def default_data_dir(environ: Mapping[str, str]) -> Path:
-    """Where the hub keeps its state when nobody says otherwise (XDG base directory specification)."""
+    """Return the default data directory (XDG base directory specification)."""
     share = environ.get("XDG_DATA_HOME", "")
-    # The specification has relative paths ignored.
+    # The specification says to ignore relative paths.
     return (Path(share) if share.startswith("/") else Path.home() / ".local" / "share") / "hubbub"
 
 
@@ -44,7 +44,7 @@ ExpandedPath = Annotated[Path, AfterValidator(Path.expanduser)]
 
 
 class HubSettings(BaseSettings):
-    """How this hub runs. `*_s` are seconds; every bound is a promise that memory and disk stay bounded."""
+    """Settings of the hub. `*_s` are seconds. The limits bound memory and disk."""
 
     model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -57,11 +57,11 @@ class HubSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what is passed in: `load_settings` puts the layers together, from an environment that it is given."""
+        """Use only what is passed in: `load_settings` merges the sources, with an environment that it is given."""
         return (init_settings,)
 
     listen: Listen = "127.0.0.1:7878"
-    """Where the API is served: HOST:PORT (port 0 picks a free one; off loopback with TLS only), or unix:PATH."""
+    """Where the API is served: HOST:PORT (port 0 picks a free one; off loopback only with TLS), or unix:PATH."""
 
     connect_listen: ConnectListen = None
     """Where the API is also served as Connect and gRPC-Web: HOST:PORT, as `listen`."""
@@ -70,136 +70,136 @@ class HubSettings(BaseSettings):
     """Origins whose pages may use Connect and gRPC-Web (CORS), such as http://localhost:5173; none by default."""
 
     tls_cert: ExpandedPath | None = None
-    """PEM file of the hub's certificate and those between it and its authority; turns TLS on, with `tls_key`."""
+    """PEM file of the hub's certificate followed by the intermediate ones; turns TLS on, together with `tls_key`."""
 
     tls_key: ExpandedPath | None = None
-    """PEM file of its private key, not encrypted."""
+    """PEM file of the certificate's private key, not encrypted."""
 
     tls_client_ca: ExpandedPath | None = None
-    """PEM file of authorities; each caller on the network must then show a certificate of one of them."""
+    """PEM file of certificate authorities; callers on the network then need a client certificate of one of them."""
 
     grants: tuple[GrantSettings, ...] = ()
-    """Roles for those whom client certificates and tokens of the identity provider name; nobody else has any."""
+    """Roles of those who bring a client certificate or a token of the identity provider; others have none."""
 
     oidc_issuer: Url | None = None
-    """The identity provider whose tokens (JWT) are taken: `iss`, exactly."""
+    """The identity provider whose tokens (JWT) are accepted; must equal `iss` exactly."""
 
     oidc_audience: Annotated[str, Field(min_length=1)] | None = None
-    """For whom these tokens must be meant: `aud`."""
+    """The audience that these tokens must have (`aud`)."""
 
     oidc_jwks_url: Url | None = None
-    """Where its keys are; by default where its discovery document says."""
+    """Where its public keys are; by default as its discovery document says."""
 
     oidc_name_claim: Annotated[str, Field(min_length=1)] = "sub"
-    """The claim that says who somebody is. Its values must be unique, and not for its owner to choose."""
+    """The claim that names the principal. Its values must be unique, and not for users to choose themselves."""
 
     oidc_roles_claim: Annotated[str, Field(min_length=1)] | None = None
-    """The claim that lists somebody's roles or groups; `a.b` is `b` within `a`, if there is no claim `a.b`."""
+    """The claim that lists a person's roles or groups; `a.b` is `b` within `a`, unless there is a claim `a.b`."""
 
     metrics_listen: MetricsListen = None
-    """Where Prometheus finds the hub's metrics, at /metrics: HOST:PORT on loopback (port 0 picks a free one)."""
+    """Where the hub serves Prometheus metrics, at /metrics: HOST:PORT on loopback (port 0 picks a free one)."""
 
     metrics_server_names: bool = True
-    """Whether metrics name servers."""
+    """Whether metrics have server names as an attribute."""
 
     data_dir: ExpandedPath
-    """Directory of the store, the token and `client.json`; made when missing."""
+    """Directory of the store, the token and `client.json`; created when missing."""
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """What is worth a log line on stderr."""
+    """The lowest level of log lines written to stderr."""
 
     trace_content: bool = False
-    """Whether traces hold what callers send, servers ask and people answer; traces themselves are up to `OTEL_*`."""
+    """Whether traces contain what callers send, servers ask and people answer. Whether to trace is up to `OTEL_*`."""
 
     watch_config: bool = True
-    """Whether the files of the configuration are read again when they change."""
+    """Whether configuration files are reloaded when they change."""
 
     help_base_url: Url | None = None
-    """Where the documents are served, for the help links of errors; paths in this repository without it."""
+    """Base URL of the documentation, for the help links of errors; without it they are paths in this repository."""
 
     allow_commands: tuple[AllowedCommand, ...] = ()
-    """Commands that a stdio server added over the API may start, with what arguments, variables and directories."""
+    """Commands that a stdio server added over the API may start, with their arguments, variables and directories."""
 
     allow_hosts: tuple[Annotated[str, AfterValidator(check_rule)], ...] = (PUBLIC,)
-    """Where an HTTP server added over the API may be: networks, names, `public` for all of the internet."""
+    """Hosts that an HTTP server added over the API may be at: networks, names, or `public` for all of the internet."""
 
     deny_hosts: tuple[Annotated[str, AfterValidator(check_rule)], ...] = ()
-    """Where it may not be, whatever `allow_hosts` says: networks and names."""
+    """Hosts that it may not be at, whatever `allow_hosts` says: networks and names."""
 
     allow_variables: tuple[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], ...] = ()
-    """Variables of the hub's environment that `${VAR}` in a server added over the API may stand for."""
+    """Environment variables of the hub that `${VAR}` in a server added over the API may refer to."""
 
     max_servers: Count = 1000
-    """Servers that may be registered at once."""
+    """The most servers that may be registered."""
 
     max_watchers: Count = 1000
-    """Watches that may be open at once."""
+    """The most watches that may be open."""
 
     max_message_bytes: Annotated[int, Field(ge=64 * 1024, le=1024**3)] = 16 * 1024 * 1024
-    """Largest message that the API takes or gives."""
+    """The largest message of the API, in either direction."""
 
     open_requests_per_server: Annotated[int, Field(ge=1, le=1024)] = 1000
-    """Requests of one server that may be open in the inbox, at most 1024; it gets an error for more."""
+    """The most pending requests of one server that may be open, at most 1024; beyond that it gets an error."""
 
     call_history_count: Count = 10_000
-    """Ended calls that are kept, over all servers; each has a limit of its own, too."""
+    """Ended calls kept in history, over all servers; each server has its own limit, too."""
 
     call_history_age_s: Seconds = 7 * 86_400
     """How long ended calls are kept."""
 
     request_history_count: Count = 10_000
-    """Closed pending requests that are kept, over all servers; each has a limit of its own, too."""
+    """Closed pending requests kept in history, over all servers; each server has its own limit, too."""
 
     request_history_age_s: Seconds = 30 * 86_400
     """How long closed pending requests are kept."""
 
     task_history_count: Count = 10_000
-    """Ended tasks that are kept, over all servers; one whose result its server has yet to fetch does not count."""
+    """Ended tasks kept in history, over all servers; one whose result its server has yet to fetch does not count."""
 
     task_history_age_s: Seconds = 7 * 86_400
-    """How long ended tasks are kept, unless their own ttl is over before."""
+    """How long ended tasks are kept, unless their own ttl ends earlier."""
 
     deletion_history_age_s: Seconds = 7 * 86_400
-    """How long a watcher may be away and still be told what was deleted; an older resume token gives `reset`."""
+    """How long tombstones are kept: a watcher away for longer gets `reset` instead of the deletions it missed."""
 
     receiver_tasks_per_server: Count = 200
-    """Open tasks that the hub holds for one server, and a tenth of all it holds for it; it gets an error for more."""
+    """Open tasks that the hub holds for one server; in all ten times as many. Beyond that it gets an error."""
 
     max_tokens: Count = 1000
-    """Tokens of callers that there may be at once."""
+    """The most API tokens that may exist."""
 
     rpcs_per_s_per_principal: PerSecond = 2000
-    """RPCs that one principal may begin in a second, and ten times that at once."""
+    """Rate limit of RPCs per principal and second, with a burst of ten times that."""
 
     refused_credentials_per_s: PerSecond = 10
-    """Refused credentials of one address of which it is told why, in a second, and ten times that at once."""
+    """Refused credentials per second and address that get a reason, with a burst of ten times that."""
 
     calls_per_principal: Count = 10_000
-    """Calls of one principal that have not ended, over all servers."""
+    """The most unfinished calls of one principal, over all servers."""
 
     claims_per_principal: Count = 1000
-    """Pending requests that one principal may have claimed, those of its workers apart."""
+    """The most pending requests that one principal may have claimed; those of its workers count apart."""
 
     streams_per_principal: Count | None = None
-    """Watches, workers and backups of one principal that may be open; as many as `max_watchers` by default."""
+    """The most watches, workers and backups of one principal that may be open; by default as `max_watchers`."""
 
     audit_history_count: Count = 10_000
-    """Entries of the audit log that are kept: so many changes, so many answers, so many refusals."""
+    """Audit log entries kept: so many changes, so many answers and so many refusals."""
 
     audit_history_age_s: Seconds = 90 * 86_400
-    """How long entries of the audit log are kept."""
+    """How long audit log entries are kept."""
 
     shutdown_grace_s: Seconds = 10
-    """How long calls that are under way may take to end after SIGTERM or SIGINT; a second signal ends the wait."""
+    """How long calls may take to end after SIGTERM or SIGINT; a second signal ends the wait."""
 
     @property
     def tls(self) -> TlsFiles | None:
-        """The files of TLS, when it is on."""
+        """The TLS files, or None without TLS."""
         if self.tls_cert is None or self.tls_key is None:
             return None
         return TlsFiles(self.tls_cert, self.tls_key, self.tls_client_ca)
 
     @property
     def networked(self) -> bool:
-        """Whether others than programs on this machine may reach the API."""
+        """Whether the API is reachable from other machines."""
         return not all(is_local(listen) for listen in (self.listen, self.connect_listen) if listen is not None)

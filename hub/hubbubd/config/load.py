@@ -1,4 +1,4 @@
-"""Settings from files, the environment and the command line, the later ones winning."""
+"""Load settings: files, then environment, then command line; the later ones win."""
 
 import os
 from argparse import ArgumentParser
@@ -23,7 +23,7 @@ from hubbubd.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All that a hub starts from. `servers` are those of `files`, with references as written."""
+    """All that a hub starts from. `servers` are those of `files`, with references unresolved."""
 
     hub: HubSettings
     servers: tuple[ServerConfig, ...] = ()
@@ -32,9 +32,9 @@ class Settings:
 
 
 def load_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
-    """The settings of a hub started with these arguments (without the program's name) in this environment.
+    """Return the settings of a hub started with these arguments (without the program's name) and this environment.
 
-    Raises ConfigError: for unknown options, unreadable or contradicting files, wrong values, and references to
+    Raises ConfigError: for unknown options, unreadable or contradictory files, invalid values, and references to
     variables that `environ` lacks. `--help` and `--version` print and raise SystemExit(0).
     """
     options = _parser().parse_args(argv)
@@ -118,7 +118,7 @@ def _blame_environment(exc: SettingsError) -> str:
 def _origin(
     name: str, command_line: Mapping[str, Any], environ: Mapping[str, str], files: Sequence[FileContent]
 ) -> str:
-    """Where the value of a setting came from: the option, the variable, or the key in the last file that has it."""
+    """Return where a setting's value came from: the option, the variable, or the key in the last file that has it."""
     if name in command_line:
         return "--" + name.replace("_", "-")
     variable = f"{ENV_PREFIX}{name}".upper()

@@ -1,4 +1,4 @@
-"""Settings of how the API is reached, and who comes in with what other authorities say of them."""
+"""Settings of where the API listens, and of grants for principals of other authorities (certificates, OIDC)."""
 
 import ipaddress
 import os
@@ -13,13 +13,14 @@ from hubbubd import bounds
 
 UNIX = "unix:"
 LAST_PORT = 65535
+"""The highest port of TCP: 16 bits (RFC 9293, section 3.1)."""
 CERT, OIDC, OIDC_ROLE = "cert", "oidc", "oidc-role"
-"""Who says what somebody is called; nobody else's names begin like this."""
+"""The authorities that vouch for principals; each is a prefix that no other principal's name can have."""
 
-# sockaddr_un holds 108 bytes, the last of them zero.
+# sun_path of sockaddr_un has 108 bytes, the last one a NUL.
 _UNIX_PATH_MAX = 107
 
-# https://www.rfc-editor.org/rfc/rfc6454#section-6.2, of the web.
+# RFC 6454, section 6.2, for http and https.
 _ORIGIN = re.compile(r"https?://(\[[0-9a-f:]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?")
 
 
@@ -31,22 +32,22 @@ def _check_who(text: str) -> str:
 
 
 class GrantSettings(BaseModel):
-    """Roles for those whom a certificate or a token of another authority names."""
+    """Roles for principals that a client certificate or an identity provider's token names."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     who: Annotated[str, AfterValidator(_check_who)]
-    """`cert:NAME` or `oidc:NAME`, where NAME may have `*`, `?` and `[...]`, or `oidc-role:VALUE`, compared exactly."""
+    """`cert:NAME` or `oidc:NAME`, where NAME may have `*`, `?` and `[...]`; or `oidc-role:VALUE`, compared exactly."""
 
     roles: Annotated[tuple[Literal["viewer", "responder", "caller", "operator", "admin"], ...], Field(min_length=1)]
-    """What they are."""
+    """The roles granted."""
 
     servers: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)] = ("*",)
-    """For the servers whose names match one of these."""
+    """Patterns of the names of the servers for which they are granted."""
 
 
 def off_loopback(listen: str) -> str:
-    """Why the hub does not listen there without TLS."""
+    """Return the error text for listening beyond loopback without TLS."""
     return (
         f"{listen} is not on loopback, and the network needs TLS: set tls_cert and tls_key. Callers then need a token "
         "(hubbub tokens create), a client certificate (tls_client_ca) or a token of your identity provider "
@@ -55,12 +56,12 @@ def off_loopback(listen: str) -> str:
 
 
 def is_local(listen: str) -> bool:
-    """Whether what is said to this address never leaves the machine."""
+    """Return whether traffic to this address never leaves the machine."""
     return listen.startswith(UNIX) or is_loopback(listen.rpartition(":")[0].strip("[]"))
 
 
 def is_loopback(host: str) -> bool:
-    """Whether this name or address means the machine itself."""
+    """Return whether a name or address is loopback."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -86,7 +87,7 @@ def _check_listen(text: str) -> str:
 
 
 def check_unix(path: str) -> None:
-    """Raises ValueError for what cannot be the path of a socket."""
+    """Raise ValueError for what cannot be the path of a Unix socket."""
     if not path:
         raise ValueError("unix: needs a path")
     if len(os.fsencode(path)) > _UNIX_PATH_MAX:
@@ -121,7 +122,7 @@ def _check_origin(text: str) -> str:
 
 
 def check_url(text: str) -> str:
-    """An address whose answers can be trusted. Raises ValueError."""
+    """Return the URL if its answers can be trusted (https, or http on loopback). Raises ValueError."""
     parts = urlsplit(text)
     if parts.hostname and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname))):
         return text

@@ -1,6 +1,6 @@
-"""What of a server's configuration its connection is made of, and what is the hub's side alone.
+"""Which options of a server a connection is made from, and which are the hub's side alone.
 
-A change of the first makes a new connection; a change of the second is taken over while everything goes on.
+Changing one of the former reconnects; a change of the latter is applied in place.
 """
 
 from typing import Final
@@ -14,7 +14,7 @@ CONNECTION: Final = frozenset(
         *("max_message_bytes", "max_messages_per_s", "max_bytes_per_s"),
     }
 )
-"""Which server it is, how it is reached, what it is told of the hub, and how it is read."""
+"""Which server it is, how it is reached, what it learns about the hub, and how it is read."""
 
 HUB_SIDE: Final = frozenset(
     {
@@ -29,9 +29,9 @@ HUB_SIDE: Final = frozenset(
         *("task_history_count", "task_history_age_s"),
     }
 )
-"""How the hub treats it: holds from the next call, question, attempt or interval on."""
+"""How the hub treats it; applied from the next call, request, attempt or interval on."""
 
 
 def needs_connection(before: ServerConfig, after: ServerConfig) -> bool:
-    """Whether a connection that was made as it was before is not the one that is wanted now."""
+    """Return whether a change of configuration needs a new connection."""
     return any(getattr(before, name) != getattr(after, name) for name in CONNECTION)

@@ -1,7 +1,7 @@
-"""References in a server's configuration: kept as written, replaced only at the moment of connecting.
+"""References in a server's configuration: kept as written, resolved only when connecting.
 
-`${VAR}` stands for a variable of the hub's environment, `${file:/path}` for what is in a file, and
-`${keyring:service/name}` for a password that the system's keyring has.
+`${VAR}` stands for a variable of the hub's environment, `${file:/path}` for the content of a file, and
+`${keyring:service/name}` for a password in the system's keyring.
 """
 
 import os
@@ -20,7 +20,7 @@ from hubbubd.errors import ConfigError
 RESOLVED_FIELDS = ("command", "args", "env", "cwd", "url", "headers", "oauth", "ca")
 
 SECRET_BYTES: Final = 64 * 1024
-"""Largest file that `${file:...}` reads."""
+"""The largest file that `${file:...}` reads."""
 
 Warn = Callable[[str], None]
 
@@ -35,7 +35,7 @@ _FORMS = "${VAR}, ${VAR:-default}, ${env:VAR}, ${file:/PATH}, ${keyring:SERVICE/
 
 
 class VariableNotSet(ConfigError):
-    """A reference names a variable that has no value here; `variable` is its name."""
+    """A reference to the environment variable `variable`, which is not set."""
 
     def __init__(self, key: str, variable: str) -> None:
         problem = f"the environment variable {variable} is not set; set it, or give a default: ${{{variable}:-...}}"
@@ -44,16 +44,16 @@ class VariableNotSet(ConfigError):
 
 
 def _ignore(_: str) -> None:
-    """Whoever resolves only to see whether it can be done has nobody to warn."""
+    """Drop the warning: the caller only tests whether references resolve."""
 
 
 def expand(text: str, environ: Mapping[str, str], key: str = "value", *, warn: Warn = _ignore) -> str:
-    """The text with its references replaced; reads files, and asks the keyring.
+    """Return the text with its references replaced; reads files and the keyring.
 
-    `${VAR}` and `${env:VAR}` stand for a variable that must be set, `${VAR:-default}` for one that may be unset
-    or empty, `${file:/PATH}` and `${keyring:SERVICE/NAME}` for what is there, `$${` for a plain `${`. `warn` is told
-    of files that others can read. Raises VariableNotSet, or ConfigError for anything else between the braces and
-    for what cannot be read; `key` says in either where the text stands.
+    `${VAR}` and `${env:VAR}` need a variable that is set, `${VAR:-default}` one that may be unset or empty,
+    `${file:/PATH}` and `${keyring:SERVICE/NAME}` what they name; `$${` is a literal `${`. `warn` is called for files
+    that others can read or change. Raises VariableNotSet, or ConfigError for other text between the braces and for what
+    cannot be read; `key` is where the text stands.
     """
 
     def replacement(match: re.Match[str]) -> str:
@@ -77,7 +77,7 @@ def expand(text: str, environ: Mapping[str, str], key: str = "value", *, warn: W
 
 
 def named(config: ServerConfig) -> Iterator[tuple[str, str]]:
-    """What the references of a configuration name, with where: variables by their names, others as they are written."""
+    """Yield each reference of a configuration with its key: variables by name, other references as written."""
     written = config.model_dump(include=set(RESOLVED_FIELDS))
     for key, text in _texts(written, f"servers.{config.name}"):
         for match in _REFERENCE.finditer(text):
@@ -87,10 +87,10 @@ def named(config: ServerConfig) -> Iterator[tuple[str, str]]:
 
 
 def resolve(config: ServerConfig, environ: Mapping[str, str], *, warn: Warn = _ignore) -> ServerConfig:
-    """The configuration to connect with: references in command, args, env, cwd, url, headers, oauth and ca replaced.
+    """Return the configuration to connect with: references in RESOLVED_FIELDS replaced.
 
-    Raises VariableNotSet, or ConfigError for a malformed reference or a result that is no valid configuration;
-    the key is dotted: `servers.NAME.env.TOKEN`.
+    Raises VariableNotSet, or ConfigError for a malformed reference or an invalid result; its key is dotted:
+    `servers.NAME.env.TOKEN`.
     """
     key = f"servers.{config.name}"
     written = config.model_dump()
@@ -105,10 +105,14 @@ def resolve(config: ServerConfig, environ: Mapping[str, str], *, warn: Warn = _i
         raise config_error(exc, written, key) from None
 
 
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def _from_file(path: str, key: str, warn: Warn) -> str:
     try:
-        # A pipe or a terminal would not end.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        # O_NONBLOCK and the check for a regular file: reading a FIFO or a terminal would block.
+        with open(path, "rb", opener=_without_waiting) as file:
             about = os.fstat(file.fileno())
             if not stat.S_ISREG(about.st_mode):
                 raise ConfigError(key, f"{path} is not a file")

@@ -21,26 +21,26 @@ ServerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 TransportName = Literal["stdio", "http", "sse"]
 Revision = Literal["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"]
 REVISIONS: Final[tuple[str, ...]] = get_args(Revision)
-"""The revisions of MCP that the hub speaks."""
+"""The revisions of MCP that the hub speaks, oldest first."""
 
 Roots = Literal["ask"] | tuple[dict[str, Any], ...]
-"""What a server is told when it asks for roots: these (MCP roots), or what a person says each time."""
+"""The answer to `roots/list`: these MCP roots, or "ask" to make it a pending request."""
 
 
 RESOLVED: Final = object()
-"""The context of validation for a configuration whose references have been replaced: what stands in it is meant so."""
+"""Validation context of a configuration whose references have been replaced: a `${` left in it is literal text."""
 
 _NO_USER: Final = "a url has no user and password; use headers"
 _USER: Final = re.compile(r"https?://[^/?#]*@", re.IGNORECASE)
 
 WITHHELD: Final = "**********"
-"""What stands in the store in place of a secret."""
+"""The placeholder of a secret in the store."""
 
 
 class OAuthConfig(BaseModel):
-    """How the hub gets access to a server that asks for OAuth. Without any of it, the hub registers itself.
+    """The OAuth client of a server. Without any of it, the hub registers itself dynamically.
 
-    `issuer` names the authorization server that the client belongs to: its credentials go nowhere else.
+    `issuer` names the authorization server of the client credentials; they are sent nowhere else.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -68,7 +68,7 @@ class OAuthConfig(BaseModel):
 
 
 class ServerConfig(BaseModel):
-    """A server as configured; `${VAR}` references are kept, and resolved only to connect. `*_s` are seconds."""
+    """A server as configured, with `${...}` references; they are resolved only to connect. `*_s` are seconds."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -151,19 +151,20 @@ class ServerConfig(BaseModel):
 
     @property
     def fingerprint(self) -> str:
-        """Changes when the server is another one: its url or command, not its options."""
+        """Hash of the server's identity: its transport, command with arguments, and url; not of its other options."""
         identity = [self.transport, self.command, list(self.args), self.url]
         return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
 
     @property
     def limits_tools(self) -> bool:
-        """Whether there may be tools that are not to be called."""
+        """Whether some tools may not be called."""
         return bool(self.deny_tools) or "*" not in self.allow_tools
 
     def has_tool(self, name: object) -> bool:
-        """Whether a tool of this name may be called, and shown.
+        """Return whether a tool may be called and listed.
 
-        A pattern of `deny_tools` also meets names that a careless server would take for the same.
+        A pattern of `deny_tools` also matches names that a careless server would treat as the same (Unicode, case,
+        spaces).
         """
         if not self.limits_tools:
             return True
@@ -172,7 +173,7 @@ class ServerConfig(BaseModel):
         return not _matches(map(_plain, self.deny_tools), _plain(name)) and not _matches(self.deny_tools, name)
 
     def secrets(self) -> dict[str, Any]:
-        """What of a configuration is not for the store, as JSON: values of variables and headers, and a url's query."""
+        """Return what to keep out of the store, as JSON: values of variables and headers, and a url with a query."""
         found: dict[str, Any] = {
             member: {name: value.get_secret_value() for name, value in values.items()}
             for member, values in (("env", self.env), ("headers", self.headers))
@@ -182,12 +183,12 @@ class ServerConfig(BaseModel):
 
     @property
     def lacks_secrets(self) -> bool:
-        """Whether the store has withheld something that is not there any more."""
+        """Whether it has a placeholder whose secret was lost."""
         values = [*self.env.values(), *self.headers.values()]
         return any(value.get_secret_value() == WITHHELD for value in values) or f"?{WITHHELD}" in (self.url or "")
 
     def known_secrets(self) -> list[str]:
-        """The values of a resolved configuration that must not be told. Paths are not among them."""
+        """Return the secrets of a resolved configuration, to redact from all output. Absolute paths are left out."""
         found = [value.get_secret_value() for value in (*self.env.values(), *self.headers.values())]
         if self.oauth is not None:
             found += [v.get_secret_value() for v in (self.oauth.client_secret, self.oauth.private_key) if v is not None]
@@ -196,12 +197,12 @@ class ServerConfig(BaseModel):
         return [each for value in found if not value.startswith("/") for each in _spellings(value)]
 
     def with_secrets(self, kept: dict[str, Any]) -> "ServerConfig":
-        """The configuration as it was before the store withheld what `secrets` returned. Raises ValidationError."""
+        """Return the configuration with the secrets that `secrets` returned put back. Raises ValidationError."""
         return type(self).model_validate(self.model_dump() | kept)
 
 
 def _check_url(url: str, *, resolved: bool) -> None:
-    """Raises ValueError. What has references is looked at again when they are resolved, and has no more then."""
+    """Raise ValueError for an invalid URL. One with references is checked once more when they are resolved."""
     if not url.lower().startswith(("http://", "https://", *(() if resolved else ("${",)))):
         raise ValueError("a url starts with http:// or https://")
     if "${" in url and not resolved:
@@ -223,7 +224,7 @@ def _check_url(url: str, *, resolved: bool) -> None:
 
 
 def _spellings(value: str) -> set[str]:
-    """A secret as it is written, and as it may stand in a url or be read from one."""
+    """Return the forms in which a secret may appear: as written, its words, and each URL-encoded or decoded."""
     plain = {value, *value.split(maxsplit=PIECES)[:PIECES]}
     plain |= {read(each) for each in plain for read in (unquote, unquote_plus)}
     return (

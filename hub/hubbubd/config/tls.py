@@ -1,4 +1,4 @@
-"""The files of TLS: a certificate with its key, and the authorities whose client certificates are believed."""
+"""The TLS files: the hub's certificate and key, and the authorities of client certificates."""
 
 import ssl
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from hubbubd.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """What the hub shows and whom it believes, as PEM."""
+    """The contents of the TLS files, as PEM, with the certificate's validity."""
 
     chain: bytes
     key: bytes = field(repr=False)
@@ -20,7 +20,7 @@ class Tls:
     not_after: datetime
 
     def problem(self, now: datetime) -> str | None:
-        """Why clients will refuse the certificate."""
+        """Return why clients will reject the certificate; None when it is valid."""
         if now < self.not_before:
             return f"the certificate is valid only from {self.not_before:%Y-%m-%d %H:%M} UTC"
         return f"the certificate expired on {self.not_after:%Y-%m-%d %H:%M} UTC" if now > self.not_after else None
@@ -28,7 +28,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Where they are."""
+    """Paths of the TLS files."""
 
     cert: Path
     key: Path
@@ -41,7 +41,7 @@ class TlsFiles:
             yield self.client_ca
 
     def read(self) -> Tls:
-        """What they hold now. Raises ConfigError, whose key is a setting's name, and which names the file."""
+        """Read and validate the files. Raises ConfigError with the setting's name as its key, naming the file."""
         from cryptography import x509
         from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
@@ -53,7 +53,7 @@ class TlsFiles:
         try:
             private = load_pem_private_key(key, None)
         except TypeError:
-            raise ConfigError("tls_key", f"{self.key} is encrypted, and nobody is there to be asked") from None
+            raise ConfigError("tls_key", f"{self.key} is encrypted, and the hub cannot ask for a passphrase") from None
         except ValueError:
             raise ConfigError("tls_key", f"{self.key} is not a PEM private key") from None
         form = Encoding.DER, PublicFormat.SubjectPublicKeyInfo
@@ -63,7 +63,7 @@ class TlsFiles:
         return Tls(chain, key, authorities, certificate.not_valid_before_utc, certificate.not_valid_after_utc)
 
     def problem(self) -> str | None:
-        """Why clients will refuse the certificate now, with its file. Raises as `read`."""
+        """Return why clients will reject the certificate now, naming its file; None when valid. Raises as `read`."""
         found = self.read().problem(datetime.now(UTC))
         return f"{self.cert}: {found}" if found else None
 

@@ -1,4 +1,4 @@
-"""From pydantic's errors to the hub's own: one line that names the key and why."""
+"""Translate pydantic's errors to a ConfigError: one line with the key and the reason."""
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -8,11 +8,11 @@ from pydantic import ValidationError
 
 from hubbubd.errors import ConfigError
 
-_UNKNOWN = "unknown key; docs/configuration.md has those there are"
+_UNKNOWN = "unknown key; docs/configuration.md lists all keys"
 
 
 def config_error(exc: ValidationError, value: Any, key: str, known: Iterable[str] = ()) -> ConfigError:
-    """The first of the errors, for the `value` that stands at `key`; `known` are the keys to suggest from."""
+    """Return the first error for the `value` at `key`; `known` are the keys to suggest for an unknown one."""
     error = exc.errors(include_url=False, include_context=False)[0]
     path = _path(error["loc"], value)
     dotted = ".".join((key, *path)) if key else ".".join(path)
@@ -23,13 +23,13 @@ def config_error(exc: ValidationError, value: Any, key: str, known: Iterable[str
 
 
 def unknown_key(dotted: str, name: str, known: Iterable[str]) -> ConfigError:
-    """A key that means nothing, with the one that was probably meant."""
+    """Return the error for an unknown key, suggesting a similar known one."""
     near = get_close_matches(name, known, n=1)
     return ConfigError(dotted, f"unknown key; did you mean {near[0]!r}?" if near else _UNKNOWN)
 
 
 def _path(loc: tuple[int | str, ...], value: Any) -> list[str]:
-    # pydantic also puts the names of union members there: only what leads into the value is a key.
+    # pydantic's loc also contains the names of union members: only steps that lead into the value are keys.
     path: list[str] = []
     for step in loc:
         if isinstance(value, Mapping) and step in value:

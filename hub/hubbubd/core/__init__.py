@@ -1,4 +1,5 @@
-"""The pure core: tables and functions over frozen records. No I/O, no clock, no randomness of its own.
+"""The functional core: pure functions and tables over frozen records. No I/O, no clock, no randomness of its own.
 
-What happens is decided here, by `now` and the facts it is given; the runtime waits, commits and sends.
+Functions take the record, the facts and `now`, and return the next record or raise. The runtime commits that record,
+waits and sends.
 """

@@ -1,15 +1,15 @@
-"""Who may do what: roles are sets of permissions, grants bind a role to servers, a principal has grants.
+"""Role-based access control: a role is a set of permissions, a grant binds a role to servers, a principal has grants.
 
     permission   viewer  responder  caller  operator  admin
     browse         x         x        x        x        x      which servers there are, and what they offer
     see            x         x                 x        x      everybody's requests, calls, tasks, events and logs
     answer                   x                          x      claim and answer everybody's requests
-    call                              x                 x      make calls; see, answer and cancel what is one's own
+    call                              x                 x      make calls; see, answer and cancel one's own
     operate                                    x        x      connect, disconnect, roots, queues, others' calls
     administer                                          x      servers, tokens, the audit log, the store
 
-What is one's own: the calls one made, the tasks these became, and the requests that these caused *by the wire*; a
-cause that was only inferred gives nobody a right.
+A principal's own records are the calls it made, the tasks these became, and the pending requests whose cause the wire
+names (`CauseSource.WIRE`). An inferred cause gives no right. `rpc/permissions.py` has the permission each RPC needs.
 """
 
 from collections.abc import Iterable
@@ -23,11 +23,11 @@ from hubbubd.core.inbox import CauseSource, PendingRequest
 from hubbubd.core.tasks import Task
 
 ANY = "*"
-"""The pattern of all servers."""
+"""The pattern that matches every server."""
 
 
 class Permission(StrEnum):
-    """What somebody may do with a server, and all that belongs to it."""
+    """What a principal may do with a server and with the records that belong to it."""
 
     BROWSE = "browse"
     SEE = "see"
@@ -38,7 +38,7 @@ class Permission(StrEnum):
 
 
 class Role(StrEnum):
-    """What somebody is to a hub."""
+    """A named set of permissions; `ROLES` has the sets."""
 
     VIEWER = "viewer"
     RESPONDER = "responder"
@@ -58,7 +58,7 @@ ROLES: dict[Role, frozenset[Permission]] = {
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A role, for the servers whose names match one of the patterns (`*`, `?`, `[...]`, case counts)."""
+    """A role on the servers whose names match one of the patterns: `*`, `?`, `[...]`, case-sensitive."""
 
     role: Role
     servers: tuple[str, ...] = (ANY,)
@@ -66,12 +66,12 @@ class Grant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Who calls the API.
+    """The authenticated caller of the API.
 
-    Names of tokens are plain; those of certificates and of JWTs start with `cert:` and `oidc:`, so that no authority
-    can speak in another's name. `credential` is what was shown, for revocation and the audit log, never a secret.
-    `expires_at`, in seconds since the epoch, ends what is open with it, too. `groups` are the roles that an identity
-    provider gives somebody, in its own words.
+    Names of tokens are plain; those of certificates and JWTs start with `cert:` and `oidc:`, so that no authority can
+    issue another's names. `credential` identifies what was presented, for revocation and the audit log; it is never a
+    secret. `expires_at` is in seconds since the epoch; streams that are open then are closed. `groups` are the identity
+    provider's own names of roles.
     """
 
     name: str
@@ -82,23 +82,24 @@ class Principal:
     groups: frozenset[str] = frozenset()
 
     def servers(self, permission: Permission) -> frozenset[str]:
-        """The patterns of the servers for which this is permitted; just `*` when it is for all."""
+        """Return the patterns of the servers on which this is permitted; exactly `{"*"}` when it is on all."""
         return _patterns(self.grants, permission)
 
     def may(self, permission: Permission, server: str) -> bool:
-        """Whether this is permitted for a server."""
+        """Return whether this is permitted on the server."""
         return matches(self.servers(permission), server)
 
     def may_everywhere(self, permission: Permission) -> bool:
-        """Whether this is permitted for the hub as a whole: for all servers, those to come included."""
+        """Return whether this is permitted on the whole hub: on all servers, later ones included."""
         return ANY in self.servers(permission)
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What of a table somebody has to do with: all of some servers, and what is their own of others.
+    """Row-level visibility of a principal: every record of `servers`, and on `own_servers` the records of `own`.
 
-    Part of filters: hashable, and equal for all who may have everything.
+    Part of each filter, therefore hashable. All principals that may see everything have equal scopes, so their watches
+    share work.
     """
 
     servers: frozenset[str] = frozenset({ANY})
@@ -106,25 +107,23 @@ class Scope:
     own_servers: frozenset[str] = frozenset()
 
     def has_server(self, name: str) -> bool:
-        """All that belongs to a server."""
+        """Return whether every record of the server is in scope."""
         return matches(self.servers, name)
 
     def has_call(self, call: Call) -> bool:
-        """A call."""
         return self.has_server(call.server) or self._is_own(call.principal, call.server)
 
     def has_request(self, request: PendingRequest) -> bool:
-        """A pending request."""
+        """Return whether the request is in scope: by its server, or as caused, by the wire, by an own call."""
         return self.has_server(request.server) or (
             request.cause_source is CauseSource.WIRE and self._is_own(request.principal, request.server)
         )
 
     def has_task(self, task: Task) -> bool:
-        """A task."""
         return self.has_server(task.server) or self._is_own(task.principal, task.server)
 
     def __str__(self) -> str:
-        """The same text in every process: a set has no order of its own."""
+        """Return the same text in every process (a set has no order): resume and page tokens contain a hash of it."""
         return f"{sorted(self.servers)} {self.own!r} {sorted(self.own_servers)}"
 
     def _is_own(self, principal: str | None, server: str) -> bool:
@@ -135,7 +134,7 @@ EVERYTHING = Scope()
 
 
 def scope(principal: Principal, permission: Permission) -> Scope:
-    """What somebody may see (SEE), answer (ANSWER) or cancel (OPERATE), with what is their own."""
+    """Return the records a principal may see (SEE), answer (ANSWER) or cancel (OPERATE), its own included."""
     servers = principal.servers(permission)
     if ANY in servers:
         return EVERYTHING
@@ -144,13 +143,13 @@ def scope(principal: Principal, permission: Permission) -> Scope:
 
 
 def servers_scope(principal: Principal, permission: Permission) -> Scope:
-    """The servers for which somebody has a permission, and nothing of others."""
+    """Return the servers on which a principal has a permission, without its own records on others."""
     servers = principal.servers(permission)
     return EVERYTHING if ANY in servers else Scope(servers)
 
 
 def matches(patterns: Iterable[str], name: str) -> bool:
-    """Whether a name matches one of the patterns."""
+    """Return whether a name matches one of the patterns."""
     return any(pattern == ANY or _match(pattern, name) for pattern in patterns)
 
 

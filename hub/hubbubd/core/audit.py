@@ -1,4 +1,4 @@
-"""What the audit log says: who changed what, when, and with what outcome. Never what was in it."""
+"""Audit log entries: who changed what, when, and with what outcome; never the content. And which of them are kept."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ from hubbubd.bounds import Count, Moment
 
 OK = "OK"
 HUB = "hub"
-"""The principal of what the hub does by itself."""
+"""The principal of changes that the hub makes by itself."""
 
 BY_FILE, BY_SIGNAL = "hub:file", "hub:signal"
-"""The principals of what an operator does without the API: by writing a file of the configuration, by a signal."""
+"""The principals of changes an operator makes without the API: through a configuration file, or a signal."""
 
 
-class Sort(StrEnum):
-    """What an entry is about. Each sort has a limit of its own, so that one cannot push out the others."""
+class AuditKind(StrEnum):
+    """Kind of an entry. Each kind has its own retention limit, so that one cannot push out the others."""
 
     CHANGE = "change"
     ANSWER = "answer"
@@ -24,15 +24,16 @@ class Sort(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """One change, or one that was refused. `created_at` is seconds since the epoch.
+    """One change, or one refused. `created_at` is seconds since the epoch.
 
-    `credential` is what was shown, never a secret; `peer` is `loopback`, `unix` or `network`. `action` is the name of
-    the RPC; `target` the server, request, token, ... that it names. `outcome` is OK or the reason of the refusal; of
-    equal refusals within a minute there is one entry, with their number. `trace_id` is the trace of the RPC, if any.
+    `credential` identifies what was presented and is never a secret; `peer` is `loopback`, `unix` or `network`.
+    `action` is the name of the RPC, `target` the server, request, token, ... that it names. `outcome` is OK or the
+    reason of the refusal. Equal refusals within a minute are coalesced into one entry with their `count`. `trace_id` is
+    the RPC's trace.
     """
 
     id: str
-    sort: Sort
+    kind: AuditKind
     created_at: Moment
     principal: str
     credential: str = ""
@@ -45,13 +46,13 @@ class AuditEntry:
 
     @property
     def holder(self) -> str:
-        """Who counts as one, whatever names they give: a credential, but each person of an identity provider."""
+        """The owner for retention: the credential, whatever names come with it; with OIDC the person."""
         return self.principal if self.principal.startswith("oidc:") else self.credential or self.principal
 
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
-    """Entries for which every condition given holds; `since` is seconds since the epoch."""
+    """Entries that meet every condition given; `since` is seconds since the epoch."""
 
     principal: str = ""
     action: str = ""
@@ -59,7 +60,6 @@ class AuditFilter:
     since: float = 0.0
 
     def matches(self, entry: AuditEntry) -> bool:
-        """Whether the entry is in."""
         return (
             (not self.principal or entry.principal == self.principal)
             and (not self.action or entry.action == self.action)
@@ -69,13 +69,13 @@ class AuditFilter:
 
 
 LARGE = 8
-"""Who has more than the eighth part of all entries of a sort has many of them; there are at most that many such."""
+"""A holder with more than 1/LARGE of all entries of a kind is large; there are never more than LARGE of those."""
 
 
 class Kept:
-    """Which entries of one sort are kept: `count` of them. Beyond that, who has most of them loses their oldest.
+    """Fair retention of one kind: keep `count` entries and evict the oldest of the holder that has most.
 
-    So nobody pushes out what others have done. As long as nobody has many, the oldest of all goes.
+    So no holder pushes out the entries of others. While no holder is large, evict the oldest entry of all.
     """
 
     def __init__(self, count: int) -> None:
@@ -85,7 +85,7 @@ class Kept:
         self._many: set[str] = set()
 
     def add(self, entry: AuditEntry) -> list[str]:
-        """Keeps an entry, once; the ids of those that go for it."""
+        """Keep an entry and return the ids evicted for it. Idempotent."""
         if entry.id in self._known:
             return []
         self._known[entry.id] = entry.created_at, entry.holder
@@ -96,13 +96,13 @@ class Kept:
         return self._excess()
 
     def resize(self, count: int) -> list[str]:
-        """Keeps so many from now on; the ids of those that go for it."""
+        """Set a new limit and return the ids evicted."""
         self._count = count
         self._many = {holder for holder, own in self._of.items() if len(own) * LARGE > count}
         return self._excess()
 
     def expire(self, before: float) -> list[str]:
-        """The ids of entries that are older than this, which are kept no longer."""
+        """Drop the entries older than `before` and return their ids."""
         gone: list[str] = []
         while self._known and next(iter(self._known.values()))[0] < before:
             gone.append(next(iter(self._known)))

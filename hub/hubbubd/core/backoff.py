@@ -1,27 +1,27 @@
-"""How long to wait before the next attempt."""
+"""Exponential backoff with jitter, and `Retry-After` within bounds. Called for reconnects and catalog fetches."""
 
 from collections.abc import Sequence
 
 from hubbubd import bounds
 
 JITTER = 0.2
-"""A delay is stretched by up to this share, so that many servers that failed together do not return together."""
+"""A delay is stretched by up to this share, so that servers that failed together do not reconnect together."""
 
 
 LONGEST_ASKED_S = 3600.0
-"""How long a server may ask the hub to wait: it may slow the hub down, but not send it away for good."""
+"""The most a server's `Retry-After` may delay an attempt: it may slow the hub down, not send it away for good."""
 
 
 def asked_s(retry_after_s: float | None) -> float:
-    """Seconds that a server's own word, such as `Retry-After`, puts off the next attempt; 0 when it gave none."""
+    """Return the seconds that a server asked to wait (`Retry-After`), clamped; 0 when it did not ask."""
     return bounds.seconds(retry_after_s, high=LONGEST_ASKED_S) or 0.0
 
 
 def delay_s(attempt: int, steps: Sequence[float], ceiling_s: float, jitter: float = 0.0) -> float:
-    """Seconds before the retry that follows the failed attempt number `attempt` (from 1).
+    """Return the seconds before the retry that follows failed attempt number `attempt` (from 1).
 
-    The configured steps come first; after the last one the delay doubles up to `ceiling_s`, which also bounds
-    the steps. `jitter` is a random number from 0 to 1.
+    The configured steps come first; after the last one the delay doubles up to `ceiling_s`, which also bounds the
+    steps. `jitter` is a random number from 0 to 1.
     """
     # The exponent is bounded: a server that has been away for months must not overflow a float.
     doubled = min(max(attempt - len(steps), 0), 64)

@@ -1,20 +1,20 @@
-"""Why a call is refused, or ends without a result."""
+"""Errors of calls: refusals (a HubError for the caller), and ends without a result (a Fault in the call's record)."""
 
 from hubbubd.core.calls import Call
 from hubbubd.errors import AlreadyExists, Category, FailedPrecondition, Fault, HubError, PeerError
 
 
 def cancelled(message: str, code: str = "CALL_CANCELLED") -> Fault:
-    """The fault of a call that somebody ended on purpose."""
+    """Return the fault of a call that was ended on purpose."""
     return Fault(code=code, category=Category.CANCELLED, message=message)
 
 
 SHUTTING_DOWN = cancelled("the hub is shutting down", "SHUTTING_DOWN")
-"""The fault of a call that the end of the hub has broken off."""
+"""The fault of a call that the hub's shutdown ended."""
 
 
 def not_connected(server: str, given_up: Fault | None) -> FailedPrecondition:
-    """The refusal for a server that is not to be connected, or on which the hub gave up."""
+    """Return the refusal for a server that is disconnected by request, or with `given_up` after its last retry."""
     if given_up is None:
         return FailedPrecondition(f"{server} is disconnected; connect it first", reason="SERVER_NOT_CONNECTED")
     return FailedPrecondition(
@@ -25,15 +25,15 @@ def not_connected(server: str, given_up: Fault | None) -> FailedPrecondition:
 
 
 def reused(call: Call) -> AlreadyExists:
-    """The refusal of an id that another request has."""
+    """Return the refusal of an idempotency key (`call_id`) that was used for another request."""
     return AlreadyExists(f"call id {call.id!r} names another request", reason="CALL_ID_REUSED")
 
 
 def of_server(exc: PeerError) -> Fault:
-    """The fault of a call to which the server replied with an error."""
+    """Return the fault of a call that the server answered with a JSON-RPC error."""
     return Fault(code="SERVER_ERROR", category=Category.SERVER, message=exc.message, details=exc.details)
 
 
 def of_hub(exc: HubError) -> Fault:
-    """The fault of a call that the hub itself could not go on with."""
+    """Return the fault of a call that failed inside the hub."""
     return Fault(code=exc.reason, category=Category.SERVER, message=exc.message, details=dict(exc.metadata))

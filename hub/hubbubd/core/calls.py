@@ -7,8 +7,8 @@
       └───── waiting_input        parked: no slot, no clock
 
 A parked call returns to in_progress when the server was waiting on the wire, and to the head of the queue when
-the request must be sent again (MRTR). Parked and queued calls can end without having been sent. What the hub before
-this one left unfinished either ends, as `obstacle` says, or is taken up: a call in rounds is then parked.
+the request must be sent again (multi-round requests, MRTR). Parked and queued calls can end without having been sent.
+After a restart each unfinished call either ends, for the reason that `obstacle` gives, or is resumed (`taken_up`).
 """
 
 import math
@@ -24,7 +24,7 @@ from hubbubd.telemetry.trace import Span, Trace
 
 
 class CallState(StrEnum):
-    """Where a call stands."""
+    """State of a call; `TRANSITIONS` has what may follow."""
 
     QUEUED = "queued"
     IN_PROGRESS = "in_progress"
@@ -35,7 +35,7 @@ class CallState(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more can happen."""
+        """Whether the state is final."""
         return self in ENDED
 
 
@@ -55,11 +55,12 @@ TRANSITIONS: Mapping[CallState, frozenset[CallState]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds:
-    """How far a multi-round request has come: 2026-07-28, MRTR; or 2025-11-25, error -32042.
+    """Progress of a multi-round request: MRTR (MCP 2026-07-28), or error -32042 (2025-11-25).
 
-    `state` is the server's requestState, kept to the letter; None when it sent none. `questions` pairs the keys
-    of its inputRequests with the pending requests made of them, `configured` has the answers to the others: a JSON
-    object by key. `refusal` is the JSON-RPC error that asked, None in MRTR. `fingerprint` says which server asked.
+    `state` is the server's requestState, byte for byte; None when it sent none. `questions` pairs the keys of its
+    inputRequests with the ids of the pending requests made of them; `configured` is a JSON object with the answers that
+    need nobody. `refusal` is the JSON-RPC error that started the rounds, None in MRTR. `fingerprint` identifies the
+    server that asked.
     """
 
     count: bounds.Count = 0
@@ -72,12 +73,12 @@ class Rounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One MCP request and what became of it. Times are seconds since the epoch, payloads JSON bytes.
+    """One MCP request and its outcome. Times are seconds since the epoch, payloads JSON bytes.
 
-    `trace` is the place of its span; `under_way` has the spans around and below it that have begun and that a hub which
-    is killed cannot tell of any more: the next one does. `fingerprint` says for which server it was made.
-    `perhaps_pending_ids` are the open requests that this call or another one has caused. `defect` says what of it the
-    store could not give back.
+    `id` is the idempotency key. `trace` is the place of its span; `under_way` has the open spans around and below it,
+    for the next hub to finish if this one is killed. `fingerprint` identifies the server it was made for.
+    `perhaps_pending_ids` are open requests that this call or another one has caused. `defect` names what could not be
+    loaded from the store.
     """
 
     id: str
@@ -105,13 +106,13 @@ class Call:
     defect: str = ""
 
     def same_request(self, other: "Call") -> bool:
-        """Whether both ask the same of the same server: what makes a repeated `call_id` the same call."""
+        """Return whether a repeated `call_id` names the same request: same server, method, params and `as_task`."""
         mine, theirs = ((c.server, c.method, c.params, c.as_task) for c in (self, other))
         return mine == theirs
 
 
 def move(call: Call, state: CallState, now: float, *, result: bytes | None = None, fault: Fault | None = None) -> Call:
-    """The call in another state, with its times and what it ended with. Raises IllegalTransition."""
+    """Return the call in another state, with its times and outcome. Raises IllegalTransition."""
     if state not in TRANSITIONS[call.state]:
         raise IllegalTransition(call.state, state)
     if state is CallState.IN_PROGRESS:
@@ -124,18 +125,18 @@ def move(call: Call, state: CallState, now: float, *, result: bytes | None = Non
 
 
 def complete(call: Call, result: bytes, now: float) -> Call:
-    """The call with its result."""
+    """Return the call completed with its result. Raises IllegalTransition."""
     return move(call, CallState.COMPLETED, now, result=result)
 
 
 def fail(call: Call, fault: Fault, now: float) -> Call:
-    """The call with the reason of its end: cancelled when the fault says so, else failed."""
-    state = CallState.CANCELLED if fault.category == "cancelled" else CallState.FAILED
+    """Return the call ended with a fault: cancelled if that is its category, else failed. Raises IllegalTransition."""
+    state = CallState.CANCELLED if fault.category is Category.CANCELLED else CallState.FAILED
     return move(call, state, now, fault=fault)
 
 
 def ending(call: Call) -> str | None:
-    """How a call has ended, for the requests that it caused; None when it has not."""
+    """Return how the call ended, as the reason of its requests' withdrawal; None while it has not."""
     match call.state:
         case CallState.COMPLETED:
             return "its call has its result already"
@@ -151,10 +152,11 @@ def ending(call: Call) -> str | None:
 def obstacle(
     call: Call, server: str | None, *, resume: bool, task_of: str | None = None, answers_kept: bool = True
 ) -> str | None:
-    """Why the next hub cannot go on with an unfinished call, as the end of a sentence; None when it can.
+    """Return why an unfinished call cannot be resumed after a restart, as the end of a sentence; None when it can.
 
-    `server` is the fingerprint of the one that has the name now, None when there is none; `task_of` of the one that
-    holds the call as a task; `resume` says whether a call may be sent to it once more.
+    `server` is the fingerprint of the server that has the name now, None when there is none; `task_of` that of the
+    server that holds the call as a task. `resume` says whether a call may be sent to the server a second time
+    (at-least-once).
     """
     if never_sent(call):
         if server is None:
@@ -176,10 +178,10 @@ def obstacle(
 
 
 def never_sent(call: Call) -> bool:
-    """Whether it is certain that the server has not heard of an unfinished call.
+    """Return whether it is certain that the server never received an unfinished call.
 
-    Only of detached calls: that they are sent is durable before they are. Records of older hubs name no server, and
-    these made no such promise.
+    Only for detached calls: their IN_PROGRESS state is durable before they are sent. Records of older versions have no
+    fingerprint and do not have that guarantee.
     """
     if call.state is not CallState.QUEUED or call.started_at is not None or call.rounds or call.task_id:
         return False
@@ -187,16 +189,17 @@ def never_sent(call: Call) -> bool:
 
 
 def taken_up(call: Call) -> Call:
-    """An unfinished call as the next hub goes on with it: nobody waits for it, and one in rounds is parked."""
+    """Return an unfinished call as resumed after a restart: detached, and parked if it is in rounds."""
     parked = call.task_id is None and not never_sent(call)
     return replace(call, detached=True, perhaps_pending_ids=(), state=CallState.WAITING_INPUT if parked else call.state)
 
 
 @dataclass(slots=True)
 class CallClock:
-    """The two budgets of a call, in seconds: without progress, and in all. They run only while nothing holds them.
+    """The two time budgets of a call, in seconds: without progress (`timeout_s`) and in all (`max_s`).
 
-    People's time is not the server's: each open question holds the clock of its call once.
+    A person's time is not charged to the server: each open question holds the clock once, and it runs only without
+    holds. Times are those of the event loop's clock.
     """
 
     timeout_s: float
@@ -209,30 +212,30 @@ class CallClock:
         self._timeout_left = self.timeout_s
 
     def deadline(self) -> float | None:
-        """When the call is out of time; None while held."""
+        """Return when the first budget runs out; None while held."""
         return None if self._holds else self._since + min(self._timeout_left, self.max_s)
 
     def out_of_total(self, now: float) -> bool:
-        """Whether it is the absolute maximum that has run out."""
+        """Return whether it is `max_s` that has run out."""
         return not self._holds and now >= self._since + self.max_s
 
     def restart(self, now: float) -> None:
-        """Gives the call its whole time without progress again: it was sent, or the server reported progress."""
+        """Refill the budget without progress: the call was sent, or the server reported progress."""
         self._spend(now)
         self._timeout_left = self.timeout_s
 
     def without_timeout(self, now: float) -> None:
-        """Leaves only the time in all: a task is asked for its status, it need not report progress."""
+        """Drop the budget without progress: a task is polled and need not report any."""
         self.timeout_s = math.inf
         self.restart(now)
 
     def hold(self, now: float) -> None:
-        """Stops the clock until `release` has been called as often."""
+        """Stop the clock until `release` has been called as often."""
         self._spend(now)
         self._holds += 1
 
     def release(self, now: float) -> None:
-        """Takes one hold back; the last one lets the clock run on."""
+        """Undo one hold; the last one restarts the clock. Raises ValueError when there is none."""
         if self._holds == 0:
             raise ValueError("the clock is not held")
         self._holds -= 1

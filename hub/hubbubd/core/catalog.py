@@ -1,11 +1,11 @@
-"""The catalog: what a server offers, one list per kind, and how far each list can be relied on.
+"""The catalog, a cache of what servers offer: one list per kind, with its freshness and when to fetch it again.
 
     unknown ──fetched──> fresh | empty <──fetched── stale | error
                          fresh | empty ──changed, away, time over──> stale
                          any ──fetch failed──> error (the entries of the fetch before stay)
 
-A list changes at once when the server tells of it (2025: unasked; 2026-07-28: through `subscriptions/listen`), and
-without a word when its cache time (`ttlMs`, 2026-07-28) is over.
+A list is invalidated by a `list_changed` notification (2025-11-25: sent unasked; 2026-07-28: through
+`subscriptions/listen`) and by the end of its cache time (`ttlMs`, 2026-07-28).
 """
 
 import math
@@ -18,28 +18,30 @@ from typing import Any, cast
 from hubbubd import bounds, payload
 from hubbubd.bounds import Count, Moment, Span
 from hubbubd.core import backoff
-from hubbubd.errors import Category, Fault
+from hubbubd.errors import Category, Fault, FaultCode
 
 MAX_PAGES = 1000
+"""Pages of one list: a cursor that leads in circles ends here."""
 MAX_ENTRIES = 100_000
+"""Entries of one list, a hundred to a page."""
 MAX_BYTES = 16 * 1024 * 1024
+"""Bytes of the entries of one list."""
 
 STEP = 1000
-"""Entries that are taken in one go."""
-"""Bounds of one list; a server that exceeds one has no end, or might as well have none."""
+"""How many entries are read before other work on the event loop gets a turn."""
 
 TTL_FLOOR_S = 30.0
-"""A cache time shorter than this does not make the hub ask more often."""
+"""A shorter cache time does not make the hub fetch more often than this."""
 
 RETRY_S = 60.0
-"""How long after a failed fetch the next one is tried, where trying again may help."""
+"""Seconds until a failed fetch is retried, if its fault is retryable."""
 
-GONE = frozenset({"CONNECTION_LOST", "SESSION_LOST"})
-"""What a fetch says that the end of the connection broke off."""
+GONE = frozenset({FaultCode.CONNECTION_LOST, FaultCode.SESSION_LOST})
+"""Fault codes of a fetch that the end of its connection broke off."""
 
 
 class Kind(StrEnum):
-    """What kind of thing a server offers."""
+    """Kind of catalog entry; each has a list of its own."""
 
     TOOL = "tool"
     RESOURCE = "resource"
@@ -48,7 +50,7 @@ class Kind(StrEnum):
 
 
 class Freshness(StrEnum):
-    """How far a list can be relied on."""
+    """How far a cached list can be relied on."""
 
     UNKNOWN = "unknown"
     FRESH = "fresh"
@@ -62,8 +64,11 @@ _ORDER = {str(kind): at for at, kind in enumerate(Kind)}
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a kind's list comes from: the method and the result's member, the capability that announces it, the
-    notification of its change and the flag that asks for that."""
+    """Where a kind's list comes from on the wire.
+
+    `method` returns it in the result's `member`; the server capability `capability` announces it; notification `change`
+    invalidates it; `flag` asks for that notification in `subscriptions/listen`.
+    """
 
     method: str
     member: str
@@ -94,7 +99,7 @@ SOURCES: Mapping[Kind, Source] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogList:
-    """One list of one server, without its entries. `ttl_s` is its cache time, None for none given."""
+    """One list of one server, without its entries. `ttl_s` is its cache time; None when the server gave none."""
 
     id: str
     server: str
@@ -108,15 +113,17 @@ class CatalogList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogEntries:
-    """The entries of the list with the same id, MCP objects as JSON, in the server's order. Apart from the list, which
-    changes more often than they do."""
+    """The entries of the list with the same id: MCP objects as JSON, in the server's order.
+
+    A record of its own, so that a change of freshness, which is frequent, does not write the entries again.
+    """
 
     id: str
     entries: tuple[bytes, ...]
 
 
 class ListRefused(Exception):
-    """A server's list cannot be taken whole; `fault` says why."""
+    """A server's list is malformed or exceeds a bound; `fault` says how."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.message)
@@ -124,68 +131,71 @@ class ListRefused(Exception):
 
 
 def list_id(server: str, kind: Kind) -> str:
-    """The id of a list; names of servers have no slash."""
+    """Return the id of a list. Server names have no slash."""
     return f"{server}/{kind}"
 
 
 def position(id_: str) -> tuple[str, int]:
-    """The place of a list among all lists, by its id: by server, then by kind. What is no id comes first."""
+    """Return the sort key of a list id: by server, then by kind. Text that is no list id comes first."""
     server, _, kind = id_.rpartition("/")
     return server, _ORDER.get(kind, -1)
 
 
 def new(server: str, kind: Kind) -> CatalogList:
-    """A list that has not been fetched yet."""
+    """Return a list that has not been fetched yet."""
     return CatalogList(id=list_id(server, kind), server=server, kind=kind)
 
 
 def declared(capabilities: Mapping[str, Any]) -> tuple[Kind, ...]:
-    """The kinds that a server says it has."""
+    """Return the kinds whose capability the server declares."""
     return tuple(kind for kind, source in SOURCES.items() if isinstance(capabilities.get(source.capability), Mapping))
 
 
 def announced(capabilities: Mapping[str, Any]) -> frozenset[Kind]:
-    """The kinds of whose changes a server says that it tells."""
+    """Return the kinds for which the server declares `listChanged`."""
     return frozenset(
         kind for kind in declared(capabilities) if capabilities[SOURCES[kind].capability].get("listChanged") is True
     )
 
 
 def changed_by(method: str) -> frozenset[Kind]:
-    """The kinds of whose change a notification tells."""
+    """Return the kinds whose list a notification invalidates."""
     return frozenset(kind for kind, source in SOURCES.items() if source.change == method)
 
 
 def subscription(kinds: Iterable[Kind]) -> dict[str, Any]:
-    """The filter of `subscriptions/listen` for changes of these kinds."""
+    """Return the filter of `subscriptions/listen` for changes of these kinds (2026-07-28)."""
     return {SOURCES[kind].flag: True for kind in kinds}
 
 
 def honoured(acknowledged: Mapping[str, Any]) -> frozenset[Kind]:
-    """The kinds of whose changes an acknowledged filter tells."""
+    """Return the kinds that an acknowledged `subscriptions/listen` filter covers."""
     return frozenset(kind for kind, source in SOURCES.items() if acknowledged.get(source.flag) is True)
 
 
 def fetched(before: CatalogList, count: int, ttl_s: float | None, now: float) -> CatalogList:
-    """The list after a fetch. No capability announces templates, so none of them is nothing remarkable."""
+    """Return the list after a successful fetch.
+
+    No capability announces templates separately, so an empty list of templates is FRESH and not EMPTY.
+    """
     empty = count == 0 and before.kind is not Kind.TEMPLATE
     freshness = Freshness.EMPTY if empty else Freshness.FRESH
     return replace(before, freshness=freshness, fetched_at=now, fault=None, count=count, ttl_s=ttl_s)
 
 
 def failed(before: CatalogList, fault: Fault) -> CatalogList:
-    """The list after a fetch that failed."""
+    """Return the list after a failed fetch; the entries of the last good fetch stay."""
     return replace(before, freshness=Freshness.ERROR, fault=fault)
 
 
 def outdated(before: CatalogList) -> CatalogList:
-    """The list once it may be different at the server: changed, or past its time."""
+    """Return the list as stale: it was changed at the server, or its cache time is over."""
     relied_on = before.freshness in (Freshness.FRESH, Freshness.EMPTY)
     return replace(before, freshness=Freshness.STALE) if relied_on else before
 
 
 def out_of_reach(before: CatalogList) -> CatalogList:
-    """The list once the connection is gone; a fetch that only the end of the connection broke off has not failed."""
+    """Return the list after the connection ended. A fetch broken off only by that has not failed."""
     if before.fault is None or before.fault.code not in GONE:
         return outdated(before)
     freshness = Freshness.UNKNOWN if before.fetched_at is None else Freshness.STALE
@@ -193,10 +203,9 @@ def out_of_reach(before: CatalogList) -> CatalogList:
 
 
 def next_fetch(record: CatalogList, now: float, *, told: bool) -> float:
-    """When to fetch a list that was just fetched, if nothing happens: seconds since the epoch, or infinity.
+    """Return when the list is due again if nothing else happens: seconds since the epoch, or infinity.
 
-    `told` says whether the server tells of its changes: then a cache time of 0, which forbids to rely on what was
-    fetched, asks for nothing more.
+    `told` says whether the server notifies of changes. With it a cache time of 0 (do not cache) causes no polling.
     """
     if record.fault is not None:
         return now + max(RETRY_S, backoff.asked_s(record.fault.retry_after_s)) if record.fault.retryable else math.inf
@@ -206,7 +215,9 @@ def next_fetch(record: CatalogList, now: float, *, told: bool) -> float:
 
 
 class Pages:
-    """Gathers the pages of one list, within the bounds."""
+    """Collect the pages of one list, within the bounds. After each page, `cursor` is that of the next one, None at the
+    end.
+    """
 
     def __init__(self, server: str, kind: Kind) -> None:
         self.entries: list[bytes] = []
@@ -219,13 +230,13 @@ class Pages:
         self._cursors: set[str] = set()
 
     def add(self, result: Mapping[str, Any]) -> str | None:
-        """Takes a page; the cursor of the next one. Raises ListRefused."""
+        """Take a `*/list` result and return the cursor of the next page. Raises ListRefused."""
         for _ in self.steps(result):
             pass
         return self.cursor
 
     def steps(self, result: Mapping[str, Any]) -> Iterator[None]:
-        """As `add`, with a stop after each STEP, so that a long page holds nobody up; in the end `cursor` is set."""
+        """Do the same as `add`, but yield after each STEP entries: a long page must not block the event loop."""
         self._pages += 1
         entries = result.get(self._source.member)
         if not isinstance(entries, list):
@@ -238,7 +249,7 @@ class Pages:
         ttl_ms = bounds.whole(result.get("ttlMs"), high=bounds.LONGEST_MS)
         if ttl_ms is not None:
             self.ttl_s = min(ttl_ms / 1000, bounds.LONGEST_S if self.ttl_s is None else self.ttl_s)
-        # An empty cursor is none to most servers that send one.
+        # Servers that send an empty cursor mean that there is no next page.
         self.cursor = result.get("nextCursor") or None
         self._check(self.cursor)
 

@@ -1,4 +1,4 @@
-"""The states of a connection, as data.
+"""The state machine of a server connection, as data.
 
     DISCONNECTED ── connect ──> CONNECTING ── handshake_complete ──> CONNECTED
                                   │  ^  ^                              │   │
@@ -9,9 +9,9 @@
 
     disconnect leads from CONNECTING, CONNECTED and ERROR to DISCONNECTING, and cleanup_complete on to DISCONNECTED.
 
-`plan` is the only way from one record to the next. It counts attempts, keeps the fault and says what is to be done
-with the calls; that a connection is opened, pinged, closed or waited for follows from the state. An event that the
-table does not know in a state is a bug of the shell and raises.
+`plan` is the only transition function: it counts attempts, schedules the retry (exponential backoff) and returns the
+effect on the server's calls. Whether to open, ping, close or wait follows from the state alone
+(`runtime/servers/connection.py`). An event without a row in the table is a bug of the caller and raises.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from hubbubd.errors import Category, Fault
 
 
 class State(StrEnum):
-    """Where a connection stands."""
+    """State of a connection; `TRANSITIONS` has what may follow."""
 
     DISCONNECTED = "disconnected"
     CONNECTING = "connecting"
@@ -35,7 +35,7 @@ class State(StrEnum):
 
 
 class Event(StrEnum):
-    """What can happen to a connection."""
+    """What happened to a connection."""
 
     CONNECT = "connect"
     HANDSHAKE_COMPLETE = "handshake_complete"
@@ -50,7 +50,7 @@ class Event(StrEnum):
 
 
 class Effect(StrEnum):
-    """What the shell does with a server's calls after a transition."""
+    """What a transition does to the server's calls."""
 
     RELEASE_CALLS = "release_calls"
     FAIL_ALL_CALLS = "fail_all_calls"
@@ -80,28 +80,33 @@ EFFECTS: Mapping[Event, Effect] = MappingProxyType(
         Event.DISCONNECT: Effect.FAIL_ALL_CALLS,
     }
 )
-"""What an event means for the calls. Those on the wire when a connection is lost fail with it, each by itself."""
+"""The effect of each event on the calls. Calls on the wire when a connection is lost each fail by themselves."""
 
 
 class IllegalTransition(Exception):
-    """The shell offered an event that its state does not know; nothing has changed."""
+    """The state machine has no such transition; nothing was changed."""
 
     def __init__(self, state: StrEnum, event: StrEnum) -> None:
         super().__init__(f"{event} is not possible in {state}")
 
 
 MAY_PASS = frozenset({"INVALID_RESPONSE"})
-"""Faults that a call should not be repeated for, and a connection may: something on the way can have answered in the
-server's place, such as a page of maintenance or of a network that wants a login."""
+"""Fault codes after which a call must not be retried but a connection may.
+
+Something on the way can have answered in the server's place, such as a maintenance page or a captive portal.
+"""
 
 
 STABLE_S = 1.0
-"""What ended earlier was not stable, however short `stable_after_s` is."""
+"""Seconds a connection must have been up to count as stable, however small `stable_after_s` is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """When to try again. `retries` counts attempts after a failed one, -1 is for ever; `*_s` are seconds."""
+    """When to reconnect. `retries` counts attempts after the first failure, -1 is without limit; `*_s` are seconds.
+
+    `retryable_errors` are the fault codes to retry; None leaves it to each fault's `retryable`.
+    """
 
     retries: int = -1
     backoff_s: tuple[float, ...] = (1, 2, 4)
@@ -110,7 +115,7 @@ class RetryPolicy:
     retryable_errors: frozenset[str] | None = None
 
     def allows(self, fault: Fault, attempt: int) -> bool:
-        """Whether another attempt follows the failed attempt number `attempt`."""
+        """Return whether a retry follows failed attempt number `attempt`."""
         may_pass = fault.retryable or fault.code in MAY_PASS
         worth_it = may_pass if self.retryable_errors is None else fault.code in self.retryable_errors
         return worth_it and (self.retries < 0 or attempt <= self.retries)
@@ -118,9 +123,9 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """A connection's record. `attempt` counts failures in a row; times are seconds since the epoch.
+    """A connection's record. `attempt` counts consecutive failures; times are seconds since the epoch.
 
-    `gave_up` says that nothing is tried any more until somebody asks for it.
+    `gave_up` says that the hub has stopped retrying until a connect is requested.
     """
 
     state: State = State.DISCONNECTED
@@ -145,10 +150,10 @@ def plan(
     fault: Fault | None = None,
     jitter: float = 0.0,
 ) -> tuple[Connection, Effect | None]:
-    """The record after an event, and what the shell must do. Raises IllegalTransition and changes nothing.
+    """Return the record after an event, and the effect on the calls. Raises IllegalTransition.
 
-    A connection that was up for `stable_after_s` starts counting anew; one that flaps keeps its count, so that
-    it is throttled and given up like one that never came up.
+    A connection that was up for `stable_after_s` resets `attempt`. One that flaps keeps it, so it is backed off and
+    given up like one that never came up.
     """
     state = TRANSITIONS.get((connection.state, event))
     if state is None:
@@ -182,10 +187,10 @@ def _failed(
     fault: Fault,
     jitter: float,
 ) -> Connection:
-    """The record after a failure: with a time for the next attempt, or without one, which means to give up."""
+    """Return the record after a failure, with the time of the next attempt; without one the caller must give up."""
     attempt = (0 if _was_stable(connection, now, policy) else connection.attempt) + 1
     if not policy.allows(fault, attempt):
         return Connection(state=State.ERROR, attempt=attempt, fault=fault)
     wait_s = backoff.delay_s(attempt, policy.backoff_s, policy.backoff_max_s, jitter)
-    wait_s = max(wait_s, backoff.asked_s(fault.retry_after_s))  # an hour at most, whatever the server says
+    wait_s = max(wait_s, backoff.asked_s(fault.retry_after_s))  # Retry-After, clamped to an hour
     return Connection(state=State.ERROR, attempt=attempt, fault=fault, next_retry_at=now + wait_s)

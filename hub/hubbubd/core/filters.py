@@ -1,6 +1,6 @@
-"""Which records a list or a watch is about. Frozen and hashable: equal filters share the work of a watch.
+"""Filters of lists and watches, one per kind of record. Frozen, hashable: watches with equal filters share their work.
 
-Each has the scope of whoever asks: what is out of it is as if it were not there, and never told of.
+Each carries the Scope of its caller; records out of scope are neither listed nor announced, not even as deleted.
 """
 
 from dataclasses import dataclass
@@ -17,19 +17,19 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class Filter(Protocol[T_contra]):
-    """What every filter does."""
+    """A predicate over records of one type."""
 
     @property
     def scope(self) -> Scope:
-        """What its watcher may know of."""
+        """What the caller may see."""
         ...
 
     def reaches(self, record: T_contra, /) -> bool:
-        """Whether the record is within the scope, which no change of a record alters."""
+        """Return whether the record is in scope. No change of a record alters that."""
         ...
 
     def matches(self, record: T_contra, /) -> bool:
-        """Whether the record is in."""
+        """Return whether the record is in scope and meets every condition."""
         ...
 
     def __hash__(self) -> int: ...
@@ -37,24 +37,22 @@ class Filter(Protocol[T_contra]):
 
 @dataclass(frozen=True, slots=True)
 class ServerFilter:
-    """Servers by name; none given means all. Of those that are `seen` the watcher is shown more."""
+    """Servers by name; no names means all. The caller gets the full record only of servers in `seen`."""
 
     names: frozenset[str] = frozenset()
     scope: Scope = EVERYTHING
     seen: Scope = EVERYTHING
 
     def reaches(self, record: ServerRecord, /) -> bool:
-        """Whether the server is within the scope."""
         return self.scope.has_server(record.name)
 
     def matches(self, record: ServerRecord, /) -> bool:
-        """Whether the server is in."""
         return (not self.names or record.name in self.names) and self.reaches(record)
 
 
 @dataclass(frozen=True, slots=True)
 class RequestFilter:
-    """Pending requests for which every condition given holds."""
+    """Pending requests that meet every condition given."""
 
     server: str = ""
     kinds: frozenset[RequestKind] = frozenset()
@@ -63,11 +61,9 @@ class RequestFilter:
     scope: Scope = EVERYTHING
 
     def reaches(self, record: PendingRequest, /) -> bool:
-        """Whether the request is within the scope."""
         return self.scope.has_request(record)
 
     def matches(self, record: PendingRequest, /) -> bool:
-        """Whether the request is in."""
         return (
             (not self.server or record.server == self.server)
             and (not self.kinds or record.kind in self.kinds)
@@ -79,7 +75,7 @@ class RequestFilter:
 
 @dataclass(frozen=True, slots=True)
 class CallFilter:
-    """Calls for which every condition given holds."""
+    """Calls that meet every condition given."""
 
     server: str = ""
     states: frozenset[CallState] = frozenset()
@@ -87,11 +83,9 @@ class CallFilter:
     scope: Scope = EVERYTHING
 
     def reaches(self, record: Call, /) -> bool:
-        """Whether the call is within the scope."""
         return self.scope.has_call(record)
 
     def matches(self, record: Call, /) -> bool:
-        """Whether the call is in."""
         return (
             (not self.server or record.server == self.server)
             and (not self.states or record.state in self.states)
@@ -102,7 +96,7 @@ class CallFilter:
 
 @dataclass(frozen=True, slots=True)
 class TaskFilter:
-    """Tasks for which every condition given holds."""
+    """Tasks that meet every condition given."""
 
     server: str = ""
     role: TaskRole | None = None
@@ -110,11 +104,9 @@ class TaskFilter:
     scope: Scope = EVERYTHING
 
     def reaches(self, record: Task, /) -> bool:
-        """Whether the task is within the scope."""
         return self.scope.has_task(record)
 
     def matches(self, record: Task, /) -> bool:
-        """Whether the task is in."""
         return (
             (not self.server or record.server == self.server)
             and (self.role is None or record.role is self.role)
@@ -125,7 +117,7 @@ class TaskFilter:
 
 @dataclass(frozen=True, slots=True)
 class CatalogFilter:
-    """Lists of the catalog for which every condition given holds."""
+    """Catalog lists that meet every condition given. The caller gets fault details only of servers in `seen`."""
 
     server: str = ""
     kinds: frozenset[Kind] = frozenset()
@@ -133,11 +125,9 @@ class CatalogFilter:
     seen: Scope = EVERYTHING
 
     def reaches(self, record: CatalogList, /) -> bool:
-        """Whether the list is within the scope."""
         return self.scope.has_server(record.server)
 
     def matches(self, record: CatalogList, /) -> bool:
-        """Whether the list is in."""
         return (
             (not self.server or record.server == self.server)
             and (not self.kinds or record.kind in self.kinds)

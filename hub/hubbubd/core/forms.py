@@ -1,8 +1,8 @@
-"""What people answer: from what a frontend gives to the MCP result the server gets.
+"""Build and validate answers: from what a client gives to the MCP result that the server gets.
 
-MCP client/elicitation and client/sampling (2025-11-25). A form is a flat object of primitive fields. Only the
-keywords the specification names are used to validate, so a hostile schema can neither refer to other documents
-nor smuggle in anything slow.
+MCP client/elicitation, client/sampling and client/roots (2025-11-25). A form is a flat object of primitive fields. Only
+the JSON Schema keywords that the specification lists are used, so a hostile schema can neither refer to other documents
+(`$ref`) nor contain anything slow to evaluate.
 """
 
 import math
@@ -18,49 +18,53 @@ from hubbubd.core.inbox import Answer, RequestKind
 from hubbubd.errors import InvalidArgument
 
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
+"""Bytes of an answer, as gRPC clients take them in one message unless told otherwise."""
 MAX_VIOLATIONS = 20
+"""Wrong fields that an error names; the status of an RPC has room for few."""
 MAX_PATH_CHARS = 100
+"""Characters of the path of a wrong field; the schema is the server's and may nest deeply."""
 MAX_PROBLEM_CHARS = 200
+"""Characters of what is wrong with a field; the value is quoted in it."""
 REJECTED = -1
-"""The error code of a sampling that a person refused (MCP client/sampling)."""
+"""The JSON-RPC error code of a sampling that a person rejected (MCP client/sampling)."""
 
 HUMAN_MODEL = "human"
 
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """Yes to an elicitation, with the form's content; None takes the defaults."""
+    """Accept an elicitation, with the form's content; None takes the schema's defaults."""
 
     content: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Decline:
-    """An explicit no to an elicitation."""
+    """Decline an elicitation explicitly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dismiss:
-    """An elicitation closed without a choice (`action: "cancel"`)."""
+    """Close an elicitation without a choice (`action: "cancel"`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A sampling answered by hand."""
+    """Answer a sampling with text written by a person."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The whole MCP result."""
+    """Answer with a complete MCP result."""
 
     result: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """No to a sampling or roots request."""
+    """Reject a sampling or roots request; the server gets a JSON-RPC error."""
 
     message: str
 
@@ -71,7 +75,10 @@ _ELICITATIONS = frozenset({RequestKind.ELICITATION_FORM, RequestKind.ELICITATION
 
 
 def build_answer(kind: RequestKind, request: Mapping[str, Any], given: Given) -> Answer:
-    """The answer for the server. `request` is the MCP params. Raises InvalidArgument with violations."""
+    """Return the validated answer for the server. `request` is the MCP params.
+
+    Raises InvalidArgument with a violation per field, also for an answer above MAX_ANSWER_BYTES.
+    """
     match given:
         case Accept(content):
             _only_for(kind, _ELICITATIONS, "accept")
@@ -105,13 +112,13 @@ def _sized(answer: Answer) -> Answer:
 
 
 def refusal(message: str) -> Answer:
-    """A refusal as a JSON-RPC error."""
+    """Return an answer that is a JSON-RPC error, with the specification's text for an empty message."""
     text = message or "User rejected the request"
     return Answer(payload=payload.dumps({"error": {"code": REJECTED, "message": text}}), refused=True)
 
 
 def on_behalf(kind: RequestKind, message: str) -> Answer:
-    """What the server gets when nobody answered in time: cancel for an elicitation, an error for the rest."""
+    """Return what the server gets when nobody answered in time: cancel for an elicitation, an error otherwise."""
     if kind in _ELICITATIONS:
         return Answer(payload=payload.dumps({"action": "cancel", "_meta": {"hubbub/reason": message}}))
     return refusal(message)
@@ -159,9 +166,9 @@ _PRIMITIVE: dict[str, Any] = {"type": ["string", "number", "boolean", "array"], 
 
 
 def fill_in(schema: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
-    """The content with the defaults of omitted fields, checked. Raises InvalidArgument with violations.
+    """Return the content with the defaults of omitted fields, validated. Raises InvalidArgument with violations.
 
-    A default of null says that there is none: content has only strings, numbers, booleans and lists of strings.
+    A default of null counts as none: content has only strings, numbers, booleans and lists of strings.
     """
     properties = _properties(schema)
     defaults = {
@@ -172,7 +179,7 @@ def fill_in(schema: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, 
     filled = {**content, **defaults}
     violations = [(f"content.{name}", "is not a field of this form") for name in filled if name not in properties]
     try:
-        # Masked: what a person gave does not belong in an error's text.
+        # Masked: error texts must not contain what a person entered.
         checker = jsonschema_rs.validator_for(flat_schema(schema), validate_formats=True, mask="")
         violations += [_violation(error, defaults) for error in islice(checker.iter_errors(filled), MAX_VIOLATIONS)]
     except ValueError as exc:
@@ -191,9 +198,9 @@ def _violation(error: jsonschema_rs.ValidationError, defaults: Mapping[str, Any]
 
 
 def flat_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a requested schema that the specification allows, as a JSON schema.
+    """Return the part of a requested schema that the specification allows, as JSON Schema.
 
-    A field of a shape that it does not allow takes any primitive value: the form can still be answered.
+    A field of any other shape accepts every primitive value, so that the form can still be answered.
     """
     properties = _properties(schema)
     names = _list(schema.get("required"))
@@ -234,7 +241,7 @@ def _field(field: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_null(field: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An optional field as schema generators write it, `anyOf: [X, null]`, is a field of shape X."""
+    """Unwrap `anyOf: [X, null]`, which schema generators write for an optional field of shape X."""
     shapes = [shape for shape in map(_object, _list(field.get("anyOf"))) if shape.get("type") != "null"]
     return shapes[0] if len(shapes) == 1 and "type" not in field else field
 
@@ -304,7 +311,7 @@ def _check_block(path: str, block: object) -> list[tuple[str, str]]:
 
 
 def _offered(request: Mapping[str, Any]) -> set[str]:
-    """The names of the tools that an answer may use (2025-11-25, sampling, tool choice)."""
+    """Return the names of the tools an answer may use (2025-11-25, client/sampling, tool choice)."""
     if _object(request.get("toolChoice")).get("mode") == "none":
         return set()
     return {name for tool in _list(request.get("tools")) if isinstance(name := _object(tool).get("name"), str)}
@@ -331,7 +338,7 @@ def _check_roots(result: Mapping[str, Any]) -> None:
 
 
 def _refuse_if(violations: list[tuple[str, str]]) -> None:
-    """Raises InvalidArgument with the first violations, shortened: they travel in an error's metadata."""
+    """Raise InvalidArgument with the first violations, shortened: they travel in gRPC metadata, which is bounded."""
     if violations:
         raise InvalidArgument.fields(
             tuple((path[:MAX_PATH_CHARS], problem[:MAX_PROBLEM_CHARS]) for path, problem in violations[:MAX_VIOLATIONS])

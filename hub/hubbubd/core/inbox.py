@@ -1,10 +1,10 @@
-"""A pending request: its states, its claim, its one answer.
+"""A pending request: its states, its claim (a lease), its one answer.
 
     open ──> answered | withdrawn | expired        delivery: none ──> pending ──> delivered | late | failed
 
-Every function takes a record and returns the next one, or raises and changes nothing. That exactly one answer is
-accepted follows from the commit being guarded by the record's revision: whoever loses plans again, and finds the
-request answered.
+Every function takes a record and returns the next one, or raises. Exactly one answer is accepted because commits use
+optimistic concurrency: each is a compare-and-swap on the record's revision, and the loser of a race plans again and
+finds the request answered. `answer_id` is the idempotency key of an answer, a claim's `id` its fencing token.
 """
 
 from dataclasses import dataclass, field, replace
@@ -15,14 +15,16 @@ from hubbubd.errors import FailedPrecondition
 from hubbubd.telemetry.trace import Trace
 
 DEFAULT_CLAIM_S = 60.0
+"""Seconds of a claim that does not say for how long: time to read a form and fill it in."""
 MAX_CLAIM_S = 3600.0
+"""Seconds of the longest claim, so that one that was forgotten does not block others for more than an hour."""
 
 MOMENTS = 50
-"""How many moments of a request are remembered before its end; whatever comes then, its end is."""
+"""The most moments a request keeps before its end; the end itself is always kept."""
 
 
 class RequestKind(StrEnum):
-    """What is asked."""
+    """What the server asks for."""
 
     ELICITATION_FORM = "elicitation_form"
     ELICITATION_URL = "elicitation_url"
@@ -31,7 +33,7 @@ class RequestKind(StrEnum):
 
 
 class RequestState(StrEnum):
-    """Where a pending request stands."""
+    """State of a pending request."""
 
     OPEN = "open"
     ANSWERED = "answered"
@@ -46,39 +48,42 @@ class Delivery(StrEnum):
     PENDING = "pending"
     DELIVERED = "delivered"
     LATE = "late"
-    """Handed over when the call that caused the request was over already."""
+    """Handed over after the call that caused the request had ended."""
     FAILED = "failed"
 
 
 class CauseSource(StrEnum):
-    """How the cause is known: the protocol said so, or there was only one call it could be."""
+    """How the causing call is known: the protocol named it, or it was the only candidate."""
 
     WIRE = "wire"
     INFERRED = "inferred"
 
 
 class Origin(StrEnum):
-    """In which form the server asked, and so how it gets its answer."""
+    """How the server asked, which decides how it gets its answer and what outlives what."""
 
     PLAIN = "plain"
-    """A request on the wire (to 2025-11-25); it dies with its connection."""
+    """A JSON-RPC request on the wire (up to 2025-11-25); withdrawn when its connection ends."""
     TASK = "task"
     """A receiver task; the server fetches the result, over a later connection if need be."""
     AUTHORIZATION = "authorization"
-    """The hub itself asks, to be let in by a server; it dies with the request or connection that needs it."""
+    """The hub itself asks, for OAuth access to a server; withdrawn with the request or connection that needs it."""
     ROUNDS = "rounds"
-    """An `input_required` result (2026-07-28), the call is sent again with the answers; or error -32042 (2025-11-25),
-    it is sent again after the consent."""
+    """An `input_required` result (2026-07-28): the call is sent again with the answers. Or error -32042 (2025-11-25):
+    the call is sent again after the consent.
+    """
     TASK_INPUT = "task_input"
-    """The inputRequests of a task that the server holds (2026-07-28, tasks extension); it gets them by tasks/update,
-    over a later connection if need be."""
+    """The inputRequests of a task that the server holds (2026-07-28, tasks extension), answered by `tasks/update`, over
+    a later connection if need be.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A lease. Only its holder knows `id`. A worker's lasts as long as its stream, and never longer than the hub.
+    """A lease on a request. `id` is its fencing token, which only the holder knows: it takes an answer only with it.
 
-    `instead_of` is the id of the claim of the same principal that was taken over.
+    A worker's claim lasts as long as its stream and is dropped when the hub restarts. `instead_of` is the id of the
+    claim by the same principal that this one took over.
     """
 
     id: str
@@ -88,12 +93,12 @@ class Claim:
     instead_of: str | None = None
 
     def is_of(self, by: str) -> bool:
-        """Whether a principal holds it in person; what one of their workers holds is not theirs to use."""
+        """Return whether a principal holds it in person. A claim of the principal's worker is not theirs to use."""
         return self.by == by and not self.worker
 
 
-class Happening(StrEnum):
-    """What may happen to a pending request."""
+class RequestEventType(StrEnum):
+    """What happened to a pending request."""
 
     SHOWN = "shown"
     CLAIMED = "claimed"
@@ -107,14 +112,14 @@ class Happening(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
-    """When something happened to a request, in seconds since the epoch, and who did it: an agent where `agent`.
+class RequestEvent:
+    """An entry in a request's history. `at` is seconds since the epoch; `agent` says that a worker did it.
 
-    `trace` is the place of the RPC by which it was answered.
+    `trace` is the place of the span of the RPC that answered.
     """
 
     at: bounds.Moment
-    what: Happening
+    what: RequestEventType
     by: str | None = None
     agent: bool = False
     trace: Trace | None = None
@@ -122,7 +127,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """Who was shown which open request, and when: by id of the request and by name, in seconds since the epoch."""
+    """Who was shown which open request and when: request id, then principal, to seconds since the epoch."""
 
     at: dict[str, dict[str, bounds.Moment]] = field(default_factory=dict[str, dict[str, bounds.Moment]])
 
@@ -137,13 +142,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingRequest:
-    """One thing that a server asks. Times are seconds since the epoch, payloads JSON bytes.
+    """One request of a server that waits for an answer. Times are seconds since the epoch, payloads JSON bytes.
 
-    `principal` is who made the call that caused it. No `deadline` means that it waits for as long as it takes. `trace`
-    is the place of its span, from its opening to the delivery of its answer. `candidate_call_ids` are the calls of
-    which one may have caused it, where `call_id` is not known. `cause_ended` says why the call that caused it is over;
-    the request outlives it where the cause is not certain, or where a task keeps it. `defect` says what of it the store
-    could not give back.
+    `principal` made the call that caused it. Without `deadline` it never expires. `trace` is the place of its span,
+    from its opening to the delivery of the answer. `candidate_call_ids` are the calls of which one may be the cause,
+    while `call_id` is unknown. `cause_ended` says how the causing call ended, where the request outlives it: its cause
+    is not certain, or a task keeps it. `defect` names what could not be loaded from the store.
     """
 
     id: str
@@ -168,12 +172,12 @@ class PendingRequest:
     closed_at: bounds.Moment | None = None
     answer_id: str | None = None
     reason: str | None = None
-    moments: tuple[Moment, ...] = ()
+    moments: tuple[RequestEvent, ...] = ()
     trace: Trace | None = None
     defect: str = ""
 
     def holder(self, now: float) -> Claim | None:
-        """The claim, unless it has lapsed."""
+        """Return the claim, unless it has expired."""
         return self.claim if self.claim is not None and now < self.claim.expires_at else None
 
 
@@ -187,10 +191,10 @@ def claim(
     worker: bool = False,
     take_over: bool = False,
 ) -> PendingRequest:
-    """Leased to `by`, at most until the deadline.
+    """Return the request leased to `by` for `ttl_s`, at most until its deadline.
 
-    The id that `by` holds it under already prolongs that claim. Another id of `by` gets it only with `take_over`, and
-    the claim of before is no longer valid. Raises FailedPrecondition.
+    Idempotent: `by` claiming again under the same id renews the lease. Under another id it needs `take_over`, which
+    invalidates the earlier claim. Raises FailedPrecondition (ALREADY_CLAIMED, or the request is closed).
     """
     _must_be_open(request, now)
     holder = request.holder(now)
@@ -203,21 +207,21 @@ def claim(
             raise _already_claimed(request, holder, by)
         taken_over = holder.id
     lease = Claim(id=claim_id, by=by, expires_at=_lease_end(request, ttl_s, now), worker=worker, instead_of=taken_over)
-    return replace(noted(request, Happening.CLAIMED, now, by, agent=worker), claim=lease)
+    return replace(noted(request, RequestEventType.CLAIMED, now, by, agent=worker), claim=lease)
 
 
 def renew(request: PendingRequest, claim_id: str, ttl_s: float, now: float) -> PendingRequest:
-    """Leased for longer. Raises FailedPrecondition."""
+    """Return the request with its lease extended. Raises FailedPrecondition (CLAIM_LOST, or the request is closed)."""
     _must_be_open(request, now)
     held = _must_hold(request, claim_id, now)
     return replace(request, claim=replace(held, expires_at=_lease_end(request, ttl_s, now)))
 
 
 def release(request: PendingRequest, claim_id: str, now: float) -> PendingRequest:
-    """Free for others. Raises FailedPrecondition."""
+    """Return the request without its claim. Raises FailedPrecondition (CLAIM_LOST, or the request is closed)."""
     _must_be_open(request, now)
     held = _must_hold(request, claim_id, now)
-    return replace(noted(request, Happening.RELEASED, now, held.by, agent=held.worker), claim=None)
+    return replace(noted(request, RequestEventType.RELEASED, now, held.by, agent=held.worker), claim=None)
 
 
 def answer(
@@ -230,10 +234,10 @@ def answer(
     claim_id: str | None,
     trace: Trace | None = None,
 ) -> PendingRequest:
-    """With its one answer, on its way. The same `answer_id` of the same person again changes nothing.
+    """Return the request answered. Idempotent: the same `answer_id` from the same principal changes nothing.
 
-    A claimed request takes an answer only with the claim's id. `trace` is the place of what answers it.
-    Raises FailedPrecondition.
+    A claimed request accepts an answer only with the claim's id. `trace` is the place of the answering RPC's span.
+    Raises FailedPrecondition (ALREADY_ANSWERED, ALREADY_CLAIMED, CLAIM_LOST, REQUEST_WITHDRAWN, REQUEST_EXPIRED).
     """
     if (
         request.state is RequestState.ANSWERED
@@ -249,7 +253,7 @@ def answer(
         raise _already_claimed(request, holder, by)
     agent = holder is not None and holder.worker
     return replace(
-        noted(request, Happening.ANSWERED, now, by, agent=agent, trace=trace),
+        noted(request, RequestEventType.ANSWERED, now, by, agent=agent, trace=trace),
         state=RequestState.ANSWERED,
         delivery=Delivery.PENDING,
         claim=None,
@@ -262,11 +266,11 @@ def answer(
 
 
 def expire(request: PendingRequest, given: Answer, reason: str, now: float) -> PendingRequest:
-    """Past its deadline, with the refusal given on the user's behalf. One that is not open stays as it is."""
+    """Return the request as expired, with the refusal given on the user's behalf. Unchanged unless open."""
     if request.state is not RequestState.OPEN:
         return request
     return replace(
-        noted(request, Happening.EXPIRED, now),
+        noted(request, RequestEventType.EXPIRED, now),
         state=RequestState.EXPIRED,
         delivery=Delivery.PENDING,
         claim=None,
@@ -277,21 +281,22 @@ def expire(request: PendingRequest, given: Answer, reason: str, now: float) -> P
 
 
 def withdraw(request: PendingRequest, reason: str, now: float) -> PendingRequest:
-    """No longer wanted. One that is not open stays as it is."""
+    """Return the request as withdrawn. Unchanged unless open."""
     if request.state is not RequestState.OPEN:
         return request
-    ended = noted(request, Happening.WITHDRAWN, now)
+    ended = noted(request, RequestEventType.WITHDRAWN, now)
     return replace(ended, state=RequestState.WITHDRAWN, claim=None, reason=reason, closed_at=now)
 
 
 def call_over(request: PendingRequest, call_id: str, why: str, now: float) -> PendingRequest:
-    """After the end of a call that it names. One that is over stays as it is.
+    """Return the request after the end of a call that it names. Unchanged once it is over.
 
-    Withdrawn where it is certain that this call asked. Where that is only inferred, the server may wait for the answer
-    all the same, and a task of the hub waits whatever becomes of the call: the request stays, and is marked. An answer
-    that would have been sent with the call itself can reach nobody any more.
+    Withdraw it where the call is certain to be the cause. Where that is inferred the server may still wait for the
+    answer, and a receiver task waits whatever becomes of the call: mark the request (`cause_ended`). An answer that
+    would have been sent with the call itself can no longer be delivered.
 
-    A candidate is taken out. One that is left does not become the cause: the one that has gone may have been it.
+    Remove the call from the candidates. A single candidate left does not become the cause: the removed one may have
+    been it.
     """
     if over(request):
         return request
@@ -314,62 +319,66 @@ _SENT_WITH_THE_CALL = frozenset({Origin.ROUNDS, Origin.TASK_INPUT})
 
 
 def delivered(request: PendingRequest, now: float, *, late: bool = False) -> PendingRequest:
-    """The answer was handed over; `late` says that the call that caused the request was over before that began."""
+    """Return the request as delivered; `late` says that the causing call had ended before delivery began."""
     if request.delivery is not Delivery.PENDING:
         return request
-    return replace(noted(request, Happening.DELIVERED, now), delivery=Delivery.LATE if late else Delivery.DELIVERED)
+    return replace(
+        noted(request, RequestEventType.DELIVERED, now), delivery=Delivery.LATE if late else Delivery.DELIVERED
+    )
 
 
 def not_delivered(request: PendingRequest, reason: str, now: float) -> PendingRequest:
-    """The answer could not be handed over."""
+    """Return the request with its delivery failed."""
     if request.delivery is not Delivery.PENDING:
         return request
-    return replace(noted(request, Happening.FAILED, now), delivery=Delivery.FAILED, reason=reason)
+    return replace(noted(request, RequestEventType.FAILED, now), delivery=Delivery.FAILED, reason=reason)
 
 
 def over(request: PendingRequest) -> bool:
-    """Whether nothing more can happen: it is closed, and no answer is on its way."""
+    """Return whether the request is final: closed, with no answer on its way."""
     return request.state is not RequestState.OPEN and request.delivery is not Delivery.PENDING
 
 
 def shown_to(request: PendingRequest, by: str) -> bool:
-    """Whether it is known that somebody has seen the request."""
-    return any(moment.what is Happening.SHOWN and moment.by == by for moment in request.moments)
+    """Return whether the request is recorded as shown to a principal."""
+    return any(event.what is RequestEventType.SHOWN and event.by == by for event in request.moments)
 
 
 def noted(
     request: PendingRequest,
-    what: Happening,
+    what: RequestEventType,
     at: float,
     by: str | None = None,
     *,
     agent: bool = False,
     trace: Trace | None = None,
 ) -> PendingRequest:
-    """With one moment more, while there is room; an end always has room."""
+    """Return the request with a moment added. Beyond MOMENTS only moments of its end are."""
     if len(request.moments) >= MOMENTS and what in _PASSING:
         return request
-    return replace(request, moments=(*request.moments, Moment(at=at, what=what, by=by, agent=agent, trace=trace)))
+    return replace(request, moments=(*request.moments, RequestEvent(at=at, what=what, by=by, agent=agent, trace=trace)))
 
 
-_PASSING = frozenset({Happening.SHOWN, Happening.CLAIMED, Happening.RELEASED, Happening.LAPSED})
+_PASSING = frozenset(
+    {RequestEventType.SHOWN, RequestEventType.CLAIMED, RequestEventType.RELEASED, RequestEventType.LAPSED}
+)
 
 
 def lapse(request: PendingRequest, now: float) -> PendingRequest:
-    """Without a claim that has lapsed."""
+    """Return the request without its claim, if that has expired."""
     if request.claim is None or request.holder(now) is not None:
         return request
     held = request.claim
-    return replace(noted(request, Happening.LAPSED, now, held.by, agent=held.worker), claim=None)
+    return replace(noted(request, RequestEventType.LAPSED, now, held.by, agent=held.worker), claim=None)
 
 
 def without_worker(request: PendingRequest) -> PendingRequest:
-    """Without a claim of a worker: its stream ended with the hub that gave it."""
+    """Return the request without a worker's claim: after a restart that worker's stream is gone."""
     return replace(request, claim=None) if request.claim is not None and request.claim.worker else request
 
 
 def due_at(request: PendingRequest) -> float | None:
-    """When time alone changes the request next: its claim lapses, or its deadline comes."""
+    """Return when time alone changes the request next (end of lease or deadline, epoch seconds), or None."""
     if request.state is not RequestState.OPEN:
         return None
     times = [t for t in (request.deadline, request.claim.expires_at if request.claim else None) if t is not None]
@@ -377,7 +386,7 @@ def due_at(request: PendingRequest) -> float | None:
 
 
 def overdue(request: PendingRequest, now: float) -> bool:
-    """Whether an open request has reached its deadline."""
+    """Return whether the request is open past its deadline."""
     return request.state is RequestState.OPEN and request.deadline is not None and now >= request.deadline
 
 
@@ -399,12 +408,12 @@ def _must_be_open(request: PendingRequest, now: float) -> None:
         case RequestState.EXPIRED:
             raise FailedPrecondition("this request has expired", reason="REQUEST_EXPIRED")
         case RequestState.OPEN:
-            if overdue(request, now):  # its timer is about to say so; the deadline wins over a late answer
+            if overdue(request, now):  # its timer has not fired yet; the deadline wins over a late answer
                 raise FailedPrecondition("this request has expired", reason="REQUEST_EXPIRED")
 
 
 def _already_claimed(request: PendingRequest, holder: Claim, by: str) -> FailedPrecondition:
-    """The refusal of whoever does not bring the claim's id; `own` tells those who hold it themselves."""
+    """Return the refusal for a caller without the claim's id; metadata `own` says it holds the claim elsewhere."""
     if not holder.is_of(by):
         return FailedPrecondition(
             f"{holder.by} has claimed this request", reason="ALREADY_CLAIMED", metadata={"claimed_by": holder.by}

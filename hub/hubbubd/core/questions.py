@@ -1,4 +1,7 @@
-"""What a server may ask beyond what the shape of its request says: pages to visit, and the order of tool results."""
+"""Validate what a server asks beyond the shape of the message: URLs, text, and the order of tool results.
+
+Called before anything becomes a pending request, so that nobody is asked what cannot be answered.
+"""
 
 from collections.abc import Mapping
 from itertools import chain
@@ -9,7 +12,7 @@ from hubbubd.core.inbox import RequestKind
 
 
 def problem(kind: RequestKind, params: Mapping[str, Any]) -> str | None:
-    """Why nobody is to be asked this; None when it is in order. `params` is the MCP params."""
+    """Return why this must not be put to a person; None when it is valid. `params` is the MCP params."""
     match kind:
         case RequestKind.ELICITATION_URL:
             return _url_problem(params.get("url"))
@@ -22,9 +25,9 @@ def problem(kind: RequestKind, params: Mapping[str, Any]) -> str | None:
 
 
 def _url_problem(url: object) -> str | None:
-    """A person has to see which host a page is on (2025-11-25, elicitation, safe URL handling).
+    """Require a URL whose host can be shown to a person (2025-11-25, client/elicitation, safe URL handling).
 
-    What browsers read in another way than the hub does, so that the two see different hosts, counts as no URL.
+    Text that browsers parse differently from `urlsplit` could show another host than is visited; it counts as no URL.
     """
     if not isinstance(url, str) or "\\" in url or any(char.isspace() or not char.isprintable() for char in url):
         return "url is not a URL"
@@ -37,7 +40,7 @@ def _url_problem(url: object) -> str | None:
 
 
 def _form_problem(schema: Mapping[str, Any]) -> str | None:
-    """What an answer has to repeat must be text: half of a surrogate pair cannot be typed, checked or sent."""
+    """Require valid Unicode in what an answer repeats: half of a surrogate pair cannot be typed, validated or sent."""
     for at, (name, field) in enumerate(_object(schema.get("properties")).items()):
         place = f"requestedSchema.properties.{name if _is_text(name) else at}"
         if not _is_text(name):
@@ -53,7 +56,7 @@ def _form_problem(schema: Mapping[str, Any]) -> str | None:
 
 
 def _is_text(value: object) -> bool:
-    """Whether UTF-8 can express it, if it is a string."""
+    """Return whether a value is no string, or one that UTF-8 can encode."""
     if not isinstance(value, str) or value.isascii():
         return True
     try:
@@ -64,8 +67,10 @@ def _is_text(value: object) -> bool:
 
 
 def _balance_problem(messages: object) -> str | None:
-    """Each message that uses tools is followed by a user message of nothing but its results (2025-11-25, sampling,
-    tool use and result balance)."""
+    """Require that a message with tool uses is followed by a user message with exactly their results.
+
+    2025-11-25, client/sampling, tool use and result balance.
+    """
     used: list[str] = []
     for at, message in enumerate(map(_object, _list(messages))):
         content = message.get("content")

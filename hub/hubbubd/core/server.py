@@ -1,4 +1,4 @@
-"""A server as the hub knows it: how it is configured, what is wanted of it, and how it is."""
+"""The record of a server: its configuration, whether it should be connected, and the state of its connection."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -13,7 +13,7 @@ Source = Literal["file", "api"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueCounts:
-    """How many calls of a server are in each state."""
+    """Number of a server's calls by state."""
 
     queued: Count = 0
     in_progress: Count = 0
@@ -27,9 +27,8 @@ class QueueCounts:
 class ServerRecord:
     """A server as the API shows it. `server_info` and `capabilities` are MCP JSON.
 
-    `roots` were set while the hub runs; None leaves them as configured. `revision` grows with each change of the
-    configuration or of these. `defect` says what of the
-    record the store could not give back.
+    `wanted` says whether it should be connected. `roots` override the configured ones when not None. `revision` grows
+    with each change of `config` or `roots`. `defect` names what could not be loaded from the store.
     """
 
     name: str
@@ -49,5 +48,5 @@ class ServerRecord:
 
     @property
     def effective(self) -> ServerConfig:
-        """The configuration with what was set since."""
+        """The configuration with the overriding roots."""
         return self.config if self.roots is None else self.config.model_copy(update={"roots": self.roots})

@@ -1,12 +1,12 @@
-"""A task: its states and how it looks on the wire (MCP 2025-11-25, basic/utilities/tasks).
+"""Tasks in both roles: states, records, and their form on the wire (MCP 2025-11-25, basic/utilities/tasks).
 
     working <──> input_required       either ──> completed | failed | cancelled, and there it stays
 
-A receiver task is one the hub holds for a server. It stays `working` while the hub's own person is being asked:
-`input_required` would mean that the server must give something.
+A receiver task is held by the hub for a server. It stays `working` while a person is asked: `input_required` would
+mean that the server must provide something.
 
-A client task is one a server holds for the hub: a call that the hub asked to be a task (2025-11-25), or that the
-server made one (2026-07-28, tasks extension, SEP-2663). Its record follows what the server says of it.
+A client task is held by a server for the hub: a call that the hub requested as a task (2025-11-25), or that the server
+turned into one (2026-07-28, tasks extension, SEP-2663). Its record mirrors what the server reports.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -24,18 +24,23 @@ from hubbubd.telemetry.trace import Trace
 RELATED_TASK = "io.modelcontextprotocol/related-task"
 
 TTL_FLOOR_S = 300.0
-"""A server may ask for a minute of life and for a person in one breath; the receiver may raise a ttl."""
+"""The shortest ttl granted, as a server may ask for one minute and for a person. The receiver may raise a ttl."""
 
 TTL_CEILING_S = 7 * 86400.0
+"""Seconds of the longest life of a task, whatever ttl its server asks for: a week."""
+
 GRACE_S = 60.0
-"""How long a task that has just ended can still be fetched, whatever its ttl."""
+"""Seconds for which an ended task can still be fetched, whatever its ttl."""
 
 POLL_INTERVAL_MS = 1000
+"""Milliseconds that servers are told to leave between two looks at a task."""
+
 SHORTEST_POLL_S = 0.1
 LONGEST_POLL_S = 30.0
-"""Between which bounds the hub asks for a client task's status as often as its server says."""
+"""Bounds of the poll interval that a server asks for, in seconds."""
 
 LONGEST_ID = 128
+"""Characters of the id that a server gives its task; one with a longer id is refused."""
 
 
 class TaskRole(StrEnum):
@@ -46,7 +51,7 @@ class TaskRole(StrEnum):
 
 
 class TaskStatus(StrEnum):
-    """Where a task stands."""
+    """Status of a task; `TRANSITIONS` has what may follow."""
 
     WORKING = "working"
     INPUT_REQUIRED = "input_required"
@@ -56,7 +61,7 @@ class TaskStatus(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more can happen."""
+        """Whether the status is final."""
         return self in ENDED
 
 
@@ -75,13 +80,13 @@ TRANSITIONS: Mapping[TaskStatus, frozenset[TaskStatus]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A task's record. Times are seconds since the epoch; `result` is the MCP result, `error` the JSON-RPC error
-    object, both JSON bytes. `fingerprint` says which server, so that another one under its name gets nothing.
+    """A task's record. Times are seconds since the epoch; payloads are JSON bytes.
 
-    `remote_id` is the id that a client task has at its server; servers may well use the same ones. `questions` pairs
-    the keys of its inputRequests (tasks extension) with the pending requests made of them. `principal` is who made the
-    call that became the task, or that asked for it on the wire. `trace` is the place of its span. `defect` says
-    what of it the store could not give back.
+    `result` is the MCP result, `error` the JSON-RPC error object. `fingerprint` identifies the server, so that another
+    one under its name gets nothing. `remote_id` is a client task's id at its server; servers may use equal ones.
+    `questions` pairs the keys of its inputRequests (tasks extension) with the ids of the pending requests made of them.
+    `principal` made the call that became the task, or that caused the server's request. `trace` is the place of its
+    span. `defect` names what could not be loaded from the store.
     """
 
     id: str
@@ -106,34 +111,38 @@ class Task:
     defect: str = ""
 
 
-def lifetime_ms(asked: object, default_s: float) -> int:
-    """The actual ttl for a requested one, in milliseconds: within the floor and the ceiling."""
+def lifetime_ms(requested: object, default_s: float) -> int:
+    """Return the ttl granted for a requested one, in milliseconds, clamped to floor and ceiling."""
     floor_ms, ceiling_ms = round(TTL_FLOOR_S * 1000), round(TTL_CEILING_S * 1000)
-    wanted_ms = bounds.whole(asked, floor_ms, ceiling_ms)
+    wanted_ms = bounds.whole(requested, floor_ms, ceiling_ms)
     return round(min(max(default_s, TTL_FLOOR_S), TTL_CEILING_S) * 1000) if wanted_ms is None else wanted_ms
 
 
 def move(task: Task, status: TaskStatus, now: float, message: str | None = None) -> Task:
-    """The task in another state. Raises IllegalTransition."""
+    """Return the task in another state. Raises IllegalTransition."""
     if status not in TRANSITIONS[task.status]:
         raise IllegalTransition(task.status, status)
     return replace(task, status=status, status_message=message, last_updated_at=now)
 
 
 def complete(task: Task, result: bytes, now: float) -> Task:
-    """Ended with a result."""
+    """Return the task completed with a result. Raises IllegalTransition."""
     return replace(move(task, TaskStatus.COMPLETED, now), result=result)
 
 
 def fail(task: Task, error: bytes, message: str, now: float) -> Task:
-    """Ended with a JSON-RPC error."""
+    """Return the task failed with a JSON-RPC error. Raises IllegalTransition."""
     return replace(move(task, TaskStatus.FAILED, now, message), error=error)
 
 
 def created(
     method: str, params: Mapping[str, Any], result: Mapping[str, Any], *, stateless: bool
 ) -> Mapping[str, Any] | None:
-    """The MCP Task in a call's result; None when the server did not make the call a task."""
+    """Return the MCP Task in a call's result; None when the server did not make the call a task.
+
+    `stateless` says which protocol: 2026-07-28 (`resultType: "task"`) or 2025-11-25 (`task` was requested in the
+    params).
+    """
     if method != "tools/call":
         return None
     if stateless:
@@ -145,11 +154,10 @@ def created(
 
 
 def observed(task: Task, wire: Mapping[str, Any], now: float) -> Task:
-    """A client task after its server has told of it, the same object when that is nothing new.
+    """Return a client task updated from its server's report; the same object when nothing changed.
 
-    A ttl past any sense is none: the task lives for as long as the hub keeps it.
-
-    What it ended with is not here, so `completed` and `failed` change nothing yet; nor does anything after the end.
+    `completed` and `failed` change nothing yet, as the outcome is fetched separately; nor does anything after the end.
+    A ttl beyond all bounds counts as none: the task lives as long as the hub keeps it.
     """
     status = TaskStatus(wire["status"])
     if task.status.ended or status in (TaskStatus.COMPLETED, TaskStatus.FAILED):
@@ -167,16 +175,16 @@ def observed(task: Task, wire: Mapping[str, Any], now: float) -> Task:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What a client task that failed ended with: its result where that says itself that it is an error."""
+    """How a client task failed: its message, and its result where that has `isError`."""
 
     message: str | None
     result: Mapping[str, Any] | None = None
 
 
 def failure(wire: Mapping[str, Any], result: Mapping[str, Any]) -> Failure | None:
-    """What a client task has failed with, by its last status and its result; None when it has not failed.
+    """Return how a client task failed, by its last status and its result; None when it succeeded.
 
-    A status of `failed` is believed whatever the result looks like. Where that has nothing to say, its text does.
+    Status `failed` decides whatever the result says. The text of the result stands in for a missing status message.
     """
     is_error = result.get("isError") is True
     if wire.get("status", TaskStatus.FAILED if is_error else None) != TaskStatus.FAILED:
@@ -188,25 +196,25 @@ def failure(wire: Mapping[str, Any], result: Mapping[str, Any]) -> Failure | Non
 
 
 def _text(content: object) -> str:
-    """The texts in the content of a result, a line each."""
+    """Return the text blocks of a result's content, joined by newlines."""
     blocks = cast("list[Any]", content) if isinstance(content, list) else []
     texts = [cast("Mapping[str, Any]", block).get("text") for block in blocks if isinstance(block, Mapping)]
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
 def poll_s(task: Task) -> float:
-    """Seconds until a client task is asked for its status again."""
+    """Return the seconds until a client task's status is polled again."""
     wanted_ms = POLL_INTERVAL_MS if task.poll_interval_ms is None else task.poll_interval_ms
     return min(max(wanted_ms / 1000, SHORTEST_POLL_S), LONGEST_POLL_S)
 
 
 def name_for(remote_id: str) -> str | None:
-    """The server's own id of a task where it can serve as the hub's, else None."""
+    """Return the server's id of a task if it can be the hub's too (short printable ASCII), else None."""
     return remote_id if 0 < len(remote_id) <= LONGEST_ID and remote_id.isascii() and remote_id.isprintable() else None
 
 
 def expires_at(task: Task) -> float | None:
-    """When the hub may forget the task: its ttl, but not before the grace after its end. None is never."""
+    """Return when the hub may forget the task: after its ttl and the grace after its end. None is never."""
     if task.ttl_ms is None:
         return None
     by_ttl = task.created_at + task.ttl_ms / 1000
@@ -214,7 +222,7 @@ def expires_at(task: Task) -> float | None:
 
 
 def on_the_wire(task: Task) -> dict[str, Any]:
-    """The flat MCP Task. `ttl` is always there, null included."""
+    """Return the MCP Task object. `ttl` is always present, null included."""
     wire: dict[str, Any] = {
         "taskId": task.id,
         "status": task.status.value,
@@ -230,9 +238,9 @@ def on_the_wire(task: Task) -> dict[str, Any]:
 
 
 def page(tasks: Sequence[Task], cursor: object, size: int) -> tuple[list[Task], str | None]:
-    """One page of tasks, oldest first, and the cursor of the next one. Raises ValueError for a cursor that is not ours.
+    """Return one page of tasks, oldest first, and the cursor of the next. Raises ValueError for an invalid cursor.
 
-    A cursor names the last task of its page, so tasks that come and go do not shift the pages.
+    A cursor names the last task of its page, so pages do not shift as tasks come and go.
     """
     ordered = sorted(tasks, key=_position)
     if cursor is not None:

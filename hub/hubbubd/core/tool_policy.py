@@ -1,4 +1,4 @@
-"""Which tools of a server may be called at all: `allow_tools` and `deny_tools` of its configuration."""
+"""Which tools of a server may be called: its `allow_tools` and `deny_tools`. Applied to calls and to what is listed."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -10,9 +10,10 @@ CALL, LIST = "tools/call", "tools/list"
 
 
 def denied(config: ServerConfig, method: str, params: Mapping[str, Any]) -> PermissionDenied | None:
-    """Why a request must not be sent: a careless server may read a method more generously than it is written.
+    """Return the refusal of a call to a tool that is not allowed; None when it may be sent.
 
-    `params` are what is sent, parsed: of a key that comes twice, only the last is left.
+    The method is compared loosely, as a careless server may read it so. `params` must be the parsed object that is
+    sent: of duplicate keys only the last is left.
     """
     if method.strip().casefold() != CALL or config.has_tool(params.get("name")):
         return None
@@ -25,7 +26,7 @@ def denied(config: ServerConfig, method: str, params: Mapping[str, Any]) -> Perm
 
 
 def shown(config: ServerConfig, method: str, result: dict[str, Any]) -> dict[str, Any]:
-    """A server's result without the tools that may not be called."""
+    """Return a `tools/list` result without the tools that may not be called."""
     tools = result.get("tools")
     if method.strip().casefold() != LIST or not config.limits_tools or not isinstance(tools, list):
         return result
@@ -33,5 +34,5 @@ def shown(config: ServerConfig, method: str, result: dict[str, Any]) -> dict[str
 
 
 def name_of(tool: object) -> object:
-    """The name of an MCP tool, whatever it is."""
+    """Return an MCP tool's `name`, of whatever type it is."""
     return cast("Mapping[str, object]", tool).get("name") if isinstance(tool, Mapping) else None

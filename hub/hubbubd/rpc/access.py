@@ -1,7 +1,7 @@
-"""What the caller of an RPC may do with the server or the record that its request names.
+"""Authorization: what the caller of an RPC may do with the server or record that its request names.
 
-What the caller may not know of is NOT_FOUND, exactly as if it did not exist. What the caller may know of and not use is
-PERMISSION_DENIED. Servers and principals of records never change, so what was checked holds.
+What the caller may not see is NOT_FOUND, exactly as if it did not exist; what it may see but not use is
+PERMISSION_DENIED. Servers and principals of records never change, so one check is enough.
 """
 
 from hubbubd.core.access import Permission, Scope, scope, servers_scope
@@ -9,35 +9,36 @@ from hubbubd.core.calls import Call
 from hubbubd.core.inbox import PendingRequest
 from hubbubd.core.tasks import Task
 from hubbubd.errors import NotFound, PermissionDenied
-from hubbubd.rpc.auth import LOCAL, denied, principal
+from hubbubd.rpc.context import LOCAL, principal
+from hubbubd.rpc.permissions import denied
 
 
 def reading() -> Scope:
-    """Of requests, calls and tasks, those that the caller may see."""
-    return scope(principal.get(), Permission.SEE)
+    """Return the scope of the requests, calls and tasks that the caller may see."""
+    return scope(principal(), Permission.SEE)
 
 
 def answering() -> Scope:
-    """Of requests, those that the caller may answer."""
-    return scope(principal.get(), Permission.ANSWER)
+    """Return the scope of the requests that the caller may answer."""
+    return scope(principal(), Permission.ANSWER)
 
 
 def browsing() -> Scope:
-    """The servers that the caller may know of."""
-    return servers_scope(principal.get(), Permission.BROWSE)
+    """Return the scope of the servers that the caller may know of."""
+    return servers_scope(principal(), Permission.BROWSE)
 
 
 def listening() -> Scope:
-    """The servers whose events the caller may see."""
-    return servers_scope(principal.get(), Permission.SEE)
+    """Return the scope of the servers whose events, logs and fault details the caller may see."""
+    return servers_scope(principal(), Permission.SEE)
 
 
 def use(server: str, *any_of: Permission) -> str:
-    """The name of a server with which the caller may do this: one permission is enough.
+    """Return the server's name if the caller has one of these permissions on it.
 
     Raises NotFound and PermissionDenied.
     """
-    caller = principal.get()
+    caller = principal()
     if not caller.may(Permission.BROWSE, server):
         raise NotFound("server", server)
     if not any(caller.may(permission, server) for permission in any_of):
@@ -46,44 +47,47 @@ def use(server: str, *any_of: Permission) -> str:
 
 
 def configure(server: str) -> None:
-    """Raises PermissionDenied, whether there is such a server or not, unless the caller may decide what it is."""
-    if not principal.get().may(Permission.ADMINISTER, server):
+    """Raise PermissionDenied unless the caller may administer a server of this name, whether it exists or not."""
+    if not principal().may(Permission.ADMINISTER, server):
         raise denied(Permission.ADMINISTER, server)
 
 
 def call(record: Call, permission: Permission = Permission.SEE) -> Call:
-    """The call, if the caller has this permission for its server or has made it. Raises NotFound, PermissionDenied."""
+    """Return the call if it is the caller's own, or on a server with this permission.
+
+    Raises NotFound and PermissionDenied.
+    """
     if not reading().has_call(record):
         raise NotFound("call", record.id)
-    if not scope(principal.get(), permission).has_call(record):
+    if not scope(principal(), permission).has_call(record):
         raise denied(permission, record.server)
     return record
 
 
 def task(record: Task, permission: Permission = Permission.SEE) -> Task:
-    """The task, if the caller has this permission for its server or it is the caller's own. Raises as `call`."""
+    """Return the task if it is the caller's own, or on a server with this permission. Raises as `call`."""
     if not reading().has_task(record):
         raise NotFound("task", record.id)
-    if not scope(principal.get(), permission).has_task(record):
+    if not scope(principal(), permission).has_task(record):
         raise denied(permission, record.server)
     return record
 
 
 def request(record: PendingRequest, permission: Permission = Permission.SEE) -> PendingRequest:
-    """The request, if the caller has this permission for its server or has caused it. Raises as `call`."""
+    """Return the request if the caller caused it, or has this permission on its server. Raises as `call`."""
     if not reading().has_request(record):
         raise NotFound("request", record.id)
-    if not scope(principal.get(), permission).has_request(record):
+    if not scope(principal(), permission).has_request(record):
         raise denied(permission, record.server)
     return record
 
 
 def claimed(record: PendingRequest, claim_id: str) -> None:
-    """Raises PermissionDenied for a claim of somebody else; whether it is still good is the inbox's to say.
+    """Raise PermissionDenied for the id of another principal's claim; the inbox checks whether it is still valid.
 
-    The hub's own credential, when it speaks for nobody, may use any claim whose id it was told.
+    The hub's own credential, when it names nobody else, may use any claim whose id it knows.
     """
-    claim, caller = record.claim, principal.get()
+    claim, caller = record.claim, principal()
     trusted = caller.name == caller.credential == LOCAL
     if claim is not None and claim.id == claim_id and caller.name != claim.by and not trusted:
         raise PermissionDenied(

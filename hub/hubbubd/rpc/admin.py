@@ -1,4 +1,4 @@
-"""AdminService."""
+"""AdminService: status, store, tokens, audit log, reload."""
 
 import asyncio
 import hashlib
@@ -22,7 +22,8 @@ from hubbubd.core.access import EVERYTHING
 from hubbubd.core.filters import CallFilter, RequestFilter, TaskFilter
 from hubbubd.core.inbox import RequestState
 from hubbubd.errors import PermissionDenied, ResourceExhausted
-from hubbubd.rpc import auth, convert, pages, requests
+from hubbubd.rpc import convert, pages, requests
+from hubbubd.rpc.context import principal
 from hubbubd.runtime import diagnostics
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.servers import Configuration
@@ -32,18 +33,18 @@ E = TypeVar("E", bound=StrEnum)
 _Counts = pb.GetStatusResponse
 
 CHUNK_BYTES = 256 * 1024
+"""Bytes of a copy in one message, far below the 4 MiB that gRPC clients take by default."""
 ALIVE_S = 5.0
-"""How often the caller hears that a copy is still being made."""
+"""Seconds between keep-alives to the caller while a backup is being made."""
 
 
 class AdminService:
-    """The hub itself."""
+    """Implements hubbub.v1.AdminService."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
 
     async def get_status(self, _request: pb.GetStatusRequest) -> pb.GetStatusResponse:
-        """The hub in numbers."""
         hub = self._hub
         requests = list(hub.inbox.select(RequestFilter()))
         waiting = [request for request in requests if request.state is RequestState.OPEN]
@@ -85,22 +86,21 @@ class AdminService:
         )
 
     async def check_hub(self, _request: pb.CheckHubRequest) -> pb.CheckHubResponse:
-        """What somebody should look at."""
+        """Run the diagnostics of a live hub."""
         found = await diagnostics.while_running(self._hub, os.environ)
         return pb.CheckHubResponse(findings=map(convert.finding, found))
 
     async def get_store_stats(self, _request: pb.GetStoreStatsRequest) -> pb.GetStoreStatsResponse:
-        """The store in numbers."""
         return pb.GetStoreStatsResponse(store=convert.store(await self._hub.store.stats()))
 
     async def compact_store(self, _request: pb.CompactStoreRequest) -> pb.CompactStoreResponse:
-        """Deletes what is too old or too much, and gives the space back."""
+        """Run a round of retention now, and return unused space."""
         before, after, deleted = await self._hub.retention.compact()
         compaction = pb.Compaction(deleted=deleted, before=convert.store(before), after=convert.store(after))
         return pb.CompactStoreResponse(compaction=compaction)
 
     async def backup_store(self, _request: pb.BackupStoreRequest) -> AsyncGenerator[bytes, None]:
-        """A copy of the store, in chunks."""
+        """Stream a copy of the store in chunks, ending with its SHA-256; bookmarks while it is made."""
         copying = asyncio.create_task(self._copy())
         try:
             while not copying.done():
@@ -122,10 +122,12 @@ class AdminService:
                 copying.result().close()
 
     async def create_token(self, request: pb.CreateTokenRequest) -> pb.CreateTokenResponse:
-        """A new token."""
-        caller = auth.principal.get()
+        """Create a token. A caller that may not name others cannot create a token that may."""
+        caller = principal()
         if request.may_name_others and not caller.may_name_others:
-            raise PermissionDenied("who may not name others gives no token that may", reason="NAMING_NOT_ALLOWED")
+            raise PermissionDenied(
+                "a caller that may not name others cannot create a token that may", reason="NAMING_NOT_ALLOWED"
+            )
         record, secret = await self._hub.tokens.create(
             requests.token_name(request.name),
             requests.grants(request.grants),
@@ -136,20 +138,25 @@ class AdminService:
         return pb.CreateTokenResponse(token=convert.token(record), secret=secret)
 
     async def list_tokens(self, request: pb.ListTokensRequest) -> pb.ListTokensResponse:
-        """A page of tokens, newest first."""
-        records, of = self._hub.tokens.all(), pb.ListTokensRequest()
+        """Return a page of tokens, newest first."""
+        names = requests.token_names(request.filter)
+        records = [token for token in self._hub.tokens.all() if not names or token.name in names]
         found, token = pages.page(
-            records, request, pages.newest, convert.token, of, EVERYTHING, pages.oldest_first(request)
+            records,
+            request,
+            pages.newest,
+            convert.token,
+            of=request.filter,
+            scope=EVERYTHING,
+            backwards=pages.oldest_first(request),
         )
         return pb.ListTokensResponse(tokens=found, next_page_token=token)
 
     async def revoke_token(self, request: pb.RevokeTokenRequest) -> pb.RevokeTokenResponse:
-        """Forgets a token."""
         record = await self._hub.tokens.revoke(requests.identifier(request.name, "name"))
         return pb.RevokeTokenResponse(token=convert.token(record))
 
     async def reload_config(self, _request: pb.ReloadConfigRequest) -> pb.ReloadConfigResponse:
-        """Takes the configuration over as it is now."""
         done = await self._hub.configuration.reload()
         changes = pb.ConfigChanges(
             added=done.servers.added,
@@ -161,19 +168,19 @@ class AdminService:
         return pb.ReloadConfigResponse(changes=changes)
 
     async def get_self(self, _request: pb.GetSelfRequest) -> pb.GetSelfResponse:
-        """Who calls."""
-        return pb.GetSelfResponse(caller=convert.principal(auth.principal.get()))
+        """Return the caller's principal."""
+        return pb.GetSelfResponse(caller=convert.principal(principal()))
 
     async def list_audit_entries(self, request: pb.ListAuditEntriesRequest) -> pb.ListAuditEntriesResponse:
-        """A page of the audit log, newest first."""
+        """Return a page of the audit log, newest first."""
         chosen = requests.audit_filter(request.filter)
         found, token = pages.page_of(
             lambda after: self._hub.audit.newest(chosen, pages.place(after), pages.oldest_first(request)),
             request,
             pages.newest,
             convert.audit_entry,
-            request.filter,
-            EVERYTHING,
+            of=request.filter,
+            scope=EVERYTHING,
         )
         return pb.ListAuditEntriesResponse(entries=found, next_page_token=token)
 

@@ -1,10 +1,10 @@
-"""Who calls: the one way in, for gRPC and for Connect.
+"""Authentication: the gate that every RPC passes, over gRPC and Connect.
 
     `authorization: Bearer ...`   the hub's own token (client.json), or one that an authenticator knows
     no `authorization`            the client certificate of the connection, where the hub takes these
 
-`hubbub-as`, or `hubbub-as-bin` for names that are not ASCII, names the person or program for which a trusted caller
-speaks. Health checks need no credential.
+`hubbub-as`, or `hubbub-as-bin` for names that are not ASCII, names the person or program on whose behalf a trusted
+caller acts (impersonation). Health checks need no credential.
 """
 
 import base64
@@ -16,7 +16,7 @@ import unicodedata
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote
 
@@ -25,65 +25,55 @@ import grpc
 
 from hubbubd.clock import Clock
 from hubbubd.config.network import is_loopback
-from hubbubd.core.access import Grant, Permission, Principal, Role
+from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.errors import HubError, InvalidArgument, PermissionDenied, Unauthenticated
 from hubbubd.rpc import status
-from hubbubd.rpc.oversight import CROWD, Crowd, Oversight, peer, principal, standing
-from hubbubd.rpc.permissions import RULES, Reach
+from hubbubd.rpc.context import LOCAL, NOBODY, Crowd, Peer, amend, current, principal
+from hubbubd.rpc.interceptors import Oversight
+from hubbubd.rpc.permissions import RULES, Reach, denied
 from hubbubd.rpc.strangers import Around, Strangers
-from hubbubd.telemetry.trace import CALLER, parsed
+from hubbubd.telemetry.trace import CURRENT_TRACE, parsed
 
-LOCAL = "local"
 NAME_METADATA = "hubbub-as"
 BINARY_NAME_METADATA = "hubbub-as-bin"
-"""The same in UTF-8: gRPC takes nothing but ASCII in metadata without this ending."""
+"""The same in UTF-8: gRPC allows only ASCII in metadata keys without the suffix `-bin`."""
 MAX_NAME = 64
+"""Characters of a name that a caller gives; it stands in every record of theirs."""
 
 MAX_TOKEN = 8192
-"""Characters of a credential; more is not looked at."""
+"""Longest credential, in characters; a longer one is refused unread."""
 
 RESERVED = re.compile(r"hub|\*|(hub|cert|oidc):.*", re.IGNORECASE)
-"""Names that nobody may take: the hub's own, those that only an authority gives, and what stands for many."""
+"""Names that no caller may take: the hub's own, those that only an authority gives, and the wildcard."""
 
-# https://www.rfc-editor.org/rfc/rfc6750#section-2.1; the scheme's case does not count (RFC 9110, section 11.1).
+# RFC 6750, section 2.1; the scheme is case-insensitive (RFC 9110, section 11.1).
 _BEARER = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*)", re.IGNORECASE)
 
 ENDED_CREDENTIALS = 10_000
-"""How many revoked credentials are remembered, for RPCs that were let in and have not begun."""
+"""How many revoked credentials are remembered, for RPCs that were admitted but have not begun."""
 
 Q = TypeVar("Q")
 A = TypeVar("A")
 Metadata = Iterable[tuple[str, str | bytes]]
 CertificatePrincipal = Callable[[bytes], Principal]
-"""Who shows a verified certificate (PEM or DER). Raises Unauthenticated, PermissionDenied for one that means nobody."""
-
-NOBODY = Principal(name="", grants=(), credential="")
-"""Whoever has shown no good credential."""
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """The other end of a connection: whether it is on this machine, and the certificate that it showed."""
-
-    local: bool
-    certificate: bytes | None = None
+"""Returns the principal of a verified certificate (PEM or DER). Raises Unauthenticated, PermissionDenied."""
 
 
 class Authenticator(Protocol):
-    """One kind of bearer token."""
+    """A kind of bearer token."""
 
     async def principal(self, token: str) -> Principal | None:
-        """Whose token it is; None when it is not of this kind. Raises Unauthenticated when it is, and is no good."""
+        """Return a token's principal; None if it is of another kind. Raises Unauthenticated for an invalid one."""
         ...
 
 
 def local_principal() -> Principal:
-    """Whoever can read the hub's client.json."""
+    """Return the principal of whoever can read the hub's client.json."""
     return Principal(name=LOCAL, grants=(Grant(Role.ADMIN),), credential=LOCAL, may_name_others=True)
 
 
 class Gate:
-    """Lets callers in, and out when their credential ends."""
+    """Admits callers, and ends their RPCs when their credential ends."""
 
     def __init__(
         self,
@@ -95,7 +85,7 @@ class Gate:
         standing: Callable[[Principal], bool] = lambda _: True,
         networked: bool = False,
     ) -> None:
-        """`standing` tells whether somebody may still do all that they might when they were let in."""
+        """`standing` tells whether a principal still has all grants it was admitted with."""
         self._token = token.encode()
         self._local = local_principal()
         self._clock = clock
@@ -110,11 +100,11 @@ class Gate:
     async def admit(
         self, path: str, metadata: Metadata, oversight: Oversight, peer: Peer | None = None
     ) -> Principal | None:
-        """Notes who calls and in what trace, and returns who; None as long as only the `peer` could tell.
+        """Authenticate the caller, note it and its trace for the RPC, and return it; None if that needs the `peer`.
 
-        Raises Unauthenticated, PermissionDenied, ResourceExhausted, and InvalidArgument for a name that is none.
+        Raises Unauthenticated, PermissionDenied, ResourceExhausted, and InvalidArgument for an invalid name.
         """
-        principal.set(NOBODY)
+        amend(principal=NOBODY)
         credentials: list[str] = []
         called: list[str | None] = []
         place: dict[str, str] = {}
@@ -133,10 +123,10 @@ class Gate:
         caller = await self._of_bearer(credentials, peer) if credentials else self._of_certificate(peer)
         if caller is None:
             return None
-        principal.set(caller)
+        amend(principal=caller)
         caller = _named(caller, called)
-        principal.set(caller)
-        CALLER.set(parsed(place))
+        amend(principal=caller)
+        CURRENT_TRACE.set(parsed(place))
         oversight.admit(caller)
         rule = RULES.get(path)
         if rule is not None and not rule.admits(caller):
@@ -144,13 +134,13 @@ class Gate:
         return caller
 
     async def recognise(self, path: str, metadata: Metadata, oversight: Oversight, peer: Peer) -> Principal | None:
-        """Notes who calls what needs no credential; None for whoever has shown none that is good now."""
+        """Authenticate the caller of an RPC that needs no credential; None without a valid one."""
         try:
             caller = await self.admit(path, metadata, oversight, peer)
         except HubError:
-            principal.set(NOBODY)
+            amend(principal=NOBODY)
             caller = None
-        CROWD.set(Crowd.KNOWN if caller is not None else Crowd.LOCAL if peer.local else Crowd.AWAY)
+        amend(crowd=Crowd.KNOWN if caller is not None else Crowd.LOCAL if peer.local else Crowd.AWAY)
         return caller
 
     async def _of_bearer(self, credentials: list[str], peer: Peer | None) -> Principal | None:
@@ -182,20 +172,19 @@ class Gate:
         return self._certificates(peer.certificate)
 
     def good(self, caller: Principal | None) -> bool:
-        """Whether a credential can be used now: it has not ended, and its grants are those it was let in with."""
-        if caller is None or caller.credential == LOCAL:  # needs none, or ends with the hub
+        """Return whether a credential is valid now: not expired or revoked, with the grants it was admitted with."""
+        if caller is None or caller.credential == LOCAL:  # no credential needed, or one valid until the hub ends
             return True
         over = caller.expires_at is not None and self._clock.now() >= caller.expires_at
         return not over and caller.credential not in self._ended and self._standing(caller)
 
     @contextmanager
     def inside(self, caller: Principal | None, path: str, oversight: Oversight) -> Generator[None]:
-        """Serves one RPC, or one step of a stream: does nothing for a credential that has ended, or is good for less
-        than it was, and ends what is done in the block when that happens later.
+        """Run one RPC, or one step of a stream, for as long as the credential is valid; cancel the block when it ends.
 
-        Raises Unauthenticated (CREDENTIAL_ENDED), and ResourceExhausted where that was tried too often.
+        Raises Unauthenticated (CREDENTIAL_ENDED), and ResourceExhausted where that was tried too often (rate limit).
         """
-        standing.set(lambda: self.good(caller))
+        amend(standing=lambda: self.good(caller))
         if caller is None or caller.credential == LOCAL:
             yield
             return
@@ -215,19 +204,19 @@ class Gate:
             raise oversight.cut_short(path, _ended(), caller)
 
     def _deadline(self, caller: Principal) -> float:
-        """When a credential ends by the loop's clock, which is waited for; it is dated by the system's."""
+        """Return when a credential expires, by the loop's clock; it is dated by the system's."""
         if caller.expires_at is None:
             return math.inf
         return anyio.current_time() + caller.expires_at - self._clock.now()
 
     def _set_anew(self) -> None:
-        """The time has jumped: each end is as far away as it is now."""
+        """Recompute all deadlines after the clock has jumped."""
         for inside in self._inside.values():
             for scope, caller in inside.items():
                 scope.deadline = self._deadline(caller)
 
     def end(self, credential: str) -> None:
-        """Ends all that was let in with a credential: it was revoked."""
+        """End all RPCs of a revoked credential."""
         self._ended[credential] = None
         if len(self._ended) > ENDED_CREDENTIALS:
             self._ended.popitem(last=False)
@@ -235,7 +224,7 @@ class Gate:
             scope.cancel()
 
     def review(self) -> None:
-        """Ends all that was let in for somebody who may do less by now."""
+        """End all RPCs whose principal has lost grants."""
         for inside in self._inside.values():
             for scope, caller in inside.items():
                 if not self._standing(caller):
@@ -243,7 +232,7 @@ class Gate:
 
 
 class Authentication(grpc.aio.ServerInterceptor):
-    """The gate, as gRPC asks it: before the request is read where a token can tell, else after."""
+    """The gate as a gRPC interceptor: it runs before the request is read."""
 
     def __init__(self, gate: Gate, oversight: Oversight) -> None:
         self._gate = gate
@@ -255,7 +244,7 @@ class Authentication(grpc.aio.ServerInterceptor):
         continuation: "Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Q, A] | None]]",
         handler_call_details: grpc.HandlerCallDetails,
     ) -> "grpc.RpcMethodHandler[Q, A] | None":
-        """The RPC's own handler, or one that refuses it with UNAUTHENTICATED or PERMISSION_DENIED."""
+        """Return the RPC's own handler, or one that refuses with UNAUTHENTICATED or PERMISSION_DENIED."""
         path, metadata = handler_call_details.method, handler_call_details.invocation_metadata
         rule = RULES.get(path)
         if rule is not None and rule.reach is Reach.OPEN:
@@ -265,7 +254,7 @@ class Authentication(grpc.aio.ServerInterceptor):
             caller = await self._gate.admit(path, metadata, self._oversight)
         except HubError as exc:
             return self._refusal(path, exc)
-        # What has no rule is not there, whoever serves it.
+        # Default deny: an RPC without a rule does not exist, whoever serves it.
         handler = await continuation(handler_call_details) if rule is not None else None
         if caller is not None and (handler is None or caller.credential == LOCAL):
             return handler
@@ -284,7 +273,7 @@ class Authentication(grpc.aio.ServerInterceptor):
 
     def _steps(self, path: str, metadata: Metadata, known: Principal | None) -> "Guard":
         async def guard(behaviour: Callable[[], Awaitable[Any]], context: status.Context) -> Any:
-            peer.set(context.peer)
+            amend(address=context.peer)
             try:
                 caller = known or await self._admitted(path, metadata, context)
                 with self._gate.inside(caller, path, self._oversight):
@@ -298,61 +287,74 @@ class Authentication(grpc.aio.ServerInterceptor):
         try:
             caller = await self._gate.admit(path, metadata, self._oversight, _peer(context))
         except HubError as exc:
-            raise self._oversight.refused(path, exc, principal.get()) from None
+            raise self._oversight.refused(path, exc, principal()) from None
         assert caller is not None, "the peer was given"
         return caller
 
     def _refusal(self, path: str, exc: HubError) -> "grpc.RpcMethodHandler[Any, Any]":
-        # Of the four kinds of handler this is the one that may answer before it has read anything.
+        # Of the four kinds of handler only this one may answer before it has read a request.
         async def refuse(_requests: object, context: status.Context) -> None:
-            peer.set(context.peer)
-            await status.abort(context, self._oversight.refused(path, exc, principal.get()))
+            amend(address=context.peer)
+            await status.abort(context, self._oversight.refused(path, exc, principal()))
 
         return grpc.stream_stream_rpc_method_handler(refuse)
 
 
 Guard = Callable[[Callable[[], Awaitable[Any]], status.Context], Awaitable[Any]]
-"""Serves an RPC for as long as its caller may stay."""
-
-_KINDS: dict[tuple[bool, bool], tuple[str, Callable[..., Any]]] = {
-    (False, False): ("unary_unary", grpc.unary_unary_rpc_method_handler),
-    (False, True): ("unary_stream", grpc.unary_stream_rpc_method_handler),
-    (True, False): ("stream_unary", grpc.stream_unary_rpc_method_handler),
-    (True, True): ("stream_stream", grpc.stream_stream_rpc_method_handler),
-}
+"""Runs an RPC's behaviour for as long as its credential is valid."""
 
 
 def _kept(handler: Any, guard: Guard) -> Any:
-    """The handler, whose RPCs end with their credential."""
-    name, rebuilt = _KINDS[handler.request_streaming, handler.response_streaming]
-    behaviour = getattr(handler, name)
+    """Wrap a handler so that its RPCs end with their credential.
 
-    async def serve(request: Any, context: status.Context) -> Any:
-        asked = _while_good(request) if handler.request_streaming else request
+    The handler is that of a stream, whatever the RPC is. For other handlers gRPC first reads the request, however long
+    it takes to come; a caller without a valid credential would hold a place for that time.
+    """
+    behaviour = getattr(handler, _kind(handler))
 
-        async def written() -> None:
-            responses: AsyncIterator[Any] = behaviour(asked, context)
-            async for response in responses:
-                _check_standing()
-                await context.write(response)
+    async def serve(requests: AsyncIterator[Any], context: status.Context) -> None:
+        async def served() -> Any:
+            asked = _while_good(requests) if handler.request_streaming else await _only(requests)
+            began = behaviour(asked, _WhileGood(context))
+            return await (_written(began, context) if inspect.isasyncgenfunction(behaviour) else began)
 
-        yields = inspect.isasyncgenfunction(behaviour)
-        return await guard(written if yields else lambda: behaviour(asked, _WhileGood(context)), context)
+        response = await guard(served, context)
+        if not handler.response_streaming:
+            await context.write(response)
 
-    return rebuilt(
+    return grpc.stream_stream_rpc_method_handler(
         serve, request_deserializer=handler.request_deserializer, response_serializer=handler.response_serializer
     )
 
 
+async def _written(responses: AsyncIterator[Any], context: status.Context) -> None:
+    async for response in responses:
+        _check_standing()
+        await context.write(response)
+
+
+def _kind(handler: Any) -> str:
+    sides = handler.request_streaming, handler.response_streaming
+    return "_".join("stream" if streams else "unary" for streams in sides)
+
+
+async def _only(requests: AsyncIterator[Any]) -> Any:
+    """The request of an RPC that has one. Raises InvalidArgument (MALFORMED_REQUEST)."""
+    request = await anext(requests, None)
+    if request is None:
+        raise InvalidArgument("no request came", reason="MALFORMED_REQUEST")
+    return request
+
+
 async def _while_good(requests: AsyncIterator[Any]) -> AsyncGenerator[Any]:
-    """The requests of a stream; none of them is taken once the credential has ended."""
+    """Pass a stream's requests on until the credential has ended."""
     async for request in requests:
         _check_standing()
         yield request
 
 
 class _WhileGood:
-    """The context of an RPC, over which nothing is sent once the credential has ended."""
+    """The context of an RPC; sends nothing once the credential has ended."""
 
     def __init__(self, context: status.Context) -> None:
         self._context = context
@@ -361,29 +363,20 @@ class _WhileGood:
         return getattr(self._context, name)
 
     async def write(self, response: Any) -> None:
-        """Sends one response of a stream. Raises Unauthenticated (CREDENTIAL_ENDED)."""
+        """Send one response of a stream. Raises Unauthenticated (CREDENTIAL_ENDED)."""
         _check_standing()
         await self._context.write(response)
 
 
 def _check_standing() -> None:
-    if not standing.get()():
+    if not current().standing():
         raise _ended()
-
-
-def denied(permission: Permission, server: str = "*", *, everywhere: bool = False) -> PermissionDenied:
-    """The refusal of somebody who may know that a thing is there; `*` where it is not about one server."""
-    where = " for all servers" if everywhere else "" if server == "*" else f" for the server {server}"
-    return PermissionDenied(
-        f"this needs the permission `{permission}`{where}; `hubbub whoami` shows what you have",
-        metadata={"permission": str(permission), "server": server},
-    )
 
 
 def _named(caller: Principal, names: list[str | None]) -> Principal:
     if not names:
         return caller
-    # One name, however its accents are written: who looks the same to people is the same.
+    # NFC: names that look the same to people are the same.
     name = unicodedata.normalize("NFC", names[0] or "")
     if len(names) > 1 or not 0 < len(name) <= MAX_NAME or not name.isprintable() or name != name.strip():
         wanted = f"must be one name of 1 to {MAX_NAME} characters that can be printed, without space around it"
@@ -398,7 +391,7 @@ def _named(caller: Principal, names: list[str | None]) -> Principal:
 
 
 def _peer(context: status.Context) -> Peer:
-    """The other end, as gRPC writes it: unix:..., ipv4:1.2.3.4:5, ipv6:%5B::1%5D:5."""
+    """Return the other end, from gRPC's notation: unix:..., ipv4:1.2.3.4:5, ipv6:%5B::1%5D:5."""
     kind, _, where = context.peer().partition(":")  # pyright: ignore[reportUnknownMemberType]
     local = kind == "unix" or is_loopback(unquote(where).rpartition(":")[0].strip("[]"))
     shown: Mapping[str, Iterable[bytes]] = context.auth_context()  # pyright: ignore[reportUnknownMemberType]
@@ -417,7 +410,7 @@ def _text(value: str | bytes) -> str:
 
 
 def _utf8(value: str | bytes) -> str | None:
-    """A binary value as text, None where it is none. gRPC has decoded it; HTTP's has no padding, or has."""
+    """Decode a binary value, None if invalid. gRPC has decoded it; over HTTP it is base64, padded or not."""
     try:
         raw = value if isinstance(value, bytes) else base64.b64decode(value + "=" * (-len(value) % 4), validate=True)
         return raw.decode()

@@ -1,4 +1,4 @@
-"""CallService."""
+"""CallService: calls of MCP methods."""
 
 from collections.abc import AsyncGenerator
 from functools import partial
@@ -10,20 +10,20 @@ from hubbubd.core.access import Permission
 from hubbubd.core.calls import Call
 from hubbubd.errors import UpstreamError
 from hubbubd.rpc import access, convert, pages, requests, watch
-from hubbubd.rpc.auth import principal
+from hubbubd.rpc.context import principal
 from hubbubd.rpc.permissions import permission_to_send
 from hubbubd.runtime.calls import Calls, CallSpec, LogEvent, ProgressEvent
 
 
 class CallService:
-    """What frontends send to servers."""
+    """Implements hubbub.v1.CallService."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
 
     async def call_method(self, request: pb.CallMethodRequest) -> pb.CallMethodResponse:
-        """Sends a request and waits for its end; one that fails ends the RPC with the call's own fault."""
-        call = await self._calls.call(_spec(request.spec), principal.get().name, detached=request.detached)
+        """Make a call and wait for its end; a failed one ends the RPC with its fault."""
+        call = await self._calls.call(_spec(request.spec), principal().name, detached=request.detached)
         if call.fault is not None:
             failure = UpstreamError(call.fault)
             failure.metadata["call_id"] = call.id
@@ -31,22 +31,21 @@ class CallService:
         return pb.CallMethodResponse(call=_shown(call))
 
     async def start_call(self, request: pb.StartCallRequest) -> pb.StartCallResponse:
-        """Queues a detached call."""
-        call = await self._calls.start(_spec(request.spec), principal.get().name)
+        """Queue a detached call; durable when this returns."""
+        call = await self._calls.start(_spec(request.spec), principal().name)
         return pb.StartCallResponse(call=_shown(call))
 
     def watch_calls(self, request: pb.WatchCallsRequest) -> AsyncGenerator[bytes, None]:
-        """Snapshot and changes, with progress and log lines in between."""
+        """Stream calls: snapshot, then changes, with progress and log messages in between."""
         events = self._calls.watch(requests.call_filter(request.filter, access.reading()), request.resume_token)
         return watch.responses(events, pb.WatchCallsResponse, partial(convert.call, seen=access.reading()), _live)
 
     async def get_call(self, request: pb.GetCallRequest) -> pb.GetCallResponse:
-        """One call."""
         call = access.call(self._calls.get(requests.identifier(request.id, "id")))
         return pb.GetCallResponse(call=_shown(call))
 
     async def list_calls(self, request: pb.ListCallsRequest) -> pb.ListCallsResponse:
-        """A page of calls, newest first."""
+        """Return a page of calls, newest first."""
         scope = access.reading()
         chosen = requests.call_filter(request.filter, scope)
         found, token = pages.page_of(
@@ -54,25 +53,23 @@ class CallService:
             request,
             pages.newest,
             _shown,
-            request.filter,
-            scope,
+            of=request.filter,
+            scope=scope,
         )
         return pb.ListCallsResponse(calls=found, next_page_token=token)
 
     async def cancel_call(self, request: pb.CancelCallRequest) -> pb.CancelCallResponse:
-        """Ends a call."""
         known = access.call(self._calls.get(requests.identifier(request.id, "id")), Permission.OPERATE)
         call = await self._calls.cancel(known.id, abort=request.abort)
         return pb.CancelCallResponse(call=_shown(call))
 
     async def get_queue(self, request: pb.GetQueueRequest) -> pb.GetQueueResponse:
-        """A server's calls in numbers."""
+        """Return the numbers of a server's calls by state."""
         server = access.use(requests.identifier(request.server, "server"), Permission.OPERATE)
         counts = self._calls.counts(server)
         return pb.GetQueueResponse(counts=convert.counts(counts))
 
     async def clear_queue(self, request: pb.ClearQueueRequest) -> pb.ClearQueueResponse:
-        """Cancels a server's queued calls."""
         server = access.use(requests.identifier(request.server, "server"), Permission.OPERATE)
         cleared = await self._calls.clear(server)
         return pb.ClearQueueResponse(cleared=cleared, counts=convert.counts(self._calls.counts(server)))

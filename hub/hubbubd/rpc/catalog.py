@@ -1,4 +1,4 @@
-"""CatalogService."""
+"""CatalogService: what servers offer."""
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ from hubbubd.runtime.catalog import Catalog
 
 
 class _Entry(NamedTuple):
-    """One entry and its place."""
+    """An entry with its position in its list."""
 
     of: CatalogList
     at: int
@@ -24,37 +24,42 @@ class _Entry(NamedTuple):
 
 
 class CatalogService:
-    """What the servers offer."""
+    """Implements hubbub.v1.CatalogService."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
 
     async def list_catalog_entries(self, request: pb.ListCatalogEntriesRequest) -> pb.ListCatalogEntriesResponse:
-        """A page of entries; with the first one, the lists."""
+        """Return a page of entries; the first page also has the lists."""
         scope = access.browsing()
         lists = self._catalog.select(requests.catalog_filter(request.filter, scope))
         backwards = pages.is_backwards(request, common_pb2.ORDER_DESCENDING)
         found, token = pages.page_of(
-            lambda after: self._rest(lists, after, backwards), request, _position, _entry, request.filter, scope
+            lambda after: self._rest(lists, after, backwards),
+            request,
+            _position,
+            _entry,
+            of=request.filter,
+            scope=scope,
         )
         shown = [] if request.page_token else [convert.catalog_list(record, access.listening()) for record in lists]
         return pb.ListCatalogEntriesResponse(entries=found, next_page_token=token, lists=shown)
 
     async def refresh_catalog(self, request: pb.RefreshCatalogRequest) -> pb.RefreshCatalogResponse:
-        """Fetches the lists of a server."""
+        """Fetch all lists of a server, and return them."""
         server = access.use(requests.identifier(request.server, "server"), Permission.CALL, Permission.OPERATE)
         lists = await self._catalog.refresh(server)
         return pb.RefreshCatalogResponse(lists=[convert.catalog_list(record, access.listening()) for record in lists])
 
     def watch_catalog_lists(self, request: pb.WatchCatalogListsRequest) -> AsyncGenerator[bytes, None]:
-        """Snapshot and changes of the lists."""
+        """Stream the lists: snapshot, then changes."""
         seen = access.listening()
         chosen = replace(requests.catalog_filter(request.filter, access.browsing()), seen=seen)
         events = self._catalog.watch(chosen, request.resume_token)
         return watch.responses(events, pb.WatchCatalogListsResponse, partial(convert.catalog_list, seen=seen))
 
     def _rest(self, lists: Sequence[CatalogList], after: Position | None, backwards: bool) -> Iterator[_Entry]:
-        """The entries after a position. They may be many: only those of the page are looked at."""
+        """Yield the entries after a position. Lazy, as there may be many."""
         if backwards:
             yield from self._before(lists, after)
             return
@@ -66,7 +71,7 @@ class CatalogService:
                 yield from (_Entry(record, at, entries[at]) for at in range(start, len(entries)))
 
     def _before(self, lists: Sequence[CatalogList], place: Position | None) -> Iterator[_Entry]:
-        """The entries before a position, the last one first."""
+        """Yield the entries before a position, the last one first."""
         last, list_id = (0, "") if place is None else (bounds.whole(place[0]) or 0, place[1])
         for record in reversed(lists):
             if place is None or position(record.id) <= position(list_id):

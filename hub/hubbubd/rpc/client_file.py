@@ -1,4 +1,4 @@
-"""`client.json` in the data directory: where local clients find the address and the token."""
+"""`client.json` in the data directory: tells local clients the address and the token."""
 
 import secrets
 from pathlib import Path
@@ -10,7 +10,7 @@ NAME = "client.json"
 
 
 def token(data_dir: Path) -> str:
-    """The token of the last start, or a new one when there is none that only the owner could read."""
+    """Return the token of the last start; a new one if there is none, or others could read it."""
     path = data_dir / NAME
     try:
         others_may_read = path.stat().st_mode & 0o077
@@ -21,9 +21,9 @@ def token(data_dir: Path) -> str:
 
 
 def write(data_dir: Path, *, address: str, token: str, connect: str | None = None) -> Path:
-    """Puts the file in place, readable by its owner only; returns its path. Raises OSError.
+    """Write the file atomically, with mode 0600, and return its path. Raises OSError.
 
-    One that says the same already is left alone, so that a hub can start again on a full disk.
+    A file with the same content is left alone, so that a hub can start on a full disk.
     """
     path = data_dir / NAME
     found = {"address": address, "token": token} | ({"connect": connect} if connect else {})

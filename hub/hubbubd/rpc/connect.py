@@ -1,7 +1,7 @@
 """The API over Connect and gRPC-Web, for browsers and for languages where gRPC is heavy (docs/connect.md).
 
-A request becomes the bytes that gRPC would have brought, and goes the same way from there: same credential, same
-servicers, same statuses. Streams whose requests stream too need gRPC.
+A request becomes the bytes that gRPC would have brought, and passes the same gate, servicers and statuses. RPCs whose
+requests stream need gRPC.
 
 Connect: https://connectrpc.com/docs/protocol. gRPC-Web: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-WEB.md.
 """
@@ -9,8 +9,9 @@ Connect: https://connectrpc.com/docs/protocol. gRPC-Web: https://github.com/grpc
 import math
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from typing import Any
 
 import anyio
@@ -25,7 +26,6 @@ from connectrpc.interceptor import MetadataInterceptor
 from connectrpc.method import IdempotencyLevel, MethodInfo, StreamType
 from connectrpc.request import RequestContext
 from connectrpc.server import ConnectASGIApplication, Endpoint
-from google.protobuf import json_format
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
@@ -33,19 +33,20 @@ from google.rpc import error_details_pb2 as details_pb2
 from protobuf.wkt import Any as ConnectAny
 from protobuf.wkt import Struct
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Event
 
 from hubbub.v1 import server_pb2
-from hubbubd import payload
 from hubbubd.config.network import is_loopback
 from hubbubd.config.tls import TlsFiles
-from hubbubd.errors import HubError, InvalidArgument, ResourceExhausted
-from hubbubd.rpc import auth, status
+from hubbubd.core.access import Principal
+from hubbubd.errors import HubError
+from hubbubd.rpc import auth, json_codec, status
+from hubbubd.rpc.context import NOBODY, Peer, amend, current, principal
 from hubbubd.rpc.http import CERTIFICATE, LET_IN, connection, serving
+from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.methods import STALL_S, Rpc, rpcs
-from hubbubd.rpc.oversight import Oversight, peer
 from hubbubd.rpc.permissions import RULES, Reach
 from hubbubd.rpc.server import LAST_WORDS_S, MAX_RPCS, servicers
 from hubbubd.rpc.strangers import REQUEST_BYTES
@@ -55,7 +56,7 @@ from hubbubd.runtime.hub import Hub
 
 log = structlog.get_logger(__name__)
 
-# What clients of the two protocols send and read beyond what browsers let any page (https://connectrpc.com/docs/cors).
+# Headers of the two protocols beyond those that CORS always allows (https://connectrpc.com/docs/cors).
 _REQUEST_HEADERS = (
     "authorization",
     auth.NAME_METADATA,
@@ -71,18 +72,17 @@ _REQUEST_HEADERS = (
 )
 _RESPONSE_HEADERS = ("grpc-status", "grpc-message", "grpc-status-details-bin")
 _PREFLIGHT_S = 7200
+"""Seconds for which a browser remembers a preflight: two hours are the most that Chromium takes."""
 
-JSON_VALUES = 100_000
-"""Values that a request in JSON may have; no RPC needs many, and each takes many times its length in memory."""
 
 JSON_AT_ONCE = 16 * 1024
-"""Longer JSON is parsed in another thread, one at a time."""
+"""Longer JSON is read in a worker thread, one request at a time."""
+
+OPENAPI = "/openapi.json"
+"""Where the API is described (https://spec.openapis.org/oas/v3.1.1.html)."""
 
 REQUEST_S = 60.0
-"""How long a caller may take to send a request."""
-
-_peer: ContextVar[auth.Peer] = ContextVar("peer")
-_let_in: ContextVar[Callable[[], None]] = ContextVar("let_in", default=lambda: None)
+"""Seconds a caller may take to send a request."""
 
 _DETAILS = {
     kind.DESCRIPTOR.full_name: kind
@@ -106,10 +106,9 @@ async def serve_connect(
     origins: Callable[[], Sequence[str]] = tuple,
     max_message_bytes: int = 16 * 1024 * 1024,
 ) -> AsyncGenerator[str, None]:
-    """Serves a hub over HTTP/1.1 and yields the base URL. Pages of the `origins`, as they are then, may use it.
+    """Serve a hub over HTTP/1.1 and yield the base URL. Pages of the current `origins` may use it (CORS).
 
-    On leaving, what is still open has `LAST_WORDS_S` seconds: whoever stops a hub ends watches and calls before.
-    Raises as `server.serve`.
+    On leaving, open RPCs have LAST_WORDS_S seconds; whoever stops a hub must have drained it. Raises as `server.serve`.
     """
     context = ssl_context(tls) if tls else None
     config = uvicorn.Config(
@@ -121,7 +120,7 @@ async def serve_connect(
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # where somebody calls from is what the connection says, not the caller
+        proxy_headers=False,  # the caller's address is that of the connection, not what X-Forwarded-For claims
         limit_concurrency=MAX_RPCS,
         timeout_graceful_shutdown=round(LAST_WORDS_S),
     )
@@ -130,10 +129,10 @@ async def serve_connect(
 
 
 def application(hub: Hub, *, gate: auth.Gate, origins: Callable[[], Sequence[str]], max_message_bytes: int) -> ASGIApp:
-    """All services of a hub as one ASGI application."""
+    """Return an ASGI application with all services of a hub."""
 
     def endpoints(served: Sequence[Rpc]) -> dict[str, Any]:
-        return {rpc.path: _endpoint(rpc, gate, oversight, parsing) for rpc in served if not rpc.method.client_streaming}
+        return {rpc.path: _endpoint(rpc, gate, oversight, reading) for rpc in served if not rpc.method.client_streaming}
 
     def services(served: Sequence[Rpc], read_max_bytes: int) -> _Services:
         return _Services(
@@ -141,28 +140,45 @@ def application(hub: Hub, *, gate: auth.Gate, origins: Callable[[], Sequence[str
             endpoints=endpoints,
             interceptors=[_Access(gate, oversight)],
             read_max_bytes=read_max_bytes,
-            compressions=(),  # nothing leaves the machine
+            compressions=(),  # most callers are on this machine
             codecs=[_Binary(), _Json()],
         )
 
-    parsing = anyio.CapacityLimiter(1)
+    reading = anyio.CapacityLimiter(1)
     oversight = Oversight(hub.audit, hub.quotas)
     around = (tracing(hub.tracer, "connectrpc"), oversight.over)
     served = [rpc for each in servicers(hub) for rpc in rpcs(*each, max_message_bytes, *around)]
     open_to_all = [rpc for rpc in served if RULES[rpc.path].reach is Reach.OPEN]
     paths = {rpc.path for rpc in open_to_all}
     strangers = services(open_to_all, REQUEST_BYTES)
-    # Room above our own limit, as in gRPC; JSON is longer than what is counted.
+    # Above our own limit, as in gRPC, which is checked on the parsed request; its JSON is longer.
     known = services([rpc for rpc in served if rpc.path not in paths], 2 * max_message_bytes)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == OPENAPI:
+            await _openapi(scope, receive, send)
+            return
         await (strangers if scope["path"] in paths else known)(scope, receive, send)  # type: ignore[arg-type]
 
     return _Cors(_unstalled(app, hub.watcher_dropped), origins)
 
 
+async def _openapi(scope: Scope, receive: Receive, send: Send) -> None:
+    """Gives the description of the API to anybody: it is the same for every hub of this version."""
+    if scope["method"] in ("GET", "HEAD"):
+        answer = Response(_described(), media_type="application/json")
+    else:
+        answer = PlainTextResponse("Only GET.\n", 405, {"allow": "GET, HEAD"})
+    await answer(scope, receive, send)
+
+
+@cache
+def _described() -> bytes:
+    return (resources.files("hubbub.v1") / "openapi.json").read_bytes()
+
+
 class _Cors(CORSMiddleware):
-    """Lets pages of the origins in that are listed when they ask."""
+    """CORS for origins that may change while the hub runs."""
 
     def __init__(self, app: ASGIApp, origins: Callable[[], Sequence[str]]) -> None:
         super().__init__(
@@ -177,25 +193,25 @@ class _Cors(CORSMiddleware):
         self._origins = origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """To browsers a hub without origins is as one that has never heard of them."""
+        """Without origins, answer as if CORS did not exist."""
         await (super().__call__ if self._origins() else self._app)(scope, receive, send)
 
     def is_allowed_origin(self, origin: str) -> bool:
-        """Whether its pages may read what is answered."""
+        """Return whether an origin's pages may read the responses."""
         return origin in self._origins()
 
 
 class _Services(ConnectASGIApplication[Sequence[Rpc]]):
-    """All services at once; each RPC has its path."""
+    """All services in one application; the RPC's path tells them apart."""
 
     @property
     def path(self) -> str:
-        """Where to mount it."""
+        """The mount point: the root."""
         return ""
 
 
 def _unstalled(app: Callable[..., Any], dropped: Callable[[], None]) -> ASGIApp:
-    """Lets go of a caller who makes no room for the next response; it may come back with its last token."""
+    """Time-limit sending and receiving: a caller that reads nothing is dropped, and may resume with its last token."""
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
         until = anyio.current_time() + REQUEST_S
@@ -220,25 +236,25 @@ def _unstalled(app: Callable[..., Any], dropped: Callable[[], None]) -> ASGIApp:
             )
             return
         host, _ = scope.get("client") or ("", 0)
-        _let_in.set(scope.get(LET_IN, lambda: None))
-        _peer.set(auth.Peer(local=is_loopback(host), certificate=scope.get(CERTIFICATE)))
+        peer = Peer(local=is_loopback(host), certificate=scope.get(CERTIFICATE))
+        amend(peer=peer, let_in=scope.get(LET_IN, lambda: None))
         try:
             headers = [(key, _readable(value)) for key, value in scope.get("headers", ())]
             await app({**scope, "headers": headers}, receive_in_time, send_in_time)
         except TimeoutError:
             dropped()
-            log.warning("caller read nothing", path=scope["path"], seconds=STALL_S)
+            log.warning("caller read nothing; stream ended", path=scope["path"], seconds=STALL_S)
 
     return call
 
 
 def _is_grpc(content_type: bytes) -> bool:
-    """Whether somebody speaks gRPC itself, which needs HTTP/2: the layer below would fail at it."""
+    """Return whether the request is plain gRPC, which needs HTTP/2 and would fail in the layer below."""
     return content_type.partition(b";")[0].strip().lower().partition(b"+")[0] == b"application/grpc"
 
 
 def _readable(value: bytes) -> bytes:
-    """The value of a header as UTF-8, which is all that the layer below reads; HTTP itself has bytes."""
+    """Return a header's value as UTF-8, which the layer below requires; HTTP itself allows any bytes."""
     try:
         value.decode()
     except UnicodeDecodeError:
@@ -247,104 +263,101 @@ def _readable(value: bytes) -> bytes:
 
 
 class _Access(MetadataInterceptor[None]):
-    """Lets an RPC in by the credential that it brings, before its request is read."""
+    """Authenticates an RPC before its request is read."""
 
     def __init__(self, gate: auth.Gate, oversight: Oversight) -> None:
         self._gate = gate
         self._oversight = oversight
 
     async def on_start(self, ctx: RequestContext[Any, Any]) -> None:
-        """Raises ConnectError."""
+        """Authenticate the RPC. Raises ConnectError."""
         path = f"/{ctx.method.service_name}/{ctx.method.name}"
-        peer.set(lambda: ctx.client_address or "")
-        headers = ctx.request_headers.allitems()
+        amend(address=lambda: ctx.client_address or "")
+        here, headers = current(), ctx.request_headers.allitems()
+        assert here.peer is not None, "noted when the request came"
         if RULES[path].reach is Reach.OPEN:
-            if await self._gate.recognise(path, headers, self._oversight, _peer.get()) is not None:
-                _let_in.get()()
+            if await self._gate.recognise(path, headers, self._oversight, here.peer) is not None:
+                here.let_in()
             return
         try:
-            await self._gate.admit(path, headers, self._oversight, _peer.get())
+            await self._gate.admit(path, headers, self._oversight, here.peer)
         except HubError as exc:
-            raise _refusal(self._oversight.refused(path, exc, auth.principal.get())) from None
-        _let_in.get()()
+            raise _refusal(self._oversight.refused(path, exc, principal())) from None
+        here.let_in()
 
 
-def _caller() -> auth.Principal | None:
-    """Whose credential the RPC needs that is being served; None where there is none."""
-    caller = auth.principal.get(None)
-    return None if caller is auth.NOBODY else caller
+def _caller() -> Principal | None:
+    """Return the caller of the RPC being served; None where no credential is needed or shown."""
+    caller = principal()
+    return None if caller is NOBODY else caller
 
 
 @dataclass(frozen=True, slots=True)
-class _Encoded:
-    """A response as gRPC would send it; the type is for those who want it as JSON."""
+class _Response:
+    """A response as its servicer made it: a message, or of a watch the bytes that all its watchers share."""
 
     kind: type[Message]
-    raw: bytes
+    made: Message | bytes
 
 
-class _Binary(Codec[_Encoded, Any]):
-    """Protocol buffers, as they came and as they go."""
+class _Binary(Codec[_Response, Any]):
+    """Codec for protocol buffers: bytes are passed through."""
 
     def name(self) -> str:
-        """Part of the content type."""
+        """Return the codec's part of the content type."""
         return "proto"
 
-    def encode(self, message: _Encoded) -> bytes:
-        """A response on the wire."""
-        return message.raw
+    def encode(self, message: _Response) -> bytes:
+        """Return the serialized response."""
+        return message.made if isinstance(message.made, bytes) else message.made.SerializeToString()
 
     def decode(self, data: bytes | bytearray, message_class: type[Message]) -> bytes:
-        """The request, to be parsed like any other."""
+        """Return the request's bytes, which are parsed later."""
         return bytes(data)
 
 
-class _Json(Codec[_Encoded, Any]):
-    """The JSON of protocol buffers (https://protobuf.dev/programming-guides/json)."""
+class _Json(Codec[_Response, Any]):
+    """Codec for JSON in which documents stand as they are (`json_codec`)."""
 
     def name(self) -> str:
-        """Part of the content type."""
+        """Return the codec's part of the content type."""
         return "json"
 
-    def encode(self, message: _Encoded) -> bytes:
-        """A response as JSON."""
-        return payload.dumps(json_format.MessageToDict(message.kind.FromString(message.raw)))
+    def encode(self, message: _Response) -> bytes:
+        """Return a response as JSON. Raises ConnectError."""
+        made = message.made
+        try:
+            return json_codec.dumps(message.kind.FromString(made) if isinstance(made, bytes) else made)
+        except Exception as exc:  # noqa: BLE001 - a fault of the hub, told as any other
+            raise _refusal(exc) from None
 
     def decode(self, data: bytes | bytearray, message_class: type[Message]) -> "_Text":
-        """The request, to be parsed where that holds up nobody. Raises ConnectError for one of very many values."""
-        if sum(map(data.count, (b",", b"[", b"{"))) > JSON_VALUES:
-            problem = f"a request in JSON may have {JSON_VALUES} values; send longer ones as application/proto"
-            raise _refusal(ResourceExhausted(problem, reason="MESSAGE_TOO_LARGE", metadata={"limit": str(JSON_VALUES)}))
+        """Return the request, to be read where that holds up nobody."""
         return _Text(bytes(data), message_class)
 
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """A request in JSON."""
+    """A request in JSON, not parsed yet."""
 
     raw: bytes
     kind: type[Message]
 
-    def parsed(self) -> bytes:
-        """The request as gRPC would have brought it. What newer clients add is passed over. Raises InvalidArgument."""
-        try:
-            text = self.raw.decode() or "{}"
-            return json_format.Parse(text, self.kind(), ignore_unknown_fields=True).SerializeToString()
-        except (json_format.ParseError, UnicodeDecodeError, RecursionError) as exc:
-            problem = f"the request is not a {self.kind.DESCRIPTOR.full_name} as JSON: {exc}"
-            raise InvalidArgument(problem, reason="MALFORMED_REQUEST") from None
+    def read(self) -> bytes:
+        """Return the request as protocol buffer bytes. Raises as `json_codec.loads`."""
+        return json_codec.loads(self.raw, self.kind).SerializeToString()
 
 
-async def _bytes(request: "bytes | _Text", parsing: anyio.CapacityLimiter) -> bytes:
-    """A request as gRPC would have brought it."""
+async def _bytes(request: "bytes | _Text", reading: anyio.CapacityLimiter) -> bytes:
+    """Return a request as protocol buffer bytes."""
     if isinstance(request, bytes):
         return request
     if len(request.raw) <= JSON_AT_ONCE:
-        return request.parsed()
-    return await to_thread.run_sync(request.parsed, limiter=parsing)
+        return request.read()
+    return await to_thread.run_sync(request.read, limiter=reading)
 
 
-def _endpoint(rpc: Rpc, gate: auth.Gate, oversight: Oversight, parsing: anyio.CapacityLimiter) -> Any:
+def _endpoint(rpc: Rpc, gate: auth.Gate, oversight: Oversight, reading: anyio.CapacityLimiter) -> Any:
     streams = rpc.method.server_streaming
     about = MethodInfo(
         name=rpc.method.name,
@@ -355,33 +368,33 @@ def _endpoint(rpc: Rpc, gate: auth.Gate, oversight: Oversight, parsing: anyio.Ca
         stream_type=StreamType.SERVER_STREAM if streams else StreamType.UNARY,
     )
     if streams:
-        return Endpoint.server_stream(about, _stream(rpc, gate, oversight, parsing))
-    return Endpoint.unary(about, _unary(rpc, gate, oversight, parsing))
+        return Endpoint.server_stream(about, _stream(rpc, gate, oversight, reading))
+    return Endpoint.unary(about, _unary(rpc, gate, oversight, reading))
 
 
-def _unary(rpc: Rpc, gate: auth.Gate, oversight: Oversight, parsing: anyio.CapacityLimiter) -> Any:
-    async def call(asked: bytes | _Text, _context: object) -> _Encoded:
+def _unary(rpc: Rpc, gate: auth.Gate, oversight: Oversight, reading: anyio.CapacityLimiter) -> Any:
+    async def call(asked: bytes | _Text, _context: object) -> _Response:
         try:
-            raw = await _bytes(asked, parsing)
+            raw = await _bytes(asked, reading)
             with gate.inside(_caller(), rpc.path, oversight):
-                return _Encoded(rpc.response_type, (await rpc.serve(rpc.parse(raw))).SerializeToString())
+                return _Response(rpc.response_type, await rpc.serve(rpc.parse(raw)))
         except Exception as exc:  # noqa: BLE001 - every error gets a status; cancellation is not an Exception
             raise _refusal(exc) from None
 
     return call
 
 
-def _stream(rpc: Rpc, gate: auth.Gate, oversight: Oversight, parsing: anyio.CapacityLimiter) -> Any:
-    async def call(asked: bytes | _Text, _context: object) -> AsyncGenerator[_Encoded, None]:
+def _stream(rpc: Rpc, gate: auth.Gate, oversight: Oversight, reading: anyio.CapacityLimiter) -> Any:
+    async def call(asked: bytes | _Text, _context: object) -> AsyncGenerator[_Response, None]:
         try:
-            raw = await _bytes(asked, parsing)
+            raw = await _bytes(asked, reading)
             async with aclosing(rpc.serve(rpc.parse(raw))) as responses:
                 while True:
-                    with gate.inside(_caller(), rpc.path, oversight):  # not around `yield`: that may be left elsewhere
+                    with gate.inside(_caller(), rpc.path, oversight):  # not around `yield`: another task may resume it
                         response = await anext(responses, None)
                     if response is None:
                         break
-                    yield _Encoded(rpc.response_type, response)
+                    yield _Response(rpc.response_type, response)
         except Exception as exc:  # noqa: BLE001
             raise _refusal(exc) from None
 
@@ -389,7 +402,7 @@ def _stream(rpc: Rpc, gate: auth.Gate, oversight: Oversight, parsing: anyio.Capa
 
 
 def _refusal(exc: Exception) -> ConnectError:
-    """The status of an error, with the details that gRPC callers get."""
+    """Return the error's status with the same details that gRPC callers get."""
     told = status.status_of(exc)
     code = status.code_of(exc)
     named = Code.CANCELED if code is grpc.StatusCode.CANCELLED else Code[code.name]  # Connect has it with one L
@@ -397,13 +410,16 @@ def _refusal(exc: Exception) -> ConnectError:
 
 
 class _Detail(ErrorDetail):
-    """A detail that also says in plain JSON what it says in bytes, for people and for scripts."""
+    """An error detail that carries its plain JSON beside the bytes, for people and scripts."""
 
     def __init__(self, packed: AnyMessage) -> None:
         super().__init__(ConnectAny(type_url=packed.type_url, value=packed.value))
-        plain = json_format.MessageToDict(_DETAILS[packed.TypeName()].FromString(packed.value))
-        self._plain = Struct.from_json(payload.dumps(plain))
+        plain = json_codec.dumps(_DETAILS[packed.TypeName()].FromString(packed.value))
+        try:
+            self._plain = Struct.from_json(plain)
+        except ValueError:  # a document in it has what a Struct cannot hold, such as half of a surrogate pair
+            self._plain = None
 
     def value(self, *_known: object) -> Any:
-        """What stands as `debug` in the error of a response."""
+        """Return the JSON that Connect puts into `debug`, for reading: numbers in it are doubles."""
         return self._plain

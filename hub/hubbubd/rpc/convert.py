@@ -1,4 +1,4 @@
-"""From the hub's records to the messages of the API. Payloads are JSON bytes already and pass through untouched."""
+"""Converts the hub's records to messages of the API. Payloads are JSON bytes already and pass through unchanged."""
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
@@ -12,17 +12,17 @@ from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, event_pb2, i
 from hubbubd import payload
 from hubbubd.config.server import TransportName
 from hubbubd.core.access import Grant, Principal, Role, Scope
-from hubbubd.core.audit import AuditEntry, Sort
+from hubbubd.core.audit import AuditEntry, AuditKind
 from hubbubd.core.calls import Call, CallState
 from hubbubd.core.catalog import CatalogList, Freshness, Kind
 from hubbubd.core.connection import State
-from hubbubd.core.inbox import CauseSource, Delivery, Happening, PendingRequest, RequestKind, RequestState
+from hubbubd.core.inbox import CauseSource, Delivery, PendingRequest, RequestEventType, RequestKind, RequestState
 from hubbubd.core.server import QueueCounts, ServerRecord
 from hubbubd.core.tasks import Task, TaskRole, TaskStatus
 from hubbubd.errors import Category, Fault
 from hubbubd.rpc.showing import shown
 from hubbubd.runtime.calls import LogEvent, ProgressEvent
-from hubbubd.runtime.diagnostics import Finding, Verdict
+from hubbubd.runtime.diagnostics import Finding, Severity
 from hubbubd.runtime.oversight import Token
 from hubbubd.runtime.servers import ResourceUpdate, ServerEvent, ServerEventKind
 from hubbubd.store import StoreStats
@@ -31,7 +31,7 @@ E = TypeVar("E", bound=StrEnum)
 
 
 def _numbers(members: type[E], number: Callable[[str], Any], prefix: str) -> Mapping[E, Any]:
-    """The API's number of each member. A member that the API does not know fails here, at the start."""
+    """Return the API's number of each member. Fails on import if the API lacks a member."""
     return MappingProxyType({member: number(f"{prefix}_{member.name}") for member in members})
 
 
@@ -47,14 +47,14 @@ REQUEST_KINDS = _numbers(RequestKind, inbox_pb2.PendingRequestKind.Value, "PENDI
 REQUEST_STATES = _numbers(RequestState, inbox_pb2.PendingRequestState.Value, "PENDING_REQUEST_STATE")
 DELIVERIES = _numbers(Delivery, inbox_pb2.DeliveryState.Value, "DELIVERY_STATE")
 CAUSE_SOURCES = _numbers(CauseSource, inbox_pb2.CauseSource.Value, "CAUSE_SOURCE")
-HAPPENINGS = _numbers(Happening, inbox_pb2.PendingRequest.EventType.Value, "EVENT_TYPE")
+REQUEST_EVENT_TYPES = _numbers(RequestEventType, inbox_pb2.PendingRequest.EventType.Value, "EVENT_TYPE")
 CALL_STATES = _numbers(CallState, call_pb2.CallState.Value, "CALL_STATE")
 EVENT_KINDS = _numbers(ServerEventKind, event_pb2.EventKind.Value, "EVENT_KIND")
 TASK_ROLES = _numbers(TaskRole, task_pb2.TaskRole.Value, "TASK_ROLE")
 TASK_STATUSES = _numbers(TaskStatus, task_pb2.TaskStatus.Value, "TASK_STATUS")
 
 CATALOG_KINDS = _numbers(Kind, catalog_pb2.CatalogKind.Value, "CATALOG_KIND")
-AUDIT_KINDS = _numbers(Sort, admin_pb2.AuditKind.Value, "AUDIT_KIND")
+AUDIT_KINDS = _numbers(AuditKind, admin_pb2.AuditKind.Value, "AUDIT_KIND")
 PEERS: Mapping[str, Any] = MappingProxyType(
     {
         "loopback": admin_pb2.PEER_KIND_LOOPBACK,
@@ -64,12 +64,12 @@ PEERS: Mapping[str, Any] = MappingProxyType(
 )
 FAULT_CATEGORIES = _numbers(Category, common_pb2.FaultCategory.Value, "FAULT_CATEGORY")
 ROLES = _numbers(Role, admin_pb2.AccessRole.Value, "ACCESS_ROLE")
-VERDICTS = _numbers(Verdict, admin_pb2.Finding.Severity.Value, "SEVERITY")
+SEVERITIES = _numbers(Severity, admin_pb2.Finding.Severity.Value, "SEVERITY")
 FRESHNESS = _numbers(Freshness, catalog_pb2.Freshness.Value, "FRESHNESS")
 
 
 def timestamp(at: float | None) -> Timestamp | None:
-    """Seconds since the epoch as the API's absolute time, to the microsecond. Raises for what no calendar has."""
+    """Return seconds since the epoch as a Timestamp, to the microsecond. Raises ValueError for what is out of range."""
     if at is None:
         return None
     stamp = Timestamp()
@@ -78,7 +78,7 @@ def timestamp(at: float | None) -> Timestamp | None:
 
 
 def millis(value: int | None) -> Duration | None:
-    """Milliseconds as the API's duration. Raises for what is longer than any."""
+    """Return milliseconds as a Duration. Raises ValueError for what is out of range."""
     if value is None:
         return None
     found = Duration()
@@ -87,11 +87,11 @@ def millis(value: int | None) -> Duration | None:
 
 
 STDERR = "stderr"
-"""The detail of a fault that has what a server wrote to its log; that is for those with `see`."""
+"""The fault detail with lines of a server's log, shown only with the permission `see`."""
 
 
 def fault(record: Fault | None, *, details: bool, log: bool) -> common_pb2.Fault | None:
-    """Why something failed: with all its details, with those without the server's `log`, or with none."""
+    """Return a fault with its details, without the server's `log`, or without `details` at all."""
     if record is None:
         return None
     shown = {key: value for key, value in record.details.items() if log or key != STDERR} if details else {}
@@ -106,12 +106,11 @@ def fault(record: Fault | None, *, details: bool, log: bool) -> common_pb2.Fault
 
 
 def text(value: str | None) -> str:
-    """A string that protobuf takes: JSON can smuggle in lone surrogates, UTF-8 cannot express them."""
+    """Return valid UTF-8: JSON can contain lone surrogates, which protobuf rejects."""
     return (value or "").encode("utf-8", "replace").decode()
 
 
 def counts(record: QueueCounts) -> server_pb2.QueueCounts:
-    """A server's calls in numbers."""
     return server_pb2.QueueCounts(
         queued=record.queued,
         in_progress=record.in_progress,
@@ -124,7 +123,7 @@ def counts(record: QueueCounts) -> server_pb2.QueueCounts:
 
 @shown
 def server(record: ServerRecord, seen: Scope) -> server_pb2.Server:
-    """A server and its connection; without the details of its fault, and its counts, where it is not `seen`."""
+    """Return a server; without fault details and counts if it is not in `seen`."""
     sees = seen.has_server(record.name)
     connection = record.connection
     wanted = server_pb2.DESIRED_STATE_CONNECTED if record.wanted else server_pb2.DESIRED_STATE_DISCONNECTED
@@ -149,7 +148,7 @@ def server(record: ServerRecord, seen: Scope) -> server_pb2.Server:
 
 @shown
 def request(record: PendingRequest, *, with_claim_id: bool = False) -> inbox_pb2.PendingRequest:
-    """A pending request. The claim's id is its holder's secret: only whoever has just proved to be it gets it."""
+    """Return a pending request. The claim's id is a secret (fencing token), only for the holder."""
     held = record.claim
     return inbox_pb2.PendingRequest(
         id=record.id,
@@ -178,7 +177,7 @@ def request(record: PendingRequest, *, with_claim_id: bool = False) -> inbox_pb2
         events=[
             inbox_pb2.PendingRequest.Event(
                 occurred_at=timestamp(moment.at),
-                type=HAPPENINGS[moment.what],
+                type=REQUEST_EVENT_TYPES[moment.what],
                 by=text(moment.by),
                 agent=moment.agent,
             )
@@ -190,7 +189,7 @@ def request(record: PendingRequest, *, with_claim_id: bool = False) -> inbox_pb2
 
 @shown
 def call(record: Call, seen: Scope) -> call_pb2.Call:
-    """A call; without its server's log where that is not `seen`."""
+    """Return a call; without the server's log if its server is not in `seen`."""
     return call_pb2.Call(
         id=record.id,
         server=record.server,
@@ -212,7 +211,6 @@ def call(record: Call, seen: Scope) -> call_pb2.Call:
 
 @shown
 def progress(event: ProgressEvent) -> call_pb2.Progress:
-    """A call's progress."""
     return call_pb2.Progress(
         call_id=event.call_id, progress=event.progress, total=event.total, message=text(event.message)
     )
@@ -220,13 +218,11 @@ def progress(event: ProgressEvent) -> call_pb2.Progress:
 
 @shown
 def call_log(event: LogEvent) -> call_pb2.CallLog:
-    """A call's log line."""
     return call_pb2.CallLog(call_id=event.call_id, params=event.params)
 
 
 @shown
 def task(record: Task) -> task_pb2.Task:
-    """A task of either role."""
     return task_pb2.Task(
         id=text(record.id),
         server=record.server,
@@ -246,7 +242,7 @@ def task(record: Task) -> task_pb2.Task:
 
 @shown
 def catalog_list(record: CatalogList, seen: Scope) -> catalog_pb2.CatalogList:
-    """A list of the catalog, without its entries; without the details of its fault where its server is not `seen`."""
+    """Return a catalog list without its entries; without fault details if its server is not in `seen`."""
     return catalog_pb2.CatalogList(
         id=record.id,
         server=record.server,
@@ -260,7 +256,6 @@ def catalog_list(record: CatalogList, seen: Scope) -> catalog_pb2.CatalogList:
 
 @shown
 def event(record: ServerEvent) -> event_pb2.ServerEvent:
-    """What a server told."""
     return event_pb2.ServerEvent(
         server=record.server,
         kind=EVENT_KINDS[record.kind],
@@ -273,7 +268,7 @@ def event(record: ServerEvent) -> event_pb2.ServerEvent:
 
 @shown
 def resource_update(record: ResourceUpdate, seen: Scope) -> event_pb2.ResourceUpdate:
-    """A resource as it was read; without its server's log where that is not `seen`."""
+    """Return a resource as read; without the server's log if its server is not in `seen`."""
     return event_pb2.ResourceUpdate(
         server=record.server,
         uri=text(record.uri),
@@ -285,10 +280,9 @@ def resource_update(record: ResourceUpdate, seen: Scope) -> event_pb2.ResourceUp
 
 @shown
 def audit_entry(record: AuditEntry) -> admin_pb2.AuditEntry:
-    """An entry of the audit log."""
     return admin_pb2.AuditEntry(
         id=record.id,
-        kind=AUDIT_KINDS[record.sort],
+        kind=AUDIT_KINDS[record.kind],
         created_at=timestamp(record.created_at),
         principal=record.principal,
         credential=record.credential,
@@ -303,7 +297,6 @@ def audit_entry(record: AuditEntry) -> admin_pb2.AuditEntry:
 
 @shown
 def store(stats: StoreStats) -> admin_pb2.StoreStatus:
-    """The store in numbers."""
     return admin_pb2.StoreStatus(
         id=stats.id,
         revision=stats.revision,
@@ -317,10 +310,9 @@ def store(stats: StoreStats) -> admin_pb2.StoreStatus:
 
 @shown
 def finding(found: Finding) -> admin_pb2.Finding:
-    """What somebody should look at."""
     return admin_pb2.Finding(
         about=found.about,
-        severity=VERDICTS[found.verdict],
+        severity=SEVERITIES[found.severity],
         message=found.message,
         advice=found.advice,
     )
@@ -328,7 +320,7 @@ def finding(found: Finding) -> admin_pb2.Finding:
 
 @shown
 def token(record: Token) -> admin_pb2.ApiToken:
-    """A token, without what would let its finder in."""
+    """Return a token without its digest."""
     return admin_pb2.ApiToken(
         id=record.id,
         name=record.name,
@@ -343,7 +335,6 @@ def token(record: Token) -> admin_pb2.ApiToken:
 
 @shown
 def principal(caller: Principal) -> admin_pb2.Caller:
-    """Who calls."""
     return admin_pb2.Caller(
         name=text(caller.name),
         credential=text(caller.credential),

@@ -1,4 +1,4 @@
-"""EventService."""
+"""EventService: live events, logs, watched resources."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -10,35 +10,35 @@ from hubbubd.rpc import access, convert, requests
 from hubbubd.runtime.servers import EventFeed, EventStep, Subscriptions
 
 LOG_LINES = 100
-"""How many lines are shown to a caller who does not say."""
+"""How many lines TailLogs returns by default."""
 
 
 class EventService:
-    """What servers tell."""
+    """Implements hubbub.v1.EventService."""
 
     def __init__(self, events: EventFeed, subscriptions: Subscriptions) -> None:
         self._events = events
         self._subscriptions = subscriptions
 
     async def watch_events(self, request: pb.WatchEventsRequest) -> AsyncGenerator[bytes, None]:
-        """Events from now on."""
+        """Stream events from now on."""
         chosen = requests.event_filter(request.filter, access.listening())
         if chosen.server:
             access.use(chosen.server, Permission.SEE)
         async with aclosing(self._events.watch(chosen)) as steps:
-            async for heard in steps:
-                yield _response(heard)
+            async for step in steps:
+                yield _response(step)
 
     async def tail_logs(self, request: pb.TailLogsRequest) -> AsyncGenerator[bytes, None]:
-        """The last lines of a server's log."""
+        """Stream the last lines of a server's log, and further ones if requested."""
         server = access.use(requests.identifier(request.server, "server"), Permission.SEE)
         lines = requests.log_lines(request.lines) or LOG_LINES
         async with aclosing(self._events.tail(server, lines, follow=request.follow)) as steps:
-            async for heard in steps:
-                yield _response(heard)
+            async for step in steps:
+                yield _response(step)
 
     async def watch_resource(self, request: pb.WatchResourceRequest) -> AsyncGenerator[bytes, None]:
-        """The contents of a resource, again and again."""
+        """Stream the contents of a resource, again after each change."""
         server = access.use(requests.identifier(request.server, "server"), Permission.CALL)
         uri = requests.identifier(request.uri, "uri", longest=requests.MAX_URI)
         seen = access.listening()
@@ -48,12 +48,12 @@ class EventService:
                 yield pb.WatchResourceResponse(update=shown).SerializeToString()
 
 
-def _response(heard: EventStep) -> bytes:
-    """Serialised: of the event itself once for all who watch, since responses of both watches look alike."""
-    event = heard.event
+def _response(step: EventStep) -> bytes:
+    """Serialize a step. The event's bytes are cached, as WatchEvents and TailLogs have responses of the same layout."""
+    event = step.event
     if event is None:
-        return pb.WatchEventsResponse(dropped=heard.dropped).SerializeToString()
+        return pb.WatchEventsResponse(dropped=step.dropped).SerializeToString()
     if event.encoded is None:
         event.encoded = pb.WatchEventsResponse(event=convert.event(event)).SerializeToString()
-    own = pb.WatchEventsResponse(dropped=heard.dropped).SerializeToString() if heard.dropped else b""
+    own = pb.WatchEventsResponse(dropped=step.dropped).SerializeToString() if step.dropped else b""
     return cast("bytes", event.encoded) + own

@@ -1,4 +1,4 @@
-"""Who somebody is by the word of another authority, and what the configuration grants them."""
+"""Principals from client certificates and OIDC tokens, with their roles from `[[hub.grants]]`."""
 
 from collections.abc import Collection, Iterable
 from functools import lru_cache
@@ -11,12 +11,13 @@ from hubbubd.core.access import Grant, Principal, Role, matches
 from hubbubd.errors import PermissionDenied, Unauthenticated
 
 MAX_NAME = 256
+"""Characters of a name that an authority gives: X.509 allows 64 to a common name, OpenID Connect 255 to `sub`."""
 
 _NO_GROUPS: frozenset[str] = frozenset()
 
 
 class Grants:
-    """What `[[hub.grants]]` says, and may say otherwise later."""
+    """The grants of the configuration, which may change while the hub runs."""
 
     def __init__(self, settings: Iterable[GrantSettings]) -> None:
         self._settings = tuple(settings)
@@ -24,13 +25,13 @@ class Grants:
         self._granted = lru_cache(maxsize=1024)(self._found)
 
     def set(self, settings: Iterable[GrantSettings]) -> None:
-        """Holds from now on; `stands` tells who has less than before."""
+        """Replace the grants; `stands` tells who has fewer than before."""
         self._settings = tuple(settings)
         self._of_certificate.cache_clear()
         self._granted.cache_clear()
 
     def stands(self, principal: Principal) -> bool:
-        """Whether somebody still has all that was granted when they came in; true of whoever needs no grant."""
+        """Return whether a principal still has all grants it was admitted with; True for those that need none."""
         source, _, name = principal.name.partition(":")
         if source not in (CERT, OIDC):
             return True
@@ -38,14 +39,14 @@ class Grants:
         return principal.grants is now or set(principal.grants) <= set(now)
 
     def of_certificate(self, certificate: bytes) -> Principal:
-        """Who shows a client certificate (PEM or DER) that TLS has verified.
+        """Return the principal of a client certificate (PEM or DER) that TLS has verified.
 
         Raises Unauthenticated for one without a name, PermissionDenied for a name without a grant.
         """
         return self._of_certificate(certificate)
 
     def of_claims(self, name: str, roles: Collection[str], expires_at: float) -> Principal:
-        """Who the identity provider calls so. Raises Unauthenticated, PermissionDenied as `of_certificate`."""
+        """Return the principal that the identity provider names. Raises as `of_certificate`."""
         return self._principal(OIDC, name, "jwt", expires_at, frozenset(roles))
 
     def _principal_of_certificate(self, certificate: bytes) -> Principal:
@@ -88,9 +89,9 @@ def _parsed(certificate: bytes) -> x509.Certificate:
 
 
 def _name(certificate: x509.Certificate) -> str:
-    """The one name that counts: a URI, else a mail address, else a host, else the common name.
+    """Return the certificate's name: its first URI, else mail address, else host, else the common name.
 
-    The common name only where there is no other kind of name, as of old (https://www.rfc-editor.org/rfc/rfc6125).
+    The common name only counts without subject alternative names (RFC 6125).
     """
     try:
         other = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

@@ -1,6 +1,6 @@
 """The standard health service (https://github.com/grpc/grpc/blob/master/doc/health-checking.md).
 
-A hub whose store cannot be written is NOT_SERVING as a whole and in each service, as is one that stops.
+A hub whose store cannot be written, or that is stopping, is NOT_SERVING as a whole and in each service.
 """
 
 from collections import Counter
@@ -13,19 +13,19 @@ from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 
 from hubbubd.errors import NotFound, ResourceExhausted, Unavailable
-from hubbubd.rpc.oversight import CROWD, Crowd
+from hubbubd.rpc.context import Crowd, current
 from hubbubd.runtime.records import Health
 
-# Its published types lack what came to the service later.
+# The published type stubs lack later additions to the service.
 pb = cast("Any", health_pb2)
 SERVICE: ServiceDescriptor = pb.DESCRIPTOR.services_by_name["Health"]
 
 MAX_WATCHES = 100
-"""How many may be open at once of each crowd without a credential: strangers must not fill the hub with them."""
+"""The most watches without a credential, per crowd: strangers must not fill the hub with them."""
 
 
 class HealthService:
-    """The health of these services and, under the empty name, of them all."""
+    """The health of each service and, under the empty name, of all."""
 
     def __init__(self, health: Health, services: Collection[str]) -> None:
         self._health = health
@@ -33,21 +33,21 @@ class HealthService:
         self._watches = Counter[Crowd]()
 
     async def check(self, request: health_pb2.HealthCheckRequest) -> health_pb2.HealthCheckResponse:
-        """The health of a service now. Raises NotFound."""
+        """Return a service's health. Raises NotFound."""
         if request.service not in self._known:
             raise NotFound("service", request.service)
         return _response(self._health.well)
 
     async def list(self, _request: object) -> Message:
-        """The health of all services now."""
+        """Return the health of all services."""
         return pb.HealthListResponse(statuses={name: _response(self._health.well) for name in self._known})
 
     async def watch(self, request: health_pb2.HealthCheckRequest) -> AsyncGenerator[bytes, None]:
-        """The health of a service now and at each change.
+        """Stream a service's health, now and at each change.
 
-        Raises Unavailable when the hub stops, ResourceExhausted (TOO_MANY_WATCHERS) for more than MAX_WATCHES.
+        Raises Unavailable when the hub stops, ResourceExhausted (TOO_MANY_WATCHERS) beyond MAX_WATCHES.
         """
-        crowd = CROWD.get()
+        crowd = current().crowd
         if crowd is not Crowd.KNOWN and self._watches[crowd] >= MAX_WATCHES:
             raise ResourceExhausted(
                 f"{MAX_WATCHES} callers without a credential watch the hub's health already; check it instead",

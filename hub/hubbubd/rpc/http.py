@@ -1,7 +1,7 @@
-"""What serves HTTP beside gRPC, on a port of its own.
+"""HTTP servers beside gRPC (uvicorn), for Connect and metrics, with bounds against strangers.
 
-Whoever connects is a stranger until a request of theirs was let in. Of strangers few are kept at once, the latest ones,
-and not for long, unless something is being answered to them.
+A connection is a stranger's until one of its requests was authenticated. Few of these are kept at a time, the newest
+ones, and not for long, unless a request of theirs is being answered (against slow-loris attacks).
 """
 
 import asyncio
@@ -17,28 +17,25 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from hubbubd.rpc import listen as listening
 
 MAX_STRANGERS = 200
-"""Connections at once over which nobody has been let in; the oldest that is idle makes room for another."""
+"""The most connections of strangers; beyond that the oldest idle one is closed."""
 
 STRANGER_S = 30.0
-"""How long such a connection may take to send a request, or be idle."""
+"""Seconds such a connection may take to send a request, or be idle."""
 
 CERTIFICATE = "hubbub.certificate"
-"""Of an ASGI scope: the certificate of the peer (DER), or None where none was asked for."""
+"""Key of an ASGI scope: the peer's certificate (DER), or None."""
 
 LET_IN = "hubbub.let_in"
-"""Of an ASGI scope: what to call once the request was let in."""
+"""Key of an ASGI scope: the function to call once a request was authenticated."""
 
 
 class Connection(H11Protocol):
-    """A connection that is closed early as long as it is a stranger's.
-
-    Raises nothing: a stranger that is too many, or too slow, finds its connection closed.
-    """
+    """A connection that is closed early while it is a stranger's."""
 
     strangers: "OrderedDict[Connection, asyncio.TimerHandle]"
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Counts a stranger, and tells the application how to say that it is none."""
+        """Count a stranger, and give the application the means to say that it is none."""
         super().connection_made(transport)
         secured = transport.get_extra_info("ssl_object")
         app, shown = self.app, secured.getpeercert(binary_form=True) if secured else None
@@ -53,24 +50,24 @@ class Connection(H11Protocol):
             idle[0].cut()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forgets it."""
+        """Forget the connection."""
         self.let_in()
         super().connection_lost(exc)
 
     @property
     def answering(self) -> bool:
-        """Whether a whole request has come whose answer is not over."""
+        """Whether a complete request is being answered."""
         cycle: Any = self.cycle
         return cycle is not None and not cycle.more_body and not cycle.response_complete
 
     def let_in(self) -> None:
-        """Somebody with a credential uses it."""
+        """Note that a request was authenticated: the connection is no stranger's."""
         timer = self.strangers.pop(self, None)
         if timer is not None:
             timer.cancel()
 
     def cut(self) -> None:
-        """Closes it."""
+        """Close the connection."""
         self.let_in()
         self.transport.abort()
 
@@ -85,13 +82,13 @@ class Connection(H11Protocol):
 
 
 def connection() -> type[Connection]:
-    """The class of one server's connections, which counts them."""
+    """Return the connection class of one server, with a count of its own."""
     return type("Connection", (Connection,), {"strangers": OrderedDict[Connection, asyncio.TimerHandle]()})
 
 
 @asynccontextmanager
 async def serving(config: uvicorn.Config, listen: str, *, secure: bool = False) -> AsyncGenerator[str, None]:
-    """Serves an application while the block is open, and yields the base URL; `secure` is whether it speaks TLS.
+    """Serve an application for the block and yield its base URL; `secure` says that it speaks TLS.
 
     Raises as `listen.bound_socket`.
     """
@@ -107,7 +104,7 @@ async def serving(config: uvicorn.Config, listen: str, *, secure: bool = False) 
 
 
 class _Server(uvicorn.Server):
-    """A server whose signals are the hub's."""
+    """A uvicorn server that leaves signals to the hub."""
 
     def capture_signals(self) -> nullcontext[None]:  # pyright: ignore[reportIncompatibleMethodOverride] - any context
         return nullcontext()

@@ -1,4 +1,4 @@
-"""InboxService."""
+"""InboxService: pending requests, claims, answers, workers."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
@@ -13,22 +13,21 @@ from hubbubd.core.access import Permission
 from hubbubd.core.inbox import PendingRequest
 from hubbubd.errors import InvalidArgument
 from hubbubd.rpc import access, convert, pages, requests, watch
-from hubbubd.rpc.auth import principal
+from hubbubd.rpc.context import current, principal
 from hubbubd.rpc.methods import Write
-from hubbubd.rpc.oversight import standing
 from hubbubd.runtime.inbox import Assigned, Inbox, Over, Step, Work, Worker
 from hubbubd.runtime.records import WatchEvent
 
 
 class InboxService:
-    """Everything that servers ask."""
+    """Implements hubbub.v1.InboxService."""
 
     def __init__(self, inbox: Inbox, work: Work) -> None:
         self._inbox = inbox
         self._work = work
 
     def watch_pending_requests(self, request: pb.WatchPendingRequestsRequest) -> AsyncGenerator[bytes, None]:
-        """Snapshot and changes."""
+        """Stream pending requests: snapshot, then changes; notes who was shown which."""
         events = self._inbox.watch(requests.request_filter(request.filter, access.reading()), request.resume_token)
         return watch.responses(self._shown(events), pb.WatchPendingRequestsResponse, convert.request)
 
@@ -38,11 +37,11 @@ class InboxService:
         async with aclosing(cast("AsyncGenerator[WatchEvent[PendingRequest]]", events)) as steps:
             async for event in steps:
                 if event.record is not None:
-                    self._inbox.shown(event.record, principal.get().name)
+                    self._inbox.shown(event.record, principal().name)
                 yield event
 
     async def list_pending_requests(self, request: pb.ListPendingRequestsRequest) -> pb.ListPendingRequestsResponse:
-        """A page of pending requests, newest first."""
+        """Return a page of pending requests, newest first."""
         scope = access.reading()
         chosen = requests.request_filter(request.filter, scope)
         found, token = pages.page_of(
@@ -50,31 +49,29 @@ class InboxService:
             request,
             pages.newest,
             self._show,
-            request.filter,
-            scope,
+            of=request.filter,
+            scope=scope,
         )
         return pb.ListPendingRequestsResponse(pending_requests=found, next_page_token=token)
 
     async def get_pending_request(self, request: pb.GetPendingRequestRequest) -> pb.GetPendingRequestResponse:
-        """One pending request."""
         record = access.request(self._inbox.get(requests.identifier(request.id, "id")))
         return pb.GetPendingRequestResponse(pending_request=self._show(record))
 
     def _show(self, record: PendingRequest) -> pb.PendingRequest:
-        self._inbox.shown(record, principal.get().name)
+        self._inbox.shown(record, principal().name)
         return convert.request(record)
 
     async def claim_pending_request(self, request: pb.ClaimPendingRequestRequest) -> pb.ClaimPendingRequestResponse:
-        """Leases a request to the caller. Whose claim an id is of, nobody is told who does not hold it."""
+        """Lease a request to the caller. Only the holder of a claim gets its id back."""
         request_id = requests.identifier(request.id, "id")
         ttl_s = requests.lease_s(request.ttl)
         claim_id = requests.claim_id(request.claim_id)
-        asked, by = self._answerable(request_id), principal.get().name
+        asked, by = self._answerable(request_id), principal().name
         record = await self._inbox.claim(asked.id, by, ttl_s, claim_id=claim_id, take_over=request.take_over)
         return pb.ClaimPendingRequestResponse(pending_request=convert.request(record, with_claim_id=True))
 
     async def renew_claim(self, request: pb.RenewClaimRequest) -> pb.RenewClaimResponse:
-        """Prolongs a claim."""
         claim_id = requests.identifier(request.claim_id, "claim_id")
         ttl_s = requests.lease_s(request.ttl)
         record = await self._inbox.renew(self._answerable(request.id, claim_id).id, claim_id, ttl_s)
@@ -83,36 +80,35 @@ class InboxService:
     async def release_pending_request(
         self, request: pb.ReleasePendingRequestRequest
     ) -> pb.ReleasePendingRequestResponse:
-        """Gives a claim back."""
         claim_id = requests.identifier(request.claim_id, "claim_id")
         record = await self._inbox.release(self._answerable(request.id, claim_id).id, claim_id)
         return pb.ReleasePendingRequestResponse(pending_request=convert.request(record))
 
     async def answer_pending_request(self, request: pb.AnswerPendingRequestRequest) -> pb.AnswerPendingRequestResponse:
-        """Answers a request, once and durably."""
+        """Answer a request; durable when this returns."""
         given = requests.given_answer(request)
         answer_id = requests.optional(request.answer_id, "answer_id")
         claim_id = requests.optional(request.claim_id, "claim_id")
         asked = self._answerable(request.id, claim_id)
-        by = principal.get().name
+        by = principal().name
         record = await self._inbox.answer(asked.id, given, by, answer_id=answer_id, claim_id=claim_id)
         return pb.AnswerPendingRequestResponse(pending_request=convert.request(record))
 
     async def work(self, steps: AsyncIterator[pb.WorkRequest], write: Write) -> None:
-        """Hands requests to a worker, for as long as it listens."""
+        """Dispatch requests to a worker for as long as the stream lives."""
         first = await anext(steps, None)
         if first is None or first.WhichOneof("step") != "ready":
             raise InvalidArgument.field("ready", "the first message must say who is ready for what")
         chosen = replace(requests.request_filter(first.ready.filter, access.answering()), states=frozenset())
         capacity = requests.capacity(first.ready.capacity)
-        with self._work.join(principal.get().name, chosen, capacity, standing.get()) as worker:
+        with self._work.join(principal().name, chosen, capacity, current().standing) as worker:
             async with anyio.create_task_group() as both, aclosing(self._work.steps(worker)) as told:
                 both.start_soon(self._skips, steps, worker)
                 async for step in told:
                     await write(_work_response(step).SerializeToString())
 
     def _answerable(self, request_id: str, claim_id: str | None = None) -> PendingRequest:
-        """The request, if the caller may answer it and holds the claim. Raises NotFound and PermissionDenied."""
+        """Return the request if the caller may answer it and owns the claim. Raises NotFound and PermissionDenied."""
         record = access.request(self._inbox.get(requests.identifier(request_id, "id")), Permission.ANSWER)
         if claim_id is not None:
             access.claimed(record, claim_id)

@@ -1,6 +1,6 @@
-"""Tokens of an identity provider: JSON web tokens that only it can have signed, meant for this hub.
+"""OIDC tokens: JSON web tokens signed by the identity provider, with this hub as their audience.
 
-https://www.rfc-editor.org/rfc/rfc7519, and https://www.rfc-editor.org/rfc/rfc8725 for what not to believe.
+RFC 7519 (JWT), RFC 8725 (best current practices: what not to trust).
 """
 
 import hashlib
@@ -20,16 +20,16 @@ from hubbubd.rpc.grants import Grants
 from hubbubd.rpc.keys import Key, Keys
 
 LEEWAY_S = 30
-"""How far the provider's clock may be from ours."""
+"""Clock skew to the provider that is tolerated, in seconds."""
 
 MAX_VERIFIED = 1000
-"""Tokens that are known to be good, so that each is verified once; the one used longest ago is forgotten first."""
+"""Cache size of verified tokens, so that each is verified once (LRU)."""
 
 Claims = dict[str, Any]
 
 
 class Jwt:
-    """Knows principals by their tokens from one issuer."""
+    """Authenticates principals by their tokens from one issuer; implements `auth.Authenticator`."""
 
     def __init__(self, keys: Keys, grants: Grants, *, issuer: str, audience: str, name: str, roles: str | None) -> None:
         self._keys = keys
@@ -42,7 +42,7 @@ class Jwt:
 
     @classmethod
     def of(cls, settings: HubSettings, grants: Grants) -> "Jwt | None":
-        """What the settings ask for; None where they name no issuer."""
+        """Return the authenticator that the settings ask for; None without an issuer."""
         if settings.oidc_issuer is None or settings.oidc_audience is None:
             return None
         return cls(
@@ -55,10 +55,10 @@ class Jwt:
         )
 
     async def principal(self, token: str) -> Principal | None:
-        """Whose token this is; None for what is no JWT.
+        """Return a token's principal; None for what is no JWT.
 
-        Raises Unauthenticated for one that is refused, PermissionDenied for one to whom nothing is granted, and
-        Unavailable while the keys of the issuer cannot be had.
+        Raises Unauthenticated for an invalid token, PermissionDenied without a grant, and Unavailable while the
+        issuer's keys cannot be fetched.
         """
         if token.count(".") != 2:
             return None
@@ -69,9 +69,7 @@ class Jwt:
         return self._grants.of_claims(name, _values(claims, self._roles), _over_at(claims))
 
     async def _known(self, token: str) -> Claims | None:
-        """What a token says that was verified with a key that its issuer still has. Raises Unauthenticated once it is
-        over.
-        """
+        """Return a verified token's claims while its key is the issuer's. Raises Unauthenticated once expired."""
         digest = _digest(token)
         if digest not in self._verified:
             return None
@@ -92,9 +90,9 @@ class Jwt:
             found = await self._keys.find(kid)
             if found is None:
                 raise _refused("the issuer has no such key")
-            # The token's own word is only a choice among what the key is for.
+            # The token may only choose among the algorithms that the key is for (RFC 8725, section 3.1).
             if algorithm not in found.algorithms:
-                raise _refused("it is signed in a way that is not taken")
+                raise _refused("its signature algorithm is not accepted")
             claims: Claims = jwt.decode(
                 token,
                 found.key,
@@ -120,7 +118,7 @@ class Jwt:
 
 
 def _over_at(claims: Claims) -> float:
-    """When a token is taken no longer. Raises Unauthenticated when it does not say so."""
+    """Return when a token expires, with leeway. Raises Unauthenticated without a valid `exp`."""
     exp: object = claims.get("exp")
     until = bounds.moment(bounds.real_text(exp) if isinstance(exp, str) else exp)
     if until is None:
@@ -129,7 +127,7 @@ def _over_at(claims: Claims) -> float:
 
 
 def _digest(token: str) -> bytes:
-    """What a token is remembered by, rather than by itself."""
+    """Return a token's key in the cache; the token itself is not kept."""
     return hashlib.sha256(token.encode()).digest()
 
 
@@ -142,7 +140,7 @@ def _refused(why: str) -> Unauthenticated:
 
 
 def _values(claims: Mapping[str, Any], path: str | None) -> frozenset[str]:
-    """The values of a claim, a list or words in one string, which may lie in objects: `realm_access.roles`."""
+    """Return a claim's values: a list, or a string's words; a dotted path leads into objects (`realm_access.roles`)."""
     if path is None:
         return frozenset()
     found: Any = claims

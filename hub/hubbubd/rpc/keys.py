@@ -1,7 +1,7 @@
-"""The keys of an identity provider, as it publishes them: fetched when needed, and kept while it is away.
+"""Public keys of an identity provider (JWKS): a cache with single-flight, rate-limited fetches.
 
-JWK sets: https://www.rfc-editor.org/rfc/rfc7517#section-5. Discovery:
-https://openid.net/specs/openid-connect-discovery-1_0.html#ProviderConfig.
+JWK sets: RFC 7517, section 5. Discovery: https://openid.net/specs/openid-connect-discovery-1_0.html#ProviderConfig.
+While the provider is unreachable the last keys stay in use.
 """
 
 import ssl
@@ -24,34 +24,38 @@ from hubbubd.errors import Unavailable
 log = structlog.get_logger(__name__)
 
 MAX_BYTES = 256 * 1024
+"""Bytes of a provider's keys: room for `MAX_KEYS` of them, with their certificates."""
+
 MAX_KEYS = 100
+"""Keys of a provider that are kept; it needs two while one follows the other."""
+
 FETCH_S = 5.0
-"""How long the provider may take to give its keys."""
+"""Seconds the provider gets to return its keys."""
 
 FRESH_S = 900.0
-"""How long keys are used without asking again, so that one that the provider has withdrawn stops working."""
+"""Seconds after which keys are fetched again, so that a withdrawn key stops working."""
 
 PAUSE_S = 30.0
-"""The least time between two fetches, whatever tokens come."""
+"""The shortest interval between fetches in seconds, whatever tokens come (rate limit)."""
 
 ALGORITHMS: Mapping[str, tuple[str, ...]] = {
     "RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     "EC": ("ES256", "ES384", "ES512"),
     "OKP": ("EdDSA",),
 }
-"""By type of key. Only those whose verification key is no secret: never `none`, never one of HMAC."""
+"""Allowed algorithms by key type: only asymmetric ones, never `none` or HMAC."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A public key, with the algorithms that it may be used for."""
+    """A public key, with the algorithms it may be used for."""
 
     algorithms: tuple[str, ...]
     key: Any
 
 
 class Keys:
-    """The keys by id. One who asks for an id that is not known may cause a fetch, but only now and then."""
+    """The keys by id. An unknown id causes a fetch, but not more often than `pause_s`."""
 
     def __init__(self, issuer: str, jwks_url: str | None, *, pause_s: float = PAUSE_S) -> None:
         self._issuer = issuer
@@ -62,7 +66,7 @@ class Keys:
         self._fetching = anyio.Lock()
 
     async def find(self, kid: str | None) -> Key | None:
-        """The key of this id; without an id, the only one. Raises Unavailable before any was fetched."""
+        """Return the key of this id; without an id, the only one. Raises Unavailable until keys were fetched once."""
         if not self._good(kid) and not (self._fetching.locked() and self._known(kid)):
             async with self._fetching:
                 now = anyio.current_time()
@@ -71,7 +75,7 @@ class Keys:
                     await self._fetch()
         if self._keys is None:
             raise Unavailable(
-                "the keys of the identity provider cannot be had now, so no token of it can be verified",
+                "the identity provider's keys cannot be fetched now, so none of its tokens can be verified",
                 reason="ISSUER_UNREACHABLE",
                 retry_after_s=self._pause_s,
             )
@@ -85,14 +89,14 @@ class Keys:
         return next(iter(keys.values())) if kid is None and len(keys) == 1 else keys.get(kid)
 
     async def _fetch(self) -> None:
-        """Leaves what there is as it is when the provider does not give anything better."""
+        """Fetch the keys; on failure the old ones stay."""
         try:
             with anyio.fail_after(FETCH_S):
                 async with httpx2.AsyncClient(verify=_authorities(), timeout=FETCH_S, cookies=NoCookies()) as http:
                     url = self._jwks_url or await self._discover(http)
                     keys = _usable((await _get(http, url)).get("keys"))
         except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, ValueError) as exc:
-            log.warning("keys of the identity provider not fetched", issuer=self._issuer, error=str(exc) or repr(exc))
+            log.warning("identity provider keys not fetched", issuer=self._issuer, error=str(exc) or repr(exc))
             return
         self._keys, self._fetched_at = keys, anyio.current_time()
 
@@ -110,7 +114,7 @@ def _authorities() -> ssl.SSLContext:
 
 
 async def _get(http: httpx2.AsyncClient, url: str) -> dict[str, Any]:
-    """A JSON object. Raises ValueError, HTTPError."""
+    """Return a JSON object. Raises ValueError, HTTPError."""
     body = bytearray()
     async with http.stream("GET", url, headers={"accept": "application/json"}) as response:
         response.raise_for_status()
@@ -125,7 +129,7 @@ async def _get(http: httpx2.AsyncClient, url: str) -> dict[str, Any]:
 
 
 def _usable(found: object) -> dict[str | None, Key]:
-    """The keys that may sign, by id. Raises ValueError when there is none."""
+    """Return the keys for signatures, by id. Raises ValueError when there are none."""
     keys: dict[str | None, Key] = {}
     for each in cast("list[Any]", found)[:MAX_KEYS] if isinstance(found, list) else []:
         try:
@@ -134,7 +138,7 @@ def _usable(found: object) -> dict[str | None, Key]:
             if algorithms and each.get("use", "sig") == "sig" and isinstance(kid, str | None):
                 keys[kid] = Key(tuple(algorithms), PyJWK(each).key)
         except (PyJWTError, KeyError, TypeError, AttributeError, ValueError):
-            continue  # one key of a kind that is not known here must not hide the others
+            continue  # a key of an unknown kind must not hide the others
     if not keys:
-        raise ValueError("there are no keys for signatures among what it publishes")
+        raise ValueError("it publishes no keys for signatures")
     return keys

@@ -1,4 +1,4 @@
-"""Where the API listens: a port, off loopback with TLS only, or a unix socket that only its owner may open."""
+"""Sockets of the API: a TCP port, beyond loopback only with TLS, or a Unix socket with mode 0600."""
 
 import ipaddress
 import os
@@ -16,14 +16,15 @@ _ADVICE = "end what listens there, or choose another address"
 
 
 def bind(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCredentials | None = None) -> str:
-    """Binds HOST:PORT (0 picks a free port) or unix:PATH, which needs no TLS; returns the address to connect to.
+    """Bind HOST:PORT (0 picks a free port) or unix:PATH, which needs no TLS; return the address to connect to.
 
-    Raises ConfigError for an address off loopback without TLS, and OSError with a sentence for one that cannot be had.
+    Raises ConfigError for an address beyond loopback without TLS, and OSError with a reason for one that cannot be
+    bound.
     """
     if listen.startswith(UNIX):
         return _bind_unix(server, Path(listen.removeprefix(UNIX)))
     name, port, shown, family = _place(listen, secure=credentials is not None)
-    with socket.socket(family, socket.SOCK_STREAM) as trial:  # it knows why a port cannot be had, gRPC does not say
+    with socket.socket(family, socket.SOCK_STREAM) as trial:  # tells why a port cannot be bound, which gRPC does not
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             trial.bind((name, port))
@@ -33,7 +34,7 @@ def bind(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCredentia
 
 
 def bound_socket(listen: str, *, secure: bool = False) -> tuple[socket.socket, str]:
-    """A socket that listens on HOST:PORT (0 picks a free one), and the address to connect to. Raises as `bind`."""
+    """Return a listening socket on HOST:PORT (0 picks a free port), and the address to connect to. Raises as `bind`."""
     name, port, shown, family = _place(listen, secure=secure)
     try:
         listener = socket.create_server((name, port), family=family)
@@ -48,7 +49,7 @@ def _place(listen: str, *, secure: bool) -> tuple[str, int, str, socket.AddressF
     if not secure and not is_local(listen):
         raise ConfigError("listen", off_loopback(listen))
     host, _, port = listen.rpartition(":")
-    # localhost may mean two addresses, and a free port on one of them need not be free on the other.
+    # localhost may be two addresses, and a port that is free on one need not be free on the other.
     name = "127.0.0.1" if host == "localhost" else host.strip("[]")
     try:
         address = ipaddress.ip_address(name)
@@ -82,7 +83,7 @@ def _add_port(server: grpc.aio.Server, address: str, credentials: grpc.ServerCre
 
 
 def _clear(path: Path) -> None:
-    """Removes a socket on which nobody listens any more. Raises OSError when something else is there."""
+    """Remove a stale Unix socket. Raises OSError when anything else is there."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:

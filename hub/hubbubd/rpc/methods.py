@@ -1,10 +1,10 @@
-"""From a servicer's plain coroutines to gRPC methods: bytes to messages, errors to statuses.
+"""Adapts servicers' coroutines to gRPC methods: bytes to messages, errors to statuses, backpressure on streams.
 
-A servicer has one method for each RPC of its service, in snake case. It takes the request message; it returns the
-response message, or for a watch an async iterator of responses that are serialised already (many watchers share one).
-Where both sides stream it takes an iterator of requests and a function that writes a serialised response.
+A servicer has a method per RPC, in snake case. It takes the request message and returns the response message, or for a
+watch an async iterator of serialized responses (many watchers share one). Where both sides stream it takes an iterator
+of requests and a function that writes a serialized response.
 
-`rpcs` is what all protocols have in common; the rest is gRPC's.
+`rpcs` is common to all protocols; the rest is gRPC's.
 """
 
 import math
@@ -23,11 +23,11 @@ from google.protobuf.message_factory import GetMessageClass
 
 from hubbubd.errors import InvalidArgument, ResourceExhausted, first_cause
 from hubbubd.rpc import status
-from hubbubd.rpc.oversight import peer
+from hubbubd.rpc.context import amend
 from hubbubd.rpc.status import Context
 
 STALL_S = 30.0
-"""How long a caller may take to make room for the next response of a watch."""
+"""Seconds a caller may take to read the next response of a stream, before the stream is ended."""
 
 Parse = Callable[[bytes], Any]
 Unary = Callable[[Any], Awaitable[Message]]
@@ -35,14 +35,14 @@ Stream = Callable[[Any], AsyncGenerator[bytes, None]]
 Write = Callable[[bytes], Awaitable[None]]
 Dialogue = Callable[[AsyncIterator[Any], Write], Awaitable[None]]
 Serve = Callable[..., Any]
-"""One of the three, as the method has it."""
+"""Any of the three, as the method requires."""
 Around = Callable[[MethodDescriptor, Serve], Serve]
-"""Puts something around the serving of an RPC."""
+"""Wraps the serving of an RPC (middleware)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rpc:
-    """A method of the API, what makes requests of bytes, and the servicer's own method."""
+    """A method of the API, with its parser of requests and its servicer's method."""
 
     method: MethodDescriptor
     parse: Parse
@@ -50,17 +50,17 @@ class Rpc:
 
     @property
     def path(self) -> str:
-        """As it stands in URLs."""
+        """The path in URLs: `/package.Service/Method`."""
         return f"/{self.method.containing_service.full_name}/{self.method.name}"
 
     @property
     def response_type(self) -> type[Message]:
-        """What it responds with."""
+        """The response's message type."""
         return GetMessageClass(self.method.output_type)
 
 
 def rpcs(service: ServiceDescriptor, servicer: object, max_message_bytes: int, *around: Around) -> list[Rpc]:
-    """All RPCs of a service, each within what is `around` it, the outermost first.
+    """Return all RPCs of a service, each wrapped by `around`, outermost first.
 
     Raises AttributeError when the servicer lacks one.
     """
@@ -79,9 +79,9 @@ def generic_handler(
     *around: Around,
     dropped: Callable[[], None] = lambda: None,
 ) -> grpc.GenericRpcHandler:
-    """The handlers of all RPCs of a service; `dropped` is called for each stream that is ended because nobody reads it.
+    """Return the gRPC handler of a service; `dropped` is called for each stream ended because its caller reads nothing.
 
-    Raises AttributeError when the servicer lacks one.
+    Raises AttributeError when the servicer lacks an RPC.
     """
     table = {rpc.method.name: _handler(rpc, dropped) for rpc in rpcs(service, servicer, max_message_bytes, *around)}
     return grpc.method_handlers_generic_handler(service.full_name, table)
@@ -120,7 +120,7 @@ def _parser(method: MethodDescriptor, max_bytes: int) -> Parse:
 
 def _unary(parse: Parse, serve: Unary) -> Callable[[bytes, Context], Awaitable[bytes]]:
     async def call(raw: bytes, context: Context) -> bytes:
-        peer.set(context.peer)
+        amend(address=context.peer)
         try:
             return (await serve(parse(raw))).SerializeToString()
         except Exception as exc:  # noqa: BLE001 - every error gets a status; cancellation is not an Exception
@@ -133,10 +133,10 @@ def _stream(
     parse: Parse, serve: Stream, response_type: type[Message], dropped: Callable[[], None]
 ) -> Callable[[bytes, Context], Awaitable[None]]:
     async def call(raw: bytes, context: Context) -> None:
-        peer.set(context.peer)
+        amend(address=context.peer)
         last = b""
         try:
-            # Closed at once, not when collected: a watch that ended must not count against the limit of watches.
+            # aclosing: an ended watch must leave the limit of watches at once, not when it is garbage-collected.
             with anyio.CancelScope() as scope:
                 async with aclosing(serve(parse(raw))) as responses:
                     async for response in responses:
@@ -148,7 +148,7 @@ def _stream(
             dropped()
             raise _stalled(response_type.FromString(last))
         except grpc.aio.InternalError:
-            return  # the caller went away while a response was on its way
+            return  # the caller disconnected while a response was being written
         except Exception as exc:  # noqa: BLE001
             await status.abort(context, exc)
 
@@ -159,7 +159,7 @@ def _dialogue(
     parse: Parse, serve: Dialogue, dropped: Callable[[], None]
 ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
     async def call(raw: AsyncIterator[bytes], context: Context) -> None:
-        peer.set(context.peer)
+        amend(address=context.peer)
 
         async def parsed() -> AsyncIterator[Any]:
             async for each in raw:
@@ -176,14 +176,14 @@ def _dialogue(
             await serve(parsed(), write)
         except Exception as exc:  # noqa: BLE001
             cause = first_cause(exc)
-            if not isinstance(cause, grpc.aio.InternalError):  # else the caller has gone away
+            if not isinstance(cause, grpc.aio.InternalError):  # otherwise the caller has disconnected
                 await status.abort(context, cause)
 
     return call
 
 
 def _stalled(last: Message | None = None) -> ResourceExhausted:
-    """Why a watch is closed whose caller reads nothing. The last response is on its way; whoever reads on gets it."""
+    """Return the error of a stream whose caller reads nothing. If it reads on, it still gets the last response."""
     token: str = getattr(last, "resume_token", "")
     return ResourceExhausted(
         f"this watcher read nothing for {STALL_S:g} s" + ("; resume with its last token" if token else ""),

@@ -1,6 +1,6 @@
-"""The hub's metrics for Prometheus, over HTTP/1.1: GET /metrics, and nothing else.
+"""Prometheus metrics over HTTP/1.1: GET /metrics, and nothing else.
 
-Only for who asks loopback by a name of loopback: no page in a browser gets them by a name that means this machine.
+Served on loopback, to requests whose `Host` is loopback: against DNS rebinding by pages in a browser.
 
 https://prometheus.io/docs/instrumenting/exposition_formats/
 """
@@ -20,15 +20,15 @@ from hubbubd.rpc.http import connection, serving
 PATH = "/metrics"
 
 MAX_SCRAPES = 8
-"""Requests at once; more are refused."""
+"""The most concurrent requests; more are refused with 503."""
 
 STALL_S = 10.0
-"""How long whoever asks may take to read the answer."""
+"""Seconds a caller may take to read the response."""
 
 
 @asynccontextmanager
 async def serve_metrics(listen: str, exposition: Callable[[], tuple[str, bytes]]) -> AsyncGenerator[str, None]:
-    """Serves what `exposition` returns, which may block, and yields the URL of it. Raises as `http.serving`."""
+    """Serve what `exposition` returns, which may block, and yield its URL. Raises as `http.serving`."""
     config = uvicorn.Config(
         application(exposition),
         http=connection(),
@@ -44,21 +44,21 @@ async def serve_metrics(listen: str, exposition: Callable[[], tuple[str, bytes]]
 
 
 def application(exposition: Callable[[], tuple[str, bytes]]) -> Any:
-    """An ASGI application; one request at a time is worked on, off the event loop."""
+    """Return an ASGI application that collects in a worker thread, one request at a time."""
     one = CapacityLimiter(1)
-    asked = 0
+    active = 0
 
     async def call(scope: Any, receive: Any, send: Any) -> None:
-        nonlocal asked
-        asked += 1
+        nonlocal active
+        active += 1
         try:
             await answer(scope, send)
         finally:
-            asked -= 1
+            active -= 1
 
     async def answer(scope: Any, send: Any) -> None:
         status, about, body = 200, [], b""
-        if asked > MAX_SCRAPES:
+        if active > MAX_SCRAPES:
             status = 503
         elif not _is_meant(scope["headers"]):
             status = 421
@@ -78,7 +78,7 @@ def application(exposition: Callable[[], tuple[str, bytes]]) -> Any:
 
 
 def _is_meant(headers: Any) -> bool:
-    """Whether a request's `Host` is this machine (DNS rebinding: https://www.rfc-editor.org/rfc/rfc9110#section-7.2)."""
+    """Return whether a request's `Host` is loopback (against DNS rebinding; RFC 9110, section 7.2)."""
     host = next((value.decode("latin-1") for name, value in headers if name == b"host"), "")
     try:
         return is_loopback(urlsplit(f"//{host}").hostname or "")

@@ -1,4 +1,4 @@
-"""Pages of lists. A token names the last record of its page, so records that come and go do not shift the pages."""
+"""Pages of lists. A page token names the last record of its page, so pages do not shift as records come and go."""
 
 import hashlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -19,7 +19,7 @@ Position = tuple[float, str]
 
 
 class Asked(Protocol):
-    """What each request of a list has."""
+    """The fields that all requests for lists have."""
 
     page_size: int
     page_token: str
@@ -27,37 +27,39 @@ class Asked(Protocol):
 
 
 DEFAULT_SIZE = 100
+"""Records of a page whose size the caller leaves to the hub."""
 MAX_SIZE = 1000
+"""Records of the longest page."""
 
 # gRPC clients take 4 MiB unless told otherwise; a page of large records ends early.
 _PAGE_BYTES = 3 * 1024 * 1024
 
 
 def newest(record: Any) -> Position:
-    """The position of a record in a list that has the newest first; one whose time makes no sense comes last."""
+    """Return a record's position in a list ordered newest first; one with an invalid time comes last."""
     at: float = record.created_at
     return (-at if bounds.EARLIEST <= at <= bounds.LATEST else 0.0, record.id)
 
 
 def by_name(record: Any) -> Position:
-    """The position of a record in a list by name."""
+    """Return a record's position in a list ordered by name."""
     return (0.0, record.name)
 
 
 def place(after: Position | None) -> Place | None:
-    """A position among the newest, as the runtime keeps that order."""
+    """Convert a position among the newest to the runtime's `Place`."""
     return None if after is None else (-after[0], after[1])
 
 
 def is_backwards(asked: Asked, backwards: int) -> bool:
-    """Whether the order that is asked for is this one, which is not the list's own. Raises InvalidArgument."""
+    """Return whether the request asks for this order, the reverse of the list's own. Raises InvalidArgument."""
     if asked.order not in common_pb2.Order.values():
-        raise InvalidArgument.field("order", f"{asked.order} means nothing here")
+        raise InvalidArgument.field("order", f"{asked.order} is no known value")
     return asked.order == backwards
 
 
 def oldest_first(asked: Asked) -> bool:
-    """Whether a list that has the newest first is wanted the other way round. Raises InvalidArgument."""
+    """Return whether the request reverses a list ordered newest first. Raises InvalidArgument."""
     return is_backwards(asked, common_pb2.ORDER_ASCENDING)
 
 
@@ -66,14 +68,14 @@ def page(
     asked: Asked,
     position: Callable[[T], Position],
     convert: Callable[[T], M],
+    *,
     of: Message,
     scope: Scope,
     backwards: bool = False,
 ) -> tuple[list[M], str]:
-    """One page, converted, in order of position or `backwards`; and the token of the next one, empty at the end.
+    """Return one page, converted, ordered by position or `backwards`, and the token of the next, empty at the end.
 
-    `of` is the list's filter, `scope` what its reader may see: a token is good for the same list only. Raises
-    InvalidArgument.
+    `of` is the list's filter and `scope` its caller's; a token is only valid for the same list. Raises InvalidArgument.
     """
 
     def rest(after: Position | None) -> Iterable[T]:
@@ -82,7 +84,7 @@ def page(
             return ordered
         return [each for each in ordered if (position(each) < after if backwards else position(each) > after)]
 
-    return page_of(rest, asked, position, convert, of, scope)
+    return page_of(rest, asked, position, convert, of=of, scope=scope)
 
 
 def page_of(
@@ -90,10 +92,11 @@ def page_of(
     asked: Asked,
     position: Callable[[T], Position],
     convert: Callable[[T], M],
+    *,
     of: Message,
     scope: Scope,
 ) -> tuple[list[M], str]:
-    """As `page`, of what is in order already: `rest` gives the records after a position, None for all of them."""
+    """Do the same as `page` for records already in order: `rest` yields those after a position, None for all."""
     if not 0 <= asked.page_size <= MAX_SIZE:
         raise InvalidArgument.field("page_size", f"must be 0 to {MAX_SIZE}")
     digest = _digest(of, scope, asked.order)

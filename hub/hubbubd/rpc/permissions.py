@@ -1,7 +1,7 @@
-"""What each RPC needs: one table, next to the services.
+"""The permission that each RPC needs: one table, to which a test holds docs/access.md.
 
-The interceptor asks `Rule.admits` before a request is read. Whether the server or the record that the request names is
-within reach only the servicer can tell (rpc/access.py).
+The gate asks `Rule.admits` before a request is read. Whether the server or record that the request names is in the
+caller's scope, the servicer checks (rpc/access.py).
 """
 
 from collections.abc import Mapping
@@ -10,11 +10,12 @@ from enum import Enum
 from types import MappingProxyType
 
 from hubbubd.core.access import ROLES, Permission, Principal, Role
-from hubbubd.core.audit import Sort
+from hubbubd.core.audit import AuditKind
+from hubbubd.errors import PermissionDenied
 
 
 class Reach(Enum):
-    """For what somebody needs a permission."""
+    """What the permission must be for."""
 
     OPEN = "nothing, not even a credential"
     KNOWN = "any credential"
@@ -30,13 +31,14 @@ _NEEDS_CALL = frozenset({Reach.OWN, Reach.SHOWN_OWN})
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What an RPC needs: one of the permissions, for what `reach` says."""
+    """What an RPC needs: one of these permissions, on what `reach` says."""
 
     reach: Reach
     any_of: tuple[Permission, ...] = ()
+    audit: AuditKind | None = None
 
     def admits(self, principal: Principal) -> bool:
-        """Whether somebody may use the RPC at all: with something."""
+        """Return whether a principal may use the RPC for anything at all."""
         match self.reach:
             case Reach.OPEN | Reach.KNOWN:
                 return True
@@ -47,12 +49,12 @@ class Rule:
                 return any(map(principal.servers, wanted))
 
     def __str__(self) -> str:
-        """For people."""
+        """Return the rule as text for the documentation."""
         return self.reach.value.format(" or ".join(f"`{permission}`" for permission in self.any_of))
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """Who may use the RPC, given the role for all servers; none where no role is needed."""
+        """The roles that may use the RPC when granted on all servers; none where no role is needed."""
         if self.reach in (Reach.OPEN, Reach.KNOWN):
             return ()
         wanted = {*self.any_of, Permission.CALL} if self.reach in _NEEDS_CALL else {*self.any_of}
@@ -63,26 +65,29 @@ _OPEN = Rule(Reach.OPEN)
 _BROWSE = Rule(Reach.SHOWN, (Permission.BROWSE,))
 _SEE = Rule(Reach.SHOWN_OWN, (Permission.SEE,))
 _SEE_ONE = Rule(Reach.OWN, (Permission.SEE,))
-_ANSWER = Rule(Reach.OWN, (Permission.ANSWER,))
-_CANCEL = Rule(Reach.OWN, (Permission.OPERATE,))
-_OPERATE = Rule(Reach.SERVER, (Permission.OPERATE,))
+_ANSWER = Rule(Reach.OWN, (Permission.ANSWER,), AuditKind.ANSWER)
+_CANCEL = Rule(Reach.OWN, (Permission.OPERATE,), AuditKind.CHANGE)
+_INSPECT = Rule(Reach.SERVER, (Permission.OPERATE,))
+_OPERATE = Rule(Reach.SERVER, (Permission.OPERATE,), AuditKind.CHANGE)
 _CALL = Rule(Reach.SERVER, (Permission.CALL, Permission.OPERATE))
-_CONFIGURE = Rule(Reach.SERVER, (Permission.ADMINISTER,))
-_HUB = Rule(Reach.HUB, (Permission.ADMINISTER,))
+_REFRESH = Rule(Reach.SERVER, (Permission.CALL, Permission.OPERATE), AuditKind.CHANGE)
+_CONFIGURE = Rule(Reach.SERVER, (Permission.ADMINISTER,), AuditKind.CHANGE)
+_INSPECT_HUB = Rule(Reach.HUB, (Permission.ADMINISTER,))
+_CHANGE_HUB = Rule(Reach.HUB, (Permission.ADMINISTER,), AuditKind.CHANGE)
 
 _TABLE: Mapping[str, Mapping[str, Rule]] = {
     "hubbub.v1.AdminService": {
         "GetStatus": Rule(Reach.HUB, (Permission.SEE,)),
-        "GetStoreStats": _HUB,
-        "CompactStore": _HUB,
-        "BackupStore": _HUB,
-        "CreateToken": _HUB,
-        "ListTokens": _HUB,
-        "RevokeToken": _HUB,
-        "ReloadConfig": _HUB,
-        "CheckHub": _HUB,
+        "GetStoreStats": _INSPECT_HUB,
+        "CompactStore": _CHANGE_HUB,
+        "BackupStore": _CHANGE_HUB,
+        "CreateToken": _CHANGE_HUB,
+        "ListTokens": _INSPECT_HUB,
+        "RevokeToken": _CHANGE_HUB,
+        "ReloadConfig": _CHANGE_HUB,
+        "CheckHub": _INSPECT_HUB,
         "GetSelf": Rule(Reach.KNOWN),
-        "ListAuditEntries": _HUB,
+        "ListAuditEntries": _INSPECT_HUB,
     },
     "hubbub.v1.CallService": {
         "CallMethod": _CALL,
@@ -91,12 +96,12 @@ _TABLE: Mapping[str, Mapping[str, Rule]] = {
         "GetCall": _SEE_ONE,
         "ListCalls": _SEE,
         "CancelCall": _CANCEL,
-        "GetQueue": _OPERATE,
+        "GetQueue": _INSPECT,
         "ClearQueue": _OPERATE,
     },
     "hubbub.v1.CatalogService": {
         "ListCatalogEntries": _BROWSE,
-        "RefreshCatalog": _CALL,
+        "RefreshCatalog": _REFRESH,
         "WatchCatalogLists": _BROWSE,
     },
     "hubbub.v1.EventService": {
@@ -112,7 +117,7 @@ _TABLE: Mapping[str, Mapping[str, Rule]] = {
         "RenewClaim": _ANSWER,
         "ReleasePendingRequest": _ANSWER,
         "AnswerPendingRequest": _ANSWER,
-        "Work": Rule(Reach.SHOWN_OWN, (Permission.ANSWER,)),
+        "Work": Rule(Reach.SHOWN_OWN, (Permission.ANSWER,), AuditKind.ANSWER),
     },
     "hubbub.v1.ServerService": {
         "AddServer": _CONFIGURE,
@@ -122,7 +127,7 @@ _TABLE: Mapping[str, Mapping[str, Rule]] = {
         "ListServers": _BROWSE,
         "ConnectServer": _OPERATE,
         "DisconnectServer": _OPERATE,
-        "GetRoots": _OPERATE,
+        "GetRoots": _INSPECT,
         "SetRoots": _OPERATE,
         "WatchServers": _BROWSE,
     },
@@ -140,21 +145,7 @@ _TABLE: Mapping[str, Mapping[str, Rule]] = {
 RULES: Mapping[str, Rule] = MappingProxyType(
     {f"/{service}/{method}": rule for service, methods in _TABLE.items() for method, rule in methods.items()}
 )
-"""By the path of the RPC."""
-
-_READS = ("Get", "List", "Watch", "Tail", "Check", "ServerReflectionInfo")
-
-_CALLS = frozenset({"CallMethod", "StartCall"})
-"""Their own history has who made them."""
-
-
-def audited(path: str) -> Sort | None:
-    """As what an RPC stands in the audit log; None for one that changes nothing, and for calls."""
-    service, _, method = path[1:].partition("/")
-    if method in _CALLS or method.startswith(_READS):
-        return None
-    return Sort.ANSWER if service == "hubbub.v1.InboxService" else Sort.CHANGE
-
+"""Rules by path of the RPC."""
 
 OF_CALLERS = frozenset(
     {
@@ -169,13 +160,21 @@ OF_CALLERS = frozenset(
         "tools/list",
     }
 )
-"""MCP methods whose effect is their caller's alone, as far as the protocol goes.
+"""MCP methods that, by the protocol, affect only their caller.
 
-All others touch what everybody shares (the level of log messages, subscriptions, tasks by the ids of a server, what an
-extension adds), and need `operate`.
+All others affect what callers share (log level, subscriptions, tasks by a server's ids, extensions) and need `operate`.
 """
 
 
 def permission_to_send(method: str) -> Permission:
-    """What somebody needs to send an MCP method to a server, which may read it more generously than it is written."""
+    """Return the permission to send an MCP method. It is compared loosely, as a careless server may read it so."""
     return Permission.CALL if method.strip().casefold() in OF_CALLERS else Permission.OPERATE
+
+
+def denied(permission: Permission, server: str = "*", *, everywhere: bool = False) -> PermissionDenied:
+    """Return the refusal for a caller that may know of a thing; `*` where it is not about one server."""
+    where = " for all servers" if everywhere else "" if server == "*" else f" for the server {server}"
+    return PermissionDenied(
+        f"this needs the permission `{permission}`{where}; `hubbub whoami` shows what you have",
+        metadata={"permission": str(permission), "server": server},
+    )

@@ -1,6 +1,6 @@
-"""From the messages that callers send to the values that the runtime takes, checked.
+"""Validates what callers send, and converts it to the runtime's values.
 
-Everything here raises InvalidArgument with a violation that names the field, and changes nothing.
+Everything here raises InvalidArgument with a violation that names the field, and has no effects.
 """
 
 import re
@@ -17,6 +17,7 @@ from hubbubd.core.audit import AuditFilter
 from hubbubd.core.filters import CallFilter, CatalogFilter, RequestFilter, ServerFilter, TaskFilter
 from hubbubd.errors import InvalidArgument
 from hubbubd.rpc import auth, convert
+from hubbubd.rpc.context import LOCAL
 from hubbubd.rpc.spec_fields import seconds
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.inbox import MAX_CAPACITY
@@ -25,26 +26,35 @@ from hubbubd.runtime.servers import LOG_LINES, EventFilter
 R = TypeVar("R")
 
 MAX_ID = 128
+"""Characters of an id or a name."""
 MAX_METHOD = 256
+"""Characters of an MCP method."""
 MAX_URI = 8192
+"""Characters of a URI, as many as most HTTP servers take (RFC 9110, section 4.1, asks for 8000)."""
 MAX_NAMES = 1000
+"""Names in one filter; each is compared with every record."""
 MAX_SECONDS = 10_000_000.0
+"""The longest time that a caller may ask for, some 115 days: beyond it a mistake is more likely than a wish."""
 MAX_REJECTION = 4096
+"""Characters of the message with which a sampling is rejected."""
 MAX_GRANTS = 20
+"""Grants of a token; each is asked for every record that is shown."""
 MAX_PATTERNS = 100
+"""Patterns of server names in one grant."""
 _CLAIM_ID = re.compile(r"[A-Za-z0-9_-]{16,64}")
 MAX_TOKEN_S = 10 * 365 * 86_400.0
+"""Seconds of the longest life of a token: ten years."""
 
 
 def identifier(value: str, field: str, *, longest: int = MAX_ID) -> str:
-    """A value that names something."""
+    """Return a non-empty id or name."""
     if not value:
         raise InvalidArgument.field(field, "must not be empty")
     return optional(value, field, longest=longest) or value
 
 
 def optional(value: str, field: str, *, longest: int = MAX_ID) -> str | None:
-    """A value that names something, or None for an empty one."""
+    """Return an id or name, or None if empty."""
     if len(value) > longest:
         raise InvalidArgument.field(field, f"is {len(value)} characters long; at most {longest} are taken")
     if not value.isprintable():
@@ -53,7 +63,7 @@ def optional(value: str, field: str, *, longest: int = MAX_ID) -> str | None:
 
 
 def lease_s(value: Duration) -> float:
-    """Seconds of a claim; 0 leaves the choice to the hub."""
+    """Return a claim's duration in seconds; 0 leaves it to the hub."""
     found = seconds(value)
     if not 0 <= found <= bounds.LONGEST_S:
         raise InvalidArgument.field("ttl", f"must be 0 to {bounds.LONGEST_S:.0f} seconds")
@@ -61,21 +71,21 @@ def lease_s(value: Duration) -> float:
 
 
 def claim_id(value: str) -> str | None:
-    """The id that a caller chooses for a claim; None leaves the choice to the hub."""
+    """Return the caller's id for a claim; None leaves it to the hub."""
     if value and not _CLAIM_ID.fullmatch(value):
         raise InvalidArgument.field("claim_id", "must be 16 to 64 letters, digits, `_` and `-`")
     return value or None
 
 
 def capacity(value: int) -> int:
-    """How many requests a worker takes at once."""
-    if value > MAX_CAPACITY:
-        raise InvalidArgument.field("ready.capacity", f"must be at most {MAX_CAPACITY}")
+    """Return a worker's capacity, at least 1."""
+    if not 0 <= value <= MAX_CAPACITY:
+        raise InvalidArgument.field("ready.capacity", f"must be 0 to {MAX_CAPACITY}")
     return value or 1
 
 
 def call_spec(spec: call_pb2.CallSpec) -> CallSpec:
-    """A request to send, with its params read."""
+    """Return the spec of a call, with its params parsed."""
     server = identifier(spec.server, "spec.server")
     method = identifier(spec.method, "spec.method", longest=MAX_METHOD)
     call_id = optional(spec.call_id, "spec.call_id")
@@ -91,12 +101,12 @@ def call_spec(spec: call_pb2.CallSpec) -> CallSpec:
             max_s=max_s,
             as_task=spec.as_task,
         )
-    except InvalidArgument as exc:  # the hub knows the params by their own name
+    except InvalidArgument as exc:  # CallSpec names its fields without the API's prefix
         raise InvalidArgument.fields(tuple((f"spec.{path}", wrong) for path, wrong in exc.violations)) from None
 
 
 def given_answer(request: inbox_pb2.AnswerPendingRequestRequest) -> forms.Given:
-    """What somebody answers; whether it fits the request is the inbox's to say."""
+    """Return the caller's answer; whether it fits the request, the inbox checks."""
     match request.WhichOneof("answer"):
         case "accept":
             content = request.accept.content
@@ -118,12 +128,10 @@ def given_answer(request: inbox_pb2.AnswerPendingRequestRequest) -> forms.Given:
 
 
 def server_filter(chosen: server_pb2.ServerFilter, within: Scope, seen: Scope) -> ServerFilter:
-    """Which servers."""
     return ServerFilter(names=_names(chosen.names, "filter.names"), scope=within, seen=seen)
 
 
 def request_filter(chosen: inbox_pb2.PendingRequestFilter, within: Scope) -> RequestFilter:
-    """Which pending requests."""
     return RequestFilter(
         server=optional(chosen.server, "filter.server") or "",
         kinds=_any_of(chosen.kinds, convert.REQUEST_KINDS, "filter.kinds"),
@@ -134,7 +142,6 @@ def request_filter(chosen: inbox_pb2.PendingRequestFilter, within: Scope) -> Req
 
 
 def call_filter(chosen: call_pb2.CallFilter, within: Scope) -> CallFilter:
-    """Which calls."""
     return CallFilter(
         server=optional(chosen.server, "filter.server") or "",
         states=_any_of(chosen.states, convert.CALL_STATES, "filter.states"),
@@ -144,7 +151,6 @@ def call_filter(chosen: call_pb2.CallFilter, within: Scope) -> CallFilter:
 
 
 def task_filter(chosen: task_pb2.TaskFilter, within: Scope) -> TaskFilter:
-    """Which tasks."""
     return TaskFilter(
         server=optional(chosen.server, "filter.server") or "",
         role=_one(chosen.role, convert.TASK_ROLES, "filter.role") if chosen.role else None,
@@ -154,7 +160,6 @@ def task_filter(chosen: task_pb2.TaskFilter, within: Scope) -> TaskFilter:
 
 
 def audit_filter(chosen: admin_pb2.AuditFilter) -> AuditFilter:
-    """Which entries of the audit log."""
     since = chosen.earliest_created_at
     return AuditFilter(
         principal=optional(chosen.principal, "filter.principal") or "",
@@ -165,7 +170,6 @@ def audit_filter(chosen: admin_pb2.AuditFilter) -> AuditFilter:
 
 
 def catalog_filter(chosen: catalog_pb2.CatalogFilter, within: Scope) -> CatalogFilter:
-    """Which lists of the catalog."""
     return CatalogFilter(
         server=optional(chosen.server, "filter.server") or "",
         kinds=_any_of(chosen.kinds, convert.CATALOG_KINDS, "filter.kinds"),
@@ -174,7 +178,6 @@ def catalog_filter(chosen: catalog_pb2.CatalogFilter, within: Scope) -> CatalogF
 
 
 def event_filter(chosen: event_pb2.EventFilter, within: Scope) -> EventFilter:
-    """Which events."""
     return EventFilter(
         server=optional(chosen.server, "filter.server") or "",
         kinds=_any_of(chosen.kinds, convert.EVENT_KINDS, "filter.kinds"),
@@ -182,16 +185,21 @@ def event_filter(chosen: event_pb2.EventFilter, within: Scope) -> EventFilter:
     )
 
 
+def token_names(chosen: admin_pb2.TokenFilter) -> frozenset[str]:
+    """Return the names of a filter of tokens; none means all."""
+    return _names(chosen.names, "filter.names")
+
+
 def token_name(name: str) -> str:
-    """The name of a token's principal, which no authority and nobody else could have."""
+    """Return the name of a new token's principal: none that an authority could give or the hub uses itself."""
     identifier(name, "name", longest=auth.MAX_NAME)
-    if name != name.strip() or ":" in name or name.casefold() == auth.LOCAL or auth.RESERVED.fullmatch(name):
+    if name != name.strip() or ":" in name or name.casefold() == LOCAL or auth.RESERVED.fullmatch(name):
         raise InvalidArgument.field("name", "must have no `:` and no space around it, and not be `local`, `hub` or `*`")
     return name
 
 
 def token_ttl_s(value: Duration) -> float | None:
-    """Seconds for which a token is good; None for ever."""
+    """Return a token's lifetime in seconds; None is without end."""
     found = seconds(value)
     if not 0 <= found <= MAX_TOKEN_S:
         raise InvalidArgument.field("ttl", f"must be 0 to {MAX_TOKEN_S:.0f} seconds")
@@ -199,7 +207,7 @@ def token_ttl_s(value: Duration) -> float | None:
 
 
 def grants(given: Sequence[admin_pb2.AccessGrant]) -> list[Grant]:
-    """What a token may do."""
+    """Return a token's grants, at least one."""
     if not 1 <= len(given) <= MAX_GRANTS:
         raise InvalidArgument.field("grants", f"must be 1 to {MAX_GRANTS}")
     return [_grant(grant, f"grants.{at}") for at, grant in enumerate(given)]
@@ -213,7 +221,7 @@ def _grant(given: admin_pb2.AccessGrant, field: str) -> Grant:
 
 
 def log_lines(value: int) -> int:
-    """How many lines of a log; 0 leaves the choice to the hub."""
+    """Return the number of log lines; 0 leaves it to the hub."""
     if not 0 <= value <= LOG_LINES:
         raise InvalidArgument.field("lines", f"must be 0 to {LOG_LINES}")
     return value
@@ -234,7 +242,7 @@ def _names(values: Iterable[str], field: str) -> frozenset[str]:
 
 
 def _any_of(numbers: Iterable[int], table: Mapping[R, int], field: str) -> frozenset[R]:
-    """The members of a filter; a 0 among them stands for any."""
+    """Return the members of a filter; 0 (unspecified) among them means any."""
     chosen = set(numbers)
     return frozenset() if 0 in chosen else frozenset(_one(number, table, field) for number in chosen)
 
@@ -243,4 +251,4 @@ def _one(number: int, table: Mapping[R, int], field: str) -> R:
     for member, value in table.items():
         if value == number:
             return member
-    raise InvalidArgument.field(field, f"{number} means nothing here")
+    raise InvalidArgument.field(field, f"{number} is no known value")

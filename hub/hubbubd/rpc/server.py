@@ -1,4 +1,4 @@
-"""The gRPC server: all services, health and reflection on one address, and on a second for those who are local."""
+"""The gRPC server: all services, health and reflection on one address, and on a Unix socket for local clients."""
 
 import logging
 from collections.abc import AsyncGenerator
@@ -22,8 +22,8 @@ from hubbubd.rpc.catalog import CatalogService
 from hubbubd.rpc.events import EventService
 from hubbubd.rpc.health import HealthService
 from hubbubd.rpc.inbox import InboxService
+from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.methods import generic_handler
-from hubbubd.rpc.oversight import Oversight
 from hubbubd.rpc.servers import ServerService
 from hubbubd.rpc.tasks import TaskService
 from hubbubd.rpc.tls import grpc_credentials
@@ -36,31 +36,31 @@ SERVICES: dict[str, ServiceDescriptor] = {
 }
 
 MAX_RPCS = 10_000
-"""RPCs that may be open at once, watches included; more are refused with RESOURCE_EXHAUSTED."""
+"""The most RPCs open at a time, watches included; more are refused with RESOURCE_EXHAUSTED."""
 
 MAX_STREAMS = 2000
-"""RPCs that may be open at once over one connection; its client keeps more of them waiting."""
+"""The most RPCs open over one connection; its client queues further ones."""
 
 IDLE_MS = 600_000
-"""How long a connection without an RPC is kept; clients make it anew when they need it."""
+"""Milliseconds after which a connection without an RPC is closed; clients reconnect when needed."""
 
 HANDSHAKE_MS = 20_000
-"""How long whoever connects may take until it speaks HTTP/2."""
+"""Milliseconds a new connection may take until it speaks HTTP/2."""
 
 LAST_WORDS_S = 2.0
-"""How long after that callers may take to hear that their calls have ended, and other RPCs to end."""
+"""Seconds after the drain for callers to receive their errors, and for other RPCs to end."""
 
 MAX_METADATA = 32 * 1024
-"""Bytes of an RPC's metadata that are looked at."""
+"""The most bytes of an RPC's metadata."""
 
 PING_INTERVAL_MS = 5_000
-"""How often a client may ask whether the hub is there while nothing else is sent; one that asks more is cut off."""
+"""The shortest interval of a client's HTTP/2 pings on an idle connection; one that pings more is disconnected."""
 
 
 def is_fault(record: logging.LogRecord) -> bool:
-    """A filter of gRPC's log: false for a caller that left before its response could be sent.
+    """Filter gRPC's log: False for callers that disconnected before their response was sent.
 
-    gRPC logs each of them as a fault of the hub. It is none, and callers may do it as often as they like.
+    gRPC logs each as an internal error, which it is not, and callers could cause any number of them.
     """
     return not (record.exc_info and isinstance(record.exc_info[1], grpc.aio.InternalError))
 
@@ -77,13 +77,13 @@ async def serve(
     grace_s: float | None = None,
     hurry: anyio.Event | None = None,
 ) -> AsyncGenerator[str, None]:
-    """Serves a hub to whom the `gate` lets in, and yields the address to connect to.
+    """Serve a hub behind the `gate`, and yield the address to connect to.
 
-    That is HOST:PORT, with TLS where it is given, or unix:PATH. A unix socket at `local` serves the same without TLS.
+    That is HOST:PORT, with TLS if given, or unix:PATH. A Unix socket at `local` serves the same without TLS.
 
     On leaving, the hub is drained (`Hub.drain`, with `grace_s` and `hurry`) before the last connection closes. Raises
-    ConfigError for an address off loopback without TLS and for files of TLS that cannot be used, OSError for an address
-    that cannot be had.
+    ConfigError for an address beyond loopback without TLS and for unusable TLS files, OSError for an address that
+    cannot be bound.
     """
     logging.getLogger("grpc._cython.cygrpc").addFilter(is_fault)
     oversight = Oversight(hub.audit, hub.quotas)
@@ -112,7 +112,7 @@ async def serve(
 
 
 def servicers(hub: Hub) -> list[tuple[ServiceDescriptor, object]]:
-    """All services, health included, each with what serves it."""
+    """Return all services, health included, with their servicers."""
     served = {
         "AdminService": AdminService(hub),
         "CallService": CallService(hub.calls),
@@ -132,12 +132,12 @@ def servicers(hub: Hub) -> list[tuple[ServiceDescriptor, object]]:
 def _options(max_message_bytes: int) -> list[tuple[str, int]]:
     return [
         ("grpc.so_reuseport", 0),  # a second hub on the port must fail, not share it
-        # Room above our own limit: a request that is a little too long is refused with details.
+        # Above our own limit, so that a request slightly too long gets our refusal, with details.
         ("grpc.max_receive_message_length", 2 * max_message_bytes),
-        # A record holds what was sent and what came back, and each had its own limit.
+        # A record has both request and response, and each may be as large as the limit.
         ("grpc.max_send_message_length", 4 * max_message_bytes),
-        # The gate says what is wrong with a credential that is too long (auth.MAX_TOKEN); between gRPC's own two limits
-        # it would be refused by chance.
+        # Above auth.MAX_TOKEN, so that the gate refuses a long credential, with details. Between its soft and hard
+        # limit gRPC refuses at random.
         ("grpc.max_metadata_size", MAX_METADATA),
         ("grpc.absolute_max_metadata_size", 2 * MAX_METADATA),
         ("grpc.max_concurrent_streams", MAX_STREAMS),

@@ -1,4 +1,4 @@
-"""ServerService."""
+"""ServerService: the configured servers."""
 
 from collections.abc import AsyncGenerator, Generator
 from contextlib import contextmanager
@@ -9,26 +9,25 @@ from hubbub.v1 import server_pb2 as pb
 from hubbubd.core.access import Permission
 from hubbubd.core.server import ServerRecord
 from hubbubd.rpc import access, convert, pages, requests, specs, watch
-from hubbubd.rpc.auth import principal
+from hubbubd.rpc.context import principal
 from hubbubd.rpc.status import Detailed
 from hubbubd.runtime.servers import Servers, Stale
 
 
 class ServerService:
-    """The configured servers and their connections."""
+    """Implements hubbub.v1.ServerService."""
 
     def __init__(self, servers: Servers) -> None:
         self._servers = servers
 
     async def add_server(self, request: pb.AddServerRequest) -> pb.AddServerResponse:
-        """Adds a server."""
         config = specs.config(request.spec)
         access.configure(config.name)
         record = await self._servers.add(config)
         return pb.AddServerResponse(server=_shown(record))
 
     async def update_server(self, request: pb.UpdateServerRequest) -> pb.UpdateServerResponse:
-        """Changes a server's spec."""
+        """Change a server's spec, whole or by update mask; `expected_revision` guards it (optimistic concurrency)."""
         name = requests.identifier(request.spec.name, "spec.name")
         access.configure(name)
         mask = request.update_mask if request.HasField("update_mask") else None
@@ -41,40 +40,40 @@ class ServerService:
         return pb.UpdateServerResponse(server=_shown(record))
 
     async def remove_server(self, request: pb.RemoveServerRequest) -> pb.RemoveServerResponse:
-        """Forgets a server."""
         name = _named(request.name, Permission.ADMINISTER)
         with _told():
             await self._servers.remove(name, expected=_expected(request))
         return pb.RemoveServerResponse()
 
     async def get_server(self, request: pb.GetServerRequest) -> pb.GetServerResponse:
-        """One server."""
+        """Return a server; with its spec, secrets withheld, to those who may administer it."""
         record = self._servers.get(_named(request.name, Permission.BROWSE))
-        if not principal.get().may(Permission.ADMINISTER, record.name):
+        if not principal().may(Permission.ADMINISTER, record.name):
             return pb.GetServerResponse(server=_shown(record))
         spec, withheld = specs.shown(record.config)
         return pb.GetServerResponse(server=_shown(record), spec=spec, withheld=withheld)
 
     async def list_servers(self, request: pb.ListServersRequest) -> pb.ListServersResponse:
-        """A page of servers, by name."""
+        """Return a page of servers, by name."""
         scope, backwards = access.browsing(), pages.is_backwards(request, common_pb2.ORDER_DESCENDING)
         chosen = requests.server_filter(request.filter, scope, access.listening())
         known = [record for record in self._servers.all() if chosen.matches(record)]
-        found, token = pages.page(known, request, pages.by_name, _shown, request.filter, scope, backwards)
+        found, token = pages.page(
+            known, request, pages.by_name, _shown, of=request.filter, scope=scope, backwards=backwards
+        )
         return pb.ListServersResponse(servers=found, next_page_token=token)
 
     async def connect_server(self, request: pb.ConnectServerRequest) -> pb.ConnectServerResponse:
-        """Wants a server connected."""
+        """Want a server connected; does not wait for the connection."""
         record = await self._servers.connect(_named(request.name, Permission.OPERATE))
         return pb.ConnectServerResponse(server=_shown(record))
 
     async def disconnect_server(self, request: pb.DisconnectServerRequest) -> pb.DisconnectServerResponse:
-        """Wants a server disconnected."""
         record = await self._servers.disconnect(_named(request.name, Permission.OPERATE))
         return pb.DisconnectServerResponse(server=_shown(record))
 
     async def get_roots(self, request: pb.GetRootsRequest) -> pb.GetRootsResponse:
-        """The roots in force."""
+        """Return the roots in force."""
         record = self._servers.get(_named(request.name, Permission.OPERATE))
         return pb.GetRootsResponse(
             roots=specs.shown_roots(record.effective.roots),
@@ -83,7 +82,7 @@ class ServerService:
         )
 
     async def set_roots(self, request: pb.SetRootsRequest) -> pb.SetRootsResponse:
-        """Sets the roots, and tells the server."""
+        """Override the roots, and notify the server."""
         name = _named(request.name, Permission.OPERATE)
         roots = specs.roots(request.roots, "roots") if request.HasField("roots") else None
         with _told():
@@ -95,7 +94,7 @@ class ServerService:
         )
 
     def watch_servers(self, request: pb.WatchServersRequest) -> AsyncGenerator[bytes, None]:
-        """Snapshot and changes."""
+        """Stream servers: snapshot, then changes."""
         seen = access.listening()
         chosen = requests.server_filter(request.filter, access.browsing(), seen)
         events = self._servers.watch(chosen, request.resume_token)
@@ -112,12 +111,12 @@ def _expected(request: pb.UpdateServerRequest | pb.RemoveServerRequest | pb.SetR
 
 @contextmanager
 def _told() -> Generator[None]:
-    """Has a refusal for a stale revision say what is there now, as far as the caller may know it."""
+    """Add the current state to a refusal for a stale revision, as far as the caller may see it."""
     try:
         yield
     except Stale as stale:
         now = pb.RevisionConflict(revision=stale.now.revision, roots=specs.shown_roots(stale.now.effective.roots))
-        if principal.get().may(Permission.ADMINISTER, stale.now.name):
+        if principal().may(Permission.ADMINISTER, stale.now.name):
             spec, withheld = specs.shown(stale.now.config)
             now.spec.CopyFrom(spec)
             now.withheld.extend(withheld)

@@ -1,4 +1,4 @@
-"""Converters that never fail: one record that does not fit its message must not cost anybody a list or a watch."""
+"""Converters that never fail: one record that does not fit its message must not break a list or a watch."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -17,27 +17,26 @@ M = TypeVar("M", bound=Message)
 P = ParamSpec("P")
 
 NAMES = ("id", "name", "server", "call_id")
-"""What is shown of a record of which nothing else can be."""
+"""Fields shown of a record of which nothing else can be."""
 
 log = structlog.get_logger(__name__)
 
 
 def shown(convert: Callable[Concatenate[T, P], M]) -> Callable[Concatenate[T, P], M]:
-    """The converter, which now shows what can be shown of any record, with `defect` set where the message has it.
+    """Make a converter total: it shows what can be shown of any record, and sets `defect` where the message has it.
 
-    A sound record costs nothing more: only where the conversion fails, the record's values are brought within the
-    bounds of the API.
+    Only if the conversion fails, the record's values are clamped to the API's bounds and converted again.
     """
 
     @wraps(convert)
     def total(record: T, *args: P.args, **options: P.kwargs) -> M:
         try:
             return convert(record, *args, **options)
-        except Exception as exc:  # noqa: BLE001 - whatever it is about this record, the others are to be shown
+        except Exception as exc:  # noqa: BLE001 - whatever is wrong with this record, the others must be shown
             defect = f"it is not shown as it is: {exc}"[:300].encode("utf-8", "replace").decode()
         _tell(convert.__name__, str(getattr(record, "id", getattr(record, "name", "")))[:200], defect)
         for high in (bounds.LARGEST_WHOLE, bounds.LARGEST_COUNT):
-            with suppress(Exception):  # the next attempt takes less of it
+            with suppress(Exception):  # the next attempt shows less of it
                 return _marked(convert(cast("T", _held(record, high)), *args, **options), defect)
         message = cast("M", get_type_hints(convert)["return"]())
         for name in NAMES:
@@ -51,8 +50,8 @@ def shown(convert: Callable[Concatenate[T, P], M]) -> Callable[Concatenate[T, P]
 
 @lru_cache(maxsize=1000)
 def _tell(noun: str, name: str, defect: str) -> None:
-    """Logs it once, however many look at the record."""
-    log.warning("a record cannot be shown as it is", noun=noun, id=_text(name), why=defect)
+    """Log it, once per record however many look at it (the cache deduplicates)."""
+    log.warning("record shown in part", noun=noun, id=_text(name), why=defect)
 
 
 def _marked(message: M, defect: str) -> M:
@@ -62,7 +61,7 @@ def _marked(message: M, defect: str) -> M:
 
 
 def _held(value: object, high: int) -> Any:
-    """A record's value within the bounds of the API, `high` for integers; None for what is no number or time."""
+    """Clamp a record's value to the API's bounds, `high` for integers; None for an invalid number or time."""
     match value:
         case None | bool() | bytes() | Enum():
             return value

@@ -1,7 +1,7 @@
-"""Which field of ServerSpec is which key of a server's configuration: read from the option `config_key` of the API.
+"""Maps fields of ServerSpec to keys of a server's configuration, by the proto option `config_key`.
 
-One table for both directions, for the update mask, and for the names in refusals. A field without its key in the
-configuration, or a key twice, fails here, at the start.
+One table serves both directions, the update mask, and the field names in refusals. A missing or duplicate key fails on
+import.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,15 +21,15 @@ DURATION = Duration.DESCRIPTOR.full_name
 STRINGS = server_pb2.StringList.DESCRIPTOR.full_name
 
 OF_FILES = frozenset({"oauth", "ca"})
-"""Keys that only files have."""
+"""Keys that only configuration files have."""
 
 OTHERWISE = frozenset({"transport", "roots"})
-"""Keys that the API says in a shape of its own."""
+"""Keys that the API represents differently."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpecField:
-    """A field of the spec, by its way from the top, and the key of the configuration."""
+    """A field of the spec, by its path from the top, and its key in the configuration."""
 
     way: tuple[str, ...]
     key: str
@@ -37,11 +37,11 @@ class SpecField:
 
     @property
     def path(self) -> str:
-        """As it stands in an update mask."""
+        """The path in an update mask."""
         return ".".join(self.way)
 
     def value(self, spec: Message) -> Any:
-        """The value of its key; None where the spec leaves it out."""
+        """Return the value for its key; None where the spec leaves it out."""
         holder = spec
         for name in self.way[:-1]:
             if not holder.HasField(name):
@@ -53,7 +53,7 @@ class SpecField:
         return _plain(self.descriptor, getattr(holder, name))
 
     def put(self, spec: Message, value: Any) -> None:
-        """Has the spec say the value of its key."""
+        """Set the field in a spec from the value of its key."""
         holder: Any = spec
         for name in self.way[:-1]:
             holder = getattr(holder, name)
@@ -62,7 +62,7 @@ class SpecField:
 
 
 def _plain(field: FieldDescriptor, value: Any) -> Any:
-    """A value of the API as the configuration has it; None for an empty one that is as good as none."""
+    """Return an API value as the configuration has it; None for an empty one without presence."""
     kind = field.message_type and field.message_type.full_name
     if kind == STRINGS:
         return list(value.values)
@@ -90,12 +90,12 @@ def _fill(field: FieldDescriptor, holder: Any, name: str, value: Any) -> None:
 
 
 def seconds(value: Duration) -> float:
-    """A duration in seconds, to the microsecond. Outside of what is taken for one it is out of bounds as well."""
+    """Return a duration in seconds, to the microsecond, clamped."""
     return round(bounds.real(value.seconds + value.nanos / 1e9) or 0.0, 6)
 
 
 def duration(value: float) -> Duration:
-    """Seconds as a duration, to the microsecond."""
+    """Return seconds as a Duration, to the microsecond, clamped."""
     found = Duration()
     found.FromMicroseconds(round((bounds.seconds(value) or 0.0) * 1_000_000))
     return found
@@ -112,15 +112,15 @@ def _walk(message: Descriptor, way: tuple[str, ...] = ()) -> Iterator[SpecField]
 
 def _table() -> Mapping[str, SpecField]:
     found = {field.key: field for field in _walk(server_pb2.ServerSpec.DESCRIPTOR)}
-    said = set(found) | OTHERWISE | OF_FILES
-    assert said == set(ServerConfig.model_fields), said ^ set(ServerConfig.model_fields)
+    keys = set(found) | OTHERWISE | OF_FILES
+    assert keys == set(ServerConfig.model_fields), keys ^ set(ServerConfig.model_fields)
     return MappingProxyType(found)
 
 
 FIELDS = _table()
-"""Each field of the spec that is a key of the configuration, by that key."""
+"""Fields of the spec by key of the configuration."""
 
 PATHS: Mapping[str, str] = MappingProxyType(
     {key: field.path for key, field in FIELDS.items()} | {"transport": "http.variant", "roots": "roots"}
 )
-"""Where the spec says a key of the configuration."""
+"""Path in the spec of each key of the configuration."""

@@ -1,4 +1,4 @@
-"""From the specs of the API to configurations of servers, and back; secrets are withheld on the way out."""
+"""Converts specs of the API to server configurations and back; secrets are withheld on the way out."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -16,25 +16,25 @@ from hubbubd.errors import InvalidArgument
 from hubbubd.rpc.spec_fields import FIELDS, PATHS
 
 MAX_ENTRIES = 1000
-"""Entries of a list, or names of a mapping, in the spec of a server: each that is wrong costs several mistakes."""
+"""The most entries of a list or map in a spec: each invalid one costs several errors."""
 
 MAX_PATHS = 100
-"""Paths of an update mask."""
+"""The most paths of an update mask."""
 
 SECRETS = ("env", "headers")
-"""Mappings of which the values are withheld; of the url it is the query."""
+"""Maps whose values are withheld; of the url, the query is."""
 
 
 def config(spec: server_pb2.ServerSpec, before: ServerConfig | None = None) -> ServerConfig:
-    """A server as it is to be configured; options that the spec leaves out take their defaults.
+    """Return the configuration for a spec; omitted options take their defaults.
 
-    What it has withheld is taken from `before`, as long as the endpoint is the same. Raises InvalidArgument.
+    Withheld values are taken from `before`, if the endpoint is the same. Raises InvalidArgument.
     """
     return _valid(_restored(_given(spec), before))
 
 
 def check(spec: server_pb2.ServerSpec) -> None:
-    """Raises InvalidArgument for what is wrong with a spec, whatever server it is for."""
+    """Raise InvalidArgument for an invalid spec, whatever server it is for."""
     _valid(_given(spec))
 
 
@@ -47,7 +47,7 @@ def _given(spec: server_pb2.ServerSpec) -> dict[str, Any]:
         given["roots"] = roots(spec.roots, "spec.roots")
     match spec.WhichOneof("endpoint"):
         case "http" if spec.http.variant not in server_pb2.HttpEndpoint.Variant.values():
-            raise InvalidArgument.field("spec.http.variant", f"{spec.http.variant} means nothing here")
+            raise InvalidArgument.field("spec.http.variant", f"{spec.http.variant} is no known value")
         case "http":
             given["transport"] = "sse" if spec.http.variant == server_pb2.HttpEndpoint.VARIANT_SSE else "http"
         case _:
@@ -56,7 +56,7 @@ def _given(spec: server_pb2.ServerSpec) -> dict[str, Any]:
 
 
 def changed(before: ServerConfig, spec: server_pb2.ServerSpec, mask: FieldMask | None) -> ServerConfig:
-    """The configuration after an update: of the paths of the mask, or of the whole spec. Raises InvalidArgument."""
+    """Return the configuration after an update: of the mask's paths, or of the whole spec. Raises InvalidArgument."""
     if mask is None:
         return config(spec, before)
     if len(mask.paths) > MAX_PATHS:
@@ -68,9 +68,9 @@ def changed(before: ServerConfig, spec: server_pb2.ServerSpec, mask: FieldMask |
 
 
 def shown(configured: ServerConfig) -> tuple[server_pb2.ServerSpec, list[str]]:
-    """The spec of a configuration without its secrets, and where these stand in it.
+    """Return a configuration's spec with its secrets withheld, and the paths of these.
 
-    Options that are at their default are left out.
+    Options at their default are left out.
     """
     spec, withheld = server_pb2.ServerSpec(), list[str]()
     if configured.transport == "stdio":
@@ -98,7 +98,7 @@ def shown(configured: ServerConfig) -> tuple[server_pb2.ServerSpec, list[str]]:
 
 
 def roots(given: server_pb2.Roots, field: str) -> Roots:
-    """What a server is to be told when it asks for roots. Raises InvalidArgument."""
+    """Return the roots of a server (MCP roots, or "ask"). Raises InvalidArgument."""
     if given.WhichOneof("choice") == "ask":
         return "ask"
     if given.WhichOneof("choice") is None:
@@ -109,7 +109,7 @@ def roots(given: server_pb2.Roots, field: str) -> Roots:
 
 
 def shown_roots(own: Roots) -> server_pb2.Roots:
-    """What a server is told when it asks for roots."""
+    """Return a server's roots as a message."""
     if isinstance(own, str):
         return server_pb2.Roots(ask=server_pb2.Roots.Ask())
     return server_pb2.Roots(fixed=server_pb2.Roots.Fixed(roots=map(payload.dumps, own)))
@@ -133,7 +133,7 @@ def _valid(given: Mapping[str, Any]) -> ServerConfig:
 
 
 def _path(loc: Sequence[int | str]) -> str:
-    """Where the spec has what is wrong with the configuration."""
+    """Return the path in the spec for an error in the configuration."""
     key, *rest = loc or ("",)
     return ".".join(["spec", *filter(None, [PATHS.get(str(key), str(key))]), *map(str, rest)])
 
@@ -144,7 +144,7 @@ def _without_query(url: str) -> str:
 
 
 def _endpoint(given: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What must be the same for secrets to stay where they are."""
+    """Return what must be unchanged for withheld secrets to be kept."""
     url = given.get("url")
     return (
         given.get("transport"),
@@ -156,7 +156,7 @@ def _endpoint(given: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _restored(given: dict[str, Any], before: ServerConfig | None) -> dict[str, Any]:
-    """With the secrets of before in the place of what was withheld. Raises InvalidArgument where there are none."""
+    """Put the previous secrets in place of withheld ones. Raises InvalidArgument where there are none."""
     same = before is not None and _endpoint(given) == _endpoint(before.model_dump(include=set(_ENDPOINT)))
     lacking: list[tuple[str, str]] = []
     restored = dict(given)
@@ -182,11 +182,11 @@ def _restored(given: dict[str, Any], before: ServerConfig | None) -> dict[str, A
 
 
 _ENDPOINT = ("transport", "command", "args", "cwd", "url")
-_LACKING = "was withheld, and stays what it was only while the endpoint stays the same: give the value"
+_LACKING = "was withheld, and is kept only while the endpoint stays the same: give the value"
 
 
 def _take(whole: server_pb2.ServerSpec, spec: server_pb2.ServerSpec, path: str) -> None:
-    """Has one path of a spec be as in another. Raises InvalidArgument."""
+    """Copy one path of a spec into another. Raises InvalidArgument."""
     *groups, name = path.split(".")
     into: Any = whole
     source: Any = spec
@@ -216,7 +216,7 @@ def _step(into: Any, group: str) -> Any:
 
 
 def _only(source: Message, name: str) -> Message:
-    """A message with nothing but one field."""
+    """Return a message with only one of its fields."""
     copy = type(source)()
     copy.CopyFrom(source)
     for field, _ in source.ListFields():

@@ -1,7 +1,7 @@
-"""The one place that turns errors into gRPC statuses, with details as google.rpc defines them.
+"""Maps errors to gRPC statuses, with details as google.rpc defines them. The only place that does.
 
-Every status carries ErrorInfo (domain "hubbub", the stable reason) and, where it helps, RetryInfo, BadRequest and
-Help. All of it travels in trailing metadata, so all of it is bounded.
+Every status has ErrorInfo (domain "hubbub", the stable reason) and, where it helps, RetryInfo, BadRequest and Help.
+They travel in trailing metadata, whose size is limited, so all of it is bounded.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from grpc_status import rpc_status
 from hubbubd import bounds, errors, payload
 from hubbubd.core.access import Permission
 from hubbubd.errors import Category, Fault, HubError, InvalidArgument, PeerError, UpstreamError
-from hubbubd.rpc.oversight import principal
+from hubbubd.rpc.context import principal
 from hubbubd.store import Conflict, StoreUnavailable
 
 log = structlog.get_logger(__name__)
@@ -58,8 +58,8 @@ FAULT_CODES: Mapping[Category, grpc.StatusCode] = MappingProxyType(
     }
 )
 
-# Reasons whose category or class would mislead. UNAUTHENTICATED in particular is about the caller's own credential,
-# never about the hub's at a server.
+# Reasons whose category or class would map to a misleading code. UNAUTHENTICATED in particular is about the caller's
+# own credential, never about the hub's at a server.
 REASON_CODES: Mapping[str, grpc.StatusCode] = MappingProxyType(
     {
         "INVALID_ARGUMENT": grpc.StatusCode.INVALID_ARGUMENT,
@@ -75,26 +75,26 @@ _REASONS: Mapping[type[Exception], str] = MappingProxyType(
 
 
 class Detailed(errors.Aborted):
-    """An error whose status has a message of the API among its details, as far as it fits."""
+    """An error with further API messages in its status details, as far as they fit."""
 
     def __init__(self, error: errors.Aborted, *details: Message) -> None:
         super().__init__(error.message, reason=error.reason, metadata=error.metadata)
         self.details = details
 
 
-# gRPC peers refuse more than 8 KiB of metadata. The details travel in base64, the message a second time,
-# percent-encoded: three bytes for one where it is not ASCII.
+# gRPC peers refuse more than 8 KiB of metadata. Details are base64-encoded; the message is sent twice, once
+# percent-encoded: three bytes per byte that is not ASCII.
 _DETAILS_BYTES = 3072
 _MESSAGE_BYTES = 768
 _CLIPS = (1024, 384, 128, 40)
 _ENTRIES = 16
 
-# A server's own word may stand behind it, and that can be any number.
+# The delay may come from a server, which can ask for any number.
 _LONGEST_RETRY_S = 86_400.0
 
 
 def code_of(exc: Exception) -> grpc.StatusCode:
-    """The status code of an error; INTERNAL for one that nobody raised on purpose."""
+    """Return an error's status code; INTERNAL for one that was not raised on purpose."""
     if isinstance(exc, HubError) and exc.reason in REASON_CODES:
         return REASON_CODES[exc.reason]
     if isinstance(exc, UpstreamError):
@@ -103,9 +103,9 @@ def code_of(exc: Exception) -> grpc.StatusCode:
 
 
 def status_of(exc: Exception) -> Status:
-    """The whole status of an error, small enough for trailing metadata.
+    """Return an error's status, small enough for trailing metadata.
 
-    What is not meant for callers gets a random incident id, under which it is logged with its traceback.
+    Internal errors are not shown to callers: they get a random incident id, under which the traceback is logged.
     """
     code = code_of(exc)
     if code is grpc.StatusCode.INTERNAL:
@@ -124,7 +124,7 @@ def status_of(exc: Exception) -> Status:
 
 
 def _add(status: Status, details: Sequence[Message]) -> None:
-    """Adds those details that fit; of one that does not, the largest parts are left out."""
+    """Add the details that fit; of one that does not, the largest fields are left out."""
     for detail in details:
         left = type(detail)()
         left.CopyFrom(detail)
@@ -144,12 +144,12 @@ def _only(message: Message, name: str) -> Message:
 
 
 async def abort(context: Context, exc: Exception) -> NoReturn:
-    """Ends the RPC with the error's status. Raises CancelledError when its caller has gone before."""
+    """End the RPC with the error's status. Raises CancelledError when its caller has disconnected."""
     status = rpc_status.to_status(status_of(exc))  # pyright: ignore[reportUnknownMemberType] - it has no types
     try:
         await context.abort(status.code, status.details, status.trailing_metadata)
     except grpc.aio.InternalError:
-        # The status cannot be sent. gRPC would log that as a fault of the hub, once for each who leaves early.
+        # The status cannot be sent. Otherwise gRPC would log an internal error for each caller that leaves early.
         raise asyncio.CancelledError from None
 
 
@@ -196,9 +196,8 @@ def _metadata(exc: Exception) -> dict[str, str]:
 def _fault_metadata(fault: Fault) -> dict[str, str]:
     about = {"category": fault.category.value, "retryable": str(fault.retryable).lower()}
     known = {key: value for key, value in fault.details.items() if value is not None}
-    caller = principal.get(None)
-    if caller is not None and not caller.may(Permission.SEE, str(known.get("server", ""))):
-        known.pop("stderr", None)  # a server's log
+    if not principal().may(Permission.SEE, str(known.get("server", ""))):
+        known.pop("stderr", None)  # lines of a server's log need `see`
     return about | {key: _text(value) for key, value in known.items()}
 
 
@@ -212,6 +211,6 @@ def _text(value: object) -> str:
 
 
 def _clip(text: str, size: int) -> str:
-    """At most `size` bytes of UTF-8; what a peer sent may hold lone surrogates, which UTF-8 cannot express."""
+    """Cut a text to `size` bytes of UTF-8; lone surrogates, which UTF-8 cannot encode, are replaced."""
     raw = text.encode("utf-8", "replace")
     return raw.decode() if len(raw) <= size else raw[: size - 3].decode("utf-8", "ignore") + "…"

@@ -1,10 +1,10 @@
-"""What needs no credential takes a few bytes, a few seconds and few of the hub's places: health checks, over gRPC.
+"""Bounds for RPCs without a credential (health checks over gRPC): few bytes, little time, few at once.
 
-gRPC reads the request of an RPC before it hands it on, however long that takes, and counts the RPC among those that are
-open. So these RPCs are taken as streams, which are handed on at once, and their one request is waited for here.
+gRPC reads the request of a unary RPC before it calls the handler, however long that takes, and counts the RPC as open
+meanwhile. So these RPCs are served as streams, which are called at once, and their one request is awaited here.
 
-A good credential may be shown, and then nobody else can take one's place. Those of the hub's own machine and those of
-the network have places apart, so that whoever looks after the hub from beside it hears of its health, too.
+With a valid credential no stranger can take one's place. Callers on the hub's machine and callers from the network have
+separate limits, so that a local supervisor always gets an answer.
 """
 
 from collections import Counter
@@ -16,26 +16,25 @@ import grpc
 
 from hubbubd.errors import InvalidArgument, ResourceExhausted
 from hubbubd.rpc import status
-from hubbubd.rpc.oversight import CROWD, Crowd
+from hubbubd.rpc.context import Crowd, current
 
 REQUEST_BYTES = 1024
-"""The longest request that is taken without a credential; a health check has the name of a service."""
+"""The longest request without a credential; a health check has the name of a service."""
 
 REQUEST_S = 5.0
-"""How long its sender may take."""
+"""Seconds its sender may take."""
 
 MAX_OPEN = 200
-"""RPCs without a credential that may be open at once over gRPC, the watches of the hub's health among them: so many of
-the hub's own machine, and so many of the network."""
+"""The most RPCs without a credential open over gRPC, health watches included; per crowd."""
 
 
 Serve = Callable[[], Awaitable[None]]
 Around = Callable[[Serve, status.Context], Awaitable[None]]
-"""Serves an RPC of whom it finds to be its caller, and says in CROWD who that is."""
+"""Serves an RPC for the caller it identifies, and notes the caller's crowd."""
 
 
 def check_size(size: int) -> None:
-    """Raises ResourceExhausted (MESSAGE_TOO_LARGE) for the request of somebody without a credential."""
+    """Raise ResourceExhausted (MESSAGE_TOO_LARGE) for too long a request without a credential."""
     if size > REQUEST_BYTES:
         raise ResourceExhausted(
             f"a request without a credential may have {REQUEST_BYTES} bytes",
@@ -51,12 +50,12 @@ class Strangers:
         self._open = Counter[Crowd]()
 
     def served(self, handler: Any, around: Around) -> "grpc.RpcMethodHandler[Any, Any]":
-        """The handler of an RPC with one request, within the bounds of this module."""
+        """Return the handler of a unary or server-streaming RPC, within these bounds."""
         streams = handler.response_streaming
         behaviour = handler.unary_stream if streams else handler.unary_unary
 
         async def serve(requests: AsyncIterator[bytes], context: status.Context) -> None:
-            crowd = CROWD.get()
+            crowd = current().crowd
             if crowd is not Crowd.KNOWN and self._open[crowd] >= MAX_OPEN:
                 await status.abort(context, _too_many())
             self._open[crowd] += 1

@@ -1,4 +1,4 @@
-"""TaskService."""
+"""TaskService: tasks of both roles."""
 
 from collections.abc import AsyncGenerator
 
@@ -10,13 +10,13 @@ from hubbubd.runtime.inbox import Tasks
 
 
 class TaskService:
-    """Tasks of both roles."""
+    """Implements hubbub.v1.TaskService."""
 
     def __init__(self, tasks: Tasks) -> None:
         self._tasks = tasks
 
     async def list_tasks(self, request: pb.ListTasksRequest) -> pb.ListTasksResponse:
-        """A page of tasks, newest first."""
+        """Return a page of tasks, newest first."""
         scope = access.reading()
         chosen = requests.task_filter(request.filter, scope)
         found, token = pages.page_of(
@@ -24,26 +24,24 @@ class TaskService:
             request,
             pages.newest,
             convert.task,
-            request.filter,
-            scope,
+            of=request.filter,
+            scope=scope,
         )
         return pb.ListTasksResponse(tasks=found, next_page_token=token)
 
     async def get_task(self, request: pb.GetTaskRequest) -> pb.GetTaskResponse:
-        """One task."""
         return pb.GetTaskResponse(task=convert.task(self._known(request.id)))
 
     async def get_task_result(self, request: pb.GetTaskResultRequest) -> pb.GetTaskResultResponse:
-        """The result of an ended task."""
         return pb.GetTaskResultResponse(result=self._tasks.result(self._known(request.id).id))
 
     async def cancel_task(self, request: pb.CancelTaskRequest) -> pb.CancelTaskResponse:
-        """Cancels a task."""
+        """Cancel a task; a client task is cancelled by its server, which may take a while."""
         task = await self._tasks.cancel(self._known(request.id, Permission.OPERATE).id)
         return pb.CancelTaskResponse(task=convert.task(task))
 
     def watch_tasks(self, request: pb.WatchTasksRequest) -> AsyncGenerator[bytes, None]:
-        """Snapshot and changes."""
+        """Stream tasks: snapshot, then changes."""
         events = self._tasks.watch(requests.task_filter(request.filter, access.reading()), request.resume_token)
         return watch.responses(events, pb.WatchTasksResponse, convert.task)
 

@@ -1,4 +1,4 @@
-"""TLS as the API speaks it: what new connections are shown follows the files, without a restart."""
+"""TLS of the API: new connections get changed certificate files without a restart."""
 
 import os
 import ssl
@@ -19,7 +19,7 @@ M = TypeVar("M")
 
 
 def grpc_credentials(files: TlsFiles) -> grpc.ServerCredentials:
-    """For a port of gRPC, which takes TLS 1.2 and 1.3. Raises ConfigError for files that cannot be used."""
+    """Return credentials for a gRPC port (TLS 1.2 and 1.3). Raises ConfigError for unusable files."""
     followed = _Followed(files, _configuration)
     known: Any = followed.current()
 
@@ -37,22 +37,22 @@ def _configuration(tls: Tls) -> Any:
 
 
 def ssl_context(files: TlsFiles) -> ssl.SSLContext:
-    """For a socket of the standard library. Raises ConfigError for files that cannot be used."""
+    """Return a context for a socket of the standard library. Raises ConfigError for unusable files."""
     followed = _Followed(files, lambda tls: _context(files, tls))
     context = followed.current()
 
     def choose(connection: ssl.SSLObject | ssl.SSLSocket, _name: object, _context: object) -> None:
         connection.context = followed.current()
 
-    context.sni_callback = choose  # called for clients that name no host, too
+    context.sni_callback = choose  # also called for clients that send no SNI
     return context
 
 
 def _context(files: TlsFiles, tls: Tls) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # A resumed session would skip the question whether its certificate is still believed. Those of TLS 1.2 can be
-    # resumed without a ticket, too, and nothing here turns that off.
+    # A resumed session would skip the verification of the client's certificate. TLS 1.2 can also resume by session id,
+    # which cannot be turned off here, hence TLS 1.3 below.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
     if tls.client_ca is not None:
@@ -61,29 +61,29 @@ def _context(files: TlsFiles, tls: Tls) -> ssl.SSLContext:
         context.verify_mode = ssl.CERT_REQUIRED
     try:
         context.load_cert_chain(files.cert, files.key)
-    except (OSError, ssl.SSLError) as exc:  # it reads the files itself, and they may have changed since
+    except (OSError, ssl.SSLError) as exc:  # it reads the files again, and they may have changed
         raise ConfigError("tls_cert", f"{files.cert}: {exc}") from None
     return context
 
 
 class _Followed(Generic[M]):
-    """What is made of the files, again when they change.
+    """What is made of the files, made again when they change.
 
-    Asked at each handshake, gRPC's from threads of its own. What cannot be used changes nothing: the files are not
-    written in one step, so one of a new pair may come first.
+    Called at each handshake, by gRPC from threads of its own. Unusable files change nothing: a pair is not replaced
+    atomically, so the new certificate may be there before its key.
     """
 
     def __init__(self, files: TlsFiles, make: Callable[[Tls], M]) -> None:
         self._files = files
         self._make = make
         self._lock = threading.Lock()
-        self._stamps = self._look()
+        self._stamps = self._read_stamps()
         self._made = self._read()
 
     def current(self) -> M:
-        """The same object until the files change."""
+        """Return the same object until the files change."""
         with self._lock:
-            if (stamps := self._look()) != self._stamps:
+            if (stamps := self._read_stamps()) != self._stamps:
                 self._stamps = stamps
                 try:
                     self._made = self._read()
@@ -95,10 +95,10 @@ class _Followed(Generic[M]):
     def _read(self) -> M:
         tls = self._files.read()
         if problem := tls.problem(datetime.now(UTC)):
-            log.warning("clients will refuse the certificate", file=str(self._files.cert), error=problem)
+            log.warning("certificate not valid; clients will refuse it", file=str(self._files.cert), error=problem)
         return self._make(tls)
 
-    def _look(self) -> list[tuple[int, int, int] | None]:
+    def _read_stamps(self) -> list[tuple[int, int, int] | None]:
         return [_stamp(path) for path in self._files]
 
 

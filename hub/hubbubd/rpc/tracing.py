@@ -1,6 +1,6 @@
-"""A span for each RPC with one request and one response, by the semantic conventions for RPC (release candidate).
+"""Spans of unary RPCs, by OpenTelemetry's semantic conventions for RPC (release candidate).
 
-None for streams: they last as long as somebody watches. None for health checks.
+None for streams, which last as long as a watch, nor for health checks.
 
 https://opentelemetry.io/docs/specs/semconv/rpc/grpc/
 """
@@ -12,11 +12,11 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
 from hubbubd.rpc import status
+from hubbubd.rpc.context import principal
 from hubbubd.rpc.methods import Around, Serve, Unary
-from hubbubd.rpc.oversight import principal
 from hubbubd.rpc.permissions import RULES, Reach
 from hubbubd.telemetry import mcp
-from hubbubd.telemetry.trace import CALLER, SERVING, Attributes, Kind, Serving, Span
+from hubbubd.telemetry.trace import CURRENT_RPC, CURRENT_TRACE, Attributes, Kind, Serving, Span
 from hubbubd.telemetry.tracer import Tracer
 
 FAILURES = frozenset(
@@ -29,11 +29,11 @@ FAILURES = frozenset(
         grpc.StatusCode.DATA_LOSS,
     }
 )
-"""The statuses that are a server's failure; the others are its caller's."""
+"""Status codes that are the server's failure; others are the caller's."""
 
 
 def tracing(tracer: Tracer, system: str) -> Around:
-    """Tells of each RPC, which came over a `system` as traces name it; puts nothing around what is not told of."""
+    """Return middleware that exports a span per RPC; `system` is the protocol's name in traces."""
 
     def around(method: MethodDescriptor, serve: Serve) -> Serve:
         streams = method.server_streaming or method.client_streaming
@@ -46,17 +46,17 @@ def tracing(tracer: Tracer, system: str) -> Around:
 
 def _told(tracer: Tracer, name: str, system: str, serve: Unary) -> Unary:
     async def told(request: Any) -> Message:
-        trace = tracer.begin(CALLER.get(), name, Kind.SERVER)
+        trace = tracer.begin(CURRENT_TRACE.get(), name, Kind.SERVER)
         assert trace is not None, "tracing is on"
         about: Attributes = {
             "rpc.system.name": system,
             "rpc.method": name,
-            "hubbub.principal": mcp.text(principal.get().name),
+            "hubbub.principal": mcp.text(principal().name),
         }
         span = Span(name=name, kind=Kind.SERVER, trace=trace, start=tracer.now(), attributes=about)
         serving = Serving(span)
-        CALLER.set(trace)
-        SERVING.set(serving)
+        CURRENT_TRACE.set(trace)
+        CURRENT_RPC.set(serving)
         code = grpc.StatusCode.CANCELLED
         try:
             response = await serve(request)

@@ -1,4 +1,4 @@
-"""From the runtime's watch events to responses on the wire; the watches of all services look alike."""
+"""Converts the runtime's watch events to serialized responses, alike for all services."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
@@ -22,7 +22,7 @@ async def responses(
     upsert: Callable[[T], Message],
     live: Callable[[object], Step] | None = None,
 ) -> AsyncGenerator[bytes, None]:
-    """Each event as a serialised response. An event that many watchers share is serialised for the first one."""
+    """Yield each event as a serialized response, cached in the event for the watchers that share it."""
     async with aclosing(cast("AsyncGenerator[WatchEvent[T], None]", events)) as steps:
         async for event in steps:
             if event.encoded is None:

@@ -1,4 +1,4 @@
-"""The waiting half of the hub: small shells around the core, a room per noun of the API.
+"""The imperative shell around the core: it waits, commits and sends. A package per noun of the API.
 
-One event goes one way: plan (core) -> commit (ledger, store) -> publish (broadcast) -> send (upstream).
+Every event goes one way: plan (core) -> commit (ledger, store) -> publish (broadcast) -> act (send, wake, schedule).
 """

@@ -1,4 +1,4 @@
-"""Things that must happen at an absolute time, or a while from now: one timer of the event loop each."""
+"""Timers for absolute times and delays, by kind and name, on the event loop; they follow jumps of the clock."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,9 +12,10 @@ from hubbubd.errors import HubError
 from hubbubd.runtime.background import Background
 
 LONGEST_S = 86400.0
-"""The loop's timers do not take any length; a later alarm is set again when this has passed."""
+"""Longest timer given to the event loop, in seconds; a later alarm is set again after that."""
 
 RETRY_S = 1.0
+"""Seconds until an alarm whose work failed goes off once more."""
 
 Action = Callable[[], Awaitable[None]]
 
@@ -22,25 +23,25 @@ log = structlog.get_logger(__name__)
 
 
 class Due(StrEnum):
-    """What is due. Alarms of one kind never meet those of another, whatever ids servers choose."""
+    """Kind of an alarm: names of different kinds never collide, whatever ids servers choose."""
 
     REQUEST = "request"
-    """A request is out of time, or its claim lapses."""
+    """A pending request reaches its deadline, or its claim expires."""
     ABANDON = "abandon"
-    """A request that nobody needs any more is closed."""
+    """A pending request is withdrawn; a failure is retried."""
     WORK = "work"
-    """A worker's claim is renewed, or given back."""
+    """A worker's lease is renewed or released."""
     TASK = "task"
-    """A receiver task is forgotten."""
+    """A receiver task's ttl ends."""
     CAUSE = "cause"
-    """A call that a request names has ended."""
+    """A call that pending requests name has ended."""
     COUNTS = "counts"
-    """A server's counts are shown anew."""
+    """A server's call counts are published (debounced)."""
 
 
 @dataclass(slots=True)
 class _Alarm:
-    """An alarm that is set; without `at` it was set for a while from then, whatever becomes of the clock."""
+    """A set alarm. `at` is seconds since the epoch; None for a delay, which a jump of the clock does not move."""
 
     timer: asyncio.TimerHandle
     at: float | None
@@ -48,7 +49,7 @@ class _Alarm:
 
 
 class Alarms:
-    """Alarms by kind and name; setting one again moves it. An action that fails is tried again."""
+    """Alarms by kind and name; setting one again replaces it. A failed action is retried after RETRY_S."""
 
     def __init__(self, clock: Clock, tasks: Background) -> None:
         self._clock = clock
@@ -58,23 +59,23 @@ class Alarms:
         clock.follow(lambda _: self._set_anew())
 
     def set(self, kind: Due, name: str, at: float | None, action: Action) -> None:
-        """Runs `action` at `at` (seconds since the epoch); None takes the alarm back."""
+        """Run `action` at `at` (seconds since the epoch); None clears the alarm."""
         self.clear(kind, name)
         if at is not None:
             self._start(kind, name, at, at - self._clock.now(), action)
 
     def after(self, kind: Due, name: str, wait_s: float, action: Action) -> None:
-        """Runs `action` after so many seconds."""
+        """Run `action` after `wait_s` seconds."""
         self.clear(kind, name)
         self._start(kind, name, None, wait_s, action)
 
     def clear(self, kind: Due, name: str) -> None:
-        """Takes an alarm back, if there is one."""
+        """Cancel an alarm, if it is set."""
         if (alarm := self._timers.pop((kind, name), None)) is not None:
             alarm.timer.cancel()
 
     def close(self) -> None:
-        """Takes all alarms back, and sets none from now on: what still changes when a hub ends rings for nobody."""
+        """Cancel every timer and refuse new ones; nothing may fire during shutdown."""
         self._closed = True
         for kind, name in list(self._timers):
             self.clear(kind, name)
@@ -86,7 +87,7 @@ class Alarms:
             self._timers[kind, name] = _Alarm(timer, at, action)
 
     def _set_anew(self) -> None:
-        """The time has jumped: what was to happen at an absolute time is as far away as it is now."""
+        """Reschedule the alarms with absolute times after the clock has jumped."""
         for (kind, name), alarm in list(self._timers.items()):
             if alarm.at is not None:
                 self.set(kind, name, alarm.at, alarm.action)
@@ -103,8 +104,8 @@ class Alarms:
             await action()
             return
         except HubError as exc:
-            log.warning("an alarm is set again", alarm=f"{kind}/{name}", error=exc.message)
+            log.warning("alarm failed; retried", alarm=f"{kind}/{name}", error=exc.message)
         except Exception:
-            log.exception("an alarm failed and is set again", alarm=f"{kind}/{name}")
+            log.exception("alarm failed; retried", alarm=f"{kind}/{name}")
         if (kind, name) not in self._timers:
             self.after(kind, name, RETRY_S, action)

@@ -1,4 +1,4 @@
-"""Work that nobody waits for: it runs as long as the hub, and its failures stay its own."""
+"""Fire-and-forget tasks that live as long as the hub. An exception in one is logged and ends nothing else."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -10,7 +10,7 @@ import structlog
 from anyio.abc import TaskGroup
 from typing_extensions import TypeVarTuple, Unpack
 
-from hubbubd.telemetry.trace import CALLER, SERVING
+from hubbubd.telemetry.trace import CURRENT_RPC, CURRENT_TRACE
 
 Args = TypeVarTuple("Args")
 R = TypeVar("R")
@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 class Background:
-    """A task group in which one task's exception is logged, and neither ends the others nor the hub."""
+    """A task group that contains exceptions: they are logged and end neither other tasks nor the hub."""
 
     def __init__(self, tasks: TaskGroup) -> None:
         self._tasks = tasks
@@ -27,7 +27,7 @@ class Background:
     @classmethod
     @asynccontextmanager
     async def open(cls) -> AsyncGenerator["Background"]:
-        """The background of a block; what still runs at its end is cancelled."""
+        """Yield the background for a block; tasks still running at its end are cancelled."""
         async with anyio.create_task_group() as tasks:
             try:
                 yield cls(tasks)
@@ -35,11 +35,11 @@ class Background:
                 tasks.cancel_scope.cancel()
 
     def start_soon(self, work: Callable[[Unpack[Args]], Awaitable[object]], *args: *Args) -> None:
-        """Starts `work(*args)`."""
+        """Start `work(*args)` outside the trace of the current RPC."""
         self._tasks.start_soon(self._apart, work, args)
 
     async def finish(self, work: Callable[[Unpack[Args]], Awaitable[R]], *args: *Args) -> R:
-        """Does `work(*args)` and returns its result; it goes on when the caller is cancelled."""
+        """Run `work(*args)` to its end even if the caller is cancelled; return its result or raise its exception."""
         done: asyncio.Future[R] = asyncio.get_running_loop().create_future()
 
         async def settle() -> None:
@@ -60,8 +60,8 @@ class Background:
         return await done
 
     async def _apart(self, work: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
-        CALLER.set(None)  # what goes on in the background is no part of the RPC in whose course it was started
-        SERVING.set(None)
+        CURRENT_TRACE.set(None)  # background work is not part of the RPC that started it
+        CURRENT_RPC.set(None)
         await self._contained(work, args)
 
     async def _contained(self, work: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:

@@ -1,8 +1,8 @@
-"""The catalog: what all servers offer, kept as fresh as they let it be.
+"""The catalog: a cache of what all servers offer, refreshed when they allow it.
 
-Per connection one task fetches, one list at a time and past the request queue, and one keeps the subscription of a
-stateless server open. Whatever makes a list worth fetching only moves the time at which it is due: so a storm of
-notifications costs one fetch more, not one each.
+Per connection one task fetches, one list at a time and outside the call queue, and one keeps the `subscriptions/listen`
+stream of a stateless server (2026-07-28) open. Whatever makes a list worth fetching only moves the time at which it is
+due, so a storm of notifications is coalesced: one fetch more, not one each.
 """
 
 import math
@@ -29,17 +29,17 @@ from hubbubd.upstream.deadlines import Patience
 from hubbubd.upstream.ports import Era, Link
 
 QUIET_S = 0.25
-"""After a fetch, a server that tells of a change waits this long for the next one; or as long as the fetch took."""
+"""Debounce: seconds after a fetch before a notification causes the next one; at least as long as the fetch took."""
 
 LONGEST_QUIET_S = 5.0
-"""How far that pause doubles, for as long as the server tells of a change in each of them."""
+"""Up to here the debounce doubles, while each fetch is followed by a notification at once."""
 
 ACKNOWLEDGE_S = 2.0
-"""How long the first fetch waits for the subscription, so that no change falls between the two."""
+"""Seconds the first fetch waits for the subscription's acknowledgement, so that no change falls in between."""
 
 FIRST_PAUSE_S = 1.0
 LAST_PAUSE_S = 60.0
-"""How long after the end of a subscription the next one is tried; doubled while they are short-lived."""
+"""Bounds of the exponential backoff between subscriptions, in seconds; one that lasted this long resets it."""
 
 log = structlog.get_logger(__name__)
 
@@ -65,23 +65,23 @@ class Catalog:
     # Reading
 
     def select(self, chosen: CatalogFilter) -> list[CatalogList]:
-        """The lists that match, by server and kind. Raises NotFound for a server that does not exist."""
+        """Return the lists that match, by server and kind. Raises NotFound for an unknown server."""
         if chosen.server and chosen.server not in self._servers:
             raise NotFound("server", chosen.server)
         found = [record for record in self._lists if chosen.matches(record)]
         return sorted(found, key=lambda record: core.position(record.id))
 
     def entries(self, list_id: str) -> tuple[bytes, ...]:
-        """The entries of a list, MCP objects as JSON, in the server's order."""
+        """Return a list's entries, MCP objects as JSON, in the server's order."""
         found = self._entries.record(list_id)
         return found.entries if found is not None else ()
 
     def watch(self, chosen: CatalogFilter, token: str = "") -> AsyncIterator[WatchEvent[CatalogList]]:
-        """Snapshot and changes of the lists."""
+        """Watch the lists: snapshot, then changes; `token` resumes."""
         return self._lists.feed.watch(chosen, token)
 
     async def refresh(self, server: str) -> list[CatalogList]:
-        """Fetches all lists of a server and returns them as they then are.
+        """Fetch all lists of a server and return them.
 
         Raises NotFound and FailedPrecondition (SERVER_NOT_CONNECTED).
         """
@@ -93,13 +93,13 @@ class Catalog:
     # Servers that come and go
 
     def adopt(self, config: ServerConfig) -> None:
-        """Takes other options of a server over."""
+        """Apply a server's changed options."""
         if config.limits_tools:
             self._hide_tools(config)
         self._servers[config.name].adopt(config)
 
     def open(self, config: ServerConfig) -> "ServerCatalog":
-        """The catalog of a server that the hub keeps from now on; what is remembered of it is stale."""
+        """Create the catalog of a server that the hub now keeps; lists remembered of it become stale."""
         if config.limits_tools:
             self._hide_tools(config)
         opened = self._servers[config.name] = ServerCatalog(config, self, self._clock, self._background)
@@ -114,28 +114,28 @@ class Catalog:
             self.put(replace(record, count=len(tools)), tools)
 
     def close(self, server: str) -> None:
-        """The hub keeps the server no longer; what it offered is still remembered."""
+        """Stop keeping a server; its lists stay in the store."""
         self._servers.pop(server).follow(None)
 
     def forget(self, server: str) -> None:
-        """Forgets what a server offered."""
+        """Delete a server's lists."""
         self._remove([record for record in self._lists if record.server == server])
 
-    # What a server's part reads and writes
+    # For ServerCatalog
 
     def record(self, server: str, kind: Kind) -> CatalogList | None:
-        """A list, if the server has it."""
+        """Return a list's record, or None."""
         return self._lists.record(core.list_id(server, kind))
 
     def put(self, record: CatalogList, entries: tuple[bytes, ...] | None = None) -> None:
-        """Keeps a list as it now is, with its entries if it has new ones. Durable a moment later, both at once."""
+        """Store a list, and its entries if they changed. Write-behind: both become durable a moment later, together."""
         if self._lists.record(record.id) != record:
             self._ledger.later(Change(self._lists, record.id, record))
         if entries is not None and entries != self.entries(record.id):
             self._ledger.later(Change(self._entries, record.id, CatalogEntries(id=record.id, entries=entries)))
 
     def keep_only(self, server: str, kinds: Collection[Kind]) -> None:
-        """Forgets the lists of kinds that a server has no longer."""
+        """Delete the lists of kinds that the server no longer declares."""
         self._remove([r for r in self._lists if r.server == server and r.kind not in kinds])
 
     def _remove(self, records: Iterable[CatalogList]) -> None:
@@ -150,7 +150,7 @@ class ServerCatalog:
 
     def __init__(self, config: ServerConfig, catalog: Catalog, clock: Clock, background: Background) -> None:
         self.patience = Patience()
-        """The time limits of fetches."""
+        """The pausable deadlines of fetches."""
         self._config = config
         self._catalog = catalog
         self._clock = clock
@@ -159,16 +159,16 @@ class ServerCatalog:
         self._life = anyio.CancelScope()
         self._wake = anyio.Event()
         self._due: dict[Kind, float] = {}
-        """When each list of the connected server is to be fetched, in steady seconds."""
+        """When each list of the connected server is due, in monotonic seconds."""
         self._quiet_until: dict[Kind, float] = {}
         self._quiet_s: dict[Kind, float] = {}
         self._tells: frozenset[Kind] = frozenset()
-        """The lists of whose changes the server tells."""
+        """The kinds whose changes the server announces."""
         self._waiting: list[tuple[Kind, anyio.Event]] = []
-        """Who waits for the end of a fetch that has not begun."""
+        """Callers of `refresh`, with the kind whose next fetch each waits for."""
 
     def follow(self, link: Link | None) -> None:
-        """Takes note of the server's connection; None when there is none."""
+        """Switch to the server's current connection; None when there is none."""
         if link is not None and link is self._link:
             return
         self._life.cancel()
@@ -181,7 +181,7 @@ class ServerCatalog:
             self._background.start_soon(self._keep_fresh, link, self._life, self._begin(link))
 
     def adopt(self, config: ServerConfig) -> None:
-        """Takes other options over; the lists are fetched again where other tools may be shown now."""
+        """Apply changed options; refetch the lists if the tool policy changed."""
         rules = [(each.allow_tools, each.deny_tools) for each in (self._config, config)]
         self._config = config
         if rules[0] != rules[1]:
@@ -189,14 +189,14 @@ class ServerCatalog:
             self._want(self._due)
 
     def notice(self, method: str) -> None:
-        """Takes note of a notification, which may tell that a list has changed."""
+        """Handle a notification: invalidate and refetch the lists it is about, debounced."""
         changed = core.changed_by(method) & self._due.keys()
         self._outdate(changed)
         for kind in changed:
             self._want([kind], self._quiet_until.get(kind, -math.inf))
 
     async def refresh(self) -> None:
-        """Returns when each list was fetched, by a fetch that began after this. Raises FailedPrecondition."""
+        """Wait until each list was fetched by a fetch that began after this call. Raises FailedPrecondition."""
         link = self._link
         waiting = [(kind, anyio.Event()) for kind in self._due]
         self._waiting += waiting
@@ -208,7 +208,7 @@ class ServerCatalog:
             raise FailedPrecondition(f"{self._config.name} is not connected", reason="SERVER_NOT_CONNECTED")
 
     def _begin(self, link: Link) -> frozenset[Kind]:
-        """Prepares for a connection; returns the kinds to subscribe to."""
+        """Set up for a new connection and return the kinds to subscribe to."""
         kinds, announced = core.declared(link.hello.capabilities), core.announced(link.hello.capabilities)
         subscribed = announced if link.hello.era is Era.STATELESS else frozenset[Kind]()
         self._tells = announced - subscribed
@@ -238,7 +238,7 @@ class ServerCatalog:
                 await self._wake.wait()
 
     async def _fetch(self, link: Link, kind: Kind) -> None:
-        """Fetches one list. Whoever asks for it from now on waits for the next fetch."""
+        """Fetch one list. Callers of `refresh` that come from now on wait for the next fetch."""
         waiting = [each for each in self._waiting if each[0] is kind]
         self._waiting = [each for each in self._waiting if each[0] is not kind]
         self._due[kind] = math.inf
@@ -246,14 +246,14 @@ class ServerCatalog:
         started = self._clock.steady()
         try:
             outcome = await self._attempt(link, kind)
-            if self._link is link:  # a cancelled fetch may still have its last page
+            if self._link is link:  # a fetch of a connection that has ended may still complete
                 self._keep(kind, outcome, started)
         finally:
             for _, fetched in waiting:
                 fetched.set()
 
     def _keep(self, kind: Kind, outcome: Pages | Fault, started: float) -> None:
-        """Keeps what came of a fetch, and sets the time of the next one."""
+        """Store the outcome of a fetch, and schedule the next one."""
         now, stamp = self._clock.steady(), self._clock.now()
         record = self._catalog.record(self._config.name, kind) or core.new(self._config.name, kind)
         if isinstance(outcome, Pages):
@@ -261,7 +261,7 @@ class ServerCatalog:
             self._catalog.put(record, tuple(outcome.entries))
         else:
             log.warning(
-                "a list was not fetched",
+                "catalog fetch failed",
                 server=record.server,
                 list=kind.value,
                 code=outcome.code,
@@ -269,28 +269,28 @@ class ServerCatalog:
             )
             record = core.failed(record, outcome)
             self._catalog.put(record)
-        again = started - self._quiet_until.get(kind, -math.inf) < QUIET_S  # as soon as it was allowed
+        again = started - self._quiet_until.get(kind, -math.inf) < QUIET_S  # began as soon as the debounce allowed
         self._quiet_s[kind] = min(2 * self._quiet_s[kind], LONGEST_QUIET_S) if again else QUIET_S
         self._quiet_until[kind] = now + max(self._quiet_s[kind], now - started)
-        # It may have been asked for meanwhile.
+        # A notification or refresh may have made it due meanwhile.
         self._due[kind] = max(self._due[kind], self._quiet_until[kind])
         self._want([kind], now + core.next_fetch(record, stamp, told=kind in self._tells) - stamp)
 
     async def _attempt(self, link: Link, kind: Kind) -> Pages | Fault:
-        """The whole list, or why it was not to be had."""
+        """Return the complete list, or the fault that prevented it."""
         pages = Pages(self._config.name, kind)
         try:
             with self.patience.limit(self._config.call_max_s):
                 await self._gather(link, kind, pages)
                 return pages
         except PeerError as refusal:
-            # Templates are not announced by a capability of their own: a server without them may not know the method.
+            # Templates have no capability of their own: a server without any may not know the method.
             none = kind is Kind.TEMPLATE and refusal.code == METHOD_NOT_FOUND
             return pages if none else _server_error(refusal)
         except (UpstreamError, ListRefused) as exc:
             return exc.fault
         except Exception as exc:
-            log.exception("fetching a list failed in the hub", server=self._config.name, list=kind.value)
+            log.exception("catalog fetch failed: internal error", server=self._config.name, list=kind.value)
             problem = f"the hub failed: {type(exc).__name__}"
             return Fault(code="INTERNAL", category=Category.SERVER, message=problem, retryable=True)
         return self._out_of_time(kind, self._config.call_max_s, "call_max_s")
@@ -309,12 +309,12 @@ class ServerCatalog:
                 return
 
     async def _subscribe(self, link: Link, kinds: frozenset[Kind]) -> None:
-        """Keeps a subscription to changes open; each time it is acknowledged, all lists are fetched."""
+        """Keep a subscription to changes open; refetch all lists at each acknowledgement, since nothing is replayed."""
 
-        def acknowledged(told: Mapping[str, Any]) -> None:
+        def acknowledged(honoured: Mapping[str, Any]) -> None:
             if self._link is link:
-                self._tells = core.honoured(told)
-                for kind in self._due:  # once or often, as of a change
+                self._tells = core.honoured(honoured)
+                for kind in self._due:  # debounced, like a change
                     self._want([kind], self._quiet_until.get(kind, -math.inf))
 
         pause_s = FIRST_PAUSE_S
@@ -323,7 +323,7 @@ class ServerCatalog:
             try:
                 await link.listen(core.subscription(kinds), acknowledged)
             except (PeerError, UpstreamError) as exc:
-                log.info("a subscription has ended", server=self._config.name, error=str(exc))
+                log.info("catalog subscription ended", server=self._config.name, error=str(exc))
                 if isinstance(exc, PeerError) and exc.code == METHOD_NOT_FOUND:
                     self._want(self._due)
                     return

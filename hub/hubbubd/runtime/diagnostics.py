@@ -1,6 +1,6 @@
-"""What an operator should look at, before a hub runs and while it does: directory, certificates, commands, addresses.
+"""Diagnostics for operators: preflight checks (`hubbubd --check-config`) and checks of a live hub (`hubbub doctor`).
 
-Nothing here changes anything, and nothing waits for long.
+Directory, store, certificates, commands, addresses. Read-only, except for the store's write probe; each check is short.
 """
 
 import errno
@@ -34,20 +34,22 @@ from hubbubd.store import Store, StoreError, StoreLocked, StoreUnavailable
 from hubbubd.store.opening import look_at
 
 REACH_S = 5.0
-"""How long an address may take to answer."""
+"""Seconds an address gets to answer."""
 
 AT_ONCE = 20
-"""Addresses that are tried at once."""
+"""How many addresses are tried concurrently."""
 
 SCARCE_BYTES = 256 * 1024 * 1024
+"""Bytes free on the disk below which an operator is warned: long before commits fail, at 1 MiB (`store.engine`)."""
+
 TOLD_DEFECTS = 5
-"""How many records that do not fit are named."""
+"""How many defective records are listed one by one."""
 
 EXPIRES_SOON = timedelta(days=14)
 
 
-class Verdict(StrEnum):
-    """As it should be; somebody should look; the hub does not start or serve like this."""
+class Severity(StrEnum):
+    """Severity of a finding: ok, warn (needs attention), fail (the hub cannot start or serve)."""
 
     OK = "ok"
     WARN = "warn"
@@ -56,32 +58,32 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at, and what to do about it."""
+    """The result of one check, with advice if it is not ok."""
 
     about: str
-    verdict: Verdict
+    severity: Severity
     message: str
     advice: str = ""
 
 
 async def before_start(settings: Settings, store_file: Path, environ: Mapping[str, str]) -> list[Finding]:
-    """What there is to say of a configuration that is right, before a hub runs with it, or beside one that does."""
+    """Preflight checks for a valid configuration; safe to run next to a live hub."""
     hub = settings.hub
-    store = await to_thread.run_sync(_store, store_file)
+    store, in_use = await to_thread.run_sync(_store, store_file)
     found = [
-        Finding("configuration", Verdict.OK, _count(settings)),
+        Finding("configuration", Severity.OK, _count(settings)),
         *await to_thread.run_sync(_directory, hub.data_dir),
         store,
     ]
     for setting in ("listen", "connect_listen", "metrics_listen"):
         listen: str | None = getattr(hub, setting)
         if listen is not None:
-            found.append(_address(setting, listen, hub.data_dir, in_use=store.message.endswith(IN_USE)))
+            found.append(_address(setting, listen, hub.data_dir, in_use=in_use))
     return [*found, *await common(hub, settings.servers, environ)]
 
 
 async def while_running(hub: Hub, environ: Mapping[str, str]) -> list[Finding]:
-    """What there is to say of a hub that runs, and of the way to servers of its files that are not connected."""
+    """Checks of a live hub, and of the addresses or commands of configured servers that are not connected."""
     servers = [record for record in hub.servers.all() if record.source == "file" and record.wanted]
     away = [record.config for record in servers if record.connection.state is not State.CONNECTED]
     settings = hub.configuration.settings
@@ -96,7 +98,7 @@ async def while_running(hub: Hub, environ: Mapping[str, str]) -> list[Finding]:
 
 
 async def common(hub: HubSettings, servers: Sequence[ServerConfig], environ: Mapping[str, str]) -> list[Finding]:
-    """Certificates, allowed commands, and the way to these servers of the files."""
+    """Check certificates, allowed commands, and the addresses or commands of these servers."""
     found = await to_thread.run_sync(lambda: [*_certificate(hub), *_allowed(hub, environ)])
     ways: dict[str, Finding] = {}
     limit = anyio.CapacityLimiter(AT_ONCE)
@@ -117,29 +119,29 @@ IN_USE = "a hub has it open"
 def _count(settings: Settings) -> str:
     files, count = ", ".join(map(str, settings.files)), len(settings.servers)
     if not files:
-        return "no files: the hub begins without servers (--config names files)"
+        return "no files: the hub starts without servers (--config names files)"
     return f"{count or 'no'} server{'' if count == 1 else 's'} in {files}"
 
 
 def _configuration(state: ConfigState) -> Finding:
     if state.problem:
         advice = "correct it; until then the hub goes on with what held before"
-        return Finding("configuration", Verdict.FAIL, state.problem, advice)
+        return Finding("configuration", Severity.FAIL, state.problem, advice)
     if state.needs_restart:
         names = ", ".join(state.needs_restart)
-        return Finding("configuration", Verdict.WARN, f"changed since the start: {names}", "restart the hub")
+        return Finding("configuration", Severity.WARN, f"changed since the start: {names}", "restart the hub")
     files = ", ".join(map(str, state.files))
-    return Finding("configuration", Verdict.OK, files or "no files")
+    return Finding("configuration", Severity.OK, files or "no files")
 
 
 def _clock(set_by_s: float) -> Finding:
     if not set_by_s:
-        return Finding("clock", Verdict.OK, "it is the system's")
+        return Finding("clock", Severity.OK, "not set since the hub started")
     return Finding(
         "clock",
-        Verdict.WARN,
-        f"the system's clock was set by {set_by_s:+.0f} s since the hub began",
-        "nothing, if it is right now: only what was stamped before keeps the time of then",
+        Severity.WARN,
+        f"the system's clock was set by {set_by_s:+.0f} s since the hub started",
+        "nothing, if it is right now; earlier timestamps keep the old time",
     )
 
 
@@ -147,17 +149,17 @@ async def _writable(store: Store) -> Finding:
     try:
         await store.probe()
     except StoreUnavailable as exc:
-        return Finding("store", Verdict.FAIL, str(exc), "docs/store.md says what helps")
-    return Finding("store", Verdict.OK, f"{store.name} can be written")
+        return Finding("store", Severity.FAIL, str(exc), "docs/store.md says what helps")
+    return Finding("store", Severity.OK, f"{store.name} can be written")
 
 
 def records(defects: Mapping[str, str]) -> Iterator[Finding]:
-    """What to say of records of the store that do not fit, by key."""
+    """Yield findings about records of the store that were mended or left out, by key."""
     for key, why in islice(defects.items(), TOLD_DEFECTS):
         advice = "the hub goes on with what fits of it; keep a copy of the store, and report it (docs/store.md)"
-        yield Finding(f"record {key}", Verdict.WARN, why, advice)
+        yield Finding(f"record {key}", Severity.WARN, why, advice)
     if len(defects) > TOLD_DEFECTS:
-        yield Finding("records", Verdict.WARN, f"{len(defects)} records of the store do not fit", "see the hub's log")
+        yield Finding("records", Severity.WARN, f"{len(defects)} records of the store do not fit", "see the hub's log")
 
 
 def _directory(path: Path) -> list[Finding]:
@@ -167,24 +169,24 @@ def _directory(path: Path) -> list[Finding]:
 def _space(path: Path) -> Iterator[Finding]:
     about = f"data directory {path}"
     if path.exists() and not path.is_dir():
-        yield Finding(about, Verdict.FAIL, "there is a file in its place", "choose another (--data-dir)")
+        yield Finding(about, Severity.FAIL, "there is a file in its place", "choose another (--data-dir)")
         return
     there = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
     if not os.access(there, os.W_OK | os.X_OK):
         yield Finding(
-            about, Verdict.FAIL, f"{there} cannot be written", "give it to the account that the hub runs under"
+            about, Severity.FAIL, f"{there} cannot be written", "give it to the account that the hub runs under"
         )
         return
     free = shutil.disk_usage(there).free
     space = f"{free // 1024**2} MiB are free"
     if free < SCARCE_BYTES:
-        yield Finding(about, Verdict.WARN, f"only {space}", "make room, or keep less (docs/store.md)")
+        yield Finding(about, Severity.WARN, f"only {space}", "make room, or keep less (docs/store.md)")
     elif there != path.absolute():
-        yield Finding(about, Verdict.OK, f"it will be made; {space}")
+        yield Finding(about, Severity.OK, f"it will be made; {space}")
     elif path.stat().st_uid != os.geteuid():
-        yield Finding(about, Verdict.FAIL, "it belongs to another user", f"chown -R {os.geteuid()} {path}")
+        yield Finding(about, Severity.FAIL, "it belongs to another user", f"chown -R {os.geteuid()} {path}")
     else:
-        yield Finding(about, Verdict.OK, space)
+        yield Finding(about, Severity.OK, space)
 
 
 def _permissions(path: Path) -> Iterator[Finding]:
@@ -194,20 +196,21 @@ def _permissions(path: Path) -> Iterator[Finding]:
     open_to_others = [each for each in (path / name for name in names) if each.exists() and each.stat().st_mode & 0o077]
     if open_to_others:
         paths = " ".join(map(str, open_to_others))
-        yield Finding("secrets", Verdict.WARN, f"others may read {paths}", f"chmod go= {paths}")
+        yield Finding("secrets", Severity.WARN, f"others may read {paths}", f"chmod go= {paths}")
 
 
-def _store(path: Path) -> Finding:
+def _store(path: Path) -> tuple[Finding, bool]:
+    """Check the store; return the finding, and whether a hub has it open."""
     about = f"store {path}"
     if not path.exists():
-        return Finding(about, Verdict.OK, "it will be made")
+        return Finding(about, Severity.OK, "it will be made"), False
     try:
         look_at(path)
     except StoreLocked:
-        return Finding(about, Verdict.OK, IN_USE)
+        return Finding(about, Severity.OK, IN_USE), True
     except StoreError as exc:
-        return Finding(about, Verdict.FAIL, str(exc), "docs/store.md says what helps")
-    return Finding(about, Verdict.OK, "it is sound")
+        return Finding(about, Severity.FAIL, str(exc), "docs/store.md says what helps"), False
+    return Finding(about, Severity.OK, "it is sound"), False
 
 
 def _address(setting: str, listen: str, data_dir: Path, *, in_use: bool) -> Finding:
@@ -215,18 +218,18 @@ def _address(setting: str, listen: str, data_dir: Path, *, in_use: bool) -> Find
     if listen.startswith(UNIX):
         directory = Path(listen.removeprefix(UNIX)).absolute().parent
         if not directory.is_dir() and directory != data_dir.absolute():
-            return Finding(about, Verdict.FAIL, f"there is no directory {directory}", "make it")
-        return Finding(about, Verdict.OK, "its directory is there, or will be made")
+            return Finding(about, Severity.FAIL, f"there is no directory {directory}", "make it")
+        return Finding(about, Severity.OK, "its directory is there, or will be made")
     host, _, port = listen.rpartition(":")
     host = host.strip("[]")
     try:
         number = bounds.whole_text(port, high=LAST_PORT) or 0
         with socket.create_server((host, number), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
-            return Finding(about, Verdict.OK, "it is free")
+            return Finding(about, Severity.OK, "it is free")
     except OSError as exc:
         if exc.errno == errno.EADDRINUSE and in_use:
-            return Finding(about, Verdict.OK, "it is taken, by the hub that runs")
-        return Finding(about, Verdict.FAIL, _said(exc), "end what listens there, or choose another address")
+            return Finding(about, Severity.OK, "in use by the running hub")
+        return Finding(about, Severity.FAIL, _said(exc), "end what listens there, or choose another address")
 
 
 def _certificate(hub: HubSettings) -> Iterator[Finding]:
@@ -236,51 +239,51 @@ def _certificate(hub: HubSettings) -> Iterator[Finding]:
     try:
         tls = hub.tls.read()
     except ConfigError as exc:
-        yield Finding(about, Verdict.FAIL, str(exc))
+        yield Finding(about, Severity.FAIL, str(exc))
         return
     now = datetime.now(UTC)
     until = f"valid until {tls.not_after:%Y-%m-%d %H:%M} UTC"
     if problem := tls.problem(now):
-        yield Finding(about, Verdict.WARN, problem, renew)
+        yield Finding(about, Severity.WARN, problem, renew)
     elif tls.not_after - now < EXPIRES_SOON:
-        yield Finding(about, Verdict.WARN, until, renew)
+        yield Finding(about, Severity.WARN, until, renew)
     else:
-        yield Finding(about, Verdict.OK, until)
+        yield Finding(about, Severity.OK, until)
 
 
 def _allowed(hub: HubSettings, environ: Mapping[str, str]) -> Iterator[Finding]:
     for command in Confinement.of(hub, environ).commands.missing:
-        yield Finding("allow_commands", Verdict.WARN, f"{command} is not there, or cannot be executed", "install it")
+        yield Finding("allow_commands", Severity.WARN, f"{command} is not there, or cannot be executed", "install it")
 
 
 async def _way(config: ServerConfig, environ: Mapping[str, str]) -> Finding:
-    """Whether there is a command to start, or somebody at the address."""
+    """Check that a server's command exists, or that something answers at its address."""
     about = f"server {config.name}"
     try:
         resolved = resolve(config, environ)
     except ConfigError as exc:
-        return Finding(about, Verdict.WARN, REDACTION.text(str(exc)), "set the variable, or correct the file")
+        return Finding(about, Severity.WARN, REDACTION.text(str(exc)), "set the variable, or correct the file")
     if routing := sorted(name for name in resolved.headers if is_routing(name)):
-        wrong = f"its headers say where a request goes or how it is sent: {', '.join(routing)}"
-        return Finding(about, Verdict.WARN, wrong, "take them out, unless the server needs them")
+        wrong = f"its headers set what the hub itself must: {', '.join(routing)}"
+        return Finding(about, Severity.WARN, wrong, "take them out, unless the server needs them")
     if idle := [name for name in (_OF_HTTP if resolved.command else _OF_STDIO) if getattr(config, name)]:
         kind = "started by a command" if resolved.command else "reached by its url"
-        return Finding(about, Verdict.WARN, f"it is {kind}, so nothing heeds {', '.join(idle)}", "take that out")
+        return Finding(about, Severity.WARN, f"it is {kind}, so these are ignored: {', '.join(idle)}", "take that out")
     if resolved.command is not None:
         return await to_thread.run_sync(_command, about, resolved, environ)
     url = urlsplit(resolved.url or "")
     if environ.get(f"{url.scheme}_proxy".upper()) or environ.get(f"{url.scheme}_proxy"):
-        return Finding(about, Verdict.OK, "it is reached through a proxy, which was not tried")
+        return Finding(about, Severity.OK, "it is reached through a proxy, which was not tried")
     host, port = url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
     trouble = await _reach(host, port, _trusted(resolved) if url.scheme == "https" else None)
     if trouble is not None:
         problem, advice = trouble
-        return Finding(about, Verdict.WARN, f"{host}:{port}: {problem}", advice)
-    return Finding(about, Verdict.OK, f"{host}:{port} answers")
+        return Finding(about, Severity.WARN, f"{host}:{port}: {problem}", advice)
+    return Finding(about, Severity.OK, f"{host}:{port} answers")
 
 
 def _said(exc: BaseException) -> str:
-    """What the system says; asyncio puts the address in its place."""
+    """Return the system's text for an error; asyncio's own message has the address in it."""
     if isinstance(exc, OSError) and exc.errno and not isinstance(exc, socket.gaierror):
         return os.strerror(exc.errno)
     return getattr(exc, "strerror", None) or str(exc)
@@ -288,7 +291,7 @@ def _said(exc: BaseException) -> str:
 
 _ADVICE = "start the server, or correct its url"
 _OF_HTTP, _OF_STDIO = ("headers",), ("args", "env", "cwd")
-"""What is heeded of servers of the one kind only."""
+"""Options that only one kind of server uses."""
 
 
 def _trusted(config: ServerConfig) -> Callable[[], ssl.SSLContext]:
@@ -296,7 +299,7 @@ def _trusted(config: ServerConfig) -> Callable[[], ssl.SSLContext]:
 
 
 async def _reach(host: str, port: int, trusted: Callable[[], ssl.SSLContext] | None) -> tuple[str, str] | None:
-    """Why nobody answers there, and what to do about it; None when somebody does."""
+    """Return why nothing answers at an address and what to do about it; None when something does."""
     try:
         with anyio.fail_after(REACH_S):
             stream: ByteStream = await anyio.connect_tcp(host, port)
@@ -308,12 +311,12 @@ async def _reach(host: str, port: int, trusted: Callable[[], ssl.SSLContext] | N
     except TimeoutError:
         return f"no answer within {REACH_S:g} s", _ADVICE
     except ssl.SSLCertVerificationError as exc:
-        said = f"its certificate is not believed: {exc.verify_message}"
-        return said, "name the authority that it is of with `ca`, or correct the url"
+        said = f"its certificate is not trusted: {exc.verify_message}"
+        return said, "set `ca` to the file of its authority, or correct the url"
     except ssl.SSLError as exc:
-        return f"it does not speak TLS as wanted ({exc.reason or exc})", "correct the url: is it http://?"
+        return f"it does not speak TLS as expected ({exc.reason or exc})", "correct the url: is it http://?"
     except (OSError, anyio.BrokenResourceError) as exc:
-        first = exc.__cause__ or exc  # why, where it says no more than that it did not work
+        first = exc.__cause__ or exc  # anyio's own message does not say why
         first = first_cause(first) if isinstance(first, Exception) else first
         return _said(first) or type(first).__name__, _ADVICE
     return None
@@ -324,10 +327,10 @@ def _command(about: str, config: ServerConfig, environ: Mapping[str, str]) -> Fi
     path = where.get_secret_value() if where else environ.get("PATH", os.defpath)
     command = config.command or ""
     if config.cwd and not Path(config.cwd).is_dir():
-        return Finding(about, Verdict.WARN, f"there is no directory {config.cwd}", "make it, or correct cwd")
+        return Finding(about, Severity.WARN, f"there is no directory {config.cwd}", "make it, or correct cwd")
     found = shutil.which(command, path=path)
     if found is None:
         problem = f"{command} is not on PATH, or cannot be executed"
         advice = "write ${HOME}: `~` is for shells" if command.startswith("~") else "install it, or correct command"
-        return Finding(about, Verdict.WARN, problem, advice)
-    return Finding(about, Verdict.OK, found)
+        return Finding(about, Severity.WARN, problem, advice)
+    return Finding(about, Severity.OK, found)

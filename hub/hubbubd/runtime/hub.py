@@ -1,4 +1,4 @@
-"""The hub: its rooms wired together, over a store and a connector."""
+"""The hub: its parts wired over a store and a connector, started, reconfigured and shut down in order."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -20,18 +20,15 @@ from hubbubd.runtime.calls import (
     Rounds,
 )
 from hubbubd.runtime.catalog import Catalog
-from hubbubd.runtime.inbox import Authorizations, Inbox, Tasks, Work
+from hubbubd.runtime.inbox import Inbox, Tasks, Work
 from hubbubd.runtime.oversight import Audit, Quotas, Retention, Tokens
 from hubbubd.runtime.records import Ledger
 from hubbubd.runtime.servers import (
     MAX_NAMES,
-    Assembly,
     Configuration,
     EventFeed,
-    LogLevels,
     Measures,
     Servers,
-    SpecSecrets,
     Subscriptions,
 )
 from hubbubd.runtime.wiring import (
@@ -54,11 +51,11 @@ from hubbubd.upstream.ports import Connector
 log = structlog.get_logger(__name__)
 
 SHUTDOWN_S = 15.0
-"""How long connections may take to close when the hub stops; a stdio server gets about 5 s of it."""
+"""Seconds connections get to close at shutdown; a stdio server gets about 5 s of it."""
 
 
 class Hub:
-    """What the API is about: servers, inbox, calls, tasks, catalog; and who may use it."""
+    """All that the API serves: servers, inbox, calls, tasks, catalog, and the oversight of who may use them."""
 
     def __init__(
         self,
@@ -102,7 +99,7 @@ class Hub:
         self.health = ledger.health
         self.committed_at: float | None = None
         self.telemetry_endpoint = telemetry_endpoint
-        """Where traces, metrics or logs are sent; empty when nowhere."""
+        """Where traces, metrics or logs are exported; empty when nowhere."""
         self._alarms = alarms
         self._stop_listening = ledger.store.listen(self._committed)
         self._ledger = ledger
@@ -116,6 +113,7 @@ class Hub:
         connector: Connector,
         configured: Mapping[str, ServerConfig],
         settings: HubSettings,
+        *,
         clock: Clock | None = None,
         tracer: Tracer = OFF,
         meter: Meter = metering.OFF,
@@ -123,10 +121,10 @@ class Hub:
         load: Callable[[], Settings] | None = None,
         telemetry_endpoint: str = "",
     ) -> AsyncGenerator["Hub"]:
-        """A running hub. It reconnects to what was wanted; leaving the block closes all connections, not the store.
+        """Yield a running hub. It reconnects the wanted servers; on exit it closes connections, not the store.
 
-        `clock` is the system's time by default. The configuration came from `files`, and `load` reads
-        it again; without it a reload changes nothing. Telemetry goes to the endpoint, which the hub only tells of.
+        `clock` defaults to the system's time. The configuration came from `files`, and `load` reads it again; without
+        it a reload changes nothing. `telemetry_endpoint` is only shown.
         """
         ledger, tables = await remember(store, settings, meter)
         async with aclosing(ledger), Background.open() as background:
@@ -149,11 +147,12 @@ class Hub:
                 settings=settings,
                 tracer=tracer,
                 measures=measures,
+                telemetry_endpoint=telemetry_endpoint,
             )
             given = Settings(hub=settings, servers=tuple(configured.values()), files=files)
-            hub = cls._wire(ground, connector, given, load or (lambda: given), telemetry_endpoint)
+            hub = cls._wire(ground, connector, given, load or (lambda: given))
             try:
-                await hub._start(configured, background)
+                await hub._recover(configured, background)
                 if meter.on:
                     background.start_soon(measures.run)
                 yield hub
@@ -162,15 +161,8 @@ class Hub:
                     await hub._wind_down()
 
     @classmethod
-    def _wire(
-        cls,
-        ground: Ground,
-        connector: Connector,
-        given: Settings,
-        load: Callable[[], Settings],
-        telemetry_endpoint: str,
-    ) -> "Hub":
-        """Makes the rooms; each knows those before it, and what it needs of a later one comes as a function."""
+    def _wire(cls, ground: Ground, connector: Connector, given: Settings, load: Callable[[], Settings]) -> "Hub":
+        """Construct the parts bottom-up; what one needs of a later one is passed as a function."""
         ledger, tables, clock = ground.ledger, ground.tables, ground.clock
         quotas = Quotas(ground.settings, clock.steady)
         audit = Audit(ledger, tables.audit, clock, ground.settings)
@@ -179,28 +171,31 @@ class Hub:
         client_tasks = ClientTasks(ledger, tables.tasks, tables.calls, inbox, clock)
         rounds = Rounds(inbox, tables.calls, clock)
         consents = Consents(rounds, clock)
-        calls = calls_of(ground, quotas, catalog, inbox, rounds, consents, client_tasks)
+        calls = calls_of(
+            ground,
+            quotas=quotas,
+            catalog=catalog,
+            inbox=inbox,
+            rounds=rounds,
+            consents=consents,
+            client_tasks=client_tasks,
+        )
         tasks = tasks_of(ground, inbox, client_tasks, lambda name, method, told: servers.notify(name, method, told))
         events = EventFeed(clock, ledger.door)
         subscriptions = Subscriptions(calls, clock, ground.background, ledger.door)
-        assembly = Assembly(
-            connector=connector,
+        servers = servers_of(
+            ground,
+            connector,
             inbox=inbox,
             calls=calls,
             tasks=tasks,
             client_tasks=client_tasks,
             consents=consents,
-            authorizations=Authorizations(inbox),
             catalog=catalog,
             events=events,
             subscriptions=subscriptions,
-            log_levels=LogLevels(tables.calls, ground.background),
-            measures=ground.measures,
             audit=audit,
-            clock=clock,
-            background=ground.background,
         )
-        servers = servers_of(ground, assembly, SpecSecrets(connector), audit)
         return cls(
             ledger=ledger,
             clock=clock,
@@ -217,25 +212,25 @@ class Hub:
             tokens=Tokens(ledger, tables.tokens, clock, max_tokens=ground.settings.max_tokens),
             audit=audit,
             quotas=quotas,
-            configuration=configuration_of(ground, given, load, servers, audit, events),
+            configuration=configuration_of(ground, given=given, load=load, servers=servers, audit=audit, events=events),
             tracer=ground.tracer,
-            telemetry_endpoint=telemetry_endpoint,
+            telemetry_endpoint=ground.telemetry_endpoint,
         )
 
     def defects(self) -> dict[str, str]:
-        """What of which record in the store did not fit when the hub began, by key."""
+        """Return what did not fit in records of the store at the start, by key."""
         return self._ledger.defects()
 
     def watchers(self) -> int:
-        """How many watches are open."""
+        """Return how many watches are open."""
         return self._ledger.door.count
 
     def watcher_dropped(self) -> None:
-        """Notes that a watch was ended because its client read nothing."""
+        """Count a watch that was ended because its client read nothing (backpressure)."""
         self._ledger.door.drop()
 
     def end_watches(self) -> None:
-        """Ends all watches, each with its last token; new ones end at once."""
+        """End all watches, each with its last resume token; new ones end at once."""
         self.health.close()
         self._ledger.close_feeds()
         self.events.close()
@@ -243,11 +238,10 @@ class Hub:
         self.work.close()
 
     async def drain(self, grace_s: float | None = None, hurry: anyio.Event | None = None) -> None:
-        """Ends what the API does, in order: the watches, each with its token; then the calls.
+        """Shut the API down in order: end the watches, refuse new calls, let calls finish, then end the rest.
 
-        New calls are refused. Those under way have `grace_s` seconds to finish (by default as many as the settings say
-        now), or until somebody is in a `hurry`; whatever they still need, an answer for example, can be given. A call
-        that takes longer is ended, and its caller told.
+        Calls under way have `grace_s` seconds (by default the current setting) or until `hurry` is set. Meanwhile what
+        they need, such as an answer, is still accepted. A call that takes longer is ended, and its caller is told.
         """
         self.end_watches()
         async with anyio.create_task_group() as draining:
@@ -258,12 +252,12 @@ class Hub:
             draining.cancel_scope.cancel()
         self.calls.shut_down()
 
-    async def _start(self, configured: Mapping[str, ServerConfig], background: Background) -> None:
-        """Goes on from what the store remembers."""
-        self.tokens.start()
-        self.retention.start()
-        self.tasks.start()
-        self.inbox.start()
+    async def _recover(self, configured: Mapping[str, ServerConfig], background: Background) -> None:
+        """Load what must continue after a restart, in order: calls are resumed last, when servers exist."""
+        self.tokens.recover()
+        self.retention.recover()
+        self.tasks.recover()
+        self.inbox.recover()
         await self.inbox.abandon_all(
             {Origin.PLAIN, Origin.AUTHORIZATION},
             "the hub was restarted, and the connection it came on is gone",
@@ -273,7 +267,7 @@ class Hub:
         background.start_soon(self.clock.run)
         background.start_soon(self.retention.run)
         await self.servers.start(configured)
-        await self.calls.start_up()
+        await self.calls.recover()
         if self.configuration.state.files:
             background.start_soon(self.configuration.follow)
 
@@ -287,7 +281,7 @@ class Hub:
         self._stop_listening()
 
     def _adopt(self, settings: HubSettings) -> None:
-        """Has each room keep the limits that hold from now on."""
+        """Apply live settings to each part."""
         self._ledger.door.limit = settings.max_watchers
         self.inbox.max_open_per_server = settings.open_requests_per_server
         self.tasks.max_per_server = settings.receiver_tasks_per_server

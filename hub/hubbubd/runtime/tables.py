@@ -1,4 +1,4 @@
-"""What the hub remembers: a table per noun, and what is done with a record that does not fit."""
+"""The tables of the hub, one per noun, and how each loads a record that does not fit."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,14 +13,14 @@ from hubbubd.runtime.oversight import Token, Upkeep
 from hubbubd.runtime.records import Mending, Stored, Table
 
 REQUEST_STEAD = {"created_at": 0.0, "deadline": None, "state": "withdrawn", "origin": "plain"}
-"""What a request is taken for of which this cannot be read: nobody acts on it."""
+"""Stand-ins for unreadable fields of a pending request, chosen so that nobody acts on it."""
 
 TOKEN_VITAL = frozenset({"id", "name", "digest", "grants", "may_name_others", "expires_at"})
-"""What lets somebody in is never guessed: without one of these a token is no token."""
+"""Fields of a token that are never guessed; without one of them the token is not loaded."""
 
 
 def _nothing(_: object) -> None:
-    """What watchers see of a field that no response has."""
+    """Watchers see nothing of this field."""
 
 
 SERVER_PARTS: dict[str, Callable[[Any], object]] = {
@@ -31,11 +31,11 @@ SERVER_PARTS: dict[str, Callable[[Any], object]] = {
 CALL_PARTS: dict[str, Callable[[Any], object]] = dict.fromkeys(
     ("detached", "timeout_s", "max_s", "as_task", "fingerprint", "rounds", "under_way"), _nothing
 )
-"""What watchers see of the fields of a server and of a call, where that is not all."""
+"""What watchers see of a server's and a call's fields, where that is not everything."""
 
 
 class Tables:
-    """What the hub remembers."""
+    """All tables."""
 
     def __init__(self, stored: Stored) -> None:
         self.servers = Table(
@@ -54,5 +54,4 @@ class Tables:
         self.audit = Table(stored, "audit", AuditEntry)
 
     def all(self) -> list[Table[Any]]:
-        """All of them."""
         return list(vars(self).values())

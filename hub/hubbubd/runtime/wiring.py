@@ -1,11 +1,10 @@
-"""How the rooms of the hub are made of each other."""
+"""Constructors of the hub's parts, called by `Hub._wire`: which part gets which others."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, ServerConfig, Settings
-from hubbubd.core.inbox import Origin
 from hubbubd.errors import NotFound
 from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.background import Background
@@ -22,27 +21,29 @@ from hubbubd.runtime.calls import (
     TaskSupport,
 )
 from hubbubd.runtime.catalog import Catalog
-from hubbubd.runtime.inbox import Inbox, Notify, Tasks, Work
+from hubbubd.runtime.inbox import Authorizations, Inbox, Notify, Tasks, Work
 from hubbubd.runtime.oversight import Audit, Quotas, Retention
 from hubbubd.runtime.records import Ledger, Stored, WatcherLimit
 from hubbubd.runtime.servers import (
     Assembly,
     Configuration,
     EventFeed,
+    LogLevels,
     Measures,
-    PlainRequests,
     Servers,
     SpecSecrets,
+    Subscriptions,
 )
 from hubbubd.runtime.tables import Tables
 from hubbubd.store import Store
 from hubbubd.telemetry.meter import Meter
 from hubbubd.telemetry.tracer import Tracer
+from hubbubd.upstream.ports import Connector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """What all rooms stand on."""
+    """What all parts are built on."""
 
     ledger: Ledger
     tables: Tables
@@ -52,17 +53,17 @@ class Ground:
     settings: HubSettings
     tracer: Tracer
     measures: Measures
+    telemetry_endpoint: str
 
 
 async def remember(store: Store, settings: HubSettings, meter: Meter) -> tuple[Ledger, Tables]:
-    """What the store holds, in tables that a ledger keeps."""
+    """Load the store into tables, and return them with the ledger that keeps them."""
     door = WatcherLimit(settings.max_watchers)
     tables = Tables(await Stored.read(store, door))
     return Ledger(store, tables.all(), door, meter), tables
 
 
 def retention_of(ground: Ground, audit: Audit) -> Retention:
-    """What keeps the tables that grow within their limits."""
     tables = ground.tables
     return Retention(
         ground.ledger,
@@ -78,7 +79,6 @@ def retention_of(ground: Ground, audit: Audit) -> Retention:
 
 
 def work_of(ground: Ground, inbox: Inbox) -> Work:
-    """Who works on which request."""
     return Work(
         inbox=inbox,
         table=ground.tables.requests,
@@ -89,14 +89,43 @@ def work_of(ground: Ground, inbox: Inbox) -> Work:
     )
 
 
-def servers_of(ground: Ground, assembly: Assembly, secrets: SpecSecrets, audit: Audit) -> Servers:
-    """The registry of servers."""
+def servers_of(
+    ground: Ground,
+    connector: Connector,
+    *,
+    inbox: Inbox,
+    calls: Calls,
+    tasks: Tasks,
+    client_tasks: ClientTasks,
+    consents: Consents,
+    catalog: Catalog,
+    events: EventFeed,
+    subscriptions: Subscriptions,
+    audit: Audit,
+) -> Servers:
+    assembly = Assembly(
+        connector=connector,
+        inbox=inbox,
+        calls=calls,
+        tasks=tasks,
+        client_tasks=client_tasks,
+        consents=consents,
+        authorizations=Authorizations(inbox),
+        catalog=catalog,
+        events=events,
+        subscriptions=subscriptions,
+        log_levels=LogLevels(ground.tables.calls, ground.background),
+        measures=ground.measures,
+        audit=audit,
+        clock=ground.clock,
+        background=ground.background,
+    )
     return Servers(
         ledger=ground.ledger,
         table=ground.tables.servers,
         calls=ground.tables.calls,
         assembly=assembly,
-        secrets=secrets,
+        secrets=SpecSecrets(connector),
         audit=audit,
         clock=ground.clock,
         alarms=ground.alarms,
@@ -106,7 +135,7 @@ def servers_of(ground: Ground, assembly: Assembly, secrets: SpecSecrets, audit: 
 
 
 def inbox_of(ground: Ground, quotas: Quotas, config: Callable[[str], ServerConfig]) -> Inbox:
-    """The room of questions. A server that asks may be gone already: then `config` raises NotFound."""
+    """Return the inbox. A server may be removed while its requests are open: then `config` raises NotFound."""
 
     def timeout_message(server: str) -> str:
         try:
@@ -120,7 +149,7 @@ def inbox_of(ground: Ground, quotas: Quotas, config: Callable[[str], ServerConfi
         except NotFound:
             return 0
 
-    inbox = Inbox(
+    return Inbox(
         ledger=ground.ledger,
         table=ground.tables.requests,
         shown=ground.tables.shown,
@@ -131,12 +160,11 @@ def inbox_of(ground: Ground, quotas: Quotas, config: Callable[[str], ServerConfi
         max_open_bytes=max_open_bytes,
         claims=quotas.claims,
     )
-    inbox.register(Origin.PLAIN, PlainRequests())
-    return inbox
 
 
 def calls_of(
     ground: Ground,
+    *,
     quotas: Quotas,
     catalog: Catalog,
     inbox: Inbox,
@@ -144,10 +172,9 @@ def calls_of(
     consents: Consents,
     client_tasks: ClientTasks,
 ) -> Calls:
-    """The room of calls, with all that a call may turn into."""
     ledger, tables, clock = ground.ledger, ground.tables, ground.clock
     resumption, support = Resumption(rounds, consents, client_tasks), TaskSupport(catalog)
-    story = SpanRecorder(ground.tracer, ledger, tables.calls, tables.requests, tables.tasks)
+    spans = SpanRecorder(ground.tracer, ledger, tables.calls, tables.requests, tables.tasks)
     exchange = CallExchange(
         ledger=ledger,
         table=tables.calls,
@@ -158,7 +185,7 @@ def calls_of(
         resumption=resumption,
         support=support,
         orphans=Orphans(tables.tasks, ground.background),
-        story=story,
+        spans=spans,
         causes=Causes(
             ledger=ledger,
             calls=tables.calls,
@@ -177,12 +204,11 @@ def calls_of(
         resumption=resumption,
         support=support,
         quota=quotas.calls,
-        story=story,
+        spans=spans,
     )
 
 
 def tasks_of(ground: Ground, inbox: Inbox, client_tasks: ClientTasks, notify: Notify) -> Tasks:
-    """The tasks of both roles."""
     return Tasks(
         ledger=ground.ledger,
         table=ground.tables.tasks,
@@ -197,13 +223,13 @@ def tasks_of(ground: Ground, inbox: Inbox, client_tasks: ClientTasks, notify: No
 
 def configuration_of(
     ground: Ground,
+    *,
     given: Settings,
     load: Callable[[], Settings],
     servers: Servers,
     audit: Audit,
     events: EventFeed,
 ) -> Configuration:
-    """What the files say, and how it is taken over again."""
     return Configuration(
         settings=given,
         load=load,

@@ -1,7 +1,7 @@
-"""Revisioned keys with atomic, guarded commits; shaped like etcd so that another engine can come later.
+"""The store's protocol: revisioned keys, atomic commits, optimistic concurrency. Modelled on etcd; `sqlite.py` has it.
 
-The store knows nothing about what it holds. Every commit that changes something gets the next revision; the
-writes of one commit share it.
+The store does not interpret values. Every commit that changes something gets the next revision, which all its writes
+share. `runtime/records` keeps the decoded records in memory and is the only caller of `commit`.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -10,11 +10,11 @@ from typing import Any, BinaryIO, Protocol
 
 
 class StoreError(Exception):
-    """Base of the store's own errors."""
+    """Base of the store's errors."""
 
 
 class Conflict(StoreError):
-    """A guard did not hold; nothing was written. `key` is the first one that failed."""
+    """A guard did not hold (compare-and-swap failed); nothing was written. `key` is the first that failed."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"{key} has changed")
@@ -22,7 +22,7 @@ class Conflict(StoreError):
 
 
 class Compacted(StoreError):
-    """The revision asked for is older than what the store still knows. `revision` is the oldest that works."""
+    """The requested revision has been compacted. `revision` is the oldest one that still works."""
 
     def __init__(self, revision: int) -> None:
         super().__init__(f"compacted up to revision {revision}")
@@ -34,11 +34,11 @@ class StoreUnavailable(StoreError):
 
 
 class StoreDamaged(StoreUnavailable):
-    """What the store holds cannot be read; it takes no more writes."""
+    """The file's content is corrupt; the store takes no more writes."""
 
 
 class NoRoom(StoreError):
-    """The disk cannot hold what was asked for beside the store; the store itself is well."""
+    """The disk has no room for a copy; the store itself is healthy."""
 
 
 class StoreLocked(StoreError):
@@ -46,15 +46,14 @@ class StoreLocked(StoreError):
 
 
 class StoreTooNew(StoreError):
-    """Written by a newer version of the hub; left untouched."""
+    """A newer version wrote the store; it was left untouched."""
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Sets a key, or deletes it when `value` is None.
+    """Set a key, or delete it when `value` is None.
 
-    `ref` is never stored: it is handed unchanged to the listeners in this process, so that the writer's decoded
-    record need not be parsed again.
+    `ref` is not stored: it is passed on to this process's listeners, so that they need not decode the record again.
     """
 
     key: str
@@ -64,7 +63,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Holds when the key's last modification is exactly `revision`; 0 means the key does not exist."""
+    """Precondition of a commit: the key was last modified at exactly `revision`; 0 means that it does not exist."""
 
     key: str
     revision: int
@@ -72,7 +71,7 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A key as it is now."""
+    """The current value of a key, and the revision that wrote it."""
 
     key: str
     value: bytes
@@ -81,7 +80,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What one revision changed."""
+    """The changes of one revision."""
 
     revision: int
     writes: tuple[Write, ...]
@@ -89,7 +88,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All entries under a prefix at one revision, by key; and the deletions still known, by revision."""
+    """A consistent read of a prefix: entries by key, and the tombstones still kept, (key, revision) by revision."""
 
     revision: int
     entries: tuple[Entry, ...]
@@ -98,7 +97,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreStats:
-    """The store in numbers: its keys, the deletions it still knows, and of its bytes those that are free."""
+    """Numbers of keys and tombstones (`deletions`), sizes in bytes; `free_bytes` is the unused part of `size_bytes`."""
 
     id: str
     revision: int
@@ -110,74 +109,75 @@ class StoreStats:
 
 
 class Store(Protocol):
-    """What the hub needs of an engine. One contract suite runs over every implementation."""
+    """What the hub needs of a storage engine. One contract suite (`tests/store`) runs against every implementation."""
 
     @property
     def name(self) -> str:
-        """Where it is, for people."""
+        """The location of the store, for messages to people."""
         ...
 
     @property
     def id(self) -> str:
-        """Made when the store was created; part of every resume token."""
+        """A random id from the store's creation. Resume tokens contain it, so those of another store are rejected."""
         ...
 
     @property
     def revision(self) -> int:
-        """The newest durable revision that listeners have been told."""
+        """The newest durable revision that listeners have seen."""
         ...
 
     async def commit(self, writes: Sequence[Write], guards: Sequence[Guard] = ()) -> int:
-        """Applies all writes when all guards hold; returns the revision once it is durable.
+        """Apply all writes if all guards hold; return the revision once it is durable.
 
-        Deleting a missing key is no change. Once begun, a commit finishes even when its caller is cancelled.
-        Listeners have been told before it returns. Raises Conflict or StoreUnavailable; then nothing changed.
+        Deleting a missing key changes nothing. Once begun, a commit finishes even if its caller is cancelled. Listeners
+        have been called before it returns. Raises Conflict or StoreUnavailable; then nothing changed.
         """
         ...
 
     def listen(self, listener: Callable[[Commit], None]) -> Callable[[], None]:
-        """Calls `listener` on the event loop with each durable commit, in revision order, without gaps.
+        """Call `listener` on the event loop with each durable commit, in revision order, without gaps.
 
-        The listener must not block and must not raise. Returns a function that ends it.
+        The listener must not block or raise. Returns a function that unsubscribes.
         """
         ...
 
     async def snapshot(self, prefix: str = "") -> Snapshot:
-        """Everything under a prefix. Raises StoreUnavailable."""
+        """Read everything under a prefix at one revision. Raises StoreUnavailable."""
         ...
 
     def watch(self, prefix: str, after: int) -> AsyncIterator[Commit]:
-        """The commits that touched the prefix since revision `after`, then those to come; atomic, ordered, gapless.
+        """Yield the commits to a prefix since revision `after`, then live ones; atomic, ordered, without gaps.
 
-        Catching up shows the newest state of each key, once, at its own revision. Raises Compacted, also for a
-        revision never reached (the file was put back from a copy), and StoreUnavailable when the store closes.
+        Catching up coalesces: it yields the newest state of each key once, at its own revision. Raises Compacted, also
+        for a revision that was never reached (the file was restored from a copy), and StoreUnavailable when the store
+        closes.
         """
         ...
 
     async def compact(self, revision: int) -> None:
-        """Forgets deletions up to `revision`; older positions can no longer be resumed from."""
+        """Remove tombstones up to `revision`; watches can no longer resume from before it."""
         ...
 
     async def reclaim(self) -> None:
-        """Gives unused space back, and leaves nothing of what was deleted or overwritten. Raises StoreUnavailable."""
+        """Return unused space to the file system, with deleted and overwritten data erased. Raises StoreUnavailable."""
         ...
 
     async def copy(self) -> BinaryIO:
-        """All there is at one moment, as a file from which a store can be opened; it is gone when it is closed.
+        """Return a consistent copy as an open file without a name; its space is freed when it is closed.
 
-        The copy has another history from there on, so no resume token of this store is good for it.
-        Commits go on meanwhile; one copy is made at a time. Raises NoRoom and StoreUnavailable.
+        The copy diverges from there, so it gets an id of its own and no resume token of this store fits it. Commits go
+        on meanwhile; copies are made one at a time. Raises NoRoom and StoreUnavailable.
         """
         ...
 
     async def stats(self) -> StoreStats:
-        """The store in numbers."""
+        """Return sizes and counts. Raises StoreUnavailable."""
         ...
 
     async def probe(self) -> None:
-        """Does what a commit does, and changes nothing. Raises StoreUnavailable when a commit could not succeed."""
+        """Do all that a commit does without a change. Raises StoreUnavailable if a commit could not succeed."""
         ...
 
     async def close(self) -> None:
-        """Finishes what was begun and lets go of the file. Commits that come later raise StoreUnavailable."""
+        """Finish the commits that have begun and release the file. Later commits raise StoreUnavailable."""
         ...

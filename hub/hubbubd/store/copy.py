@@ -1,4 +1,4 @@
-"""A copy of a database, made while it is in use."""
+"""Online backup: copy a database while it is in use (SQLite backup API). Called by `Engine.copy`."""
 
 import os
 import shutil
@@ -12,25 +12,25 @@ from typing import BinaryIO
 from hubbubd.store import NoRoom
 
 PAGES = 256
-"""Copied at a time (1 MiB); a commit waits for one such step at most."""
+"""Pages copied per step (1 MiB); a commit waits for one step at most."""
 
 PAUSE_S = 0.002
-"""After each step, so that commits that wait for the connection get it."""
+"""Seconds between steps, in which waiting commits get the connection."""
 
 LOCKED_S = 0.005
-"""When the connection is found in the middle of a commit."""
+"""Seconds to wait when the connection is in the middle of a commit."""
 
 
 ROOM_BYTES = 64 * 1024 * 1024
-"""What must be left of the disk beside the copy, for a store that goes on growing meanwhile."""
+"""What must stay free on the disk beside the copy, as the store may grow meanwhile."""
 
 
 class GivenUp(Exception):
-    """Nobody wants the copy any more."""
+    """The caller no longer wants the copy."""
 
 
 def require_room(source: sqlite3.Connection, path: Path) -> None:
-    """Raises NoRoom when a copy at `path` would take the disk that the database needs itself."""
+    """Raise NoRoom if a copy at `path` would leave too little of the disk for the database itself."""
     needed: int = source.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size").fetchone()[0]
     free = shutil.disk_usage(path.parent).free
     if free < needed + ROOM_BYTES:
@@ -40,11 +40,11 @@ def require_room(source: sqlite3.Connection, path: Path) -> None:
 def copied(
     source: sqlite3.Connection, path: Path, seal: Callable[[sqlite3.Connection], None], given_up: Callable[[], bool]
 ) -> BinaryIO:
-    """The database as it is at the end of the copying, sealed, in an open file for its owner that has no name.
+    """Return the database as of the end of the copying, as an open file with mode 0600 and no name.
 
-    Another thread may commit over the same connection meanwhile: what it changes is changed in the copy as well
-    (https://sqlite.org/c3ref/backup_finish.html), so nothing begins anew. `path` is used while copying; what a killed
-    process left there is removed. Raises GivenUp, sqlite3.Error and OSError.
+    `seal` changes the copy before that. Another thread may commit over the same connection meanwhile; SQLite applies
+    those changes to the copy as well (https://sqlite.org/c3ref/backup_finish.html), so copying never restarts. `path`
+    is the working file; what a killed process left there is removed. Raises GivenUp, sqlite3.Error and OSError.
     """
 
     def breathe(_status: int, _remaining: int, _total: int) -> None:
@@ -57,7 +57,7 @@ def copied(
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         with closing(sqlite3.connect(path, isolation_level=None)) as copy:
             copy.execute("PRAGMA locking_mode = EXCLUSIVE")
-            copy.execute("PRAGMA synchronous = OFF")  # it is read by this process, or by nobody
+            copy.execute("PRAGMA synchronous = OFF")  # only this process reads it: it need not survive a crash
             source.backup(copy, pages=PAGES, progress=breathe, sleep=LOCKED_S)
             copy.execute("PRAGMA journal_mode = DELETE")  # one file, without the journal that the source has
             seal(copy)
@@ -67,11 +67,11 @@ def copied(
 
 
 def place(database: Path) -> Path:
-    """Where the copy of a database is while it is made."""
+    """Return the path of a database's copy while it is being made."""
     return database.with_name(f"{database.name}.copy")
 
 
 def remove(path: Path) -> None:
-    """Removes a copy, whole or not, with what SQLite may have put beside it."""
+    """Remove a copy, complete or not, with SQLite's files beside it."""
     for suffix in ("", "-journal", "-wal"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""One SQLite database that blocks: the transactions behind `SqliteStore`, without its waiting."""
+"""One SQLite database, blocking: the transactions behind `SqliteStore`, which adds the queue and the thread."""
 
 import os
 import sqlite3
@@ -28,10 +28,10 @@ from hubbubd.store.errors import PRIMARY, explained
 from hubbubd.store.schema import MIGRATIONS, Migration, migrate, number, rename
 
 RECLAIMED_PAGES = 256
-"""Free pages that are cut off the file at a time (1 MiB); a commit waits for that long."""
+"""Free pages cut off the file per step (1 MiB); a commit waits for one step at most."""
 
 ROOM = 1024 * 1024
-"""Bytes that must be free on the disk before a store that failed is called well again."""
+"""Bytes that must be free on the disk before a failed store counts as healthy again."""
 
 # 0xff never occurs in UTF-8, so a prefix followed by it ends the range of the keys that start with the prefix.
 IN_RANGE = "key >= ? AND key < CAST(? AS TEXT)"
@@ -42,7 +42,7 @@ def _range(prefix: str) -> tuple[str, bytes]:
 
 
 class Engine:
-    """An open database, for one thread at a time. Every method blocks and may raise StoreUnavailable."""
+    """An open database. Not thread-safe. Every method blocks and may raise StoreUnavailable."""
 
     def __init__(self, name: str, directory: Path | None, db: sqlite3.Connection, held: ExitStack) -> None:
         self.name = name
@@ -58,9 +58,9 @@ class Engine:
 
     @classmethod
     def open(cls, path: Path | None, migrations: Sequence[Migration] = MIGRATIONS) -> Self:
-        """The database at a path, made if missing; in memory without one.
+        """Open the database at a path, created if missing; None opens one in memory.
 
-        Raises StoreLocked, StoreTooNew and StoreDamaged; then a file that was there is as it was.
+        Raises StoreLocked, StoreTooNew, StoreDamaged and StoreUnavailable; an existing file is then unchanged.
         """
         name = str(path or ":memory:")
         with explained(name), ExitStack() as held:
@@ -72,8 +72,8 @@ class Engine:
             try:
                 db = held.enter_context(opening.connected(name))
                 if opening.identity(db) == "":
-                    # A copy, whose history goes another way from here, each time that it is put in place. It has
-                    # no journal yet, and must not get its id there: by that a journal is known for its own.
+                    # A restored copy: its history diverges from here, so it gets a new id. The id must be in the
+                    # database file before there is a journal: it tells whether a journal belongs to the file.
                     rename(db)
                 db.execute("PRAGMA journal_mode = WAL")
                 migrate(db, name, migrations)
@@ -94,7 +94,7 @@ class Engine:
 
     @contextmanager
     def _transaction(self) -> Generator[None]:
-        """Changes that are durable at the end of the block, or never happen. A damaged store takes none."""
+        """Run the block in a transaction that is durable at its end, or rolled back. A damaged store refuses it."""
         if self._damage:
             raise StoreDamaged(str(self._damage))
         with self._access():
@@ -108,15 +108,15 @@ class Engine:
                 raise
 
     def _write_nothing_new(self) -> None:
-        """A commit that changes nothing, and yet goes the whole way to the disk.
+        """Commit without a change, but with all its writing and syncing.
 
-        It also takes the place of what a commit wrote whose sync failed. Those frames are complete in the journal,
-        so a process that opened it next would take them for a commit; nothing is retried by syncing alone.
+        After a commit whose sync failed this also overwrites its frames. They are complete in the journal, and the next
+        process to open it would take them for a commit; syncing again cannot be trusted to repair that.
         """
         self._db.execute(f"PRAGMA user_version = {self._schema}")
 
     def probe(self) -> None:
-        """Finds out whether the store can be written, by writing; a disk that is all but full does not count."""
+        """Test by writing that the store can be written, and that the disk has ROOM left."""
         if self._directory:
             with self._access(), tempfile.TemporaryFile(dir=self._directory) as scratch:
                 os.posix_fallocate(scratch.fileno(), 0, ROOM)
@@ -124,10 +124,10 @@ class Engine:
             self._write_nothing_new()
 
     def apply(self, group: Sequence[tuple[Sequence[Write], Sequence[Guard]]]) -> list[Commit | Conflict]:
-        """Commits a group with one sync of the disk; each sees what those before it wrote, and fails alone.
+        """Group commit: apply several commits with one sync. Each sees the writes of those before it and fails alone.
 
-        A commit that changes nothing comes back without writes, at the revision it found. When this raises,
-        none of the group has happened.
+        A commit that changes nothing is returned without writes, at the revision it found. If this raises, none of the
+        group has happened.
         """
         outcomes: list[Commit | Conflict] = []
         revision = self.revision
@@ -143,7 +143,7 @@ class Engine:
         return outcomes
 
     def _apply_one(self, revision: int, writes: Sequence[Write], guards: Sequence[Guard]) -> Commit | Conflict:
-        # Everything is decided before the first write, so a conflict leaves nothing to undo.
+        # All guards are checked before the first write, so a conflict needs no rollback.
         for guard in guards:
             if self._modified(guard.key) != guard.revision:
                 return Conflict(guard.key)
@@ -157,7 +157,7 @@ class Engine:
             " ON CONFLICT (key) DO UPDATE SET revision = excluded.revision, value = excluded.value",
             [(write.key, revision, write.value) for write in changes if write.value is not None],
         )
-        # A new row in place of the old one: emptied in place, it would keep a page that it had filled.
+        # REPLACE makes a new row: one set to NULL in place would keep the page that a large value had filled.
         self._db.executemany(
             "REPLACE INTO entries (key, revision, value) VALUES (?, ?, NULL)",
             [(write.key, revision) for write in changes if write.value is None],
@@ -165,12 +165,12 @@ class Engine:
         return Commit(revision, changes)
 
     def _modified(self, key: str) -> int:
-        """The revision that last wrote the key; 0 when it does not exist."""
+        """Return the revision that last wrote the key; 0 if it does not exist."""
         row = self._db.execute("SELECT revision FROM entries WHERE key = ? AND value IS NOT NULL", (key,)).fetchone()
         return row[0] if row else 0
 
     def snapshot(self, prefix: str) -> Snapshot:
-        """Everything under a prefix."""
+        """Read everything under a prefix, with its tombstones."""
         entries: list[Entry] = []
         deleted: list[tuple[str, int]] = []
         with self._access():
@@ -185,15 +185,15 @@ class Engine:
         return Snapshot(self.revision, tuple(entries), tuple(sorted(deleted, key=itemgetter(1))))
 
     def changes(self, prefix: str, after: int) -> tuple[int, list[Commit]]:
-        """The revision now, and the newest state of each key under a prefix that changed since `after`.
+        """Return the current revision, and the newest state of each key under a prefix that changed after `after`.
 
-        Raises Compacted also for a revision that was never reached: the file was put back from a copy.
+        Raises Compacted, also for a revision that was never reached: the file was restored from a copy.
         """
         if not self.compacted <= after <= self.revision:
             raise Compacted(self.compacted)
         with self._access():
             rows = self._db.execute(
-                # The plus keeps SQLite on the index by revision: few rows are newer, many may share the prefix.
+                # The unary plus makes SQLite use the index by revision: few rows are newer, many may share the prefix.
                 f"SELECT revision, key, value FROM entries WHERE revision > ? AND +{IN_RANGE} ORDER BY revision, key",  # noqa: S608  # constants
                 (after, *_range(prefix)),
             ).fetchall()
@@ -203,7 +203,7 @@ class Engine:
         ]
 
     def compact(self, revision: int) -> None:
-        """Removes the tombstones up to a revision, or up to the newest when that is lower."""
+        """Remove the tombstones up to a revision, or up to the newest if that is lower."""
         compacted = min(revision, self.revision)
         if compacted <= self.compacted:
             return
@@ -213,9 +213,9 @@ class Engine:
         self.compacted = compacted
 
     def reclaim(self) -> bool:
-        """Empties the journal into the file and cuts some free pages off; whether there are more to cut off.
+        """Checkpoint the journal, cut off some free pages and return whether there are more.
 
-        Afterwards nothing of what was deleted or overwritten is in either.
+        Afterwards neither file contains deleted or overwritten data.
         """
         with self._access():
             free = number(self._db, "PRAGMA freelist_count")
@@ -225,13 +225,13 @@ class Engine:
             return 0 < number(self._db, "PRAGMA freelist_count") < free
 
     def copy(self, path: Path, given_up: Callable[[], bool]) -> BinaryIO:
-        """A copy of the database, as `copying.copied`. For a thread of its own, while the other one goes on."""
+        """Return a copy of the database, as `copying.copied`. May run in another thread beside the engine's own."""
         with self._access():
             copying.require_room(self._db, path)
             return copying.copied(self._db, path, lambda db: rename(db, ""), given_up)
 
     def stats(self) -> StoreStats:
-        """The database in numbers; its sizes are without the journal."""
+        """Return sizes and counts; sizes exclude the journal."""
         with self._access():
             page = number(self._db, "PRAGMA page_size")
             size = number(self._db, "PRAGMA page_count") * page
@@ -248,6 +248,6 @@ class Engine:
         )
 
     def close(self) -> None:
-        """Folds the journal into the file and lets go of it."""
+        """Checkpoint the journal and close the file."""
         with self._access():
             self._held.close()

@@ -1,4 +1,4 @@
-"""What SQLite or the system says went wrong, as a sentence that an operator can act on."""
+"""Turn errors of SQLite and the system into sentences that tell an operator what to do."""
 
 import errno
 import sqlite3
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from hubbubd.store import StoreDamaged, StoreUnavailable
 
 PRIMARY = 0xFF
-"""The bits of SQLite's extended error codes that say which kind an error is of."""
+"""Mask of the primary code in SQLite's extended result codes."""
 
 _FULL = "the disk is full; make room"
 _BROKEN = "the disk failed; look into the system's log, and check the disk"
@@ -35,26 +35,26 @@ RESTORE = "stop the hub and put back a copy that `hubbub store backup` made"
 
 @contextmanager
 def explained(name: str) -> Generator[None]:
-    """Turns the errors of SQLite and the system into StoreUnavailable, or StoreDamaged where only a copy helps."""
+    """Translate errors of SQLite and the system to StoreUnavailable, or StoreDamaged where only a backup helps."""
     try:
         yield
     except sqlite3.Error as exc:
-        # An error of Python's own module has no code.
+        # Errors raised by Python's sqlite3 module itself have no code.
         code = getattr(exc, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
         if code & PRIMARY in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             raise damaged(name, str(exc)) from exc
-        said = f"{exc}, {exc.sqlite_errorname}" if code & PRIMARY == sqlite3.SQLITE_IOERR else str(exc)
-        raise _failed(name, _BY_SQLITE_CODE.get(code & PRIMARY), said) from exc
+        reason = f"{exc}, {exc.sqlite_errorname}" if code & PRIMARY == sqlite3.SQLITE_IOERR else str(exc)
+        raise _failed(name, _BY_SQLITE_CODE.get(code & PRIMARY), reason) from exc
     except OSError as exc:
         raise _failed(name, _BY_ERRNO.get(exc.errno or 0), exc.strerror or str(exc)) from exc
 
 
-def damaged(name: str, said: str) -> StoreDamaged:
-    """The error for a file whose content is wrong."""
-    return StoreDamaged(f"the store {name} is damaged ({said}); {RESTORE}")
+def damaged(name: str, reason: str) -> StoreDamaged:
+    """Return the error for a file with corrupt content; `reason` is SQLite's reason."""
+    return StoreDamaged(f"the store {name} is damaged ({reason}); {RESTORE}")
 
 
-def _failed(name: str, advice: str | None, said: str) -> StoreUnavailable:
+def _failed(name: str, advice: str | None, reason: str) -> StoreUnavailable:
     return StoreUnavailable(
-        f"the store {name} failed: {advice} ({said})" if advice else f"the store {name} failed: {said}"
+        f"the store {name} failed: {advice} ({reason})" if advice else f"the store {name} failed: {reason}"
     )

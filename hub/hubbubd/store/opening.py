@@ -1,4 +1,6 @@
-"""How the store's file is claimed, made and looked at, before anything in it is changed."""
+"""Lock, create and inspect the store's file before anything in it is changed. Called by `Engine.open` and
+`--check-config`.
+"""
 
 import errno
 import fcntl
@@ -9,17 +11,18 @@ from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+from hubbubd import files
 from hubbubd.store import StoreLocked, StoreUnavailable
 from hubbubd.store.errors import damaged, explained
 from hubbubd.store.schema import MIGRATIONS, Migration, migrate, recognise
 
 
 def claim(path: Path) -> int:
-    """A descriptor that holds the store for this process; the system lets go of it however the process ends.
+    """Lock the store for this process and return the lock's descriptor; the kernel releases it when the process ends.
 
     Raises StoreLocked and OSError.
     """
-    # A file of its own, because closing any descriptor of the database would drop SQLite's locks on it.
+    # A separate file: closing any descriptor of the database would drop SQLite's POSIX locks on it.
     lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -28,7 +31,7 @@ def claim(path: Path) -> int:
         os.close(lock)
         problem = f"the store {path} is in use by another hub (process {holder}); stop it, or choose another directory"
         raise StoreLocked(problem) from None
-    with suppress(OSError):  # the lock holds also on a full disk
+    with suppress(OSError):  # the lock also holds without the process id, as on a full disk
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
     return lock
@@ -36,32 +39,31 @@ def claim(path: Path) -> int:
 
 @contextmanager
 def connected(database: str, *, uri: bool = False) -> Generator[sqlite3.Connection]:
-    """A connection without transactions of its own, which never waits for another."""
+    """Open a connection without implicit transactions that never waits for a lock."""
     with closing(sqlite3.connect(database, timeout=0, isolation_level=None, check_same_thread=False, uri=uri)) as db:
         db.execute("PRAGMA locking_mode = EXCLUSIVE")
         db.execute("PRAGMA synchronous = FULL")
-        # What is deleted or overwritten leaves zeros: prompts are personal data.
+        # Overwrite deleted data with zeros: what servers ask and people answer is personal data.
         db.execute("PRAGMA secure_delete = ON")
         yield db
 
 
 def find_or_make(path: Path, migrations: Sequence[Migration]) -> None:
-    """Leaves a whole store at a path, for its owner only: one that was there and is sound, or a new one.
+    """Ensure a sound store at a path, accessible to its owner only: inspect an existing file, or create one.
 
-    Raises StoreUnavailable, StoreDamaged, StoreTooNew, OSError and sqlite3.Error; then a file that was there is
-    as it was.
+    Raises StoreUnavailable, StoreDamaged, StoreTooNew, OSError and sqlite3.Error; an existing file is then unchanged.
     """
     if path.exists():
         _inspect(path, migrations)
         mode = stat.S_IMODE(path.stat().st_mode)
         if mode & 0o077:
-            path.chmod(mode & 0o700)  # its journal gets the same
+            path.chmod(mode & 0o700)  # SQLite gives its journal the same mode
     else:
         _create(path, migrations)
 
 
 def look_at(path: Path) -> None:
-    """Looks whether the store at a path is sound, and leaves it as it is.
+    """Check that the store at a path is sound, without changing it.
 
     Raises StoreLocked when a hub has it open, StoreTooNew, StoreDamaged and StoreUnavailable.
     """
@@ -82,7 +84,7 @@ def _holds(path: Path) -> bool:
 
 
 def _create(path: Path, migrations: Sequence[Migration]) -> None:
-    """Makes a store under another name first, so that one appears whole or not at all."""
+    """Create a store under another name and rename it, so that it appears whole or not at all."""
     if _holds(_beside(path, "-wal")):
         raise StoreUnavailable(f"the store {path} is missing, but its journal is there; put it back, or move that away")
     draft = path.with_name(f"{path.name}.new")
@@ -99,21 +101,13 @@ def _create(path: Path, migrations: Sequence[Migration]) -> None:
         for leftover in leftovers:
             leftover.unlink(missing_ok=True)
         raise
-    _sync_directory(path.parent)
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    files.sync_directory(path.parent)
 
 
 def _inspect(path: Path, migrations: Sequence[Migration]) -> None:
-    """Looks whether a file is a store that can be used, without changing a byte of it or of its journal."""
-    # SQLite would go on with a file that it can only read. A superuser can write any file, but whoever took that
-    # right away meant it.
+    """Check that a file is a usable store, without changing a byte of it or of its journal."""
+    # SQLite would open a read-only file without an error. The superuser can write any file, but a file whose owner may
+    # not write it was made so on purpose.
     os.close(os.open(path, os.O_RDWR))
     if not path.stat().st_mode & stat.S_IWUSR:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
@@ -121,14 +115,14 @@ def _inspect(path: Path, migrations: Sequence[Migration]) -> None:
         raise damaged(str(path), "it is empty")
     journal = _beside(path, "-wal")
     if _holds(_beside(path, "-journal")):
-        return None  # a copy that was becoming a store: only changing the file makes it whole
+        return None  # a restored copy with a hot rollback journal: only SQLite's recovery, a change, makes it whole
     alone = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
     if not _holds(journal):
         with connected(alone, uri=True) as db:
             return _check(db, path, migrations)
-    # Only the file and its journal together are the store: a checkpoint that was interrupted leaves a file that makes
-    # no sense alone. Locks are not needed as the store is claimed, and a file that is open for reading could not be
-    # locked as SQLite wants it here. Closing folds the journal into a file only when that can be written.
+    # Only file and journal together are the store: an interrupted checkpoint leaves a file that is inconsistent alone.
+    # No locks (unix-none) as the store is claimed, and SQLite cannot take its exclusive lock on a file that is open
+    # for reading. Closing a read-only connection does not checkpoint.
     with connected(f"{path.absolute().as_uri()}?mode=ro&vfs=unix-none", uri=True) as db:
         if _is_of_another(alone, identity(db)):
             raise StoreUnavailable(f"the journal {journal} is not that of {path.name}; move it away")
@@ -136,18 +130,18 @@ def _inspect(path: Path, migrations: Sequence[Migration]) -> None:
 
 
 def _is_of_another(alone: str, id_with_journal: str | None) -> bool:
-    """Whether the file, looked at without the journal, is a whole store of another id.
+    """Return whether the file, read without the journal, is a sound store with another id.
 
-    Errors say nothing here, nor does the id in a file that is not sound: pages of it may be written in part.
+    Errors count as no, and so does the id in an unsound file: its pages may be partly written.
     """
     with suppress(sqlite3.Error), connected(alone, uri=True) as db:
         known_as = identity(db)
-        return known_as is not None and known_as != id_with_journal and _verdict(db) == "ok"
+        return known_as is not None and known_as != id_with_journal and _integrity(db) == "ok"
     return False
 
 
 def identity(db: sqlite3.Connection) -> str | None:
-    """The store's id; empty for a copy that has not been opened yet, None when there is none to be read."""
+    """Return the store's id; empty for a copy that was never opened, None when there is none to read."""
     with suppress(sqlite3.Error):
         return (db.execute("SELECT id FROM meta").fetchone() or (None,))[0]
     return None
@@ -155,11 +149,11 @@ def identity(db: sqlite3.Connection) -> str | None:
 
 def _check(db: sqlite3.Connection, path: Path, migrations: Sequence[Migration]) -> None:
     recognise(db, str(path), migrations)
-    verdict = _verdict(db)
-    if verdict != "ok":
-        raise damaged(str(path), verdict.splitlines()[-1])
+    integrity = _integrity(db)
+    if integrity != "ok":
+        raise damaged(str(path), integrity.splitlines()[-1])
 
 
-def _verdict(db: sqlite3.Connection) -> str:
-    """What SQLite's own check says: "ok", or the first thing that is wrong."""
+def _integrity(db: sqlite3.Connection) -> str:
+    """Return the result of SQLite's quick_check: "ok", or the first problem."""
     return db.execute("PRAGMA quick_check(1)").fetchone()[0]

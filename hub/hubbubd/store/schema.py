@@ -1,8 +1,7 @@
-"""What is in the database, and how one of an older hub is brought there.
+"""Schema and migrations of the database.
 
-Each key has one row. A deletion keeps the row without a value (a tombstone) until it is compacted, so that
-whoever was away can be told of it. The database's own header says what it is (`application_id`) and which
-migrations it has seen (`user_version`).
+Each key has one row. A deletion leaves the row without a value, a tombstone, until it is compacted, so that resuming
+watchers learn of it. The file header has the format (`application_id`) and the schema version (`user_version`).
 """
 
 import secrets
@@ -17,7 +16,7 @@ Migration = Callable[[sqlite3.Connection], None]
 
 
 def _first_schema(db: sqlite3.Connection) -> None:
-    # The value comes last: what a guard reads then never lies behind a large one.
+    # The value is the last column, so that reading the revision for a guard never walks over a large one.
     db.execute("CREATE TABLE entries (key TEXT PRIMARY KEY NOT NULL, revision INTEGER NOT NULL, value BLOB)")
     db.execute("CREATE INDEX entries_by_revision ON entries (revision)")
     db.execute("CREATE TABLE meta (id TEXT NOT NULL, revision INTEGER NOT NULL, compacted INTEGER NOT NULL)")
@@ -26,16 +25,16 @@ def _first_schema(db: sqlite3.Connection) -> None:
 
 
 MIGRATIONS: tuple[Migration, ...] = (_first_schema,)
-"""The one at index n brings a database from schema version n to n + 1."""
+"""The migration at index n takes a database from schema version n to n + 1."""
 
 
 def number(db: sqlite3.Connection, question: str) -> int:
-    """The one number that a query answers with."""
+    """Run a query that returns one integer."""
     return db.execute(question).fetchone()[0]
 
 
 def recognise(db: sqlite3.Connection, name: str, migrations: Sequence[Migration]) -> int:
-    """The schema version of a database. Raises StoreUnavailable when it is no store, and StoreTooNew."""
+    """Return the schema version of a database. Raises StoreUnavailable if it is no store, and StoreTooNew."""
     if number(db, "PRAGMA application_id") != APPLICATION_ID and number(db, "SELECT count(*) FROM sqlite_master"):
         raise StoreUnavailable(f"{name} is a database, but not a hub's store; move it away")
     version = number(db, "PRAGMA user_version")
@@ -48,15 +47,15 @@ def recognise(db: sqlite3.Connection, name: str, migrations: Sequence[Migration]
 
 
 def migrate(db: sqlite3.Connection, name: str, migrations: Sequence[Migration]) -> None:
-    """Brings a database to the newest schema in one transaction; one that is there already is not written.
+    """Migrate a database to the newest schema in one transaction; a current one is not written.
 
-    Raises StoreUnavailable when that fails; then it is as it was.
+    Raises StoreUnavailable when a step fails; the database is then unchanged.
     """
     version = recognise(db, name, migrations)
     if version == len(migrations):
         return
     if version == 0:
-        db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # free pages can be cut off; to be said before the first table
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # lets free pages be cut off; must be set before the first table
     try:
         with db:
             db.execute("BEGIN IMMEDIATE")
@@ -70,7 +69,7 @@ def migrate(db: sqlite3.Connection, name: str, migrations: Sequence[Migration]) 
 
 
 def rename(db: sqlite3.Connection, store_id: str | None = None) -> None:
-    """Gives the store another id, a new one unless it is said which. One without an id has never been opened."""
+    """Give the store another id, by default a new random one. An empty id marks a copy that was never opened."""
     with db:
         db.execute("BEGIN IMMEDIATE")
         db.execute("UPDATE meta SET id = ?", (secrets.token_hex(8) if store_id is None else store_id,))

@@ -1,9 +1,9 @@
-"""The store on SQLite: one thread and one connection; whoever commits while the disk syncs shares the next sync.
+"""The store on SQLite with group commit: one thread, one connection; commits made during a sync share the next one.
 
     commit ──> queue ──> one transaction for all that queued ──> listeners, by revision ──> callers
 
-The loop starts the next transaction as soon as the last one is durable. In memory there is no thread: the same
-steps run on the loop, so a test on a virtual clock always sees the same order.
+The loop starts the next transaction as soon as the last one is durable. A bounded queue of commits gives backpressure.
+`:memory:` has no thread: the same steps run on the loop, so tests on a virtual clock are deterministic.
 """
 
 import asyncio
@@ -26,14 +26,16 @@ from hubbubd.store.engine import Engine
 from hubbubd.store.schema import MIGRATIONS, Migration
 
 QUEUED_COMMITS = 1024
+"""Commits that may wait for the disk; who makes more waits for room."""
 UNREAD_COMMITS = 256
+"""Commits that one watcher may leave unread; it reads from a snapshot after that."""
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)
 class _Begun:
-    """A commit that will finish, whether or not its caller still waits."""
+    """A queued commit; it finishes even if its caller is cancelled."""
 
     writes: tuple[Write, ...]
     guards: tuple[Guard, ...]
@@ -41,9 +43,9 @@ class _Begun:
 
 
 class _Feed:
-    """The live commits that a watcher has yet to take; when they are too many, only that some were missed.
+    """A watcher's bounded buffer of live commits. On overflow it is emptied and `missed` tells the watcher to catch up.
 
-    The watcher has all there is under the prefix up to `position`, or is catching up to it.
+    The watcher has seen all of the prefix up to `position`, or is catching up to it.
     """
 
     def __init__(self, prefix: str, position: int) -> None:
@@ -69,7 +71,7 @@ class _Feed:
         self._news.set()
 
     def take(self) -> Commit | None:
-        """The next commit after the position, which moves there."""
+        """Return the next commit after `position` and advance it; None when there is none."""
         while self._unread:
             commit = self._unread.popleft()
             if commit.revision > self.position:
@@ -86,7 +88,7 @@ class _Feed:
 
 
 class SqliteStore:
-    """A `Store` in one SQLite file, or in memory. Belongs to the event loop that opened it."""
+    """A `Store` in one SQLite file or in memory. Belongs to the event loop that opened it."""
 
     def __init__(self, engine: Engine, thread: ThreadPoolExecutor | None, copy_path: Path) -> None:
         self._engine = engine
@@ -105,17 +107,17 @@ class SqliteStore:
 
     @classmethod
     async def open(cls, path: Path | Literal[":memory:"], migrations: Sequence[Migration] = MIGRATIONS) -> Self:
-        """The store at a path, made if missing (mode 0600; a missing directory 0700), or one in memory.
+        """Open the store at a path, created if missing (mode 0600; a missing directory 0700), or one in memory.
 
-        Raises StoreLocked when another process (or this one) has it open, StoreTooNew, StoreDamaged, and
-        StoreUnavailable when the file cannot be used or is no store; then it is as it was, to the byte.
+        Raises StoreLocked when any process, this one included, has it open, StoreTooNew, StoreDamaged, and
+        StoreUnavailable when the file cannot be used or is no store. An existing file is then unchanged, byte for byte.
         """
         if not isinstance(path, Path):
             return cls(Engine.open(None, migrations), None, Path(gettempdir(), f"hubbub-{secrets.token_hex(8)}.copy"))
         thread = ThreadPoolExecutor(1, "store")
         opening = asyncio.get_running_loop().run_in_executor(thread, Engine.open, path, migrations)
         try:
-            with anyio.CancelScope(shield=True):  # a file that got opened must get its owner
+            with anyio.CancelScope(shield=True):  # an opened engine must reach its owner, or nobody closes it
                 await opening
         except BaseException:
             thread.shutdown(wait=False)
@@ -129,23 +131,23 @@ class SqliteStore:
 
     @property
     def id(self) -> str:
-        """Made when the store was created; part of every resume token."""
+        """A random id from the store's creation; part of every resume token."""
         return self._engine.id
 
     @property
     def revision(self) -> int:
-        """The newest durable revision that listeners have been told."""
+        """The newest durable revision that listeners have seen."""
         return self._revision
 
     async def commit(self, writes: Sequence[Write], guards: Sequence[Guard] = ()) -> int:
-        """Applies all writes when all guards hold; returns the revision once it is durable.
+        """Apply all writes if all guards hold; return the revision once it is durable.
 
-        Of several writes to one key the last counts. Without an effective change the revision stays, and no
-        listener is told. Waits while too many commits are queued; a caller cancelled by then has begun nothing.
-        Raises Conflict or StoreUnavailable; ValueError when a key is not Unicode text.
+        Of several writes to one key the last counts. Without an effective change the revision stays and no listener is
+        called. Waits while QUEUED_COMMITS are queued; a caller cancelled by then has begun nothing. Raises Conflict or
+        StoreUnavailable, and ValueError when a key is not valid Unicode.
         """
         for write in writes:
-            write.key.encode()  # one bad key must not fail those it shares a transaction with
+            write.key.encode()  # an invalid key must not fail the commits that share its transaction
         await self._space.acquire()
         if self._closing:
             self._space.release()
@@ -154,7 +156,7 @@ class SqliteStore:
         self._queue.append(begun)
         if self._idle.is_set():
             self._idle.clear()
-            self._loop.call_soon(self._flush)  # not at once: all who commit in this turn of the loop share a sync
+            self._loop.call_soon(self._flush)  # not at once: all commits of this turn of the loop share a sync
         return await begun.done
 
     def _flush(self) -> None:
@@ -169,7 +171,7 @@ class SqliteStore:
             applied.add_done_callback(partial(self._conclude, group))
 
     def _conclude(self, group: list[_Begun], applied: asyncio.Future[list[Commit | Conflict]]) -> None:
-        self._flush()  # the next sync runs while listeners are told of this one; its own end comes to the loop later
+        self._flush()  # the next sync runs while listeners are called for this one; it completes in a later turn
         failure = applied.exception()
         outcomes = [StoreUnavailable(str(failure)) for _ in group] if failure else applied.result()
         for outcome in outcomes:
@@ -190,17 +192,17 @@ class SqliteStore:
         for listener in tuple(self._listeners.values()):
             try:
                 listener(commit)
-            except Exception as exc:  # noqa: BLE001  # one listener's mistake must not keep a commit from the others
+            except Exception as exc:  # noqa: BLE001  # one listener's bug must not keep a commit from the others
                 self._loop.call_exception_handler({"message": "A store listener raised", "exception": exc})
 
     def _run(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Does blocking work after all that was asked before: on the thread, or at once when in memory."""
+        """Run blocking work in the order of the calls: on the thread, or inline when in memory."""
         if self._thread:
             return self._loop.run_in_executor(self._thread, work)
         done: asyncio.Future[T] = self._loop.create_future()
         try:
             done.set_result(work())
-        except Exception as exc:  # noqa: BLE001  # as on the thread: whatever it is, the one who waits is told
+        except Exception as exc:  # noqa: BLE001  # as on the thread: whoever awaits the future gets it
             done.set_exception(exc)
         return done
 
@@ -213,9 +215,9 @@ class SqliteStore:
         return StoreUnavailable("the store is closed")
 
     def listen(self, listener: Callable[[Commit], None]) -> Callable[[], None]:
-        """Calls `listener` on the event loop with each durable commit, in revision order, without gaps.
+        """Call `listener` on the event loop with each durable commit, in revision order, without gaps.
 
-        The listener must not block and must not raise. Returns a function that ends it.
+        The listener must not block or raise. Returns a function that unsubscribes.
         """
         token = object()
         self._listeners[token] = listener
@@ -226,15 +228,15 @@ class SqliteStore:
         return stop
 
     async def snapshot(self, prefix: str = "") -> Snapshot:
-        """Everything under a prefix. Raises StoreUnavailable."""
+        """Read everything under a prefix at one revision. Raises StoreUnavailable."""
         return await self._ask(partial(self._engine.snapshot, prefix))
 
     async def watch(self, prefix: str, after: int) -> AsyncGenerator[Commit]:
-        """The commits that touched the prefix since revision `after`, then those to come; atomic, ordered, gapless.
+        """Yield the commits to a prefix since revision `after`, then live ones; atomic, ordered, without gaps.
 
-        Catching up shows the newest state of each key, once, at its own revision; so does falling far behind.
-        Live writes carry their `ref`. Raises Compacted for a revision that is too old, or that this store has
-        never reached; StoreUnavailable when the store closes. Close the generator to end the watch.
+        Catching up yields the newest state of each key once, at its own revision; a watcher whose buffer overflows
+        catches up again. Live writes carry their `ref`. Raises Compacted for a revision that is too old or that this
+        store never reached, and StoreUnavailable when the store closes. Close the generator to end the watch.
         """
         feed = _Feed(prefix, after)
         stop = self.listen(feed.put)
@@ -258,19 +260,19 @@ class SqliteStore:
             self._feeds.discard(feed)
 
     async def compact(self, revision: int) -> None:
-        """Forgets deletions up to `revision`; older positions can no longer be resumed from."""
+        """Remove tombstones up to `revision`; watches can no longer resume from before it."""
         await self._ask(partial(self._engine.compact, revision))
 
     async def reclaim(self) -> None:
-        """Gives unused space back, and leaves nothing of what was deleted or overwritten. Raises StoreUnavailable."""
+        """Return unused space to the file system, with deleted and overwritten data erased. Raises StoreUnavailable."""
         while await self._ask(self._engine.reclaim):
-            pass  # commits that came meanwhile have been let in between
+            pass  # in steps, so that waiting commits get the thread in between
 
     async def copy(self) -> BinaryIO:
-        """All there is at one moment, in an open file that has no name any more.
+        """Return a consistent copy as an open file without a name.
 
-        It has no id either: that is made where it is opened, so no resume token of this store is good for it.
-        Commits go on meanwhile; one copy is made at a time. Raises NoRoom and StoreUnavailable.
+        It has no id: it gets one where it is opened, so no resume token of this store fits it. Commits go on meanwhile;
+        copies are made one at a time. Raises NoRoom and StoreUnavailable.
         """
         async with self._copying:
             if self._closing:
@@ -291,20 +293,20 @@ class SqliteStore:
                 raise self._closed() from None
 
     async def stats(self) -> StoreStats:
-        """The store in numbers."""
+        """Return sizes and counts. Raises StoreUnavailable."""
         return await self._ask(self._engine.stats)
 
     async def probe(self) -> None:
-        """Does what a commit does, and changes nothing. Raises StoreUnavailable when a commit could not succeed.
+        """Do all that a commit does without a change. Raises StoreUnavailable if a commit could not succeed.
 
-        After a failure on a disk, it wants 1 MiB to be free there too.
+        On a disk this also requires 1 MiB of free space.
         """
         await self._ask(self._engine.probe)
 
     async def close(self) -> None:
-        """Finishes what was begun and lets go of the file; commits and reads that come later raise StoreUnavailable.
+        """Finish the commits that have begun and close the file. Idempotent.
 
-        Watches end with StoreUnavailable. May be called again.
+        Later commits and reads raise StoreUnavailable, and so do open watches.
         """
         if not self._closing:
             self._closing = self._loop.create_task(self._finish())
@@ -313,7 +315,7 @@ class SqliteStore:
     async def _finish(self) -> None:
         await self._idle.wait()
         try:
-            async with self._copying:  # one that is under way sees that the store closes, and gives up
+            async with self._copying:  # a copy under way sees that the store closes, and gives up
                 await self._run(self._engine.close)
         finally:
             if self._thread:

@@ -1,4 +1,7 @@
-"""`tokens.json` in the data directory: the secrets that servers gave to the hub, readable by its owner only."""
+"""The vault, `tokens.json` in the data directory: OAuth tokens and secrets of added servers, in a file with mode 0600.
+
+These secrets are nowhere else, so that the store and its copies have none.
+"""
 
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +19,7 @@ _SHAPE: Final = TypeAdapter(dict[str, dict[str, Any]])
 
 
 class TokenFile:
-    """Implements `upstream.ports.Vault`. What is in this file is nowhere else."""
+    """The vault in a file; implements `upstream.ports.Vault`."""
 
     def __init__(self, path: Path, kept: dict[str, dict[str, Any]]) -> None:
         self._path = path
@@ -25,7 +28,7 @@ class TokenFile:
 
     @classmethod
     def open(cls, data_dir: Path) -> "TokenFile":
-        """What is there of the last run. Raises OSError, and StoreError for a file that is not one of these."""
+        """Load the file, or start empty. Raises OSError, and StoreError for a file that does not parse."""
         path = data_dir / NAME
         try:
             path.chmod(0o600)
@@ -36,11 +39,11 @@ class TokenFile:
             raise StoreError(f"{path} is damaged; without it, servers ask to let the hub in again") from None
 
     def get(self, server: str) -> dict[str, Any] | None:
-        """As `upstream.ports.Vault`."""
+        """Return the secrets kept for a server, or None."""
         return self._kept.get(server)
 
     async def put(self, server: str, secrets: dict[str, Any] | None) -> None:
-        """As `upstream.ports.Vault`."""
+        """Replace the secrets kept for a server, None removes them; durable on return. Raises OSError."""
         async with self._writing:
             kept = {name: value for name, value in self._kept.items() if name != server}
             if secrets is not None:

@@ -1,32 +1,29 @@
-"""Log lines know the trace that they belong to, and may have a second way out of the process."""
+"""Log correlation (trace ids in log lines), and the interface of a second log exporter."""
 
 from typing import Any
 
-from hubbubd.telemetry.trace import CALLER
-
-Line = dict[str, Any]
-"""A log line as structlog has it, with its text as `event`."""
+from hubbubd.telemetry.trace import CURRENT_TRACE
 
 
 def placed(_logger: object, _method: str, line: Any) -> Any:
-    """The line with `trace_id` and `span_id` of the call or RPC in whose course it was written."""
-    trace = CALLER.get()
+    """Structlog processor: add `trace_id` and `span_id` of the current call or RPC."""
+    trace = CURRENT_TRACE.get()
     if trace is not None:
         line["trace_id"], line["span_id"] = trace.trace_id, trace.span_id
     return line
 
 
 class LogSink:
-    """Takes log lines as they are written, and keeps none of them: nobody else asked for logs."""
+    """Structlog processor that also exports each line. This one is the no-op for when no exporter is configured."""
 
     on: bool = False
 
     def __call__(self, _logger: object, _method: str, line: Any) -> Any:
-        """A step of structlog's: the line as it is."""
+        """Export the line and return it unchanged."""
         return line
 
     def close(self) -> None:
-        """Hands over what it has; takes a bounded time, in which it blocks."""
+        """Flush what is buffered. Blocks, for a bounded time."""
 
 
 OFF = LogSink()

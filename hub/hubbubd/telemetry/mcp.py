@@ -1,4 +1,4 @@
-"""What spans say of MCP messages, by OpenTelemetry's semantic conventions for MCP (status: development).
+"""Span names and attributes of MCP messages, by OpenTelemetry's semantic conventions for MCP (status: development).
 
 https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/mcp.md
 """
@@ -10,17 +10,17 @@ from hubbubd.redaction import REDACTION
 from hubbubd.telemetry.trace import Attributes
 
 LONGEST: Final = 256
-"""Characters of a name that a span holds; servers and callers choose them."""
+"""Longest name in a span, in characters; servers and callers choose names."""
 
 LONGEST_CONTENT: Final = 8192
-"""Characters of what people and servers say that a span holds, where that is wanted at all."""
+"""Longest content in a span, in characters, where content is traced at all (`trace_content`)."""
 
 TOOL_ERROR: Final = "tool_error"
-"""`error.type` of a tool call whose result says that it has failed."""
+"""`error.type` of a tool call whose result has `isError`."""
 
 
 def about(method: str, params: Mapping[str, Any] | None) -> tuple[str, Attributes]:
-    """A request's name for spans, and its attributes."""
+    """Return a request's span name and attributes."""
     given, target = params or {}, ""
     attributes: Attributes = {"mcp.method.name": text(method)}
     match method:
@@ -38,26 +38,26 @@ def about(method: str, params: Mapping[str, Any] | None) -> tuple[str, Attribute
 
 
 def operation(method: str, params: Mapping[str, Any] | None) -> Attributes:
-    """What metrics say of a request."""
-    _, said = about(method, params)
-    said.pop("mcp.resource.uri", None)  # there is no end to them
-    return said
+    """Return a request's metric attributes."""
+    _, attributes = about(method, params)
+    attributes.pop("mcp.resource.uri", None)  # unbounded cardinality
+    return attributes
 
 
 def connection(transport: str, version: str | None) -> Attributes:
-    """What metrics say of a connection: what carries it (a pipe or TCP), and the revision once that is known."""
+    """Return a connection's metric attributes: its transport (pipe or TCP), and the negotiated revision if known."""
     about: Attributes = {"network.transport": "pipe" if transport == "stdio" else "tcp"}
     return about if version is None else {**about, "mcp.protocol.version": version}
 
 
 def text(value: object, longest: int = LONGEST) -> str:
-    """A string that any backend takes: without secrets, bounded, and without halves of surrogate pairs."""
+    """Return a value as an attribute that any backend accepts: redacted, bounded, and valid Unicode."""
     if value is None:
         return ""
-    # Before the cut, for half a secret is not known as one.
+    # Redact before cutting: half a secret would not be recognised.
     return REDACTION.text(str(value))[:longest].encode("utf-8", "replace").decode()
 
 
 def content(raw: bytes | None) -> str:
-    """JSON bytes as an attribute."""
+    """Return JSON bytes as an attribute, redacted and bounded."""
     return text((raw or b"").decode("utf-8", "replace"), LONGEST_CONTENT)

@@ -1,4 +1,4 @@
-"""Who takes measurements. This one takes none: nobody asked for metrics."""
+"""The metrics interface. `Meter` itself is the no-op for when metrics are off; `sdk_metrics.py` implements it."""
 
 from collections.abc import Callable, Iterable
 
@@ -6,29 +6,29 @@ from hubbubd.telemetry.metrics import Metric
 from hubbubd.telemetry.trace import Attributes
 
 Reading = tuple[float, Attributes]
-"""A value, and what it is the value of."""
+"""A value and its attributes."""
 
 
 class Meter:
-    """Costs nothing while it is off; what would be measured for it alone is then not measured."""
+    """Takes no measurements. While `on` is false, callers skip what they would measure for it alone."""
 
     on: bool = False
 
     def count(self, metric: Metric, attributes: Attributes) -> None:
-        """Counts one more."""
+        """Add one to a counter."""
 
     def record(self, metric: Metric, value: float, attributes: Attributes | None = None) -> None:
-        """Adds a value to a histogram."""
+        """Add a value to a histogram."""
 
     def observe(self, metric: Metric, read: Callable[[], Iterable[Reading]]) -> None:
-        """Has a metric read whenever somebody collects. `read` is called in other threads, and must not wait."""
+        """Register a callback that reads a metric at collection. Called in other threads, it must not block."""
 
     def exposition(self) -> tuple[str, bytes]:
-        """All metrics as Prometheus reads them: the content type, and the text. Blocks while they are collected."""
+        """Return all metrics in Prometheus's text format, with the content type. Blocks while they are collected."""
         return "text/plain; charset=utf-8", b""
 
     def close(self) -> None:
-        """Hands over what it has; takes a bounded time, in which it blocks."""
+        """Flush what is buffered. Blocks, for a bounded time."""
 
 
 OFF = Meter()

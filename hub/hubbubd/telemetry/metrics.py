@@ -1,6 +1,6 @@
-"""The hub's metrics, all of them. `docs/metrics.md` says what they are good for.
+"""The table of all metrics of the hub. `docs/metrics.md` explains how to use them.
 
-Those of MCP are by OpenTelemetry's semantic conventions (status: development), the others are the hub's own:
+Those named `mcp.*` follow OpenTelemetry's semantic conventions (status: development), the others are the hub's own:
 https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/mcp.md
 """
 
@@ -10,7 +10,7 @@ from typing import Final
 
 
 class Shape(StrEnum):
-    """How values of a metric add up."""
+    """Kind of instrument."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -19,7 +19,7 @@ class Shape(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One metric, by its OpenTelemetry name; `unit` is a UCUM one. `buckets` are a histogram's upper bounds."""
+    """One metric by its OpenTelemetry name; `unit` is in UCUM. `buckets` are a histogram's upper bounds."""
 
     name: str
     shape: Shape
@@ -29,6 +29,8 @@ class Metric:
     buckets: tuple[float, ...] = ()
 
 
+# Bounds of buckets, in seconds: servers take parts of a second to minutes, people seconds to a day, disks parts of a
+# millisecond to seconds.
 _MCP_S: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 _PEOPLE_S: Final = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_800, 3_600, 14_400, 86_400)
 _DISK_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)

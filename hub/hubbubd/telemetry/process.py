@@ -1,4 +1,4 @@
-"""What this process takes of its machine (Linux: proc(5)). Nothing where that cannot be read."""
+"""Resource usage of this process (Linux, proc(5)); no readings where that cannot be read."""
 
 import os
 import resource
@@ -12,7 +12,7 @@ _PROC = Path("/proc/self")
 
 
 def memory() -> Iterable[Reading]:
-    """Bytes that are resident."""
+    """Return the resident memory in bytes."""
     try:
         pages = int((_PROC / "statm").read_bytes().split()[1])
     except OSError:
@@ -21,12 +21,12 @@ def memory() -> Iterable[Reading]:
 
 
 def cpu() -> Iterable[Reading]:
-    """Seconds on processors, of all threads, in user and system mode."""
+    """Return the CPU seconds of all threads, user and system."""
     return ((time.process_time(), {}),)
 
 
 def open_fds() -> Iterable[Reading]:
-    """File descriptors, without the one that this takes."""
+    """Return the number of open file descriptors, without the one opened to count them."""
     try:
         return ((len(os.listdir(_PROC / "fd")) - 1, {}),)  # noqa: PTH208 - no path objects for names that are counted
     except OSError:

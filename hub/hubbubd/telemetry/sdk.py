@@ -1,7 +1,7 @@
-"""Tracing by OpenTelemetry's SDK. Spans arrive here when they have ended; a thread of the SDK's own sends them.
+"""Tracing by OpenTelemetry's SDK. Spans arrive here when they have ended; a thread of the SDK exports them.
 
-What the SDK's tracer would do to start and end a span (sample it again, lock it, copy what it holds) is left out: the
-span is handed to the SDK's processor as it is, under ids and times that were chosen long before.
+The SDK's tracer is bypassed (sampling again, locking, copying): finished spans go straight to its batch processor, with
+ids and times that were chosen when they began.
 """
 
 import logging
@@ -42,10 +42,10 @@ from hubbubd.telemetry.tracer import Tracer
 SERVICE: Final = "hubbub"
 
 CLOSE_MS: Final = 3000
-"""Longest wait for a collector when the hub ends."""
+"""The longest wait for a collector at shutdown, in milliseconds."""
 
 COMPLAIN_EVERY_S: Final = 300.0
-"""How often the log says that the collector takes nothing."""
+"""The shortest interval between log lines about a failing collector, in seconds."""
 
 _COMPLAINING: Final = (
     "opentelemetry.exporter.otlp.proto.grpc.exporter",
@@ -54,20 +54,21 @@ _COMPLAINING: Final = (
 )
 _KINDS: Final = {Kind.INTERNAL: SpanKind.INTERNAL, Kind.CLIENT: SpanKind.CLIENT, Kind.SERVER: SpanKind.SERVER}
 _NS: Final = 1_000_000_000
+"""Nanoseconds of a second; OpenTelemetry counts in them."""
 _FINE: Final = Status()
 _FAILED: Final = Status(StatusCode.ERROR)
 
 
 class Closing(Protocol):
-    """A part of the SDK's that can be shut down."""
+    """Whatever of the SDK can be shut down."""
 
     def shutdown(self) -> None:
-        """Takes nothing more."""
+        """Flush and accept nothing more."""
         ...
 
 
 class SdkTracer(Tracer):
-    """Samples as OTEL_TRACES_SAMPLER says: once, when a span's place is made."""
+    """A tracer over the SDK. Samples by OTEL_TRACES_SAMPLER: once, when a span's place is made."""
 
     on = True
 
@@ -75,7 +76,7 @@ class SdkTracer(Tracer):
         self._now = now
         self._exporter = exporter
         self.content = content
-        # The process's end is the hub's own business.
+        # No atexit hook: `close` shuts it down.
         self._provider = TracerProvider(shutdown_on_exit=False)
         self._processor = BatchSpanProcessor(exporter)
         self._provider.add_span_processor(self._processor)
@@ -85,7 +86,7 @@ class SdkTracer(Tracer):
 
     @classmethod
     def open(cls, exporter: str, now: Callable[[], float], *, content: bool = False) -> "SdkTracer":
-        """One that sends over OTLP, or writes to stderr for `console`."""
+        """Return a tracer that exports over OTLP, or writes to stderr for `console`."""
         quieten()
         out = ConsoleSpanExporter(out=sys.stderr) if exporter == "console" else Exporter()
         return cls(out, now, content=content)
@@ -95,13 +96,13 @@ class SdkTracer(Tracer):
         return self._now()
 
     def begin(self, parent: Trace | None, name: str = "", kind: Kind = Kind.INTERNAL) -> Trace:
-        """As `Tracer`. The sampler decides here, for good, and what is below a span of ours is told with it."""
+        """As `Tracer`. The only place that samples; spans below a sampled span of the hub are sampled, too."""
         trace_id = parent.trace_id if parent else f"{random.getrandbits(128) or 1:032x}"
         sampled = parent is not None and parent.own
         if not sampled:
             number = int(trace_id, 16)
-            verdict = self._provider.sampler.should_sample(context_of(parent), number, name, _KINDS[kind], None, None)
-            sampled = verdict.decision.is_sampled()
+            sampling = self._provider.sampler.should_sample(context_of(parent), number, name, _KINDS[kind], None, None)
+            sampled = sampling.decision.is_sampled()
         return Trace(
             trace_id=trace_id,
             span_id=f"{random.getrandbits(64) or 1:016x}",
@@ -121,7 +122,7 @@ class SdkTracer(Tracer):
         events: Iterable[Event] = (),
         links: Iterable[Trace] = (),
     ) -> None:
-        """As `Tracer`. Nothing of it holds a secret that the hub knows."""
+        """As `Tracer`. Known secrets are redacted."""
         trace = span.trace
         if not trace.own:
             return
@@ -129,7 +130,7 @@ class SdkTracer(Tracer):
         about = {**span.attributes, **(attributes or {}), **({"error.type": error} if error else {})}
         if REDACTION.finds(_texts(name, about, *(said for _, said, _ in happened))):
             name, about, happened = REDACTION.text(name), REDACTION.value(about), REDACTION.value(happened)
-        told = ReadableSpan(
+        finished = ReadableSpan(
             name,
             _span_context(trace, trace.span_id),
             parent=_span_context(trace, trace.parent_id) if trace.parent_id else None,
@@ -143,10 +144,10 @@ class SdkTracer(Tracer):
             resource=self._resource,
             instrumentation_scope=self._scope,
         )
-        self._processor.on_end(told)
+        self._processor.on_end(finished)
 
     def _bounded(self, about: Attributes) -> SdkAttributes:
-        """As OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT and OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT say, and their like."""
+        """Apply the SDK's limits: OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT, OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT, ..."""
         most, longest = self._limits.max_span_attributes, self._limits.max_span_attribute_length
         if longest is None and (most is None or len(about) <= most):
             return about
@@ -164,7 +165,7 @@ def _texts(name: str, *attributes: Attributes) -> Iterator[str]:
 
 
 def shut_down(provider: Closing, exporter: Closing) -> None:
-    """Sends what is left; after CLOSE_MS the exporter is made to give up, which the provider by itself does not do."""
+    """Flush; after CLOSE_MS shut the exporter down, since the provider itself would go on waiting for it."""
     timer = threading.Timer(CLOSE_MS / 1000, exporter.shutdown)
     timer.start()
     try:
@@ -174,7 +175,7 @@ def shut_down(provider: Closing, exporter: Closing) -> None:
 
 
 def resource() -> Resource:
-    """Who tells: OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME, which is `hubbub` when nobody says otherwise."""
+    """Return the OTel resource: OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME, by default named `hubbub`."""
     named = Resource.create({"service.version": __version__})
     return named if os.environ.get("OTEL_SERVICE_NAME") or _names_service() else named.merge(_HUBBUB)
 
@@ -190,7 +191,7 @@ def _names_service() -> bool:
 
 
 class _NowAndThen(logging.Filter):
-    """Lets a line of the exporters through every COMPLAIN_EVERY_S."""
+    """Rate limit for the exporters' log lines: one per COMPLAIN_EVERY_S, nothing below WARNING."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -207,13 +208,13 @@ _complaints: Final = _NowAndThen()
 
 
 def quieten() -> None:
-    """Has exporters complain now and then, not about each batch that nobody takes."""
+    """Rate-limit the exporters' log lines, which come with each failed batch. Idempotent."""
     for name in _COMPLAINING:
         logging.getLogger(name).addFilter(_complaints)
 
 
 def context_of(parent: Trace | None) -> Context:
-    """A context of the SDK's with this parent alone, whatever is around."""
+    """Return an SDK context with only this parent, independent of the current context."""
     return (
         set_span_in_context(NonRecordingSpan(_span_context(parent, parent.span_id)), Context()) if parent else Context()
     )

@@ -1,4 +1,4 @@
-"""Log lines by OpenTelemetry's SDK. A thread of the SDK's own sends them."""
+"""Export of log lines by OpenTelemetry's SDK, in a thread of the SDK."""
 
 import sys
 import time
@@ -14,7 +14,7 @@ from hubbubd import __version__
 from hubbubd.telemetry.logs import LogSink
 from hubbubd.telemetry.mcp import LONGEST_CONTENT, text
 from hubbubd.telemetry.sdk import SERVICE, context_of, quieten, resource, shut_down
-from hubbubd.telemetry.trace import CALLER
+from hubbubd.telemetry.trace import CURRENT_TRACE
 
 SEVERITIES: Final = {
     "debug": SeverityNumber.DEBUG,
@@ -25,11 +25,11 @@ SEVERITIES: Final = {
 }
 
 OWN: Final = frozenset({"event", "level", "timestamp", "trace_id", "span_id"})
-"""What a record has a place of its own for."""
+"""Keys of a line that have fields of their own in an OTLP log record."""
 
 
 class SdkLogSink(LogSink):
-    """Sends each line with what else is known of it as attributes, as text; nested values as they would be printed."""
+    """Exports each line, its other keys as attributes; nested values as text."""
 
     on = True
 
@@ -41,7 +41,7 @@ class SdkLogSink(LogSink):
 
     @classmethod
     def open(cls, exporter: str) -> "SdkLogSink":
-        """One that sends over OTLP, or writes to stderr for `console`."""
+        """Return a sink that exports over OTLP, or writes to stderr for `console`."""
         quieten()
         return cls(ConsoleLogRecordExporter(out=sys.stderr) if exporter == "console" else OTLPLogExporter())
 
@@ -51,7 +51,7 @@ class SdkLogSink(LogSink):
         self._logger.emit(
             LogRecord(
                 timestamp=time.time_ns(),
-                context=context_of(CALLER.get()) or Context(),
+                context=context_of(CURRENT_TRACE.get()) or Context(),
                 severity_text=level,
                 severity_number=SEVERITIES.get(level, SeverityNumber.UNSPECIFIED),
                 body=text(line.get("event"), LONGEST_CONTENT),

@@ -1,4 +1,4 @@
-"""Metrics by OpenTelemetry's SDK. A thread of the SDK's own sends them; Prometheus is given them when it asks."""
+"""Metrics by OpenTelemetry's SDK. A thread of the SDK pushes them over OTLP; Prometheus pulls them."""
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -22,14 +22,14 @@ from hubbubd.telemetry.trace import Attributes, Value
 log = structlog.get_logger(__name__)
 
 OTHER: Final = "_OTHER"
-"""What all values of an attribute are called once there are too many (the conventions' word)."""
+"""The value that stands for all further values of an attribute beyond MAX_VALUES (OTel's semantic conventions)."""
 
 MAX_VALUES: Final = 100
-"""Values of one attribute that are told apart: methods, tools and errors are named by callers and servers."""
+"""Bound of an attribute's cardinality: methods, tools and errors are named by callers and servers."""
 
 
 class SdkMeter(Meter):
-    """Sends over OTLP, answers Prometheus, or both."""
+    """A meter that pushes over OTLP, answers Prometheus, or both."""
 
     on = True
 
@@ -50,7 +50,7 @@ class SdkMeter(Meter):
 
     @classmethod
     def open(cls, exporter: str | None, *, scraped: bool) -> "SdkMeter":
-        """One that sends with this exporter, if any, and is `scraped` by Prometheus or not."""
+        """Return a meter with this push exporter, if any, and a Prometheus reader if `scraped`."""
         quieten()
         registry = CollectorRegistry()
         readers: list[MetricReader] = []
@@ -93,8 +93,8 @@ class SdkMeter(Meter):
         """As `Meter`."""
         try:
             self._provider.shutdown(CLOSE_MS)
-        except Exception as exc:  # noqa: BLE001 - it raises nothing else, and the hub ends all the same
-            log.warning("metrics could not be handed over", error=str(exc))
+        except Exception as exc:  # noqa: BLE001 - the SDK raises a bare Exception; it must not stop the shutdown
+            log.warning("metrics not flushed", error=str(exc))
 
     def _bounded(self, attributes: Attributes) -> Attributes:
         return {name: self._value(name, value) for name, value in attributes.items()}

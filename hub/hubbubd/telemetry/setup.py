@@ -1,4 +1,4 @@
-"""Whether, and where to, the hub tells of itself: the environment variables that OpenTelemetry defines.
+"""Which exporters the environment asks for, by the variables that OpenTelemetry defines.
 
 https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
 """
@@ -18,9 +18,9 @@ _PACKAGES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.grpc")
 
 
 def wanted(environ: Mapping[str, str], signal: str) -> str | None:
-    """Which exporter a signal (`traces`, `metrics`, `logs`) is to have: `otlp`, `console`, or None for no one.
+    """Return the exporter of a signal (`traces`, `metrics`, `logs`): `otlp`, `console`, or None. Raises ConfigError.
 
-    OTLP only once an endpoint is named: nobody is looked for on a port that nobody spoke of. Raises ConfigError.
+    OTLP needs an endpoint: unlike the SDK, the hub does not try the default port when none is configured.
     """
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return None
@@ -40,23 +40,23 @@ def wanted(environ: Mapping[str, str], signal: str) -> str | None:
 
 
 def check(environ: Mapping[str, str]) -> None:
-    """Raises ConfigError for what nothing can be sent by."""
+    """Raise ConfigError if a configured exporter cannot be used."""
     for signal in ("traces", "metrics", "logs"):
         wanted(environ, signal)
 
 
 def tracer(environ: Mapping[str, str], now: Callable[[], float], *, content: bool = False) -> Tracer:
-    """The tracer that the environment asks for. Raises ConfigError."""
+    """Return the tracer that the environment asks for. Raises ConfigError."""
     exporter = wanted(environ, "traces")
     if exporter is None:
         return OFF
-    from hubbubd.telemetry.sdk import SdkTracer  # only now: it takes a while, and is an extra
+    from hubbubd.telemetry.sdk import SdkTracer  # lazy: slow to import, and an optional extra
 
     return SdkTracer.open(exporter, now, content=content)
 
 
 def meter(environ: Mapping[str, str], *, scraped: bool) -> Meter:
-    """The meter that the environment asks for, or Prometheus when metrics are to be `scraped`. Raises ConfigError."""
+    """Return the meter that the environment asks for, or one for Prometheus if `scraped`. Raises ConfigError."""
     exporter = wanted(environ, "metrics")
     if exporter is None and not scraped:
         return metering.OFF
@@ -66,7 +66,7 @@ def meter(environ: Mapping[str, str], *, scraped: bool) -> Meter:
 
 
 def log_sink(environ: Mapping[str, str]) -> LogSink:
-    """Where log lines go beside stderr, as the environment asks for. Raises ConfigError."""
+    """Return the log exporter that the environment asks for. Raises ConfigError."""
     exporter = wanted(environ, "logs")
     if exporter is None:
         return logs.OFF
@@ -76,7 +76,7 @@ def log_sink(environ: Mapping[str, str]) -> LogSink:
 
 
 def destination(environ: Mapping[str, str]) -> str:
-    """In words, where to which signals go, without credentials; empty when none does. Raises ConfigError."""
+    """Return which signals go where, for people, without credentials; empty when none does. Raises ConfigError."""
     found: dict[str, list[str]] = {}
     for signal in ("traces", "metrics", "logs"):
         exporter = wanted(environ, signal)

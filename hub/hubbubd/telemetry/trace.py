@@ -1,6 +1,6 @@
-"""Spans, and where each stands in its trace. Plain values, so that they can stand in records.
+"""Spans and their places in traces, as plain values that records can hold.
 
-A span is told when it ends, under ids that were chosen when it began: what began under one hub can end under the next.
+A span is exported when it ends, under ids chosen when it began: it may begin in one hub process and end in the next.
 """
 
 import re
@@ -15,13 +15,14 @@ from hubbubd.bounds import Moment
 _TRACEPARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _TRACESTATE: Final = re.compile(r"[\x20-\x7e]{1,512}")
 _SAMPLED: Final = 1
+"""The flag `sampled` (W3C Trace Context, 3.2.2.5.1)."""
 
 Value = str | int | float | bool
 Attributes = dict[str, Value]
 
 
 class Kind(StrEnum):
-    """On which side of an exchange a span stands."""
+    """OpenTelemetry's span kind."""
 
     INTERNAL = "internal"
     CLIENT = "client"
@@ -30,10 +31,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """A span's place: its ids in lower-case hex, and `state`, the tracestate that came with the trace.
+    """A span's place: its ids in lower-case hex, and `state`, the tracestate of the trace.
 
-    `own` is whether the hub tells of the span when it ends; one that came from elsewhere, or is not sampled, is only
-    passed on.
+    `own` says that the hub exports the span when it ends. A place from elsewhere, or one not sampled, is only
+    propagated.
     """
 
     trace_id: str
@@ -44,7 +45,7 @@ class Trace:
     own: bool = False
 
     def headers(self) -> dict[str, str]:
-        """`traceparent` and `tracestate` for whoever goes on from here (W3C Trace Context)."""
+        """Return `traceparent` and `tracestate` for propagation (W3C Trace Context)."""
         parent = {"traceparent": f"00-{self.trace_id}-{self.span_id}-{int(self.sampled):02x}"}
         return {**parent, "tracestate": self.state} if self.state else parent
 
@@ -62,7 +63,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened during a span, `at` seconds since the epoch."""
+    """An event within a span; `at` is seconds since the epoch."""
 
     name: str
     at: float
@@ -71,23 +72,23 @@ class Event:
 
 @dataclass(slots=True, eq=False)
 class Serving:
-    """The span of the RPC that is being served, and the spans of other traces that it has to do with."""
+    """The span of the RPC being served, and links to other traces that it touches."""
 
     span: Span
     links: list[Trace] = field(default_factory=list[Trace])
 
 
-SERVING: ContextVar[Serving | None] = ContextVar("hubbub_serving", default=None)
+CURRENT_RPC: ContextVar[Serving | None] = ContextVar("hubbub_rpc_span", default=None)
 """The RPC being served, when it is traced."""
 
-CALLER: ContextVar[Trace | None] = ContextVar("hubbub_caller", default=None)
-"""The span that what is done now belongs to: that of the RPC, else its caller's own."""
+CURRENT_TRACE: ContextVar[Trace | None] = ContextVar("hubbub_trace", default=None)
+"""The current parent span: that of the RPC, or else the caller's own."""
 
 
 def parsed(carrier: object) -> Trace | None:
-    """The place that `traceparent` and `tracestate` of a mapping name; None when there is no valid one.
+    """Extract a place from `traceparent` and `tracestate` of a mapping; None when there is no valid one.
 
-    W3C Trace Context, 3.2 and 3.3. A later version is read as far as version 00 goes.
+    W3C Trace Context, 3.2 and 3.3. Later versions are read as version 00, as the specification says.
     """
     given = _mapping(carrier)
     text = given.get("traceparent")
@@ -103,17 +104,17 @@ def parsed(carrier: object) -> Trace | None:
 
 
 def of_params(params: Mapping[str, Any]) -> Trace | None:
-    """The place that an MCP message names in its `_meta`."""
+    """Extract the place from `_meta` of an MCP message's params."""
     return parsed(params.get("_meta"))
 
 
 def passed_on(trace: Trace | None) -> Span | None:
-    """A span for the other side to know of, and nobody to tell: what it belongs to tells of itself."""
+    """Return a span that is propagated but never exported by the hub; its owner exports it."""
     return trace and Span(name="", kind=Kind.CLIENT, trace=replace(trace, own=False), start=0.0)
 
 
 def with_place(params: Mapping[str, Any] | None, trace: Trace) -> dict[str, Any]:
-    """The params of an MCP message that names this place in its `_meta`, whatever it named before."""
+    """Inject a place into `_meta` of an MCP message's params, replacing any other."""
     kept = {key: value for key, value in _mapping((params or {}).get("_meta")).items() if key != "tracestate"}
     return {**(params or {}), "_meta": {**kept, **trace.headers()}}
 

@@ -1,4 +1,4 @@
-"""Who makes places for spans and takes spans that have ended. This one does neither: tracing is off."""
+"""The tracing interface. `Tracer` itself is the no-op for when tracing is off; `sdk.py` implements it."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -7,17 +7,17 @@ from hubbubd.telemetry.trace import Event, Kind, Span, Trace, Value
 
 
 class Tracer:
-    """Passes on the traces of others, and costs nothing else. `content` is whether spans may hold what people say."""
+    """Propagates the traces of callers and exports nothing. `content` says whether spans may hold what people write."""
 
     on: bool = False
     content: bool = False
 
     def now(self) -> float:
-        """The time of spans, in seconds since the epoch."""
+        """Return the time for spans, in seconds since the epoch."""
         return time.time()
 
     def begin(self, parent: Trace | None, name: str = "", kind: Kind = Kind.INTERNAL) -> Trace | None:
-        """The place of a new span below another one, or at the root of a new trace."""
+        """Return the place of a new span below `parent`, or at the root of a new trace."""
         return parent
 
     def tell(
@@ -30,10 +30,10 @@ class Tracer:
         events: Iterable[Event] = (),
         links: Iterable[Trace] = (),
     ) -> None:
-        """Takes a span that has ended, at `end` seconds since the epoch; `error` is why it failed (`error.type`)."""
+        """Export a span that ended at `end`, in seconds since the epoch; `error` is its `error.type`, if it failed."""
 
     def close(self) -> None:
-        """Hands over what it has; takes a bounded time, in which it blocks."""
+        """Flush what is buffered. Blocks, for a bounded time."""
 
 
 OFF = Tracer()

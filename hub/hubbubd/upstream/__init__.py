@@ -1,1 +1,1 @@
-"""Connections to MCP servers. The only room that imports `mcp`; what the rest needs is in `ports`."""
+"""Connections to MCP servers. The only package that imports `mcp`; what the rest of the hub needs is in `ports`."""

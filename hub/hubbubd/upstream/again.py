@@ -1,17 +1,19 @@
-"""What goes out again over HTTP: which requests may, and how often streams are opened."""
+"""Retries over HTTP: which requests may be sent again, and the backoff between openings of a stream."""
 
 from typing import Any, Final
 
 import anyio
 
 IDLE_S: Final = 2.5
-"""How long an idle connection is kept. Servers close theirs after 5 s, mostly: a request must not meet that."""
+"""Seconds an idle connection is kept. Most servers close theirs after 5 s, and no request may meet that."""
 
 STALE_CONNECTIONS: Final = 3
-"""Times that a request goes again because its connection was closed; others of the pool may be closed as well."""
+"""How often a request is retried because its connection had been closed; others of the pool may be closed, too."""
 
 FIRST_PAUSE_S: Final = 0.5
+"""Seconds before a stream that ended is opened once more; doubled up to the last."""
 LAST_PAUSE_S: Final = 8.0
+"""Seconds; a server that ends its stream at once is asked no more often than this."""
 
 REPEATABLE: Final = frozenset(
     {
@@ -31,13 +33,13 @@ REPEATABLE: Final = frozenset(
         "tools/list",
     }
 )
-"""Methods that do no more harm twice than once: they read, or set what is then set."""
+"""Idempotent methods: they read, or set what is then set."""
 
 
 class Pace:
-    """The hub's own pause between two openings of a stream, whatever the server names as `retry`.
+    """Exponential backoff between openings of a stream, whatever `retry` the server names.
 
-    It doubles each time that the stream is wanted again too early, and begins anew with one that is not.
+    It doubles each time the stream is wanted again too early, and resets when it is not.
     """
 
     def __init__(self) -> None:
@@ -45,7 +47,7 @@ class Pace:
         self._pause_s = FIRST_PAUSE_S
 
     async def wait(self) -> None:
-        """Returns when the stream may be opened."""
+        """Wait until the stream may be opened."""
         if self._opened_at is not None:
             early_s = self._opened_at + self._pause_s - anyio.current_time()
             if early_s > 0:
@@ -57,13 +59,13 @@ class Pace:
 
 
 class Way:
-    """How far a request has got, as the `trace` extension of the HTTP client tells."""
+    """Progress of a request, from the `trace` extension of the HTTP client: what decides whether a retry is safe."""
 
     def __init__(self) -> None:
         self._begun = self._left = self._connected = False
 
     async def __call__(self, event: str, _info: dict[str, Any]) -> None:
-        """Takes note of an event, by its name."""
+        """Note an event by its name."""
         if event == "connection.connect_tcp.started":
             self._connected = True
         elif event.endswith(".send_request_headers.started"):
@@ -72,11 +74,11 @@ class Way:
             self._left = True
 
     def may_go_again(self, method: str) -> bool:
-        """Whether the request that failed on this way without a response may be sent once more.
+        """Return whether the failed request may be retried.
 
-        The server cannot have begun one that did not leave whole. One that did leave, over a connection that had been
-        used before and was closed then without a byte, has mostly met the end of an idle connection; but the server
-        may have it, so only what is repeatable goes again.
+        A request that did not leave whole cannot have been executed. One that did, over a reused connection that was
+        closed without a response, has most likely met the end of an idle connection; but the server may have executed
+        it, so only idempotent methods are retried. All others are sent at most once.
         """
         unsent = self._begun and not self._left
         return unsent or (not self._connected and method in REPEATABLE)

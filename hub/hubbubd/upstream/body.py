@@ -1,4 +1,4 @@
-"""The body of an HTTP response, watched as it is read."""
+"""Bodies of HTTP responses, watched and bounded as they are read."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from enum import Enum, auto
@@ -14,15 +14,16 @@ from hubbubd.upstream import faults
 from hubbubd.upstream.envelope import EDGE, answered
 
 PARSED_BYTES: Final = 64 * 1024
-"""The longest event that is parsed to find out whose response it is, where its ends do not tell."""
+"""The longest event that is parsed to find whose response it is, where its ends do not tell."""
 
 TURN_COST: Final = 128 * 1024
-"""What of a body is handed on in one turn: its bytes, and `LINE_COST` for each line."""
+"""What of a body is passed on per turn of the event loop: its bytes, plus LINE_COST per line."""
 
 LINE_COST: Final = 1024
+"""What a line counts besides its bytes, so that very many short lines are long work, too."""
 
 _DATA: Final = b"data:"
-"""How a line of an event's data begins."""
+"""The field name of an event's data line."""
 
 
 class End(Enum):
@@ -35,7 +36,7 @@ class End(Enum):
 
 
 class Body(httpx2.AsyncByteStream):
-    """A response's bytes, with their end told once to `ended`, and refused past `limit` bytes or by `check`."""
+    """A response's bytes. Calls `ended` once at the end; fails beyond `limit` bytes, or if `check` finds a problem."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class Body(httpx2.AsyncByteStream):
                     yield piece
         except httpx2.TransportError as exc:
             self._end(End.BROKEN, faults.of_exception(exc))
-            # The SDK takes this one for a broken response; another would end its whole transport.
+            # The SDK treats a StreamError as a broken response; another exception would end its whole transport.
             raise httpx2.StreamError(str(exc)) from exc
         self._end(End.COMPLETE, None)
 
@@ -85,7 +86,7 @@ class Body(httpx2.AsyncByteStream):
 
 
 def _pieces(chunk: bytes) -> Iterator[tuple[bytes, int]]:
-    """The parts of a chunk that are handed on in one go, and what each costs."""
+    """Split a chunk into the parts that are passed on per turn, with the cost of each."""
     cost = len(chunk) + LINE_COST * (chunk.count(b"\n") + chunk.count(b"\r"))
     count = cost // TURN_COST + 1
     step = len(chunk) // count + 1
@@ -94,16 +95,16 @@ def _pieces(chunk: bytes) -> Iterator[tuple[bytes, int]]:
 
 
 def decoded(response: httpx2.Response) -> Callable[[bytes], str | None] | None:
-    """A check for `Body` that refuses what would be decoded: a compressed body could grow past every bound."""
+    """Return a check for `Body` that refuses a compressed body, as it could grow beyond every bound; or None."""
     coding = response.headers.get("content-encoding", "identity").strip().lower()
     return None if coding == "identity" else lambda _: "it is compressed"
 
 
 class Misdirected:
-    """Looks, in the chunks of a request's event stream, for the response to another request, and bounds each event.
+    """Checks a request's event stream for responses to another request, and bounds each event.
 
-    The SDK takes any response on that stream for this request's: one that lost its way, say in a proxy, would become
-    the result of a call that it does not belong to.
+    The SDK takes any response on that stream for this request's: one misdirected, by a proxy for example, would become
+    the result of another call.
     """
 
     def __init__(self, request_id: int, limit: int) -> None:
@@ -114,9 +115,9 @@ class Misdirected:
         self._after_return = False
 
     def check(self, chunk: bytes) -> str | None:
-        """What is wrong, if this chunk completes such a response, or an event grows too long with it.
+        """Return a problem if this chunk completes such a response, or makes an event too long.
 
-        Lines end as the reader of this stream takes them to: with LF, CR, or both (HTML, server-sent events, 9.2.5).
+        Lines end as in the HTML standard, server-sent events, 9.2.5: with LF, CR, or both.
         """
         rest = chunk[1:] if self._after_return and chunk.startswith(b"\n") else chunk
         if chunk:
@@ -144,9 +145,9 @@ class Misdirected:
 
 
 class _Event:
-    """What of an event tells whose response it is: its data as far as it is short, else its beginning and its end.
+    """What is kept of an event to tell whose response it is: all of its data if short, else its beginning and end.
 
-    `size` counts its lines, but for comments, of which nothing is kept anywhere.
+    `size` counts its lines except comments, which are not kept anywhere.
     """
 
     def __init__(self) -> None:
@@ -157,7 +158,7 @@ class _Event:
         self._data_size = 0
 
     def add(self, part: bytes) -> None:
-        """Takes a part of a line."""
+        """Add a part of a line."""
         named = min(max(len(_DATA) - len(self._field), 0), len(part))
         self._field += part[:named]
         if self._field.startswith(b":"):
@@ -167,7 +168,7 @@ class _Event:
             self._keep(part[named:])
 
     def end_line(self) -> None:
-        """The line has ended; the next one begins."""
+        """End the line."""
         if self._field == _DATA:
             self._keep(b"\n")
         self._field = b""
@@ -178,7 +179,7 @@ class _Event:
         self._tail = (self._tail + data[-EDGE:])[-EDGE:]
 
     def answers(self) -> int | str | None:
-        """The id of the request that it answers; None when it is no response, or names none."""
+        """Return the id of the request that the event answers; None when it is no response, or has no id."""
         if (named := answered(self._data[:EDGE], self._tail)) is not None or self._data_size > PARSED_BYTES:
             return named
         if b'"result"' not in self._data and b'"error"' not in self._data:

@@ -1,9 +1,9 @@
-"""What servers say, held to a schema piece by piece: the one way in which pydantic sees it.
+"""Validates what servers send against a schema, piece by piece; the only use of pydantic on their data.
 
-pydantic gathers every mistake of what it is given, several for each wrong entry, and holds up everybody meanwhile. So
-a large document is checked as many small ones. Each piece has some of the document's entries, and of the rest only as
-much as a schema may ask for; the check ends with the first piece that does not fit. This needs no knowledge of where
-a document may be long.
+pydantic collects every error of its input, several per wrong entry, and blocks the event loop meanwhile. So a large
+document is validated as many small ones. Each piece has some of the document's entries, and of the rest only as much as
+a schema may require; validation stops at the first invalid piece. No knowledge is needed of where a document may be
+long.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,38 +14,38 @@ from typing import Any, Final, Literal, cast, get_origin
 from pydantic import BaseModel, ValidationError
 
 PIECE: Final = 250
-"""Values of a document that are looked at in one go, about."""
+"""About how many values of a document are validated at once."""
 
 DEEPEST: Final = 12
-"""Levels of a document that are taken apart. No schema describes what is deeper: there anything goes."""
+"""Nesting depth down to which documents are split. No schema describes deeper levels."""
 
 _FIRST: Final = 20
-"""Values that are looked at before all others: of what is wrong, most is wrong from its beginning."""
+"""How many values are validated before all others: most invalid documents are invalid from their beginning."""
 
 _FRAME: Final = 4 * PIECE
-"""The most values that the same parts of a document may have that stand in each of its pieces."""
+"""The most values of the parts that are repeated in each piece of an object."""
 
 _SMALL: Final = 8
-"""A value of so few is not made smaller."""
+"""A value with fewer values in it is not reduced."""
 
 _MANY: Final = 50
-"""Mistakes of a piece that are not listed all, as that takes much longer than to find them."""
+"""From so many errors on a piece is split further before they are listed, as listing them takes long."""
 
 _SHOWN: Final = 3
-"""Mistakes that are told of."""
+"""How many errors are reported."""
 
 _SHOWN_CHARACTERS: Final = 300
-"""What is told of a place, and of a mistake there: a server chooses the names of members."""
+"""Longest path, and longest message, of a reported error: the server chooses the names of members."""
 
 
 class Mismatch(Exception):
-    """A document that does not fit; the message names its first few mistakes."""
+    """The document is invalid; the message names the first few errors."""
 
 
 def check(validate: Callable[[Any], object], document: Any) -> Iterator[None]:
-    """Has `validate` look at a document, and stops before each piece of a long one, so that others have their turn.
+    """Validate a document, yielding before each piece of a long one, so that the event loop can run others.
 
-    Raises Mismatch, and whatever `validate` raises besides ValidationError.
+    Raises Mismatch, and whatever `validate` raises other than ValidationError.
     """
     for at, (piece, skipped) in enumerate(pieces(document, PIECE)):
         if piece is not document:
@@ -75,9 +75,9 @@ def _first_problems(
 
 
 def problems(exc: ValidationError, skipped: tuple[int, ...] = ()) -> str:
-    """The first few mistakes of a piece, in one line.
+    """Return the first few errors of a piece, in one line.
 
-    `skipped` says, for each list on the way to the piece's entries, how many entries were left out before them.
+    `skipped` says, for each list on the path to the piece's entries, how many entries were left out before them.
     """
     found = exc.errors(include_url=False, include_context=False, include_input=False)[:_SHOWN]
     lines = [(_place(problem["loc"], skipped), problem["msg"][:_SHOWN_CHARACTERS]) for problem in found]
@@ -91,8 +91,10 @@ def _place(steps: tuple[int | str, ...], skipped: tuple[int, ...]) -> str:
 
 
 def pieces(document: Any, size: int, depth: int = 0) -> Iterator[tuple[Any, tuple[int, ...]]]:
-    """Documents of about `size` values that fit a schema exactly if this one does, and what was left out of the lists
-    on the way to each."""
+    """Split a document into pieces of about `size` values that together are valid exactly if it is.
+
+    Each comes with the number of entries left out before it, for the lists on the path to it.
+    """
     if depth == DEEPEST or weight(document) < size:
         yield document, ()
     elif isinstance(document, list):
@@ -137,7 +139,7 @@ def _of_object(members: dict[str, Any], size: int, depth: int) -> Iterator[tuple
 
 
 def _frame(members: dict[str, Any], room: list[int]) -> dict[str, Any]:
-    """The members without which an object may not fit, as small as they can be."""
+    """Return the members without which an object may be invalid, reduced as far as possible."""
     frame = {name: _least(members[name], room) for name in needed() if name in members}
     if not frame and members:
         name = next(iter(members))
@@ -146,7 +148,7 @@ def _frame(members: dict[str, Any], room: list[int]) -> dict[str, Any]:
 
 
 def _least(value: Any, room: list[int]) -> Any:
-    """A value that is as right as this one where this one is right: with one entry in each list."""
+    """Return a reduced value that is valid if this one is: with one entry in each list."""
     room[0] -= 1
     if room[0] < 0:
         raise Mismatch("it has too many large members in one object")
@@ -158,10 +160,10 @@ def _least(value: Any, room: list[int]) -> Any:
 
 
 def weight(value: Any, most: int = PIECE) -> int:
-    """How many values a document has; of one with more than `most`, some number from there on."""
+    """Count the values in a document; beyond `most`, return some number above it."""
     count = 1
     known: list[Any] = [value]
-    for inner in known:  # which grows meanwhile; each plain call comes by here, so little is called
+    for inner in known:  # grows meanwhile; a hot path of every call, therefore without function calls
         kind: type[object] = inner.__class__
         if kind is dict:
             inside = inner.values()
@@ -178,7 +180,7 @@ def weight(value: Any, most: int = PIECE) -> int:
 
 @cache
 def needed() -> frozenset[str]:
-    """Names of members that some schema asks for, or tells apart by."""
+    """Return the names of members that some schema requires or discriminates by."""
     names: set[str] = set()
     waiting: list[type[BaseModel]] = [BaseModel]
     while waiting:

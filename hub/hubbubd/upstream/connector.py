@@ -1,4 +1,4 @@
-"""Opens links: the runtime's way into this room."""
+"""The connector: opens links with resolved configuration, transport and access. The runtime's entry to this package."""
 
 import os
 from collections.abc import AsyncGenerator
@@ -21,7 +21,7 @@ from hubbubd.telemetry.tracer import OFF, Tracer
 from hubbubd.upstream import faults
 from hubbubd.upstream.deadlines import Patience
 from hubbubd.upstream.http import http_transport, sse_transport
-from hubbubd.upstream.instrumentation import Telling
+from hubbubd.upstream.instrumentation import Instrumentation
 from hubbubd.upstream.link import ServerLink
 from hubbubd.upstream.oauth import Access, oauth_of
 from hubbubd.upstream.ports import Era, Inbound, Link, Vault
@@ -30,7 +30,7 @@ from hubbubd.upstream.stdio import StdioStreams, stdio_transport
 from hubbubd.upstream.streams import Pipe, Transport
 
 EXIT_LIMIT_S: Final = 2.0
-"""Longest wait for the exit status of a process whose stdout has ended."""
+"""Seconds to wait for the exit status of a process whose stdout has ended."""
 
 log = structlog.get_logger(__name__)
 
@@ -63,19 +63,19 @@ class McpConnector:
     async def open(
         self, config: ServerConfig, inbound: Inbound, era: Era | None, confinement: Confinement | None
     ) -> AsyncGenerator[Link]:
-        """As `ports.Connector`. References are resolved here, as they are at this moment."""
+        """As `ports.Connector`. References are resolved here, anew for each connection."""
         resolved = await to_thread.run_sync(_resolved, config, confinement)
         REDACTION.learn(config.name, resolved.known_secrets())
         patience = Patience()
         hosts = confinement.hosts if confinement is not None else None
         transport = _transport(resolved, inbound, _access(resolved, inbound, self._vault, patience), hosts)
-        telling = Telling(resolved, self._tracer, self._meter)
-        link = ServerLink(resolved, inbound, transport, patience, telling)
+        instrumentation = Instrumentation(resolved, self._tracer, self._meter)
+        link = ServerLink(resolved, inbound, transport, patience, instrumentation)
         outcome: BaseException | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(link.hold)
             try:
-                with telling.attempt():
+                with instrumentation.attempt():
                     with patience.limit(resolved.connect_timeout_s) as limit:
                         await link.connect(era)
                     if limit.cancelled_caught:
@@ -90,7 +90,7 @@ class McpConnector:
 
 
 def _spec_of(server: str) -> str:
-    """The vault's key of what a server was added with; no server has such a name."""
+    """Return the vault's key for the secrets of a server's spec; server names have no slash."""
     return f"{server}/spec"
 
 
@@ -108,7 +108,7 @@ def _resolved(config: ServerConfig, confinement: Confinement | None) -> ServerCo
 
 
 def _access(config: ServerConfig, inbound: Inbound, vault: Vault, patience: Patience) -> Access | None:
-    """None for a server that the operator has given a token of its own."""
+    """Return the OAuth client of a connection; None for stdio, and where the operator configured a token."""
     known = config.oauth is None and any(name.lower() == "authorization" for name in config.headers)
     return None if known or config.transport == "stdio" else Access(config, inbound, vault, patience)
 

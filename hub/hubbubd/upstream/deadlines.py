@@ -1,4 +1,4 @@
-"""Time limits that measure a server, and so stand while a person is asked."""
+"""Server-side deadlines, paused while a person is asked."""
 
 import math
 from collections.abc import Generator
@@ -8,7 +8,7 @@ import anyio
 
 
 class Patience:
-    """The time limits of one connection."""
+    """The pausable deadlines of one connection."""
 
     def __init__(self) -> None:
         self._left: dict[anyio.CancelScope, float] = {}
@@ -16,7 +16,7 @@ class Patience:
 
     @contextmanager
     def limit(self, seconds: float | None) -> Generator[anyio.CancelScope]:
-        """As `anyio.move_on_after`, for time in which nobody is asked."""
+        """Like `anyio.move_on_after`, but the time in which a person is asked does not count."""
         scope = anyio.CancelScope()
         self._left[scope] = math.inf if seconds is None else seconds
         try:
@@ -29,7 +29,7 @@ class Patience:
 
     @contextmanager
     def asking(self) -> Generator[None]:
-        """While it is open, a person is asked."""
+        """Pause all deadlines for the block: a person is asked."""
         self._asked += 1
         if self._asked == 1:
             for scope in self._left:

@@ -1,7 +1,7 @@
-"""JSON-RPC under a link. The only module that holds the SDK's dispatcher, whose lifecycle may change within 2.x.
+"""JSON-RPC over a transport. The only module that holds the SDK's dispatcher, whose lifecycle may change within 2.x.
 
-What the server sends goes through that dispatcher, but for responses: the hub's own requests are matched here, for a
-fraction of what a stream, two scopes and a span for each would cost.
+The server's requests and notifications go through that dispatcher. Responses to the hub's own requests are matched
+here, at a fraction of the cost of a stream, two scopes and a span for each.
 """
 
 import asyncio
@@ -34,45 +34,45 @@ from mcp_types import (
 )
 
 from hubbubd import bounds
-from hubbubd.upstream.exchange import CALL, EXCHANGE, SIZE
-from hubbubd.upstream.framing import BadMessage, NotRead
+from hubbubd.upstream.exchange import CALL, EXCHANGE, SIZE, ConnectionClosed, UnusableResponse
+from hubbubd.upstream.framing import BadMessage, NotRead, Said
 from hubbubd.upstream.ports import ProgressUpdate
 from hubbubd.upstream.rate_limit import Pace
 from hubbubd.upstream.sdk import as_read
 from hubbubd.upstream.streams import Reading, Writing
 
 CANCEL_LIMIT_S: Final = 5.0
-"""Longest wait to tell a server that a request was cancelled."""
+"""Seconds to wait while telling a server that a request was cancelled."""
 
-CLOSED: Final = ErrorData(code=CONNECTION_CLOSED, message="Connection closed")
-"""What a request gets whose response can no longer come; in the SDK's own words."""
-
-ENDED: Final = ErrorData(code=CONNECTION_CLOSED, message="the server ended the subscription")
-"""What a subscription gets that the server cancels."""
+ENDED: Final = Said(code=CONNECTION_CLOSED, message="the server ended the subscription")
+"""The error of a subscription that the server cancels."""
 
 MAX_UNSENT: Final = 1024
-"""Answers that may wait for one server to take them."""
+"""The most answers that may wait for a server to read them; beyond that its requests are not read (backpressure)."""
 
 OnProgress = Callable[[ProgressUpdate], None]
 
 OnAcknowledged = Callable[[dict[str, Any]], None]
-"""Told once what a subscription will tell of."""
+"""Called once with the filter that the server acknowledged."""
+
+
+Outcome = dict[str, Any] | ErrorData | None
+"""The outcome of a request: a result or an error, or None when the connection ended first."""
 
 
 class Serve(Protocol):
-    """Answers one request of the server. Raises MCPError, and nothing else, for an error answer."""
+    """Answers a request of the server. Raises MCPError, and nothing else, for an error answer."""
 
     async def __call__(self, method: str, params: Mapping[str, Any] | None, withdrawn: anyio.Event) -> dict[str, Any]:
-        """The result; `withdrawn` is set when the server takes the request back."""
+        """Return the result; `withdrawn` is set when the server cancels the request."""
         ...
 
 
 class Wire:
-    """Requests, answers and notifications over one transport's streams.
+    """Requests, answers and notifications over the streams of one transport.
 
-    Every notification is taken on the receive path, in order, and without a task of its own: `notice` and the
-    callbacks for progress must not block. `unusable` is told about each item that is no message, and how many came in a
-    row.
+    Notifications are handled in order on the receive path, without a task: `notice` and the progress callbacks must not
+    block. `unusable` is called with each item that is no message, and how many came in a row.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Wire:
         self._notice = notice
         self._unusable = unusable
         self._ids = count(1)
-        self._waiting: dict[RequestId, asyncio.Future[dict[str, Any] | ErrorData]] = {}
+        self._waiting: dict[RequestId, asyncio.Future[Outcome]] = {}
         self._progress: dict[str, tuple[OnProgress, str | None]] = {}
         self._subscriptions: dict[RequestId, OnAcknowledged] = {}
         self._serving: dict[tuple[RequestId, str | None], JSONRPCRequest] = {}
@@ -110,7 +110,7 @@ class Wire:
         )
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
-        """Receives until the stream ends; what waits for a response then gets CONNECTION_CLOSED."""
+        """Receive until the stream ends; requests that still wait then get CONNECTION_CLOSED."""
         try:
             await self._dispatcher.run(self._on_request, _consumed, self._on_notification, task_status=task_status)
         finally:
@@ -126,9 +126,9 @@ class Wire:
         on_progress: OnProgress | None = None,
         on_acknowledged: OnAcknowledged | None = None,
     ) -> dict[str, Any]:
-        """The raw result. Cancelling the wait tells the server, if `cancellable`. Raises MCPError.
+        """Send a request and return the raw result. Cancellation is passed on if `cancellable`. Raises MCPError.
 
-        With `on_acknowledged` the request is a subscription, which the server may also end by cancelling it.
+        With `on_acknowledged` the request is a subscription, which the server may end by cancelling it.
         """
         request_id = next(self._ids)
         if on_acknowledged is not None:
@@ -143,15 +143,21 @@ class Wire:
         finally:
             self._progress.pop(token, None)
             self._subscriptions.pop(request_id, None)
-        if isinstance(outcome, ErrorData):
-            raise MCPError(outcome.code, outcome.message, outcome.data)
-        return outcome
+        match outcome:
+            case None:
+                raise ConnectionClosed
+            case Said():
+                raise MCPError(outcome.code, outcome.message, outcome.data)
+            case ErrorData():
+                raise UnusableResponse(outcome.message)
+            case _:
+                return outcome
 
     async def _exchange(
         self, request_id: int, method: str, params: dict[str, Any] | None, headers: dict[str, str], cancellable: bool
-    ) -> dict[str, Any] | ErrorData:
+    ) -> Outcome:
         if self._ended:
-            return CLOSED
+            return None
         fields = {"params": params} if params else {}  # an explicit null is not JSON-RPC
         message = JSONRPCRequest(jsonrpc="2.0", id=request_id, method=method, **fields)
         await anyio.lowlevel.checkpoint_if_cancelled()
@@ -164,9 +170,9 @@ class Wire:
             )
             return await response
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            return CLOSED
+            return None
         except anyio.get_cancelled_exc_class():
-            # Also when the write was interrupted: it may have been delivered, and a server ignores an id it never saw.
+            # Even if the write was interrupted: it may have been delivered, and unknown ids are ignored.
             if cancellable:
                 with anyio.move_on_after(CANCEL_LIMIT_S, shield=True):
                     reason = {"requestId": request_id, "reason": "caller cancelled"}
@@ -176,7 +182,7 @@ class Wire:
             del self._waiting[request_id]
 
     def _settle(self, message: JSONRPCResponse | JSONRPCError) -> bool:
-        """Hands a response to who waits for it; a late one, or one that answers nothing, is dropped: False."""
+        """Pass a response to its request; return False for a late one, or one that answers nothing."""
         response = self._waiting.get(coerce_request_id(message.id)) if message.id is not None else None
         if response is None or response.done():
             return False
@@ -187,16 +193,16 @@ class Wire:
         self._ended = True
         for response in self._waiting.values():
             if not response.done():
-                response.set_result(CLOSED)
+                response.set_result(None)
 
     async def notify(self, method: str, params: dict[str, Any] | None, headers: dict[str, str]) -> None:
-        """Sends a notification; dropped once the connection has gone."""
+        """Send a notification; dropped once the connection is gone."""
         await self._dispatcher.notify(method, params, {"headers": headers})
 
     async def _on_request(
         self, context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
     ) -> dict[str, Any]:
-        # This runs in a copy of the context of the request on whose stream it came; that one's exchange is not ours.
+        # This runs in a copy of the context of the request on whose stream it came, and must not use its exchange.
         EXCHANGE.set(None)
         try:
             return await self._serve(method, params, context.cancel_requested)
@@ -209,9 +215,9 @@ class Wire:
                 answer.settle("the server withdrew its request")
 
     def _repeats(self, request: JSONRPCRequest, call_id: str | None) -> bool:
-        """Whether a request is one that is being served: it was passed on twice, and is to be answered once.
+        """Return whether this request is being served already: a duplicate delivery, to be answered once.
 
-        The same id with other contents is another request, whatever JSON-RPC says of ids.
+        The same id with other contents is another request, whatever JSON-RPC says about ids.
         """
         key = coerce_request_id(request.id), call_id
         served = self._serving.setdefault(key, request)
@@ -235,7 +241,7 @@ class Wire:
         if method == "notifications/subscriptions/acknowledged":
             self._acknowledge(received)
             return True
-        if method == "notifications/cancelled":  # one of the server's own requests: applied by the dispatcher
+        if method == "notifications/cancelled":  # for a request of the server's own the dispatcher applies it
             self._end_subscription(received)
         self._notice(method, received, self._inlet.last_call)
         return True
@@ -253,7 +259,7 @@ class Wire:
             response.set_result(ENDED)
 
     def _subscription(self, named: Any) -> RequestId | None:
-        """The id of the open subscription that a server names."""
+        """Return the id of an open subscription, if the server names one."""
         request_id = coerce_request_id(named) if isinstance(named, str | int) else None
         return request_id if request_id in self._subscriptions and request_id in self._waiting else None
 
@@ -262,7 +268,7 @@ class Wire:
 
 
 async def _consumed(*_: object) -> None:
-    """Never called: every notification is taken by the intercept."""
+    """Never called: the intercept handles every notification."""
 
 
 def _progress_update(params: dict[str, Any]) -> ProgressUpdate | None:
@@ -273,11 +279,11 @@ def _progress_update(params: dict[str, Any]) -> ProgressUpdate | None:
 
 
 class _Inlet:
-    """A read stream that gives responses to `settle` and the rest to its reader; `end` is told when nothing more comes.
+    """The dispatcher's read stream: passes responses to `settle`, everything else on, and calls `end` at the end.
 
-    A response that cannot be used becomes an error for the request it answers; a request that `repeats` another is
-    dropped. A server that asks and asks without taking the answers is read again when there is room for more of them.
-    What the hub has not asked for counts for the server's pace.
+    A response that cannot be parsed becomes an error for the request it answers; a duplicate request (`repeats`) is
+    dropped. Backpressure: nothing is read while the server does not read the hub's answers. What the hub did not ask
+    for is charged to the server's rate limit.
     """
 
     def __init__(
@@ -302,18 +308,18 @@ class _Inlet:
 
     @property
     def last_context(self) -> Context | None:
-        """The sender's context of the item received last, where the transport keeps it (HTTP)."""
+        """The context of the sender of the last item, where the transport keeps it (HTTP)."""
         return getattr(self._inner, "last_context", None)
 
     @property
     def last_call(self) -> str | None:
-        """The call on whose stream that item came."""
+        """The call on whose stream the last item came."""
         context = self.last_context
         return context.get(CALL) if context is not None else None
 
     @property
     def _last_size(self) -> int:
-        """Its bytes; a transport that keeps no contexts parses in the task that receives."""
+        """The last item's size in bytes; without contexts, the transport parses in the receiving task."""
         context = self.last_context
         return SIZE.get() if context is None else context.get(SIZE, 0)
 
@@ -369,9 +375,9 @@ class _Inlet:
 
 
 class _Outlet:
-    """A write stream that tells, for each answer, whether it was handed over.
+    """The dispatcher's write stream: reports of each answer whether it was handed over.
 
-    A transport with `receipts` (HTTP) tells it through the exchange itself; over the others sending is handing over.
+    A transport with `receipts` (HTTP) reports it through the exchange; over the others sending is handing over.
     """
 
     def __init__(self, inner: Writing, receipts: bool) -> None:
@@ -381,22 +387,22 @@ class _Outlet:
         self._room = anyio.Event()
 
     async def has_room(self) -> None:
-        """Returns when fewer than MAX_UNSENT answers wait for the server to take them."""
+        """Wait until fewer than MAX_UNSENT answers wait for the server to read them."""
         while self._unsent >= MAX_UNSENT:
             await self._room.wait()
 
     async def refuse(self, unread: NotRead) -> None:
-        """Answers a request that was not read."""
+        """Answer a request that was too large to be read."""
         if unread.asked is not None:
             refusal = ErrorData(code=INVALID_REQUEST, message=f"Invalid request: {unread}")
-            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # who receives hears of that otherwise
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the receive path reports that
                 await self.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=unread.asked, error=refusal)))
 
     async def send(self, item: SessionMessage, /) -> None:
         if isinstance(item.message, JSONRPCResponse | JSONRPCError):
             await self._send_answer(item)
         elif isinstance(item.message, JSONRPCNotification):
-            # Its context outlives it: the stream of what the server asks opens in that of the first notification.
+            # Its context outlives it: the SDK opens the GET stream in that of the first notification.
             call, exchange = CALL.set(None), EXCHANGE.set(None)
             try:
                 await self._inner.send(item)

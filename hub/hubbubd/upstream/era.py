@@ -1,9 +1,9 @@
-"""Revisions: which one a server speaks, and what each request carries in it.
+"""Protocol revisions: negotiation of the one a server speaks, and what each request carries in it.
 
-To 2025-11-25 a connection begins with a handshake; from 2026-07-28 on every request says all of it. Which family a
-server belongs to is found by asking `server/discover` first: whatever is no sign of the newer family means the
-handshake. A server of 2024 may ignore the question, so the wait for it is short (PROBE_LIMIT_S, and never more than a
-third of the connect timeout); one that exits on it is known by that, and the next attempt begins with the handshake.
+Up to 2025-11-25 a connection begins with a handshake (`initialize`); from 2026-07-28 on each request is self-contained.
+Which family a server belongs to is found by a probe, `server/discover`: any reply that is no sign of the newer family
+means the handshake. A server of 2024 may ignore the probe, so its time limit is short (PROBE_LIMIT_S, and at most a
+third of the connect timeout). A server that exits on the probe gets the handshake at the next attempt.
 """
 
 from collections.abc import Awaitable, Callable
@@ -42,7 +42,7 @@ from pydantic import BaseModel, ValidationError
 
 from hubbubd import __version__, payload
 from hubbubd.config import ServerConfig
-from hubbubd.errors import Fault, InvalidArgument, PeerError, UpstreamError
+from hubbubd.errors import Fault, FaultCode, InvalidArgument, PeerError, UpstreamError
 from hubbubd.turns import turn
 from hubbubd.upstream import faults
 from hubbubd.upstream.checking import Mismatch, check
@@ -50,18 +50,18 @@ from hubbubd.upstream.ports import Era, Hello, LostDuringProbe
 from hubbubd.upstream.tool_headers import ToolHeaders
 
 PROBE_LIMIT_S: Final = 5.0
-"""Longest wait for `server/discover` from a server not known to answer it."""
+"""Seconds to wait for `server/discover` from a server not known to answer it."""
 
 CLIENT_INFO: Final = {"name": "hubbub", "title": "Hubbub", "version": __version__}
 
 INTRODUCTION_BYTES: Final = 64 * 1024
-"""The most that is kept of each part of what a server introduces itself with: every watcher of servers gets it."""
+"""The most that is kept of each part of a server's introduction: every watcher of servers gets it."""
 
 NAME_CHARACTERS: Final = 1000
-"""What is kept of a name in an introduction that is too long."""
+"""The most characters kept of a name in an introduction that is too long."""
 
 MAX_VERSIONS: Final = 100
-"""Revisions of those that a server says it speaks that are looked at."""
+"""How many of the revisions that a server lists are examined."""
 
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 
@@ -69,7 +69,7 @@ _NAMED_BY: Final = {
     **NAME_BEARING_METHODS,
     **dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId"),
 }
-"""Which param is repeated in Mcp-Name, the tasks extension's included (SEP-2663, routing headers)."""
+"""The param that Mcp-Name repeats, by method; for the tasks extension see SEP-2663, routing headers."""
 
 Stamped = tuple[dict[str, Any] | None, dict[str, str]]
 """The params to send, and the headers that go with them over HTTP."""
@@ -80,7 +80,7 @@ class Revision(Protocol):
 
     @property
     def version(self) -> str:
-        """As in MCP-Protocol-Version."""
+        """The value of MCP-Protocol-Version."""
         ...
 
     @property
@@ -89,32 +89,32 @@ class Revision(Protocol):
         ...
 
     def stamp(self, method: str, params: dict[str, Any] | None) -> Stamped:
-        """What a request or notification carries in this revision."""
+        """Return what a request or notification carries in this revision."""
         ...
 
     def complete(self, result: dict[str, Any]) -> None:
-        """Fills in, in place, what a result may leave out or get wrong."""
+        """Normalize a result in place: defaults for members that may be missing or invalid."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class HandshakeRevision:
-    """To 2025-11-25: the handshake has said it all."""
+    """Up to 2025-11-25: the handshake has exchanged everything."""
 
     version: str
     era: Era = Era.HANDSHAKE
 
     def stamp(self, method: str, params: dict[str, Any] | None) -> Stamped:
-        """The params as they are; the header names the revision."""
+        """Return the params unchanged, and the header that names the revision."""
         return params, {MCP_PROTOCOL_VERSION_HEADER: self.version}
 
     def complete(self, result: dict[str, Any]) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatelessRevision:
-    """From 2026-07-28: each request says who asks and what it can do (basic, `_meta`; transports, headers)."""
+    """From 2026-07-28: each request carries client info and capabilities (basic, `_meta`; transports, headers)."""
 
     version: str
     capabilities: dict[str, Any]
@@ -122,7 +122,7 @@ class StatelessRevision:
     tool_headers: ToolHeaders = field(default_factory=ToolHeaders)
 
     def stamp(self, method: str, params: dict[str, Any] | None) -> Stamped:
-        """The params with the envelope in `_meta`, and headers that repeat parts of them. Raises InvalidArgument."""
+        """Return the params with `_meta`'s envelope, and headers that repeat parts of them. Raises InvalidArgument."""
         given = params or {}
         meta: dict[str, Any] = {
             **(given.get("_meta") or {}),
@@ -143,7 +143,7 @@ class StatelessRevision:
         return {**given, "_meta": meta}, headers
 
     def complete(self, result: dict[str, Any]) -> None:
-        """An absent `resultType` means complete (basic, results); a negative `ttlMs` means 0 (caching)."""
+        """Default `resultType` to "complete" (basic, results), and a negative `ttlMs` to 0 (caching)."""
         result.setdefault("resultType", "complete")
         ttl = result.get("ttlMs")
         if isinstance(ttl, int | float) and ttl < 0:
@@ -151,7 +151,7 @@ class StatelessRevision:
 
 
 def capabilities(config: ServerConfig, version: str) -> dict[str, Any]:
-    """What the hub declares to this server in this revision."""
+    """Return the capabilities that the hub declares to this server in this revision."""
     declared: dict[str, Any] = {"roots": {} if version == LATEST_MODERN_VERSION else {"listChanged": True}}
     asks: dict[str, Any] = {}
     if config.elicitation:
@@ -168,12 +168,12 @@ def capabilities(config: ServerConfig, version: str) -> dict[str, Any]:
 
 
 Ask = Callable[[str, dict[str, Any] | None, dict[str, str]], Awaitable[dict[str, Any]]]
-"""Sends a request of the negotiation, which is never cancelled. Raises PeerError, UpstreamError."""
+"""Sends a request of the negotiation, which is never cancelled at the server. Raises PeerError, UpstreamError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Negotiation:
-    """Finds the revision of one new connection. `hint` is the era found last time."""
+    """Finds the revision of a new connection. `hint` is the era found last time."""
 
     config: ServerConfig
     ask: Ask
@@ -181,7 +181,7 @@ class Negotiation:
     limit: Callable[[float | None], AbstractContextManager[anyio.CancelScope]] = anyio.move_on_after
 
     async def run(self) -> tuple[Hello, Revision]:
-        """What the server said of itself, and the revision in force. Raises UpstreamError."""
+        """Return the server's introduction and the revision in force. Raises UpstreamError."""
         try:
             return await self._negotiate()
         except PeerError as refusal:
@@ -204,7 +204,7 @@ class Negotiation:
         except PeerError as refusal:
             if not _means_stateless(refusal):
                 raise
-        # It was only slow to answer the probe, or has replaced an older server.
+        # A stateless server after all: it was slow to answer the probe, or has replaced an older one.
         return await self._discover()
 
     async def _probe(self) -> tuple[Hello, Revision] | None:
@@ -229,7 +229,7 @@ class Negotiation:
         try:
             raw = await self.ask("server/discover", *question)
         except PeerError as refusal:
-            # Whoever refuses the revision and names it as one it speaks means: ask again in this one.
+            # Refusing a revision and listing it as supported means: ask again in this one.
             if refusal.code != UNSUPPORTED_PROTOCOL_VERSION or version not in _supported(refusal):
                 raise
             raw = await self.ask("server/discover", *question)
@@ -270,7 +270,7 @@ class Negotiation:
 
 
 async def _check(model: type[BaseModel], raw: dict[str, Any]) -> None:
-    """Lets others have their turn meanwhile: servers introduce themselves at any length. Raises UpstreamError."""
+    """Validate an introduction, which may be long, in turns. Raises UpstreamError."""
     try:
         for _ in check(partial(model.model_validate, by_name=False), raw):
             await turn()
@@ -279,7 +279,7 @@ async def _check(model: type[BaseModel], raw: dict[str, Any]) -> None:
 
 
 def _info(said: object) -> dict[str, Any]:
-    """What a server is called. One that says too much of it, in icons say, is shown without the rest."""
+    """Return the server info; of one that is too long (icons, for example) only the names."""
     info = _object(said)
     if len(payload.dumps(info)) <= INTRODUCTION_BYTES:
         return info
@@ -288,7 +288,7 @@ def _info(said: object) -> dict[str, Any]:
 
 
 def _able(said: object) -> dict[str, Any]:
-    """What a server can do. Raises UpstreamError (INVALID_RESPONSE)."""
+    """Return the server's capabilities. Raises UpstreamError (INVALID_RESPONSE) when they are too long."""
     able = _object(said)
     if (size := len(payload.dumps(able))) > INTRODUCTION_BYTES:
         note = f"its capabilities take {size} bytes, and {INTRODUCTION_BYTES} are allowed"
@@ -305,7 +305,7 @@ def _object(value: object) -> dict[str, Any]:
 
 
 def _supported(refusal: PeerError) -> list[str]:
-    """The first revisions that a server names, none where it says it wrongly; the rest is not looked at."""
+    """Return the first revisions that a refusal lists; none if it is malformed."""
     said = _object(refusal.data)
     named = said.get("supported")
     first = cast("list[Any]", named)[:MAX_VERSIONS] if isinstance(named, list) else None
@@ -322,16 +322,16 @@ def _mismatch(note: str, supported: list[str]) -> UpstreamError:
 
 
 def _means_handshake(fault: Fault) -> bool:
-    """Whether the way `server/discover` failed leaves it open that `initialize` works."""
-    if fault.code == "PROTOCOL_VERSION_MISMATCH":
+    """Return whether `initialize` may still work after `server/discover` failed this way."""
+    if fault.code == FaultCode.PROTOCOL_VERSION_MISMATCH:
         return bool(set(fault.details["supported"]) & set(HANDSHAKE_PROTOCOL_VERSIONS))
-    return fault.code in ("HTTP_ERROR", "INVALID_RESPONSE")
+    return fault.code in (FaultCode.HTTP_ERROR, FaultCode.INVALID_RESPONSE)
 
 
 def _means_stateless(refusal: PeerError) -> bool:
-    """Whether the way `initialize` was refused shows a server of the newer family.
+    """Return whether a refused `initialize` shows a stateless server.
 
-    No older one lacks the method, or asks for headers with it.
+    No older server lacks the method, or requires headers with it.
     """
     if refusal.code == UNSUPPORTED_PROTOCOL_VERSION:
         return LATEST_MODERN_VERSION in _supported(refusal)
@@ -339,6 +339,6 @@ def _means_stateless(refusal: PeerError) -> bool:
 
 
 def _during_probe(fault: Fault) -> UpstreamError:
-    if fault.code != "CONNECTION_LOST":
+    if fault.code != FaultCode.CONNECTION_LOST:
         return UpstreamError(fault)
     return LostDuringProbe(replace(fault, details={**fault.details, "during": "probe"}))

@@ -1,7 +1,7 @@
-"""What goes wrong between the hub and a server, classified: one table, and the ways into it.
+"""Classification of what goes wrong between the hub and a server: one table of faults, and the ways into it.
 
-A `Fault` comes from one of four kinds of evidence: an exception of the network, an HTTP status, an error the SDK
-made up for a response that never came, or a process that ended.
+A `Fault` is made from one of four kinds of evidence: a network exception, an HTTP status, an error that the SDK made up
+for a response that never came, or a process that ended.
 """
 
 import socket
@@ -11,37 +11,36 @@ from time import time
 from typing import Any, Final, cast
 
 import httpx2
-from mcp_types import CONNECTION_CLOSED, PARSE_ERROR, ErrorData
 
 from hubbubd import bounds
-from hubbubd.errors import Category, Fault, UpstreamError
+from hubbubd.errors import Category, Fault, FaultCode, UpstreamError
 
 BODY_EXCERPT: Final = 300
-"""Characters of a refused response's body that are kept in a fault's details."""
+"""Characters of an error response's body that are kept in a fault's details."""
 
 PASSING: Final = frozenset({404, 408, 421, 423, 425})
-"""Statuses below 500 that can pass by themselves. A gateway says 404 for a server that is just being deployed."""
+"""Statuses below 500 that can be temporary. A gateway answers 404 for a server that is just being deployed."""
 LONGEST_WAIT_S: Final = 86_400.0
-"""The longest wait that is read out of a `Retry-After`."""
+"""The longest wait that is read from a `Retry-After`, in seconds."""
 
 _CODES: Final[Mapping[str, tuple[Category, bool, str]]] = {
-    "AUTHENTICATION_FAILED": (Category.SERVER, False, "the server refused the credentials"),
+    FaultCode.AUTHENTICATION_FAILED: (Category.SERVER, False, "the server refused the credentials"),
     "COMMAND_NOT_ALLOWED": (Category.CONNECTION, False, "the operator does not allow it"),
     "COMMAND_NOT_EXECUTABLE": (Category.CONNECTION, False, "the command cannot be executed"),
     "COMMAND_NOT_FOUND": (Category.CONNECTION, False, "there is no such command"),
-    "CONFIG_INVALID": (Category.CONNECTION, False, "the configuration does not hold"),
-    "CONNECTION_LOST": (Category.CONNECTION, True, "the connection was lost"),
+    "CONFIG_INVALID": (Category.CONNECTION, False, "the configuration is invalid"),
+    FaultCode.CONNECTION_LOST: (Category.CONNECTION, True, "the connection was lost"),
     "CONNECTION_REFUSED": (Category.CONNECTION, True, "nothing accepts connections there"),
     "CONNECTION_TIMEOUT": (Category.TIMEOUT, True, "the server did not connect in time"),
-    "GET_STREAM_LOST": (Category.TRANSPORT, True, "the stream of what the server asks broke and did not come back"),
+    "GET_STREAM_LOST": (Category.TRANSPORT, True, "the server's own event stream broke and was not restored"),
     "HOST_NOT_ALLOWED": (Category.CONNECTION, False, "the operator does not allow it"),
     "HOST_NOT_FOUND": (Category.CONNECTION, True, "the host's name does not resolve"),
-    "HTTP_ERROR": (Category.TRANSPORT, False, "the server answered with an HTTP error"),
-    "INVALID_RESPONSE": (Category.PROTOCOL, False, "the server's response is not MCP"),
+    FaultCode.HTTP_ERROR: (Category.TRANSPORT, False, "the server answered with an HTTP error"),
+    FaultCode.INVALID_RESPONSE: (Category.PROTOCOL, False, "the server's response is not MCP"),
     "METHOD_NOT_IN_REVISION": (Category.PROTOCOL, False, "the method is not one to call in this revision"),
-    "PROTOCOL_VERSION_MISMATCH": (Category.PROTOCOL, False, "no protocol revision in common"),
+    FaultCode.PROTOCOL_VERSION_MISMATCH: (Category.PROTOCOL, False, "no protocol revision in common"),
     "RATE_LIMITED": (Category.SERVER, True, "the server asks for fewer requests"),
-    "SESSION_LOST": (Category.TRANSPORT, True, "the server does not know the session any more"),
+    FaultCode.SESSION_LOST: (Category.TRANSPORT, True, "the server does not know the session any more"),
     "START_FAILED": (Category.CONNECTION, True, "the process cannot be started"),
     "TLS_FAILED": (Category.CONNECTION, True, "TLS failed"),
     "TRANSPORT_ERROR": (Category.TRANSPORT, True, "the transport failed"),
@@ -49,13 +48,6 @@ _CODES: Final[Mapping[str, tuple[Category, bool, str]]] = {
     "VARIABLE_NOT_SET": (Category.CONNECTION, False, "an environment variable is not set"),
     "WORKING_DIRECTORY_INVALID": (Category.CONNECTION, False, "the working directory cannot be entered"),
 }
-
-_MADE_UP: Final = (
-    (PARSE_ERROR, "Failed to parse ", "INVALID_RESPONSE"),
-    (CONNECTION_CLOSED, "SSE stream failed", "INVALID_RESPONSE"),
-    (CONNECTION_CLOSED, "SSE stream ended", "CONNECTION_LOST"),
-)
-"""Errors the SDK's HTTP transport answers in a server's name: JSON-RPC code, how the message begins, our code."""
 
 
 def fault(
@@ -66,7 +58,7 @@ def fault(
     retry_after_s: float | None = None,
     **details: Any,
 ) -> Fault:
-    """A fault as the table has it; `message` adds to the table's sentence, `None` details are left out."""
+    """Return a fault of the table; `message` is appended to its sentence, details that are None are left out."""
     category, usually_retryable, sentence = _CODES[code]
     return Fault(
         code=code,
@@ -79,12 +71,12 @@ def fault(
 
 
 def error(code: str, message: str | None = None, **details: Any) -> UpstreamError:
-    """The fault as an exception."""
+    """Return the fault as an exception."""
     return UpstreamError(fault(code, message, **details))
 
 
 def of_status(status: int, headers: httpx2.Headers, body: bytes, *, session: bool) -> Fault:
-    """What an HTTP status of 400 and above means; `session` says that the request named one."""
+    """Return the fault for an HTTP status of 400 and above; `session` says that the request named a session."""
     text = body[: BODY_EXCERPT * 4].decode("utf-8", "replace").strip()[:BODY_EXCERPT] or None
     wait = retry_after_s(headers)
     note = f"HTTP {status}"
@@ -108,12 +100,12 @@ def of_status(status: int, headers: httpx2.Headers, body: bytes, *, session: boo
 
 
 def retry_after_s(headers: httpx2.Headers) -> float | None:
-    """Seconds a `Retry-After` header asks to wait, a day at most; None without a usable one."""
+    """Return the seconds that `Retry-After` asks to wait, at most a day; None without a valid one."""
     return bounds.wait_text(headers.get("retry-after", ""), time(), LONGEST_WAIT_S)
 
 
 def of_exception(exc: BaseException) -> Fault:
-    """What an exception out of a transport means; groups and causes are looked through."""
+    """Return the fault for an exception of a transport; groups and causes are searched."""
     causes = tuple(_causes(exc))
     for cause in causes:
         if isinstance(cause, UpstreamError):
@@ -137,14 +129,6 @@ def of_exception(exc: BaseException) -> Fault:
         if isinstance(cause, httpx2.HTTPStatusError):
             return of_status(cause.response.status_code, cause.response.headers, b"", session=False)
     return fault("TRANSPORT_ERROR", text, error=repr(exc))
-
-
-def of_made_up(made: ErrorData) -> Fault | None:
-    """The fault behind an error that the SDK made up for an HTTP response, None if a server sent it."""
-    for code, beginning, ours in _MADE_UP:
-        if made.code == code and made.message.startswith(beginning):
-            return fault(ours, made.message[:BODY_EXCERPT])
-    return None
 
 
 def _causes(exc: BaseException) -> Iterator[BaseException]:

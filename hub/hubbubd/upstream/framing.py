@@ -1,4 +1,4 @@
-"""Bytes to lines to JSON-RPC messages, and back. Nothing here waits."""
+"""Framing: bytes to lines to JSON-RPC messages, and back. Pure; nothing here waits."""
 
 import re
 import sys
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from mcp_types.jsonrpc import (
+    ErrorData,
     JSONRPCError,
     JSONRPCMessage,
     JSONRPCNotification,
@@ -24,26 +25,25 @@ _BOM: Final = b"\xef\xbb\xbf"
 _NOT_A_NUMBER: Final = re.compile(rb"[:\[,]\s*-?(?:NaN|Infinity)\b")
 
 SHORT: Final = 64 * 1024
-"""A document of so few bytes is read without a look at what it is."""
+"""A document up to so many bytes is parsed without examining its envelope first."""
 
 MAX_ASKED_BYTES: Final = 1024 * 1024
-"""A longer notification or request is not read: but for what is in `_LONG`, none has a reason to be."""
+"""A longer notification or request is not parsed, except those in `_LONG`: none has a reason to be so long."""
 
 _LONG: Final = frozenset({"sampling/createMessage"})
-"""Requests that carry images and sound."""
+"""Requests that carry images and audio."""
 
 MAX_VALUES: Final = 50_000
-"""Values of a notification or a request, beyond which it is not read. To read a value takes about a microsecond, and to
-check it and to show it several."""
+"""The most values of a notification or request. Parsing one takes about a microsecond, validating more."""
 
 MAX_BATCH: Final = 100
-"""Responses of an array of them that are told that it cannot be used."""
+"""How many responses in a (forbidden) batch are answered with an error."""
 
 
 class BadMessage(Exception):
-    """An item of a read stream in the place of a message that cannot be used.
+    """An item of a read stream in place of a message that cannot be used.
 
-    `answers` has the ids of the requests that it answers, as far as they could still be read.
+    `answers` are the ids of the requests that it answers, as far as they could be read.
     """
 
     def __init__(self, problem: str, *answers: int | str) -> None:
@@ -52,20 +52,24 @@ class BadMessage(Exception):
 
 
 class NotJson(BadMessage):
-    """It is no JSON document."""
+    """The data is no JSON document."""
 
 
 class NotRead(BadMessage):
-    """It is longer than what a server may tell or ask. `asked` is the id of the request that it is, if it is one."""
+    """A notification or request too large to be parsed. `asked` is the id, if it is a request."""
 
     def __init__(self, problem: str, asked: int | str | None) -> None:
         super().__init__(problem)
         self.asked = asked
 
 
+class Said(ErrorData):
+    """An error as a server sent it. The SDK puts plain `ErrorData` in the place of responses that it could not read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Oversized:
-    """A line that was skipped: its length in bytes, the id of the request whose result it was, and what it asked."""
+    """A line that was skipped: its length in bytes, the id of the request it answered, and what it asked."""
 
     size: int
     answers: int | str | None = None
@@ -73,9 +77,9 @@ class Oversized:
 
 
 class Lines:
-    """Cuts chunks into lines of at most `limit` bytes, or of fewer where the beginning says that no more are read.
+    """Splits chunks into lines of at most `limit` bytes, or less where the beginning shows that none will be parsed.
 
-    Holds at most `limit` bytes of a line that is not complete, besides the chunks that were not taken yet.
+    Buffers at most `limit` bytes of an incomplete line, besides complete lines not yet taken.
     """
 
     def __init__(self, limit: int) -> None:
@@ -91,23 +95,23 @@ class Lines:
 
     @property
     def ready(self) -> bool:
-        """Whether `take` may have something: false is certain."""
+        """Whether `take` may return a line; False is certain."""
         return self._ready
 
     @property
     def skipping(self) -> bool:
-        """Whether the line that is arriving is too long already."""
+        """Whether the current line is too long already."""
         return self._skipped > 0
 
     def feed(self, chunk: bytes) -> None:
-        """Adds what was read."""
+        """Add a chunk."""
         self._buffer += chunk
         self._ready = self._ready or b"\n" in chunk
         if not self._ready:
             self._skip_what_is_too_long()
 
     def take(self) -> bytes | bytearray | Oversized | None:
-        """The next line without its end; None when it is not complete."""
+        """Return the next line without its newline; None when it is not complete."""
         end = self._buffer.find(b"\n", self._scanned)
         if end < 0:
             self._ready = False
@@ -119,7 +123,7 @@ class Lines:
             head = self._head or self._buffer[: min(EDGE, end)]
             tail = (self._tail + self._buffer[max(end - EDGE, 0) : end])[-EDGE:]
             line = Oversized(size, answered(head, tail), asks(head, tail))
-        elif end > SHORT:  # not copied: the line stays where it is, and what follows it moves
+        elif end > SHORT:  # not copied: the buffer becomes the line, and what follows it is moved
             line, self._buffer = self._buffer, self._buffer[end + 1 :]
             del line[end:]
         else:
@@ -139,7 +143,7 @@ class Lines:
             self._scanned = 0
 
     def _most(self) -> int:
-        """How long the line that is arriving may become: what nobody will read need not be kept."""
+        """Return how long the current line may become: what will not be parsed need not be buffered."""
         if len(self._buffer) <= MAX_ASKED_BYTES:
             return self._limit
         asked = asks(self._buffer[:EDGE], b"")
@@ -147,9 +151,9 @@ class Lines:
 
 
 def read(data: bytes | bytearray | str) -> JSONRPCMessage:
-    """The JSON-RPC message that a document is: the one decoder, whatever brought it.
+    """Parse a JSON-RPC message: the one decoder of all transports.
 
-    Raises BadMessage, NotJson, and NotRead for a notification or request that is too long to be read at all.
+    Raises BadMessage, NotJson, and NotRead for a notification or request that is too large.
     """
     if len(data) > SHORT:
         _refuse_unread(_encoded(data))
@@ -167,7 +171,7 @@ def _encoded(data: bytes | bytearray | str) -> bytes | bytearray:
 
 
 def _refuse_unread(data: bytes | bytearray) -> None:
-    """Raises NotRead. Results may have any length: somebody has asked for them."""
+    """Raise NotRead for what is too large. Results may have any length, as the hub has asked for them."""
     asked = asks(data[:EDGE], data[-EDGE:])
     if asked is None:
         return
@@ -178,7 +182,7 @@ def _refuse_unread(data: bytes | bytearray) -> None:
 
 
 def too_long(line: Oversized, limit: int) -> BadMessage:
-    """What stands in the place of a line that was skipped; `limit` is that of any message, in bytes."""
+    """Return the error in place of a skipped line; `limit` is that of any message, in bytes."""
     if line.asks is not None:
         return _unread(line.asks, line.size, min(limit, _most_read(line.asks)))
     answers = () if line.answers is None else (line.answers,)
@@ -206,10 +210,10 @@ def _why(raw: bytes | bytearray, exc: ValueError) -> str:
 
 
 def decode(value: Any) -> JSONRPCMessage:
-    """The JSON-RPC message that a JSON value is. Raises BadMessage when it is none.
+    """Return a JSON value as a JSON-RPC message. Raises BadMessage.
 
-    A null id beside a method makes a notification, and a null error beside a result makes a result: both are seen in
-    the wild. Choosing the class here takes a third of the time of validating against all four.
+    Lenient, as both are seen in the wild: a null id beside a method makes a notification, a null error beside a result
+    a result. Choosing the class here takes a third of the time of validating against all four.
     """
     if isinstance(value, list):
         raise BadMessage("an array of messages, which MCP does not have", *_all_answered(cast("list[Any]", value)))
@@ -222,7 +226,9 @@ def decode(value: Any) -> JSONRPCMessage:
                 return JSONRPCNotification.model_validate(fields)
             return JSONRPCRequest.model_validate(fields)
         if fields.get("error") is not None:
-            return JSONRPCError.model_validate(fields)
+            message = JSONRPCError.model_validate(fields)
+            message.error = Said.model_construct(message.error.model_fields_set, **dict(message.error))
+            return message
         return JSONRPCResponse.model_validate(fields)
     except ValidationError as exc:
         raise BadMessage(f"not a JSON-RPC message: {problems(exc)}", *_all_answered([fields])) from None
@@ -237,9 +243,9 @@ def _all_answered(values: list[Any]) -> Iterator[int | str]:
 
 
 def encode(message: JSONRPCMessage) -> bytes:
-    """A message as one line. Raises TypeError for what JSON cannot express.
+    """Serialize a message as one line. Raises TypeError for what JSON cannot express.
 
-    What was not set is left out, as `params: null` is not JSON-RPC; params and results are JSON already.
+    Unset fields are left out, as `params: null` is not JSON-RPC; params and results are JSON already.
     """
     fields = {name: value for name, value in message.__dict__.items() if name in message.model_fields_set}
     if isinstance(message, JSONRPCError):

@@ -1,7 +1,7 @@
-"""Servers over HTTP: streamable HTTP, and the older HTTP with SSE.
+"""Transports over HTTP: streamable HTTP, and the older HTTP with SSE.
 
-The SDK's transports do the protocol; our HTTP client below them keeps what they drop: the status of each response
-and its `Retry-After`, what became of an answer, the fate of the stream of a server's own messages, and the bounds.
+The SDK's transports implement the protocol; the HTTP client below them adds what they drop: statuses and `Retry-After`,
+the delivery of answers, the fate of the GET stream, retries, and bounds.
 """
 
 import ssl
@@ -20,7 +20,7 @@ from mcp_types import JSONRPCError
 from hubbubd.config import ServerConfig
 from hubbubd.config.hosts import Hosts
 from hubbubd.cookies import NoCookies
-from hubbubd.errors import Fault, UpstreamError
+from hubbubd.errors import Fault, FaultCode, UpstreamError
 from hubbubd.upstream import faults
 from hubbubd.upstream.again import IDLE_S, STALE_CONNECTIONS, Pace, Way
 from hubbubd.upstream.body import Body, End, Misdirected, decoded
@@ -32,22 +32,22 @@ from hubbubd.upstream.sdk import replace_parts
 from hubbubd.upstream.streams import Lose, Pipe
 
 CLOSE_LIMIT_S: Final = 2.0
-"""Longest wait for a server to confirm the end of a session."""
+"""Seconds to wait for a server to confirm the end of a session."""
 
 ACKNOWLEDGE_LIMIT_S: Final = 30.0
-"""Longest wait for a server to accept an answer or a notification; the SDK sends nothing else meanwhile."""
+"""Seconds to wait for a server to accept an answer or notification; the SDK sends nothing else meanwhile."""
 
 AGAIN_AFTER_S: Final = (0.1, 0.5)
-"""When an answer or a notification is sent again whose way to the server broke."""
+"""Pauses before the retries of an answer or notification whose connection broke, in seconds."""
 
 GATEWAYS: Final = (502, 503, 504)
-"""Statuses with which something on the way, and not the server, may have answered."""
+"""Statuses that a gateway may have answered in the server's place."""
 
 ERROR_BODY_BYTES: Final = 64 * 1024
-"""How much of an error response is read."""
+"""How much of an error response's body is read."""
 
 GET_ATTEMPTS: Final = 2
-"""Failures of the GET stream after which the SDK gives it up without a word (its MAX_RECONNECTION_ATTEMPTS)."""
+"""Failures of the GET stream after which the SDK silently gives up on it (its MAX_RECONNECTION_ATTEMPTS)."""
 
 
 replace_parts()
@@ -57,7 +57,7 @@ replace_parts()
 async def http_transport(
     config: ServerConfig, access: httpx2.Auth | None, hosts: Hosts | None, lose: Lose
 ) -> AsyncGenerator[Pipe]:
-    """A streamable HTTP transport to `config.url`; leaving ends its session. With `hosts`, only those are reached."""
+    """Open a streamable HTTP transport to `config.url`; leaving ends its session. `hosts` limits what is reached."""
     assert config.url is not None
     tls = await _tls_for(config)
     async with (
@@ -71,9 +71,9 @@ async def http_transport(
 async def sse_transport(
     config: ServerConfig, access: httpx2.Auth | None, hosts: Hosts | None, lose: Lose
 ) -> AsyncGenerator[Pipe]:
-    """A transport of the 2024-11-05 revision: one SSE stream in, POSTs out. With `hosts`, only those are reached.
+    """Open a transport of revision 2024-11-05: one SSE stream in, POSTs out. `hosts` limits what is reached.
 
-    The SDK bounds an event here at 1 MiB, whatever `max_message_bytes` says.
+    The SDK limits an event here to 1 MiB, whatever `max_message_bytes` is.
     """
     assert config.url is not None
     tls = await _tls_for(config)
@@ -94,7 +94,7 @@ async def _ended() -> Fault:
 
 
 async def _tls_for(config: ServerConfig) -> ssl.SSLContext:
-    """Certificates are always verified: by the system's authorities, and those in `config.ca`."""
+    """Return a TLS context that verifies certificates by the system's authorities and those in `config.ca`."""
     if config.ca is None:
         return await to_thread.run_sync(_tls)
     try:
@@ -105,7 +105,7 @@ async def _tls_for(config: ServerConfig) -> ssl.SSLContext:
 
 @cache
 def _tls() -> ssl.SSLContext:
-    # Loading the certificates is nearly all that a client costs.
+    # Cached: loading the certificates is nearly all that creating a client costs.
     return httpx2.create_ssl_context()
 
 
@@ -116,9 +116,9 @@ def _tls_with(ca: str) -> ssl.SSLContext:
 
 
 class GetStream:
-    """Mirrors the SDK's count of failures on the stream of a server's own messages.
+    """Mirrors the SDK's count of failures of the GET stream (the server's own messages), as it gives up silently.
 
-    A server may do without it: one that refuses it from the beginning (any 4xx, or another content type) has none.
+    The stream is optional: a server that refuses it from the beginning (any 4xx, or another content type) has none.
     """
 
     def __init__(self, lose: Lose) -> None:
@@ -128,35 +128,35 @@ class GetStream:
         self._worked = False
 
     def refused(self, fault: Fault, status: int) -> None:
-        """The server answered the GET with something else than the stream."""
-        if fault.code == "SESSION_LOST" and self._worked:
+        """Handle a response to the GET that is not the stream."""
+        if fault.code == FaultCode.SESSION_LOST and self._worked:
             self._lose(fault)
         elif self._worked or status >= 500:
             self.failed(fault)
 
     def opened(self) -> None:
-        """The stream is there."""
+        """Note that the stream is open."""
         self._worked = True
 
     def ended(self, end: End, fault: Fault | None) -> None:
-        """The stream is over: at its regular end the SDK opens it again and counts from the beginning."""
+        """Handle the end of the stream: after a regular one the SDK reopens it and resets its count."""
         if end is End.COMPLETE:
             self._failures = 0
         else:
             self.failed(fault or faults.fault("INVALID_RESPONSE", "an event could not be read"))
 
     def failed(self, fault: Fault) -> None:
-        """One attempt went wrong."""
+        """Count a failed attempt."""
         self._failures += 1
         if self._failures >= GET_ATTEMPTS:
             self._lose(faults.fault("GET_STREAM_LOST", fault.message, cause=fault.code, **fault.details))
 
 
 class Client(httpx2.AsyncClient):
-    """The HTTP client of one connection. With a `get_stream` it serves streamable HTTP, else HTTP with SSE.
+    """The HTTP client of one connection: for streamable HTTP with a `get_stream`, else for HTTP with SSE.
 
-    There is no read timeout for requests: people take minutes. Connections are unbounded: each parked call holds one.
-    A failed POST becomes a response, since an exception would end the SDK's whole transport.
+    Requests have no read timeout, as people take minutes. Connections are unbounded, as each parked call holds one. A
+    failed POST becomes a response, since an exception would end the SDK's whole transport.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Client(httpx2.AsyncClient):
         connect_s = config.connect_timeout_s
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=IDLE_S)
         super().__init__(
-            # A compressed body could grow past every bound.
+            # A compressed body could grow beyond every bound.
             headers={
                 "Accept-Encoding": "identity",
                 **{name: value.get_secret_value() for name, value in config.headers.items()},
@@ -190,7 +190,7 @@ class Client(httpx2.AsyncClient):
         self._max_bytes = config.max_message_bytes
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:  # pyright: ignore[reportIncompatibleMethodOverride] - the same options, passed through
-        """Sends it, and notes in the exchange what came of it. The SDK reads whole what is no stream of events."""
+        """Send a request and note its outcome in the exchange. Bodies that the SDK reads whole are bounded."""
         response = await self._noted(request, **options)
         if not response.is_closed and not isinstance(response.stream, Body):
             streams = self._get_stream is None and request.method == "GET" and response.next_request is None
@@ -228,7 +228,7 @@ class Client(httpx2.AsyncClient):
         return await self._judge(request, response, exchange)
 
     async def _send(self, request: httpx2.Request, exchange: Exchange | None, **options: Any) -> httpx2.Response:
-        """Sends it. What awaits no result does no harm when it comes twice, and goes out again when its way broke."""
+        """Send a request. Answers and notifications are idempotent, so they are retried when their connection broke."""
         if exchange is not None and exchange.awaits_result:
             if request.method == "GET":
                 await exchange.pace.wait()
@@ -246,7 +246,7 @@ class Client(httpx2.AsyncClient):
         return await super().send(request, **options)
 
     async def _send_unless_begun(self, request: httpx2.Request, method: str, **options: Any) -> httpx2.Response:
-        """Sends it, and again where its connection was closed and the server cannot have begun it."""
+        """Send a request, and again over a new connection where that is safe (`Way.may_go_again`)."""
         for _ in range(STALE_CONNECTIONS):
             way = request.extensions["trace"] = Way()
             try:
@@ -265,8 +265,10 @@ class Client(httpx2.AsyncClient):
         return httpx2.Response(503, request=request)
 
     def _is_vital(self, exchange: Exchange | None) -> bool:
-        """Whether there is no connection without this POST: a server may wait for the first notification, and the SSE
-        transport writes no more after one that failed."""
+        """Return whether the connection is lost without this POST.
+
+        A server may wait for the first notification, and the SSE transport sends nothing more after a failed POST.
+        """
         return self._get_stream is None or (exchange is None and not self._greeted)
 
     async def _judge(
@@ -321,18 +323,18 @@ class Client(httpx2.AsyncClient):
         fault = faults.of_status(
             response.status_code, response.headers, body, session=MCP_SESSION_ID in request.headers
         )
-        said = _error_message(response, body) if fault.code == "HTTP_ERROR" else None
+        said = _error_message(response, body) if fault.code == FaultCode.HTTP_ERROR else None
         _note(exchange, fault)
         if exchange is not None and exchange.awaits_result:
-            # The error of an id is about that request. Without one it may as well be about the session.
-            refused = fault.code == "HTTP_ERROR" and response.status_code == 400 and (said is None or said.id is None)
-            exchange.unknown_session = refused and MCP_SESSION_ID in request.headers
+            # A JSON-RPC error with an id is about that request; without one it may be about the session.
+            of_none = fault.code == FaultCode.HTTP_ERROR and (said is None or said.id is None)
+            exchange.unknown_session = of_none and response.status_code == 400 and MCP_SESSION_ID in request.headers
             if exchange.unknown_session and exchange.method == "ping":
                 fault = exchange.fault = faults.fault("SESSION_LOST", "HTTP 400", **fault.details)
             elif said is not None:
                 exchange.fault = None
         unheard = self._is_vital(exchange) and (self._get_stream is None or response.status_code in GATEWAYS)
-        if fault.code == "SESSION_LOST" or unheard:
+        if fault.code == FaultCode.SESSION_LOST or unheard:
             self._lose(fault)
         headers = {name: value for name, value in response.headers.items() if name in ("content-type", "retry-after")}
         return httpx2.Response(response.status_code, headers=headers, content=body, request=request)
@@ -390,7 +392,7 @@ async def _beginning(response: httpx2.Response) -> bytes:
                 if len(body) >= ERROR_BODY_BYTES:
                     break
     except httpx2.TransportError:
-        pass  # what came until then is what there is to show
+        pass  # show what arrived until then
     finally:
         await response.aclose()
     return bytes(body)

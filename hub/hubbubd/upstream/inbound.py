@@ -1,4 +1,4 @@
-"""What a server asks: checked against the revision, handed up, answered."""
+"""Serves a server's requests: validated against the revision, passed to the runtime, answered."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -28,10 +28,10 @@ from hubbubd.upstream.exchange import CALL, EXCHANGE, PLACE, Exchange
 from hubbubd.upstream.ports import Era, Inbound, InboundRequest, ReplyError
 
 MAX_OPEN_REQUESTS: Final = 1024
-"""Requests of one server that may be open at once; more are refused."""
+"""The most requests of one server that may be open; more are refused."""
 
 TASKS_REVISION: Final = "2025-11-25"
-"""The one revision in which the hub holds tasks for a server."""
+"""The only revision in which the hub holds tasks for a server (receiver tasks)."""
 
 _TASK_PARAMS: Final[Mapping[str, type[BaseModel]]] = {
     "tasks/get": GetTaskRequestParams,
@@ -44,7 +44,7 @@ log = structlog.get_logger(__name__)
 
 
 class Reception:
-    """Serves the requests of one connection. `revision` is the one in force, as soon as one is."""
+    """Serves the requests of one connection. `revision` returns the one in force, None before negotiation."""
 
     def __init__(self, config: ServerConfig, inbound: Inbound, revision: Callable[[], Revision | None]) -> None:
         self._config = config
@@ -54,7 +54,7 @@ class Reception:
         self._open = 0
 
     async def serve(self, method: str, params: Mapping[str, Any] | None, withdrawn: anyio.Event) -> dict[str, Any]:
-        """The result for the server. Raises MCPError for an error answer; an exception of ours is -32603."""
+        """Return the result for the server. Raises MCPError for an error answer; any other exception becomes -32603."""
         if self._open >= MAX_OPEN_REQUESTS:
             raise MCPError(INTERNAL_ERROR, f"more than {MAX_OPEN_REQUESTS} requests are open")
         self._open += 1
@@ -63,13 +63,13 @@ class Reception:
         except MCPError:
             raise
         except Exception as exc:
-            log.exception("serving a request of a server failed", server=self._config.name, method=method)
+            log.exception("server request failed: internal error", server=self._config.name, method=method)
             raise MCPError(INTERNAL_ERROR, "Internal error") from exc
         finally:
             self._open -= 1
 
     def close(self) -> None:
-        """Tells every answer whose way is still open that the connection has gone."""
+        """Settle all answers under way as not delivered: the connection is gone."""
         for answer in tuple(self._unsettled):
             answer.settle("the connection closed before the answer was taken")
 
@@ -93,7 +93,7 @@ class Reception:
         return reply.result
 
     def _follow(self, sent: Callable[[str | None], None] | None) -> None:
-        # From here to the write there is no await, so the answer's exchange is the one the transport finds.
+        # No await from here to the write, so the transport finds this exchange in the context.
         answer = Exchange(awaits_result=False)
 
         def settled(reason: str | None) -> None:

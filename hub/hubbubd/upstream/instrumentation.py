@@ -1,7 +1,6 @@
-"""What a connection tells of itself: a span for its beginning, and one for each request that it sends; for each of
-these also how long it took.
+"""Spans and durations of a connection: of the attempt to connect, and of each request sent.
 
-Nothing of what lasts as long as the connection (subscriptions), nor for what only shows that it is alive (pings).
+Not of what lasts as long as the connection (subscriptions), nor of keep-alives (pings).
 """
 
 import time
@@ -19,15 +18,15 @@ from hubbubd.telemetry.tracer import Tracer
 from hubbubd.upstream.exchange import PLACE, Place
 
 CANCELLED = "cancelled"
-"""`error.type` of a request whose response nobody waited for any more."""
+"""`error.type` of a request whose caller stopped waiting."""
 
 
 Send = Callable[[dict[str, Any] | None], Awaitable[dict[str, Any]]]
-"""Sends a request with these params, and returns its result."""
+"""Sends a request with these params and returns its result."""
 
 
-class Telling:
-    """The spans and durations of one connection. `version` is the protocol revision, once that is known."""
+class Instrumentation:
+    """The instrumentation of one connection. `version` is the protocol revision, once negotiated."""
 
     def __init__(self, config: ServerConfig, tracer: Tracer, meter: Meter) -> None:
         self.on = tracer.on or meter.on
@@ -39,7 +38,7 @@ class Telling:
 
     @contextmanager
     def attempt(self) -> Generator[None]:
-        """Tells of an attempt to connect: the block."""
+        """Export the block as the span of an attempt to connect."""
         trace = self._tracer.begin(None, "connect", Kind.INTERNAL) if self._tracer.on else None
         if trace is None:
             yield
@@ -60,7 +59,7 @@ class Telling:
     async def exchange(
         self, method: str, params: dict[str, Any] | None, span: Span | None, send: Send
     ) -> dict[str, Any]:
-        """Sends a request whose `_meta` names its span, and tells of it when it has ended. Raises what `send` does."""
+        """Send a request with its span in `_meta`, and record span and duration. Raises what `send` raises."""
         span = span or self._span(method, params)
         if self._meter.on:
             send = self._timed(method, params, send)
@@ -126,7 +125,7 @@ def _network(config: ServerConfig) -> Attributes:
     if config.url is None:
         return {"network.transport": "pipe"}
     network: Attributes = {"network.transport": "tcp", "network.protocol.name": "http"}
-    with suppress(ValueError):  # an address that is none is the connection's own trouble
+    with suppress(ValueError):  # an invalid url is reported by the connection itself
         url = urlsplit(config.url)
         port = url.port or (443 if url.scheme == "https" else 80)
         network |= {"server.address": url.hostname or "", "server.port": port}

@@ -1,4 +1,4 @@
-"""An open connection: requests out, what the server asks and tells in, and why it ended."""
+"""An open connection: sends requests, receives what the server sends, and knows why it ended."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -8,10 +8,10 @@ import anyio
 import structlog
 from anyio.abc import TaskStatus
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH, ErrorData
+from mcp_types import HEADER_MISMATCH
 
 from hubbubd.config import ServerConfig
-from hubbubd.errors import Category, Fault, PeerError, UpstreamError
+from hubbubd.errors import Category, Fault, FaultCode, PeerError, UpstreamError
 from hubbubd.telemetry.trace import Span
 from hubbubd.turns import turn
 from hubbubd.upstream import faults
@@ -19,22 +19,22 @@ from hubbubd.upstream.checking import Mismatch
 from hubbubd.upstream.deadlines import Patience
 from hubbubd.upstream.dispatcher import OnAcknowledged, OnProgress, Wire
 from hubbubd.upstream.era import Negotiation, Revision, StatelessRevision
-from hubbubd.upstream.exchange import CALL, EXCHANGE, PLACE, Exchange
+from hubbubd.upstream.exchange import CALL, EXCHANGE, PLACE, ConnectionClosed, Exchange, UnusableResponse
 from hubbubd.upstream.inbound import Reception
-from hubbubd.upstream.instrumentation import Telling
+from hubbubd.upstream.instrumentation import Instrumentation
 from hubbubd.upstream.ports import Era, Hello, Inbound
 from hubbubd.upstream.rate_limit import Pace
 from hubbubd.upstream.results import absorb_tools, check_notification, check_result, is_of_another_revision
 from hubbubd.upstream.streams import Pipe, Transport
 
 MAX_UNUSABLE: Final = 10
-"""Items in a row that are no message, after which the connection is given up."""
+"""Consecutive invalid messages after which the connection is given up."""
 
 MAX_TOOL_PAGES: Final = 100
-"""Pages of tools/list that are read to learn the tools' headers."""
+"""Pages of `tools/list` that are read to learn which arguments are repeated as headers."""
 
 REASON_LIMIT_S: Final = 5.0
-"""Longest wait of a failed request for the reason why its connection ended."""
+"""Seconds a failed request waits for the reason why its connection ended."""
 
 _UNREACHABLE: Final = (Category.CONNECTION, Category.TIMEOUT)
 
@@ -42,17 +42,24 @@ log = structlog.get_logger(__name__)
 
 
 class ServerLink:
-    """Implements `ports.Link`. `hold` keeps the connection and returns when `close` was called; the SDK's contexts are
-    entered and left in it alone, so nothing that fails in them reaches who uses the link."""
+    """Implements `ports.Link`. `hold` keeps the connection until `close` is called.
+
+    The SDK's contexts are entered and left in `hold` alone, so that their failures do not reach the users of the link.
+    """
 
     def __init__(
-        self, config: ServerConfig, inbound: Inbound, transport: Transport, patience: Patience, telling: Telling
+        self,
+        config: ServerConfig,
+        inbound: Inbound,
+        transport: Transport,
+        patience: Patience,
+        instrumentation: Instrumentation,
     ) -> None:
         self._config = config
         self._inbound = inbound
         self._transport = transport
         self._patience = patience
-        self._telling = telling
+        self._instrumentation = instrumentation
         self._reception = Reception(config, inbound, lambda: self._revision)
         self._pipe: Pipe | None = None
         self._wire: Wire | None = None
@@ -69,8 +76,8 @@ class ServerLink:
         self._closed = anyio.Event()
 
     async def hold(self) -> None:
-        """Opens the transport and keeps it until `close`. Never raises."""
-        CALL.set(None)  # nothing that this connection brings belongs to the call in whose course it was opened
+        """Open the transport and keep it until `close`. Never raises."""
+        CALL.set(None)  # what arrives over this connection does not belong to the context that opened it
         EXCHANGE.set(None)
         PLACE.set(None)
         try:
@@ -92,25 +99,25 @@ class ServerLink:
                     self._ready.set()
                     await self._closing.wait()
                     tasks.cancel_scope.cancel()
-        except Exception as exc:  # noqa: BLE001 - whatever a transport raises is why the connection went
+        except Exception as exc:  # noqa: BLE001 - whatever a transport raises is why the connection ended
             self._lose(faults.of_exception(exc))
         finally:
             self._reception.close()
             self._closed.set()
 
     async def connect(self, hint: Era | None) -> None:
-        """Waits for the transport and finds the revision. Raises UpstreamError."""
+        """Wait for the transport and negotiate the revision. Raises UpstreamError."""
         await self._ready.wait()
         if self._fault is not None:
             raise UpstreamError(self._fault)
         hello, self._revision = await Negotiation(self._config, self._ask, hint, self._patience.limit).run()
-        self._telling.version = hello.protocol_version
+        self._instrumentation.version = hello.protocol_version
         if hello.era is Era.HANDSHAKE:
             await self.notify("notifications/initialized", None)
         self._hello = replace(hello, pid=self._pipe.pid if self._pipe is not None else None)
 
     async def close(self) -> None:
-        """Ends the connection and returns when all of it is gone."""
+        """End the connection and wait until all of it is gone."""
         self._closing.set()
         if not self._ready.is_set():
             self._holding.cancel()
@@ -139,7 +146,7 @@ class ServerLink:
             self._fault = fault
             self._lost.set()
             self._ready.set()
-            self._receiving.cancel()  # fails what waits for a response
+            self._receiving.cancel()  # fails the requests that wait for a response
 
     @property
     def hello(self) -> Hello:
@@ -157,9 +164,9 @@ class ServerLink:
         span: Span | None = None,
     ) -> dict[str, Any]:
         """As `ports.Link`."""
-        if span is None and not self._telling.on:
+        if span is None and not self._instrumentation.on:
             return await self._request(method, params, call_id, on_progress)
-        return await self._telling.exchange(
+        return await self._instrumentation.exchange(
             method, params, span, lambda told: self._request(method, told, call_id, on_progress)
         )
 
@@ -202,20 +209,20 @@ class ServerLink:
         await self._send(method, *stamped, on_acknowledged=on_acknowledged)
 
     async def probe(self) -> None:
-        """As `ports.Link`. An error answer is a sign of life too, and so is a refusal."""
+        """As `ports.Link`. An error answer is a sign of life, and so is a refusal."""
         assert self._revision is not None, "connected"
         method = "ping" if self._revision.era is Era.HANDSHAKE else "server/discover"
         try:
-            # There is nothing to take back of a question of which an answer is all that counts.
+            # Not cancellable: any answer counts, so there is nothing to cancel at the server.
             await self._send(method, *self._revision.stamp(method, None), cancellable=False, patient=False)
         except PeerError:
             pass
         except UpstreamError as exc:
-            if exc.fault.code != "AUTHENTICATION_FAILED":
+            if exc.fault.code != FaultCode.AUTHENTICATION_FAILED:
                 raise
 
     async def _ask(self, method: str, params: dict[str, Any] | None, headers: dict[str, str]) -> dict[str, Any]:
-        return await self._telling.exchange(
+        return await self._instrumentation.exchange(
             method, params, None, lambda told: self._send(method, told, headers, cancellable=False)
         )
 
@@ -246,32 +253,41 @@ class ServerLink:
                 on_acknowledged=on_acknowledged,
             )
         except MCPError as exc:
-            failure = exc.error
+            failure = PeerError(exc.error.code, exc.error.message, exc.error.data)
+        except (ConnectionClosed, UnusableResponse) as exc:
+            failure = exc
         finally:
             CALL.reset(call_before)
             EXCHANGE.reset(exchange_before)
         raise await self._explained(failure, exchange, method)
 
-    async def _explained(self, failure: ErrorData, exchange: Exchange, method: str) -> PeerError | UpstreamError:
+    async def _explained(
+        self, failure: PeerError | ConnectionClosed | UnusableResponse, exchange: Exchange, method: str
+    ) -> PeerError | UpstreamError:
         if exchange.unknown_session and method != "ping" and self._hello is not None:
-            # HTTP 400 alone may be about the request: a ping is beyond blame. One that is refused loses the connection.
+            # HTTP 400 may be about the request. A ping has nothing to object to: if it is refused too, the session is
+            # unknown and the connection lost.
             with suppress(PeerError, UpstreamError), anyio.move_on_after(REASON_LIMIT_S):
                 await self.probe()
-            if self._fault is not None and self._fault.code == "SESSION_LOST":
+            if self._fault is not None and self._fault.code == FaultCode.SESSION_LOST:
                 return self._failed(self._fault, method, gone=False)
         if exchange.fault is not None:
             return self._failed(exchange.fault, method, gone=exchange.fault.category in _UNREACHABLE)
-        if failure.code == CONNECTION_CLOSED and failure.message == "Connection closed":
-            # The SDK's words for it, which a server could send as well: then the connection is still there.
-            with anyio.move_on_after(REASON_LIMIT_S):
-                return self._failed(await self.wait_lost(), method, gone=True)
-        if (fault := faults.of_made_up(failure)) is not None:
-            return self._failed(fault, method, gone=False)
-        return PeerError(failure.code, failure.message, failure.data)
+        match failure:
+            case PeerError():
+                return failure
+            case UnusableResponse():
+                unusable = faults.fault("INVALID_RESPONSE", str(failure)[: faults.BODY_EXCERPT])
+                return self._failed(unusable, method, gone=False)
+            case ConnectionClosed():
+                with anyio.move_on_after(REASON_LIMIT_S):
+                    await self._lost.wait()
+                why = self._fault or faults.fault("CONNECTION_LOST")
+                return self._failed(why, method, gone=True)
 
     def _failed(self, fault: Fault, method: str, *, gone: bool) -> UpstreamError:
         details = {**fault.details, "method": method}
-        if gone and self._hello is not None and fault.code != "CONNECTION_LOST":
+        if gone and self._hello is not None and fault.code != FaultCode.CONNECTION_LOST:
             return faults.error("CONNECTION_LOST", fault.message, **{"cause": fault.code, **details})
         return UpstreamError(replace(fault, details=details))
 
@@ -279,7 +295,7 @@ class ServerLink:
         return isinstance(revision, StatelessRevision) and self._config.transport == "http"
 
     async def _learn_tools(self) -> None:
-        """Lists the tools once per connection: some arguments must be repeated in headers that the listing names."""
+        """List the tools once per connection, to learn which arguments must be repeated as headers."""
         async with self._listing:
             cursor: str | None = None
             for _ in range(0 if self._tools_listed else MAX_TOOL_PAGES):
@@ -305,20 +321,20 @@ class ServerLink:
                 await turn()
 
     def _on_notification(self, method: str, params: dict[str, Any], call_id: str | None) -> None:
-        # What matters of progress has been read for its call.
+        # Progress needs no validation: the dispatcher has parsed what matters.
         if self._revision is not None and method != "notifications/progress":
             try:
                 check_notification(self._revision.version, method, params)
             except KeyError:
-                pass  # an extension's, or another revision's: for the one above to judge
+                pass  # of an extension or another revision: left to the runtime
             except Mismatch:
-                log.debug("a server sent a malformed notification", server=self._config.name, method=method)
+                log.debug("malformed notification dropped", server=self._config.name, method=method)
                 return
         self._inbound.on_notification(method, params, call_id)
 
     def _on_unusable(self, problem: Exception, in_a_row: int) -> None:
-        first = str(problem).partition("\n")[0]  # the lines after it repeat what was sent
-        log.debug("a server sent what is no message", server=self._config.name, problem=first)
+        first = str(problem).partition("\n")[0]  # further lines repeat what was sent
+        log.debug("invalid message received", server=self._config.name, problem=first)
         if in_a_row >= MAX_UNUSABLE:
             last = str(problem).partition(":")[0]
             self._lose(

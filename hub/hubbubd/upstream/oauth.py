@@ -1,8 +1,9 @@
-"""Access to servers that ask for OAuth (MCP authorization).
+"""OAuth access to servers (MCP authorization), single-flight per connection.
 
-The SDK's providers know the protocol. They would hold their lock for as long as a request takes, ask whoever sends it,
-and forget with the connection when a token expires and who issued it; so `Access` drives their flow only when
-a server asks for it, one at a time and never around a request of the server's own, and keeps what they learn.
+The SDK's providers implement the protocol. Used directly they would hold their lock for as long as a request takes, ask
+a person for whichever request comes, and forget with the connection when a token expires and who issued it. So `Access`
+drives their flow only when a server asks for it, one flow at a time and never around a request of the hub's own; other
+requests wait and share its outcome. What a flow learns is kept in the vault.
 """
 
 import logging
@@ -50,43 +51,43 @@ from hubbubd.upstream.exchange import CALL, EXCHANGE
 from hubbubd.upstream.ports import Inbound, Vault
 
 REPLY_LIMIT_S: Final = 30.0
-"""Longest wait for a piece of an authorization server's reply."""
+"""Seconds to wait for a part of an authorization server's reply."""
 
 REPLY_BYTES: Final = 1024 * 1024
-"""Largest reply of an authorization server."""
+"""The largest reply of an authorization server."""
 
 REPLY_VALUES: Final = 5000
-"""The most values that such a reply may have."""
+"""The most JSON values in such a reply."""
 
 PASSES: Final = 3
-"""How often a request is sent at most: as it is, with a renewed token, and with a new authorization."""
+"""How often a request is sent at most: as it is, with a refreshed token, and with a new authorization."""
 
 CALLBACK: Final = "/callback"
 
 _ERROR_CODE: Final = re.compile(r'"error"\s*:\s*"([\w.-]{1,60})"')
 
-# What goes wrong is in the fault; the SDK would log it with whatever an authorization server has sent.
+# Failures are in the fault; the SDK would log them with whatever an authorization server has sent.
 logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL + 1)
 
 
 def oauth_of(server: str) -> str:
-    """Whose secrets those are that an authorization server gave for a server; no server has such a name."""
+    """Return the redaction owner of a server's OAuth secrets; server names have no slash."""
     return f"{server}/oauth"
 
 
 class _Context(OAuthContext):
-    """The SDK's, with a bounded time of the token: it would compute with any number."""
+    """The SDK's context with a bounded token lifetime: the SDK would compute with any number."""
 
     def update_token_expiry(self, token: OAuthToken) -> None:
-        """Takes over how long the token is good, a century at most."""
+        """Set the token's expiry, at most a century ahead."""
         lasts_s = bounds.seconds(token.expires_in)
         self.token_expiry_time = None if lasts_s is None else time() + lasts_s
 
 
 class Memory:
-    """What is known of one server's authorization, between the SDK's context and the vault.
+    """A server's authorization, between the SDK's context and the vault.
 
-    Implements the SDK's TokenStorage: it stores the context as a whole whenever a part of it is to be stored.
+    Implements the SDK's TokenStorage: whenever a part is to be stored, it stores the whole context.
     """
 
     def __init__(self, config: ServerConfig, vault: Vault) -> None:
@@ -102,7 +103,7 @@ class Memory:
         self.context: OAuthContext | None = None
 
     def restore(self, context: OAuthContext) -> None:
-        """Fills a new context with what was kept for this server, as it is configured now."""
+        """Fill a new context with what was kept for this server, if its configuration is the same."""
         self.context = context
         kept = _parsed(OAuthClientInformationFull, self.kept.get("client"))
         if kept is not None and context.client_info is None:
@@ -145,7 +146,7 @@ class Memory:
         self._learn(context)
         client, metadata = context.client_info, context.oauth_metadata
         if client is not None and client.issuer is None and metadata is not None:
-            # From now on a client that the operator registered belongs to this server too.
+            # Bind a client registered by the operator to the authorization server that accepted it.
             client.issuer = str(metadata.issuer)
         parts = {
             "client": client,
@@ -164,7 +165,7 @@ class Memory:
 
 
 class Access(httpx2.Auth):
-    """Gives the requests of one connection their token, and gets one when the server asks for it."""
+    """Adds the token to the requests of one connection, and runs the OAuth flow when the server asks for it."""
 
     def __init__(self, config: ServerConfig, inbound: Inbound, vault: Vault, patience: Patience) -> None:
         self._server = config
@@ -177,7 +178,7 @@ class Access(httpx2.Auth):
         self._failure: UpstreamError | None = None
         memory = Memory(config, vault)
         with warnings.catch_warnings():
-            # Without an issuer the server chooses it: the SDK warns its caller, the documentation the operator.
+            # Without an issuer the server chooses it. The SDK warns of that; for the operator the docs do.
             warnings.simplefilter("ignore", MCPDeprecationWarning)
             self._provider = self._make_provider(memory)
         known = self._provider.context
@@ -236,7 +237,7 @@ class Access(httpx2.Auth):
                 with self._inbound.held_up(CALL.get()):
                     async with self._turn:
                         if self._failure is not None and self._failures > failures:
-                            raise self._failure  # one refusal is for all who waited
+                            raise self._failure  # single-flight: all who waited share the failure
                         if challenge is not None and challenge.status_code == 401:
                             self._expire(token)
                         flow = self._provider.async_auth_flow(request)
@@ -254,7 +255,7 @@ class Access(httpx2.Auth):
                                     if not self._asks(request):
                                         break
                                 outgoing = await flow.asend(reply)
-                        except Exception as exc:  # noqa: BLE001 - a flow has many ways to fail, and one meaning
+                        except Exception as exc:  # noqa: BLE001 - however a flow fails, there is no access
                             self._failures += 1
                             self._failure = _failed(exc, challenge)
                             raise self._failure from None
@@ -277,26 +278,26 @@ class Access(httpx2.Auth):
         return context.can_refresh_token() and not context.is_token_valid()
 
     def _expire(self, token: str | None) -> None:
-        """Whatever was said of its time, the server does not take it: the flow renews it first if it can."""
+        """Expire a token that the server refused, whatever its lifetime, so that the flow refreshes it first."""
         context = self._provider.context
         if token is not None and token == self._token() and context.can_refresh_token():
             context.token_expiry_time = 1.0
 
     def _asks(self, request: httpx2.Request) -> bool:
-        """Whether somebody waits for what this request brings, so that a person may be asked to let the hub in."""
+        """Return whether a caller waits for this request's result, so that a person may be asked."""
         exchange = EXCHANGE.get()
         if exchange is None:
             return self._server.transport == "sse" and request.method == "GET"
         return exchange.awaits_result and exchange.patient
 
     def _waits(self, request: httpx2.Request) -> bool:
-        """Whether it may wait while others are let in. While an answer or a notification waits, nothing is sent."""
+        """Return whether the request may wait for a flow. Not answers and notifications: they block all sending."""
         return self._asks(request) or request.method == "GET"
 
     def _outgoing(self, request: httpx2.Request) -> httpx2.Request:
-        """A request of the flow itself, which goes where the server says. Raises OAuthFlowError."""
+        """Restrict a request of the flow itself, whose target the server chose (SSRF). Raises OAuthFlowError."""
         own = urlsplit(self._server.url or "").hostname or ""
-        # A server elsewhere must not send the hub to what listens on the hub's own machine.
+        # A remote server must not direct the hub to services on the hub's own loopback.
         near = request.url.host == own or (is_loopback(own) and is_loopback(request.url.host))
         if request.url.scheme != "https" and not near:
             raise OAuthFlowError(f"{request.url.copy_with(query=None)} is not https")
@@ -317,18 +318,18 @@ class Access(httpx2.Auth):
     async def _redirected(self) -> AuthorizationCodeResult:
         with self._patience.asking():
             url = await self._inbound.authorize(self._url, self._redirect_uri, CALL.get())
-        said = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
-        if "error" in said:
-            why = " ".join([said["error"], said.get("error_description", "")]).strip()
+        query = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
+        if "error" in query:
+            why = " ".join([query["error"], query.get("error_description", "")]).strip()
             raise OAuthFlowError(f"the authorization server said no: {why[: faults.BODY_EXCERPT]}")
-        return AuthorizationCodeResult(code=said.get("code", ""), state=said.get("state"), iss=said.get("iss"))
+        return AuthorizationCodeResult(code=query.get("code", ""), state=query.get("state"), iss=query.get("iss"))
 
 
 Model = TypeVar("Model", bound=BaseModel)
 
 
 def _parsed(model: type[Model], kept: object) -> Model | None:
-    """What was kept, unless another version of the SDK would not have kept it so."""
+    """Return what was kept, or None if this version of the SDK cannot read it."""
     try:
         return model.model_validate(kept)
     except ValidationError:
@@ -336,7 +337,7 @@ def _parsed(model: type[Model], kept: object) -> Model | None:
 
 
 def _redirect_uri(oauth: OAuthConfig, kept: dict[str, Any]) -> str:
-    """Where a browser is sent back to; a client that was registered keeps the address it was registered with."""
+    """Return the redirect URI; a registered client keeps the one it was registered with."""
     for known in kept.get("client", {}).get("redirect_uris") or ():
         return str(known)
     port = oauth.redirect_port
@@ -348,7 +349,7 @@ def _redirect_uri(oauth: OAuthConfig, kept: dict[str, Any]) -> str:
 
 
 def _demands(response: httpx2.Response) -> bool:
-    """Whether it is a refusal that another token may change (RFC 6750 section 3.1)."""
+    """Return whether a response is a refusal that another token may change (RFC 6750, section 3.1)."""
     return response.status_code == 401 or (
         response.status_code == 403 and extract_field_from_www_auth(response, "error") == "insufficient_scope"
     )
@@ -359,17 +360,17 @@ def _bound(response: httpx2.Response) -> None:
 
 
 async def _require_short(reply: httpx2.Response) -> None:
-    """The SDK has the whole of a reply checked at once. Raises OAuthFlowError when that may take long."""
+    """Raise OAuthFlowError for a reply with too many values: the SDK validates a reply in one go."""
     try:
-        said = loads(await reply.aread())
+        document = loads(await reply.aread())
     except ValueError:
-        return  # an error page, say
-    if weight(said, REPLY_VALUES) >= REPLY_VALUES:
+        return  # not JSON, such as an error page
+    if weight(document, REPLY_VALUES) >= REPLY_VALUES:
         raise OAuthFlowError(f"the authorization server's reply has more than {REPLY_VALUES} values")
 
 
 def _failed(exc: Exception, challenge: httpx2.Response | None) -> UpstreamError:
-    """Why there is no access. A reply may have secrets in it: little of it is repeated."""
+    """Return why there is no access. Replies may contain secrets, so little of them is repeated."""
     if isinstance(exc, HubError):
         why = exc.message
     elif isinstance(problem := exc.__cause__ or exc.__context__ or exc, ValidationError):
@@ -391,7 +392,7 @@ def _failed(exc: Exception, challenge: httpx2.Response | None) -> UpstreamError:
 
 
 def authorization_lost(exc: httpx2.TransportError) -> Fault:
-    """Why there is no access when the authorization server cannot be reached, which may pass."""
+    """Return the (retryable) fault for an authorization server that cannot be reached."""
     note = f"{exc.request.url.host} could not be asked: {faults.of_exception(exc).message}"
     return faults.fault("AUTHENTICATION_FAILED", note, retryable=True)
 

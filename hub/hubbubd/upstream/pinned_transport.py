@@ -1,7 +1,7 @@
-"""Connections to addresses that were checked: of what a name means, only what was looked at is connected to.
+"""The SSRF guard: an HTTP transport that resolves a name, checks its addresses, and connects to exactly these.
 
-A name that means something else a moment later, a redirect, an authorization server that somebody names: all of them
-end up here, whoever made the request.
+Resolving and checking in one step pins the addresses against DNS rebinding. Redirects and authorization servers that a
+server names pass here as well, whoever made the request. The policy is in `config/hosts.py`.
 """
 
 import socket
@@ -34,7 +34,7 @@ class CheckedBackend(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """As `httpcore2.AsyncNetworkBackend`; the addresses share the time, in the resolver's order."""
+        """As `httpcore2.AsyncNetworkBackend`. Addresses are tried in the resolver's order and share the timeout."""
         try:
             with anyio.fail_after(timeout):
                 found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -62,7 +62,7 @@ class CheckedBackend(httpcore2.AsyncNetworkBackend):
 
 
 class CheckedTransport(httpx2.AsyncHTTPTransport):
-    """The transport of a client that is confined. No proxy of the environment: it would resolve names for itself."""
+    """A confined client's transport. It ignores proxies of the environment, which would resolve names themselves."""
 
     def __init__(self, hosts: Hosts, tls: ssl.SSLContext, limits: httpx2.Limits) -> None:
         super().__init__(verify=tls, trust_env=False, limits=limits)

@@ -1,7 +1,7 @@
-"""What the runtime and the upstream room know of each other. No `mcp` here.
+"""The contract between `runtime` and `upstream`. No `mcp` here.
 
-The runtime opens a `Link` through a `Connector` and implements `Inbound`; everything a server asks or tells
-comes in there. JSON-RPC ids stay below: they are reused, the hub's own ids are not.
+The runtime opens a `Link` through a `Connector` and implements `Inbound`, which receives everything a server asks or
+notifies of. JSON-RPC ids stay below: they are reused, the hub's own ids are not.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from hubbubd.telemetry.trace import Span, Trace
 
 
 class Era(StrEnum):
-    """The two families of protocol revisions: with a handshake (to 2025-11-25), and stateless (2026-07-28)."""
+    """The two families of protocol revisions: with a handshake (up to 2025-11-25), and stateless (from 2026-07-28)."""
 
     HANDSHAKE = "handshake"
     STATELESS = "stateless"
@@ -24,7 +24,7 @@ class Era(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """What a server said of itself when the connection was made. The dicts are MCP JSON."""
+    """A server's introduction when the connection was made. The dicts are MCP JSON."""
 
     protocol_version: str
     era: Era
@@ -36,11 +36,11 @@ class Hello:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboundRequest:
-    """Something a server asks.
+    """A request of a server.
 
-    `call_id` is the call on whose stream it came, when the wire says so. `withdrawn()` tells, once the handler
-    is cancelled, whether the server took the request back (otherwise the connection went). `trace` is the span that it
-    belongs to: the server's own, when it names one, else that of the request on whose stream it came.
+    `call_id` is the call on whose stream it came, where the wire says so. `withdrawn()` tells, once the handler is
+    cancelled, whether the server cancelled the request (otherwise the connection ended). `trace` is the server's span
+    if the request names one, else that of the request on whose stream it came.
     """
 
     method: str
@@ -52,8 +52,10 @@ class InboundRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """A result for the server; `sent` is called once, with None when it was handed to the transport and with the
-    reason when it could not be."""
+    """A result for the server.
+
+    `sent` is called once, with None when it was handed to the transport, else with the reason why not.
+    """
 
     result: dict[str, Any]
     sent: Callable[[str | None], None] | None = None
@@ -71,60 +73,59 @@ class ReplyError(Exception):
 
 
 class Inbound(Protocol):
-    """Who serves what comes from a server; the runtime implements it, one per connection."""
+    """Serves what comes from a server; implemented by the runtime, one per connection."""
 
     async def on_request(self, request: InboundRequest) -> Reply:
-        """Serves elicitation/create, sampling/createMessage, roots/list and tasks/*; ping is answered below.
+        """Serve elicitation/create, sampling/createMessage, roots/list and tasks/*; ping is answered below.
 
-        The shape of the params has been checked against the negotiated revision. Cancelled when the server
-        withdraws the request or the connection goes. Raises ReplyError; anything else is an internal error.
+        The params were validated against the negotiated revision. Cancelled when the server cancels the request or the
+        connection ends. Raises ReplyError; any other exception is an internal error.
         """
         ...
 
     def on_notification(self, method: str, params: dict[str, Any], call_id: str | None) -> None:
-        """Takes a notification; progress of a call has gone to the call already. Must not block or raise."""
+        """Handle a notification; progress has reached its call already. Must not block or raise."""
         ...
 
     def on_stderr(self, line: str) -> None:
-        """Takes a line that a stdio server wrote to its standard error. Must not block or raise."""
+        """Handle a line that a stdio server wrote to stderr. Must not block or raise."""
         ...
 
     def on_throttled(self, rate: float, unit: str) -> None:
-        """The server has sent more than it may for so long that it is read more slowly: at `rate` a second, of
-        `unit` (messages, bytes). Must not block or raise.
+        """Note that the server exceeds its rate limit and is read at `rate` per second of `unit` (messages, bytes).
 
-        Called once, until it has sent less for a while.
+        Called once per flood. Must not block or raise.
         """
         ...
 
     async def authorize(self, url: str, redirect_uri: str, call_id: str | None) -> str:
-        """Has a person visit `url` to let the hub in; returns the URL that the browser was sent back to.
+        """Have a person visit `url` to authorize the hub; return the URL that the browser was redirected to.
 
-        That one begins with `redirect_uri`, on loopback, and has the `state` of `url`. No time limit of its own but
-        that of a pending request. Raises HubError when it is refused, or when nobody came in time.
+        That one starts with `redirect_uri`, on loopback, and has the `state` of `url`. The only time limit is that of a
+        pending request. Raises HubError when it is refused, or not answered in time.
         """
         ...
 
     def held_up(self, call_id: str | None) -> AbstractContextManager[None]:
-        """While it is open, a call waits for access to the server: its clock stands. None for the hub's own."""
+        """Hold the clock of a call (None: of the hub's own requests) for the block, which waits for authorization."""
         ...
 
 
 class Vault(Protocol):
-    """Where the secrets that the hub itself was given for a server are kept, as JSON."""
+    """Storage of the secrets that the hub has for each server, as JSON."""
 
     def get(self, server: str) -> dict[str, Any] | None:
-        """What was put there last."""
+        """Return what was stored last, or None."""
         ...
 
     async def put(self, server: str, secrets: dict[str, Any] | None) -> None:
-        """Keeps it in place of what was there, None nothing; durable on return. Raises OSError."""
+        """Replace what is stored, None deletes it; durable on return. Raises OSError."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressUpdate:
-    """One progress notification of a call."""
+    """A progress notification of a call."""
 
     progress: float
     total: float | None
@@ -136,7 +137,7 @@ class Link(Protocol):
 
     @property
     def hello(self) -> Hello:
-        """What the server said of itself."""
+        """The server's introduction."""
         ...
 
     async def request(
@@ -148,45 +149,44 @@ class Link(Protocol):
         on_progress: Callable[[ProgressUpdate], None] | None = None,
         span: Span | None = None,
     ) -> dict[str, Any]:
-        """Sends a request and returns its result, checked against the negotiated revision.
+        """Send a request and return its result, validated against the negotiated revision.
 
-        The server is told of `span`, which ends here; without one the exchange is a trace of its own.
-        There is no time limit here: the caller owns the clock. Cancelling the wait tells the server.
-        A `resultType: "input_required"` result is returned as it is.
-        Raises PeerError (the server's own error) or UpstreamError: CONNECTION_LOST, SESSION_LOST,
+        The request carries `span`, which ends here; without one it gets a span of its own. There is no time limit: the
+        caller owns the clock. Cancellation is sent to the server. A `resultType: "input_required"` result is returned
+        as it is. Raises PeerError (the server's own error) or UpstreamError: CONNECTION_LOST, SESSION_LOST,
         AUTHENTICATION_FAILED, RATE_LIMITED, INVALID_RESPONSE, HTTP_ERROR, METHOD_NOT_IN_REVISION.
         """
         ...
 
     async def notify(self, method: str, params: dict[str, Any] | None) -> None:
-        """Sends a notification; after the connection has gone it is dropped."""
+        """Send a notification; dropped once the connection is gone."""
         ...
 
     async def listen(self, notifications: dict[str, Any], on_acknowledged: Callable[[dict[str, Any]], None]) -> None:
-        """Subscribes to what a stateless server tells (2026-07-28, subscriptions/listen); returns when it ends that.
+        """Subscribe to a stateless server's notifications (2026-07-28, subscriptions/listen); return when it ends that.
 
-        `notifications` is the filter; `on_acknowledged` gets the part of it that the server will tell of, before
-        anything is told. That comes in at `Inbound.on_notification`. There is no replay: whoever subscribes again
-        fetches again. Several subscriptions may be open; cancelling the wait ends this one.
-        Raises as `request`, and METHOD_NOT_IN_REVISION for a server with a handshake.
+        `notifications` is the filter; `on_acknowledged` gets the part of it that the server honours, before any
+        notification. These arrive at `Inbound.on_notification`. There is no replay: fetch again after each
+        acknowledgement. Several subscriptions may be open; cancellation ends this one. Raises as `request`, and
+        METHOD_NOT_IN_REVISION for a server with a handshake.
         """
         ...
 
     async def probe(self) -> None:
-        """Asks for a sign of life: ping, or server/discover where ping is gone. Raises as `request` does."""
+        """Check that the server responds: ping, or server/discover where ping is gone. Raises as `request`."""
         ...
 
     async def wait_lost(self) -> Fault:
-        """Returns when the connection has gone by itself, with why (exit code and stderr of a process)."""
+        """Wait until the connection has ended by itself; return why (exit code and stderr of a process)."""
         ...
 
     def stderr_tail(self) -> tuple[str, ...]:
-        """The last lines a stdio server wrote to stderr; empty for others."""
+        """Return the last lines a stdio server wrote to stderr; empty for others."""
         ...
 
 
 class LostDuringProbe(UpstreamError):
-    """The connection died (CONNECTION_LOST) while it was being found out which era the server speaks."""
+    """The connection was lost (CONNECTION_LOST) while the server's era was probed."""
 
 
 class Connector(Protocol):
@@ -195,25 +195,24 @@ class Connector(Protocol):
     def open(
         self, config: ServerConfig, inbound: Inbound, era: Era | None, confinement: Confinement | None
     ) -> AbstractAsyncContextManager[Link]:
-        """A context manager around one connection; leaving it closes the connection and all it started.
+        """Return a context manager around one connection; leaving it closes the connection and all it started.
 
-        `era` is what was found last time, None to find out. `confinement` is for servers that were added over
-        the API: what is started and reached is checked against it, each time. Entering takes at most
-        `config.connect_timeout_s` and raises UpstreamError: CONNECTION_TIMEOUT, CONNECTION_REFUSED,
-        CONNECTION_LOST (as LostDuringProbe when it died while the era was being found),
-        COMMAND_NOT_FOUND, AUTHENTICATION_FAILED, RATE_LIMITED, HTTP_ERROR, INVALID_RESPONSE,
+        `era` is what was found last time, None to find out. `confinement` is for servers added over the API: what is
+        started and reached is checked against it, each time. Entering takes at most `config.connect_timeout_s` and
+        raises UpstreamError: CONNECTION_TIMEOUT, CONNECTION_REFUSED, CONNECTION_LOST (as LostDuringProbe during the
+        probe), COMMAND_NOT_FOUND, AUTHENTICATION_FAILED, RATE_LIMITED, HTTP_ERROR, INVALID_RESPONSE,
         PROTOCOL_VERSION_MISMATCH, VARIABLE_NOT_SET; COMMAND_NOT_ALLOWED, HOST_NOT_ALLOWED, VARIABLE_NOT_ALLOWED.
         """
         ...
 
     def spec_secrets(self, server: str) -> dict[str, Any] | None:
-        """What was kept last with `keep_spec_secrets`."""
+        """Return what `keep_spec_secrets` stored last, or None."""
         ...
 
     async def keep_spec_secrets(self, server: str, secrets: dict[str, Any] | None) -> None:
-        """Keeps what a server was added with and the store must not have, as JSON; None nothing. Raises OSError."""
+        """Store the secrets of a server's spec, as JSON; None deletes them. Raises OSError."""
         ...
 
     async def forget(self, server: str) -> None:
-        """Forgets what was kept to get access to a server. Raises OSError."""
+        """Delete what was stored for access to a server (OAuth). Raises OSError."""
         ...

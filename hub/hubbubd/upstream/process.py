@@ -1,4 +1,4 @@
-"""A server's process with its pipes: started through a reaper, and gone with all its descendants afterwards."""
+"""A stdio server's process and pipes: started through a reaper, and ended with all its descendants."""
 
 import asyncio
 import errno
@@ -26,16 +26,16 @@ from hubbubd.upstream.faults import error
 
 REAPER = Path(__file__).with_name("reaper.py")
 INHERITED = frozenset({"HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"})
-"""What a server gets of the hub's environment, besides `LC_*`; its configuration says all else."""
+"""What a server inherits of the hub's environment, besides `LC_*`; everything else is in its configuration."""
 MARK = "HUBBUB_CONNECTION"
 
 EXIT_GRACE_S = 2.0  # for the server to end by itself once its stdin is closed
 SWEEP_LIMIT_S = 7.0  # the reaper's own 2 s between SIGTERM and SIGKILL, and time for a busy machine
 
 START_LIMIT_S: Final = 1.0
-"""For how long a process that takes long to start keeps others from starting."""
+"""Seconds for which a slow start may keep others from starting."""
 
-# Starting a process takes the processor for a moment; many at once would take it from those who are served.
+# Starting a process is CPU work; many at once would starve the servers that are running.
 _starting = anyio.CapacityLimiter(2)
 
 log = structlog.get_logger(__name__)
@@ -43,7 +43,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ExitStatus:
-    """How a server process ended: one of the two, or neither when nobody saw it."""
+    """How a process ended: with a code, by a signal, or unknown."""
 
     code: int | None = None
     signal: int | None = None
@@ -55,7 +55,7 @@ class ExitStatus:
 
 
 class ServerProcess:
-    """A running server. The pipes do not block; whoever owns the process reads and writes them."""
+    """A running server. Its pipes are non-blocking; the owner of the process reads and writes them."""
 
     def __init__(self, mark: str) -> None:
         self.pid = 0
@@ -72,7 +72,7 @@ class ServerProcess:
 
     @classmethod
     async def start(cls, config: ServerConfig) -> "ServerProcess":
-        """Returns when the server's program runs. Raises UpstreamError as `stdio_transport` says."""
+        """Start the server and return once its program runs. Raises UpstreamError as `stdio_transport`."""
         process = cls(uuid.uuid4().hex)
         async with AsyncExitStack() as undo:
             try:
@@ -84,7 +84,7 @@ class ServerProcess:
                         await process._settled.wait()
             except OSError as exc:
                 raise _error(config, "START_FAILED", str(exc)) from None
-            except ValueError as exc:  # a command or a variable that no process can be given
+            except ValueError as exc:  # a command or a variable with a NUL
                 raise _error(config, "START_FAILED", str(exc), retryable=False) from None
             await process._settled.wait()
             if process._failure:
@@ -106,7 +106,7 @@ class ServerProcess:
             own = {name: value.get_secret_value() for name, value in config.env.items()}
             environ = _environ_file({**_inherited(), **own, MARK: self._mark})
             theirs.callback(os.close, environ)
-            # Isolated, and with an empty environment: what the server's variables say must not change the reaper.
+            # Isolated, and with an empty environment: the server's variables must not affect the reaper.
             reaper = [sys.executable, "-I", "-S", "-X", "utf8", os.fspath(REAPER)]
             start = partial(
                 subprocess.Popen[bytes],
@@ -156,14 +156,14 @@ class ServerProcess:
                 event.set()
 
     async def wait_exit(self) -> ExitStatus:
-        """Returns when the server process has ended, however it did."""
+        """Wait until the server process has ended, and return how."""
         await self._exited.wait()
         return self.exit
 
     async def stop(self) -> None:
-        """Returns when no process is left; bounded, and not to be cancelled. Drain stdout and stderr meanwhile.
+        """End the process and all its descendants; bounded, and not cancellable. Drain stdout and stderr meanwhile.
 
-        The pipes stay open until `release`: whoever reads them may have more to read.
+        The pipes stay open until `release`, as their readers may have more to read.
         """
         with anyio.CancelScope(shield=True):
             self.stdin.close()
@@ -174,7 +174,7 @@ class ServerProcess:
             with anyio.move_on_after(SWEEP_LIMIT_S):
                 await self._released.wait()
             if not self._released.is_set():
-                log.warning("reaper_stuck", pid=self.pid)
+                log.warning("reaper stuck, killed", pid=self.pid)
                 self._loop.remove_reader(self._control.fileno())
                 self._reaper.kill()
             if not self._swept:
@@ -182,7 +182,7 @@ class ServerProcess:
             await anyio.to_thread.run_sync(self._reaper.wait)
 
     def release(self) -> None:
-        """Closes the pipes, once nobody reads and writes them any more."""
+        """Close the pipes, once nobody uses them."""
         self._owned.close()
 
 
@@ -191,7 +191,7 @@ def _inherited() -> dict[str, str]:
 
 
 def _pipe(theirs: ExitStack, ours: ExitStack, *, towards_us: bool) -> tuple[int, FileIO]:
-    """Their end, and ours, which does not block."""
+    """Return the server's end, and the hub's, which is non-blocking."""
     read, write = os.pipe()
     mine, other = (read, write) if towards_us else (write, read)
     theirs.callback(os.close, other)
@@ -200,7 +200,7 @@ def _pipe(theirs: ExitStack, ours: ExitStack, *, towards_us: bool) -> tuple[int,
 
 
 def _environ_file(environ: dict[str, str]) -> int:
-    """A descriptor to read the variables from, which unlike arguments nobody else can. Raises ValueError."""
+    """Return a descriptor with the variables; unlike arguments, others cannot read them. Raises ValueError."""
     entries: list[bytes] = []
     for name, value in environ.items():
         if not name or "=" in name or "\0" in name + value:
@@ -214,7 +214,7 @@ def _environ_file(environ: dict[str, str]) -> int:
 
 
 def _kill_marked(mark: str) -> None:
-    """Ends what a killed reaper could not: every process that still has its connection's mark."""
+    """Kill what a killed reaper left behind: every process with the mark of the connection in its environment."""
     entry = f"{MARK}={mark}".encode()
     for _ in range(100):
         names = (path.name for path in Path("/proc").iterdir())

@@ -1,4 +1,4 @@
-"""How fast a server is read, so that one that floods waits for itself and not the others for it."""
+"""Rate limit of what a server sends unasked: backpressure on a flooding server, so that others are not delayed."""
 
 from collections.abc import Callable
 from typing import Final
@@ -8,17 +8,16 @@ import anyio
 from hubbubd.bucket import Bucket
 
 BURST_S: Final = 10.0
-"""For how many seconds' worth of its rate a server may be ahead of it."""
+"""The burst, in seconds' worth of the rate."""
 
 REST_S: Final = 0.05
-"""Shortest rest: what is owed is paid in one of these, not after each message."""
+"""The shortest pause in reading, in seconds: debts are paid in pauses of at least this, not after each message."""
 
 
 class Pace:
-    """One server's rates, of messages and of their bytes. `on_throttled` is told the rate that was passed, and what
-    it counts, when a flood begins: once, until it is over.
+    """One server's rate limits, in messages and bytes. `on_throttled` is called with the exceeded rate and its unit.
 
-    A flood is over when the server has been so quiet that it could send a whole burst again.
+    It is called once per flood, which ends when a whole burst is available again.
     """
 
     def __init__(self, messages_per_s: float, bytes_per_s: float, on_throttled: Callable[[float, str], None]) -> None:
@@ -29,7 +28,7 @@ class Pace:
         self._flooding = False
 
     async def charge(self, size: int = 0) -> None:
-        """Counts a message of `size` bytes, and rests when there were too many."""
+        """Charge a message of `size` bytes, and pause while there is debt."""
         now = anyio.current_time()
         if self._flooding and self._messages.is_full(now) and self._bytes.is_full(now):
             self._flooding = False

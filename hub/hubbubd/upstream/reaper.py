@@ -1,18 +1,18 @@
-"""The process that stands over one stdio server, so that nothing the server started outlives its connection.
+"""The subreaper: the parent process of one stdio server, which ends all that the server started with its connection.
 
-Run by path with `python -I -S`; it is no part of the daemon's import graph. The hub gives it the server's pipes as
-its own 0, 1 and 2, which it hands on and lets go, and a control socket. Over that it reports, a line each:
+Run by path with `python -I -S`; it is no part of the daemon's import graph. It gets the server's pipes as its own 0, 1
+and 2, passes them on and closes them, and a control socket. Over that it reports, a line each:
 
     started PID          the server runs
     failed STAGE ERRNO   it does not: STAGE is `cwd` or `command`
     exited STATUS        the server ended, with this wait status
-    swept                no descendant is left; the last word
+    swept                no descendant is left; the last line
 
-The other end of the socket closing, be it on purpose or because the hub died, means: end everything. As a subreaper it
-inherits every orphan below it, so no daemonised grandchild can get away. If it is killed itself, the kernel
-kills the server.
+When the other end of the socket closes, on purpose or because the hub died, it ends everything. As a subreaper (prctl
+PR_SET_CHILD_SUBREAPER) it inherits every orphaned descendant, so that none escapes by daemonising. If it is killed
+itself, the kernel kills the server (PR_SET_PDEATHSIG).
 
-One of these stays in memory for each server: hence the few imports (`signal` alone would cost 0.7 MB).
+One of these stays in memory per server, hence the few imports (`signal` alone would cost 0.7 MB).
 """
 
 # pathlib and contextlib cost memory as well; starting the given command is the purpose.
@@ -24,34 +24,38 @@ import select
 import sys
 import time
 
+# Of Linux: prctl.h and signal.h. What would import them costs memory, for each server.
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 SIG_DFL, SIG_IGN = 0, 1
 SIGHUP, SIGINT, SIGKILL, SIGPIPE, SIGTERM, SIGXFSZ = 1, 2, 9, 13, 15, 25
 
 TERM_GRACE_S = 2.0
+"""How long processes may take to end after SIGTERM; then comes SIGKILL."""
+
 ORPHAN_CHECK_MS = 60_000
+"""How often what has ended is reaped while the server runs on."""
 
 LIBC = _ctypes.dlopen(None, 0)  # pyright: ignore[reportArgumentType] - None is the program itself
 
 
 def libc(function: str, *arguments: int) -> None:
-    """Calls a function of the C library. The `ctypes` package around `_ctypes` alone would cost 0.3 MB."""
+    """Call a function of the C library. Importing `ctypes`, which wraps `_ctypes`, would cost 0.3 MB."""
     _ctypes.call_function(_ctypes.dlsym(LIBC, function), arguments)
 
 
 class Reaper:
-    """Starts the server, reports on it, and sweeps up after it."""
+    """Starts the server, reports on it, and ends its descendants."""
 
     def __init__(self, control: int) -> None:
         self._control = control
         self._server = 0
 
     def run(self, environ: int, cwd: str, command: list[str]) -> None:
-        """Returns when the server and all its descendants are gone, or when it could not be started."""
+        """Run until the server and all its descendants are gone, or until it failed to start."""
         os.set_inheritable(self._control, False)
         libc("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        # A signal meant for the whole service must not take away the one who cleans up; the control socket does.
+        # A signal to the whole service must not end the reaper before it has cleaned up; the control socket ends it.
         for number in (SIGHUP, SIGINT, SIGTERM):
             libc("signal", number, SIG_IGN)
         failure = self._start(_read_environ(environ), cwd, command)
@@ -68,7 +72,7 @@ class Reaper:
         self._report("swept")
 
     def _start(self, environ: dict[bytes, bytes], cwd: str, command: list[str]) -> str:
-        """What went wrong, "" when the server runs."""
+        """Start the server; return what failed, "" when it runs."""
         receive, send = os.pipe()
         parent = os.getpid()
         self._server = os.fork()
@@ -81,7 +85,7 @@ class Reaper:
         return failure
 
     def _watch(self) -> None:
-        """Returns when the server has ended or the control socket closed."""
+        """Wait until the server has ended or the control socket was closed."""
         server = os.pidfd_open(self._server)
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
@@ -91,21 +95,21 @@ class Reaper:
         os.close(server)
 
     def _sweep(self) -> None:
-        """Ends every descendant; does not give up."""
-        told: set[int] = set()
+        """End every descendant: SIGTERM, SIGKILL after TERM_GRACE_S, until none is left."""
+        signalled: set[int] = set()
         kill_at = time.monotonic() + TERM_GRACE_S
         pause = 0.001
         while self._reap():
             kill = time.monotonic() >= kill_at
             for pid in _descendants():
-                if kill or pid not in told:
-                    told.add(pid)
+                if kill or pid not in signalled:
+                    signalled.add(pid)
                     _signal(pid, SIGKILL if kill else SIGTERM)
             time.sleep(pause)
             pause = min(pause * 2, 0.05)
 
     def _reap(self) -> bool:
-        """Takes the status of every child that ended; whether any is left."""
+        """Collect the status of every child that ended; return whether any is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -124,9 +128,9 @@ class Reaper:
 
 
 def _become(parent: int, environ: dict[bytes, bytes], cwd: str, command: list[str]) -> str:
-    """Turns this forked process into the server; returns only with why it could not."""
+    """Turn this forked process into the server; return only what failed."""
     libc("prctl", PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it died before the line above
+    if os.getppid() != parent:  # the parent died before the line above
         os._exit(127)
     for number in (SIGHUP, SIGINT, SIGPIPE, SIGTERM, SIGXFSZ):
         libc("signal", number, SIG_DFL)
@@ -158,14 +162,14 @@ def _descendants() -> list[int]:
 
 
 def _children(pid: int) -> list[int]:
-    """By the threads that started them, which is how the kernel lists them."""
+    """Return the children of a process; the kernel lists them per thread that started them."""
     children: list[int] = []
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
                 children += map(int, file.read().split())
     except OSError:
-        pass  # ended meanwhile; its children are ours now, and seen by the next pass
+        pass  # ended meanwhile; its children are ours now, and found by the next pass
     return children
 
 
@@ -173,7 +177,7 @@ def _signal(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
     except OSError:
-        pass  # gone already, or of another user: then there is only to wait for it
+        pass  # gone already, or of another user: then wait for it
 
 
 if __name__ == "__main__":

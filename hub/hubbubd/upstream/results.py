@@ -1,4 +1,4 @@
-"""Results and notifications of servers: checked against the revision, otherwise left as they came."""
+"""Results and notifications of servers: validated against the revision, otherwise passed on unchanged."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -30,19 +30,19 @@ _TASK_RESULTS: Final[dict[str, Any]] = {
     "tasks/cancel": CancelTaskResult,
     "tasks/list": ListTasksResult,
 }
-"""Of 2025-11-25, which the SDK's own tables leave out."""
+"""Result types of 2025-11-25 that the SDK's own tables leave out."""
 
 TASKS_REVISION: Final = "2025-11-25"
 
 MAX_META: Final = 1000
-"""Members that `_meta` of a notification may have. The only part of one that a schema goes through whole."""
+"""The most members of `_meta` in a notification: the only part that a schema goes through entry by entry."""
 
 STEP: Final = 500
-"""Tools whose headers are looked at in one go."""
+"""Tools whose headers are examined per turn of the event loop."""
 
 
 class _Task(BaseModel):
-    """What a task of the extension always has (SEP-2663, Task)."""
+    """Members of every task of the extension (SEP-2663, Task)."""
 
     model_config = ConfigDict(alias_generator=to_camel)
 
@@ -86,13 +86,13 @@ _EXTENSION_RESULTS: Final[dict[str, TypeAdapter[Any]]] = {
         Annotated[_OpenTask | _AskingTask | _CompletedTask | _FailedTask, Field(discriminator="status")]
     ),
 }
-"""Of the tasks extension of 2026-07-28, which the SDK does not have."""
+"""Result types of the tasks extension (2026-07-28), which the SDK does not have."""
 
 log = structlog.get_logger(__name__)
 
 
 def is_of_another_revision(version: str, method: str) -> bool:
-    """Whether other revisions have the method and this one has not."""
+    """Return whether the method exists in other revisions, but not in this one."""
     if (method, version) in tables.SERVER_RESULTS:
         return False
     of_tasks = version == LATEST_MODERN_VERSION and method in ("tasks/list", "tasks/result")
@@ -102,9 +102,9 @@ def is_of_another_revision(version: str, method: str) -> bool:
 def check_result(
     revision: Revision, method: str, params: dict[str, Any] | None, result: dict[str, Any]
 ) -> Iterator[None]:
-    """Completes a result in place and checks it. One of a method that the revision does not define passes.
+    """Normalize a result in place and validate it. Results of methods unknown to the revision pass.
 
-    Stops between the pieces of a long one, so that others have their turn. Raises Mismatch.
+    Yields between the pieces of a long one. Raises Mismatch.
     """
     try:
         adapter = _adapter_for(revision, method, params, result)
@@ -118,7 +118,7 @@ def check_result(
 
 
 def check_notification(version: str, method: str, params: dict[str, Any]) -> None:
-    """Checks a notification in one go: it comes before what follows it, and no schema of one has a list.
+    """Validate a notification in one go: they must stay in order, and no schema of one has a list.
 
     Raises Mismatch, and KeyError for one that the revision does not define.
     """
@@ -140,9 +140,11 @@ def _adapter_for(
 
 
 def absorb_tools(revision: StatelessRevision, listing: dict[str, Any], cursor: str | None = None) -> Iterator[None]:
-    """Keeps which arguments the tools of a page want as headers, and drops from it the tools whose annotation of
-    it is wrong, as a client must (2026-07-28, tools, x-mcp-header). `cursor` is the one that the page was asked for
-    with. Stops after each STEP."""
+    """Learn which arguments of a page's tools are repeated as headers, and drop tools with an invalid annotation of it.
+
+    A client must do the latter (2026-07-28, tools, x-mcp-header). `cursor` is the one the page was requested with.
+    Yields after each STEP.
+    """
     kept: list[dict[str, Any]] = []
     mapped: dict[str, Mapped] = {}
     for at, tool in enumerate(cast("list[dict[str, Any]]", listing["tools"])):
@@ -150,7 +152,7 @@ def absorb_tools(revision: StatelessRevision, listing: dict[str, Any], cursor: s
             yield
         problem = find_invalid_x_mcp_header(tool.get("inputSchema"))
         if problem is not None:
-            log.warning("a tool is left out: its headers are not as they must be", tool=tool["name"], problem=problem)
+            log.warning("tool dropped: invalid x-mcp-header", tool=tool["name"], problem=problem)
             continue
         mapped[tool["name"]] = x_mcp_header_map(tool.get("inputSchema"))
         kept.append(tool)
@@ -159,7 +161,7 @@ def absorb_tools(revision: StatelessRevision, listing: dict[str, Any], cursor: s
 
 
 def _fill_in_ttl(result: dict[str, Any]) -> None:
-    """Servers of the SDK's first generation leave out a `ttl` that is null."""
+    """Add a missing `ttl` of null, which servers on the SDK's first generation leave out."""
     listed = result.get("tasks")
     for task in (result, result.get("task"), *(cast("list[Any]", listed) if isinstance(listed, list) else ())):
         if isinstance(task, dict) and "taskId" in task:
@@ -167,7 +169,7 @@ def _fill_in_ttl(result: dict[str, Any]) -> None:
 
 
 def _stateless_adapter(revision: StatelessRevision, method: str, result: dict[str, Any]) -> TypeAdapter[Any] | None:
-    """What a result is held to: the shape that its resultType names, of which any other is invalid (basic, results)."""
+    """Return the type that a result's resultType names; any other resultType is invalid (basic, results)."""
     shapes = _shapes(revision.version, method)
     if not shapes:
         return _EXTENSION_RESULTS.get(method)
@@ -184,14 +186,14 @@ def _stateless_adapter(revision: StatelessRevision, method: str, result: dict[st
 
 @cache
 def _shapes(version: str, method: str) -> Mapping[str, TypeAdapter[Any]]:
-    """The shapes of a method's result by resultType; none when the revision does not define the method."""
+    """Return the types of a method's result by resultType; none when the revision does not define the method."""
     shape: Any = tables.SERVER_RESULTS.get((method, version))
     if shape is None:
         return {}
     complete, *others = get_args(shape) or (shape,)
     found = {"complete": TypeAdapter[Any](complete)}
     if others:
-        found["input_required"] = TypeAdapter(InputRequiredResult)  # also checks that it asks for something
+        found["input_required"] = TypeAdapter(InputRequiredResult)  # also requires that it asks for something
     if method == "tools/call":
         found["task"] = _CREATED
     return found
@@ -203,5 +205,5 @@ def _adapter(version: str, method: str, as_task: bool) -> TypeAdapter[Any] | Non
     if version == TASKS_REVISION:
         shape = shape or _TASK_RESULTS.get(method)
         if as_task and shape is not None:
-            shape = CreateTaskResult | shape  # the server may as well answer at once
+            shape = CreateTaskResult | shape  # the server may answer at once instead
     return TypeAdapter(shape) if shape is not None else None

@@ -1,10 +1,10 @@
-"""What of the SDK is replaced, all of it here: who decides what a message is, and for how long a stream is not opened.
+"""Monkey patches of the SDK, all of them: the message decoder, and the bound of an event stream's `retry`.
 
-Its two transports over HTTP read names of their modules when a message or a stream comes, and have no parameter for
-them: in `streamable_http` methods of a class that its client makes by itself, in `sse` a function within a function. To
-do without would mean a copy of either transport, or to read each message twice. With the SDK's own decoder stdio and
-HTTP would take and refuse other messages, and nobody would know how many bytes one had; with its own events a server
-names any pause. tests/upstream/test_sdk.py fails when a version moves the names.
+The SDK's two HTTP transports look these names up in their modules, and take no parameters for them; the code that uses
+them is out of reach (methods of a class that `streamable_http` creates itself, a nested function in `sse`). The
+alternatives are a copy of either transport, or parsing each message twice. With the SDK's own decoder, stdio and HTTP
+would accept different messages, and message sizes would be unknown; with its own event source a server could name any
+pause. tests/upstream/test_sdk.py fails when a version moves the names.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -25,16 +25,15 @@ from hubbubd.upstream.exchange import SIZE
 from hubbubd.upstream.framing import BadMessage, read
 
 LONGEST_RETRY_MS: Final = 3_600_000
-"""The longest pause that a server may name as `retry`, before a stream of its own is opened again: as a `Retry-After`
-may, it slows the hub down and does not send it away."""
+"""The longest `retry`, in milliseconds, that a server may name for reopening a stream; like `Retry-After`."""
 
 
 class Decoder:
-    """Stands in for the SDK's own, so that one and the same decides for every transport what a message is."""
+    """Replaces the SDK's decoder, so that all transports accept the same messages."""
 
     def validate_json(self, data: bytes | str, *, by_name: bool) -> JSONRPCMessage:
-        """As of a TypeAdapter. Raises ValidationError."""
-        SIZE.set(len(data))
+        """Implement TypeAdapter.validate_json. Raises ValidationError."""
+        SIZE.set(len(data) if isinstance(data, bytes) or data.isascii() else len(data.encode(errors="replace")))
         try:
             return read(data)
         except BadMessage as bad:
@@ -44,7 +43,7 @@ class Decoder:
 
 
 def as_read(item: Exception) -> Exception:
-    """What the decoder raised, where a transport hands on in its place what the SDK expects."""
+    """Return what the decoder raised, unwrapped from the exception that the SDK expects."""
     if not isinstance(item, ValidationError):
         return item
     bad = item.errors()[0].get("ctx", {}).get("bad")
@@ -52,7 +51,7 @@ def as_read(item: Exception) -> Exception:
 
 
 class Events(httpx2.EventSource):
-    """The events of a stream, each `retry` in them read within bounds."""
+    """An event source that bounds each event's `retry`."""
 
     async def __aiter__(self) -> AsyncIterator[httpx2.ServerSentEvent]:
         async for event in super().__aiter__():
@@ -68,13 +67,13 @@ _opened = streamable_http.sse_within_origin  # pyright: ignore[reportPrivateImpo
 
 @asynccontextmanager
 async def events_within_origin(*args: Any, max_event_size: int | None, **options: Any) -> AsyncGenerator[Events]:
-    """Stands in for the SDK's own way to open a stream, so that what it sleeps for is within bounds."""
+    """Replace the SDK's function that opens a stream, so that its pauses are bounded."""
     async with _opened(*args, max_event_size=max_event_size, **options) as source:
         yield Events(source.response, max_event_size)
 
 
 def replace_parts() -> None:
-    """Has both transports use what is here; of the names of `sse.types` the others stay."""
+    """Install the replacements in both transports; the other names of `sse.types` stay."""
     streamable_http.jsonrpc_message_adapter = Decoder()  # pyright: ignore[reportPrivateImportUsage]
     streamable_http.EventSource = Events  # pyright: ignore[reportPrivateImportUsage]
     streamable_http.sse_within_origin = events_within_origin  # pyright: ignore[reportPrivateImportUsage]

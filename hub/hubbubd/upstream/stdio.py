@@ -1,7 +1,7 @@
-"""A server over stdio: JSON-RPC messages as lines on the pipes of its process.
+"""The stdio transport: JSON-RPC messages as lines on the pipes of a process.
 
-The hub reads only when somebody takes messages, a bounded piece in each turn of the loop, so a server that floods waits
-for itself; it parses a message in the task that takes it, which saves a switch for each.
+Backpressure: the hub reads only when messages are taken, and a bounded piece per turn of the event loop, so a flooding
+server waits for itself. Messages are parsed in the task that takes them, which saves a task switch each.
 """
 
 import asyncio
@@ -28,23 +28,28 @@ from hubbubd.upstream.stderr import OnLine, Tail
 __all__ = ["BadMessage", "ExitStatus", "StdioStreams", "stdio_transport"]
 
 CHUNK: Final = 64 * 1024
-"""Bytes read at once, and about the bytes of messages handed out before other tasks get a turn."""
+"""Bytes per read, and about how many bytes of messages are passed on before other tasks get a turn."""
 
 LINE_COST: Final = 1024
-"""What a line counts against `CHUNK` besides its bytes."""
+"""What a line counts against CHUNK besides its bytes."""
 
 BREATH_S: Final = 0.01
-"""The pause after a full chunk that only serves to be thrown away."""
+"""Seconds between reads of data that is only discarded."""
 
 UNPARSEABLE_LIMIT: Final = 10
+"""Lines of JSON in a row that are no JSON-RPC, after which this is no MCP server."""
+
 STRAY_LIMIT: Final = 1000
+"""Lines in a row that are no JSON; more of them than of the others, as programs print what they like."""
+
 STRAY_LOG_INTERVAL_S: Final = 5.0
+"""Seconds between two log lines about stray output."""
 
 log = structlog.get_logger(__name__)
 
 
 class _Source:
-    """A pipe that is read while somebody wants it; `on_chunk` gets b"" at the end."""
+    """A pipe that is read on demand; `on_chunk` gets b"" at the end."""
 
     def __init__(self, pipe: FileIO, on_chunk: Callable[[bytes], None]) -> None:
         self._pipe = pipe
@@ -66,14 +71,14 @@ class _Source:
             self._loop.remove_reader(self._pipe.fileno())
 
     def rest(self) -> None:
-        """Reads no more for a moment."""
+        """Stop reading for BREATH_S."""
         self.pause()
         if not self._resting and not self.ended:
             self._resting = self._loop.call_later(BREATH_S, self._wake)
 
     def read(self) -> bool:
-        """Takes one chunk, if there is one; whether there was."""
-        if self.ended:  # closed since the loop saw that it can be read
+        """Read one chunk, if there is one; return whether there was."""
+        if self.ended:  # closed after the loop reported it readable
             return False
         try:
             chunk = self._pipe.read(CHUNK)
@@ -100,7 +105,7 @@ class _Source:
 
 
 class _Stream:
-    """What the two directions share: closing, and being a context."""
+    """What both directions share: closing, and being a context manager."""
 
     closed = False
 
@@ -117,7 +122,7 @@ class _Stream:
 
 
 class MessageReader(_Stream):
-    """The server's stdout, for one task that receives."""
+    """The server's stdout, for one receiving task."""
 
     def __init__(self, pipe: FileIO, config: ServerConfig) -> None:
         self.fault: Fault | None = None
@@ -144,7 +149,7 @@ class MessageReader(_Stream):
             raise StopAsyncIteration from None
 
     async def receive(self) -> SessionMessage | Exception:
-        """The next message, or a BadMessage in its place.
+        """Return the next message, or a BadMessage in its place.
 
         Raises EndOfStream at the end and after a fault, ClosedResourceError when closed from this side.
         """
@@ -158,7 +163,7 @@ class MessageReader(_Stream):
                 await anyio.lowlevel.checkpoint()
                 continue
             if self._lines.ready and len(self._lines) > 2 * CHUNK:
-                await turn()  # to parse a long line
+                await turn()  # parsing a long line is long work
             line = self._lines.take()
             if line is None:
                 await self._more()
@@ -166,12 +171,12 @@ class MessageReader(_Stream):
                 return item
 
     def end_after_what_is_there(self) -> None:
-        """The server takes no more messages: what it has written already is still received, then the stream ends."""
+        """End the stream after what the server has written already: it no longer reads messages."""
         self._deaf = True
         self._wake()
 
     def drain(self) -> None:
-        """Throws away what comes from now on, so that the server is not kept from ending by a full pipe."""
+        """Discard what comes from now on, so that a full pipe does not keep the server from ending."""
         self._draining = True
         self._source.resume()
         self.closed = True
@@ -238,7 +243,9 @@ class MessageReader(_Stream):
         now = asyncio.get_running_loop().time()
         if now >= self._log_after:
             self._log_after = now + STRAY_LOG_INTERVAL_S
-            log.warning("stray_stdout_line", server=self._config.name, line=text, stray_lines=self.stray_lines)
+            log.warning(
+                "stray line on stdout skipped", server=self._config.name, line=text, stray_lines=self.stray_lines
+            )
         if self._stray_run >= STRAY_LIMIT:
             self._give_up(f"{STRAY_LIMIT} lines in a row are not JSON", text)
 
@@ -254,7 +261,7 @@ class MessageReader(_Stream):
 
 
 class MessageWriter(_Stream):
-    """The server's stdin, for any number of tasks that send."""
+    """The server's stdin, for any number of sending tasks."""
 
     def __init__(self, pipe: FileIO, on_broken: Callable[[], None]) -> None:
         self._pipe = pipe
@@ -263,10 +270,10 @@ class MessageWriter(_Stream):
         self._unwritten = memoryview(b"")
 
     async def send(self, item: SessionMessage, /) -> None:
-        """Returns when the bytes are in the pipe, however long the server takes to make room.
+        """Write a message to the pipe, however long the server takes to make room (backpressure).
 
-        A cancelled send has sent nothing, or the rest goes out before the next message: a line is never torn.
-        Raises BrokenResourceError when the server takes no more, ClosedResourceError when closed from this side.
+        A cancelled send has written nothing, or the rest is written before the next message: lines are never torn.
+        Raises BrokenResourceError when the server no longer reads, ClosedResourceError when closed from this side.
         """
         line = encode(item.message)
         async with self._turn:
@@ -279,7 +286,7 @@ class MessageWriter(_Stream):
                     self._unwritten = memoryview(b"")
 
     async def aclose(self) -> None:
-        """Closes the server's stdin, by which the protocol asks it to end."""
+        """Close the server's stdin, which asks it to exit (MCP lifecycle, shutdown, stdio)."""
         if not self.closed:
             self.closed = True
             anyio.notify_closing(self._pipe)
@@ -303,8 +310,8 @@ class MessageWriter(_Stream):
 class StdioStreams:
     """An open stdio transport.
 
-    `read` ends when the server's stdout does, when its stdin breaks, or when what it writes is not JSON-RPC any more:
-    then `fault` says so. `pid` is the server's own.
+    `read` ends with the server's stdout, when its stdin breaks, or when it no longer writes JSON-RPC: then `fault` says
+    so. `pid` is the server's own.
     """
 
     def __init__(self, process: ServerProcess, config: ServerConfig, on_stderr: OnLine | None = None) -> None:
@@ -317,29 +324,29 @@ class StdioStreams:
 
     @property
     def fault(self) -> Fault | None:
-        """Why the hub gave up reading, when what the server wrote was the reason."""
+        """Why the hub stopped reading, if that is due to what the server wrote."""
         return self.read.fault
 
     @property
     def stray_lines(self) -> int:
-        """Lines on stdout that were not JSON."""
+        """Number of lines on stdout that were not JSON."""
         return self.read.stray_lines
 
     @property
     def unparseable(self) -> int:
-        """Lines on stdout that were JSON, but not JSON-RPC."""
+        """Number of lines on stdout that were JSON, but not JSON-RPC."""
         return self.read.unparseable
 
     def stderr_tail(self) -> tuple[str, ...]:
-        """The last lines of the server's stderr: at most 50, of at most 2000 characters each."""
+        """Return the last lines of the server's stderr: at most 50, of at most 2000 characters each."""
         return self._tail.lines()
 
     async def wait_exit(self) -> ExitStatus:
-        """Returns when the server process has ended, however it did."""
+        """Wait until the server process has ended, and return how."""
         return await self._process.wait_exit()
 
     async def close(self) -> None:
-        """Ends the process and all that it started; bounded, and not to be cancelled."""
+        """End the process and all its descendants; bounded, and not cancellable."""
         self.read.drain()
         with anyio.CancelScope(shield=True):
             await self.write.aclose()
@@ -356,13 +363,11 @@ class StdioStreams:
 
 @asynccontextmanager
 async def stdio_transport(config: ServerConfig, on_stderr: OnLine | None = None) -> AsyncGenerator[StdioStreams]:
-    """Runs `config.command` and yields its streams; leaving ends the process and all its descendants.
+    """Run `config.command` and yield its streams; leaving ends the process and all its descendants.
 
-    `on_stderr` is told each line that it writes to stderr.
-
-    `config` has its `${VAR}` references resolved. Leaving follows the MCP specification (lifecycle, shutdown, stdio):
-    stdin is closed, 2 s later SIGTERM, 2 s later SIGKILL.
-    Raises UpstreamError: COMMAND_NOT_FOUND, COMMAND_NOT_EXECUTABLE, WORKING_DIRECTORY_INVALID, START_FAILED.
+    `on_stderr` is called with each line of its stderr. References in `config` must be resolved. Leaving follows the MCP
+    specification (lifecycle, shutdown, stdio): stdin is closed, 2 s later SIGTERM, 2 s later SIGKILL. Raises
+    UpstreamError: COMMAND_NOT_FOUND, COMMAND_NOT_EXECUTABLE, WORKING_DIRECTORY_INVALID, START_FAILED.
     """
     process = await ServerProcess.start(config)
     streams = StdioStreams(process, config, on_stderr)

@@ -1,4 +1,4 @@
-"""An open transport, whichever it is, as a link uses it."""
+"""The interface between transports and links: message streams, and what is known of the other side."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -11,20 +11,20 @@ from hubbubd.errors import Fault
 
 
 class Reading(Protocol):
-    """Where messages arrive."""
+    """A stream of received messages."""
 
     async def receive(self) -> SessionMessage | Exception:
-        """The next message, or why one could not be read. Raises EndOfStream."""
+        """Return the next message, or why one could not be parsed. Raises EndOfStream."""
         ...
 
     async def aclose(self) -> None: ...
 
 
 class Writing(Protocol):
-    """Where messages go."""
+    """A stream of messages to send."""
 
     async def send(self, item: SessionMessage, /) -> None:
-        """Hands a message over. Raises BrokenResourceError, ClosedResourceError."""
+        """Hand a message over. Raises BrokenResourceError, ClosedResourceError."""
         ...
 
     async def aclose(self) -> None: ...
@@ -36,10 +36,10 @@ def _no_lines() -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipe:
-    """The streams of an open transport and what it knows of the other side.
+    """The streams of an open transport.
 
-    With `receipts` the transport itself tells, through the exchange, whether an answer arrived. `why_ended` is asked
-    after the read stream has ended.
+    With `receipts` the transport itself reports, through the exchange, whether an answer was delivered. `why_ended` is
+    called after the read stream has ended.
     """
 
     read: Reading
@@ -51,6 +51,6 @@ class Pipe:
 
 
 Lose = Callable[[Fault], None]
-"""Tells a link that its connection has gone; the first reason counts."""
+"""Tells a link that its connection is lost; the first reason counts."""
 
 Transport = Callable[[Lose], AbstractAsyncContextManager[Pipe]]

@@ -1,21 +1,21 @@
-"""Which arguments of a server's tools are repeated as headers (2026-07-28, tools, x-mcp-header)."""
+"""Which arguments of a server's tools are repeated as headers (MCP 2026-07-28, tools, x-mcp-header)."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Final
 
 Mapped = Mapping[tuple[str, ...], str]
-"""By the path of an argument, the name of its header."""
+"""Header name by path of an argument."""
 
 MAX_MAPPED: Final = 20_000
-"""Arguments of one list's tools that are remembered. A tool beyond them is called without such headers."""
+"""The most mapped arguments remembered per list. Tools beyond it are called without such headers."""
 
 MAX_COMING: Final = 4
-"""Lists that may be coming at once; the one that has waited longest for its next page is forgotten."""
+"""The most lists being paged through at once; the one idle for longest is forgotten."""
 
 
 class _Tools:
-    """The tools of a list, or of as much of it as has come."""
+    """The mapped tools of a list, or of the pages that have come."""
 
     def __init__(self) -> None:
         self.mapped: dict[str, Mapped] = {}
@@ -30,10 +30,10 @@ class _Tools:
 
 
 class ToolHeaders:
-    """What the last whole list of tools says. While the pages of another one come, that one counts as well.
+    """The mapped tools of the last complete list, and of lists still being paged through.
 
-    Several may ask for the list at once, and for any page of it: each page goes on with the list that named its cursor.
-    A page of no such list says something of its own tools only, so nobody makes the others forgotten with one.
+    Several callers may page through the list at once: each page continues the list that named its cursor. A page that
+    continues none updates its own tools only, so that it cannot make the others forgotten.
     """
 
     def __init__(self) -> None:
@@ -44,12 +44,12 @@ class ToolHeaders:
         return sum(len(tools.mapped) for tools in (self._listed, *self._coming.values()))
 
     def of(self, tool: str) -> Mapped | None:
-        """What is repeated of a tool's arguments; None for nothing."""
+        """Return which arguments of a tool are repeated; None for none."""
         known = (*reversed(self._coming.values()), self._listed)
         return next((tools.mapped[tool] for tools in known if tool in tools.mapped), None)
 
     def take(self, cursor: str | None, page: Mapping[str, Mapped], next_cursor: str | None) -> None:
-        """Takes what a page says of each of its tools. No `cursor` is the first page, no `next_cursor` the last."""
+        """Take a page. Without `cursor` it is the first, without `next_cursor` the last."""
         tools = _Tools() if cursor is None else self._coming.pop(cursor, None)
         if tools is None:
             self._listed.take(page)

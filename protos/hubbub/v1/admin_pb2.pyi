@@ -33,11 +33,11 @@ class _AccessRole:
 class _AccessRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AccessRole.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     ACCESS_ROLE_UNSPECIFIED: _AccessRole.ValueType  # 0
-    """Not said."""
+    """Not set."""
     ACCESS_ROLE_VIEWER: _AccessRole.ValueType  # 1
     """Sees everything, changes nothing."""
     ACCESS_ROLE_RESPONDER: _AccessRole.ValueType  # 2
-    """A viewer who answers requests."""
+    """A viewer who answers pending requests."""
     ACCESS_ROLE_CALLER: _AccessRole.ValueType  # 3
     """Makes calls; sees and answers what these cause."""
     ACCESS_ROLE_OPERATOR: _AccessRole.ValueType  # 4
@@ -46,14 +46,14 @@ class _AccessRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AccessRole
     """Everything."""
 
 class AccessRole(_AccessRole, metaclass=_AccessRoleEnumTypeWrapper):
-    """What somebody is to the hub (docs/access.md)."""
+    """A role: a set of permissions (docs/access.md)."""
 
 ACCESS_ROLE_UNSPECIFIED: AccessRole.ValueType  # 0
-"""Not said."""
+"""Not set."""
 ACCESS_ROLE_VIEWER: AccessRole.ValueType  # 1
 """Sees everything, changes nothing."""
 ACCESS_ROLE_RESPONDER: AccessRole.ValueType  # 2
-"""A viewer who answers requests."""
+"""A viewer who answers pending requests."""
 ACCESS_ROLE_CALLER: AccessRole.ValueType  # 3
 """Makes calls; sees and answers what these cause."""
 ACCESS_ROLE_OPERATOR: AccessRole.ValueType  # 4
@@ -69,25 +69,25 @@ class _AuditKind:
 class _AuditKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AuditKind.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     AUDIT_KIND_UNSPECIFIED: _AuditKind.ValueType  # 0
-    """Not said."""
+    """Not set."""
     AUDIT_KIND_CHANGE: _AuditKind.ValueType  # 1
     """A change, or what the hub did by itself."""
     AUDIT_KIND_ANSWER: _AuditKind.ValueType  # 2
     """A claim or an answer of a pending request."""
     AUDIT_KIND_REFUSAL: _AuditKind.ValueType  # 3
-    """Something that was refused."""
+    """A refusal."""
 
 class AuditKind(_AuditKind, metaclass=_AuditKindEnumTypeWrapper):
-    """What an entry of the audit log is about."""
+    """The kind of an audit entry."""
 
 AUDIT_KIND_UNSPECIFIED: AuditKind.ValueType  # 0
-"""Not said."""
+"""Not set."""
 AUDIT_KIND_CHANGE: AuditKind.ValueType  # 1
 """A change, or what the hub did by itself."""
 AUDIT_KIND_ANSWER: AuditKind.ValueType  # 2
 """A claim or an answer of a pending request."""
 AUDIT_KIND_REFUSAL: AuditKind.ValueType  # 3
-"""Something that was refused."""
+"""A refusal."""
 Global___AuditKind: _TypeAlias = AuditKind  # noqa: Y015
 
 class _PeerKind:
@@ -97,7 +97,7 @@ class _PeerKind:
 class _PeerKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PeerKind.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     PEER_KIND_UNSPECIFIED: _PeerKind.ValueType  # 0
-    """From nowhere: the hub itself."""
+    """Nowhere: the hub itself."""
     PEER_KIND_LOOPBACK: _PeerKind.ValueType  # 1
     """An address of the hub's own machine."""
     PEER_KIND_UNIX: _PeerKind.ValueType  # 2
@@ -106,10 +106,10 @@ class _PeerKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PeerKind.Val
     """Another machine."""
 
 class PeerKind(_PeerKind, metaclass=_PeerKindEnumTypeWrapper):
-    """From where somebody calls."""
+    """Where a caller is."""
 
 PEER_KIND_UNSPECIFIED: PeerKind.ValueType  # 0
-"""From nowhere: the hub itself."""
+"""Nowhere: the hub itself."""
 PEER_KIND_LOOPBACK: PeerKind.ValueType  # 1
 """An address of the hub's own machine."""
 PEER_KIND_UNIX: PeerKind.ValueType  # 2
@@ -149,19 +149,19 @@ class StoreStatus(_message.Message):
     DELETIONS_FIELD_NUMBER: _builtins.int
     FREE_BYTES_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """Its identity, part of every resume token."""
+    """Its id, part of every resume token."""
     revision: _builtins.int
     """The newest revision."""
     compacted_revision: _builtins.int
-    """Revisions up to here can no longer be resumed from."""
+    """Watches cannot resume from revisions up to here."""
     size_bytes: _builtins.int
-    """Bytes on disk, without the journal, which takes a few MiB at most."""
+    """Bytes on disk, without the journal of at most a few MiB."""
     keys: _builtins.int
-    """How many records there are."""
+    """The number of records."""
     deletions: _builtins.int
-    """How many deletions it remembers for watchers that come back."""
+    """The number of tombstones."""
     free_bytes: _builtins.int
-    """Bytes of the size that hold nothing."""
+    """Free bytes within the size."""
     def __init__(
         self,
         *,
@@ -183,13 +183,13 @@ Global___StoreStatus: _TypeAlias = StoreStatus  # noqa: Y015
 
 @_typing.final
 class GetStatusResponse(_message.Message):
-    """The hub in numbers."""
+    """The state of the hub."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
     class ServerCount(_message.Message):
-        """How many servers are in one state."""
+        """The number of servers in one state."""
 
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -198,7 +198,7 @@ class GetStatusResponse(_message.Message):
         state: _server_pb2.ServerState.ValueType
         """The state."""
         count: _builtins.int
-        """How many."""
+        """The number."""
         def __init__(
             self,
             *,
@@ -213,7 +213,7 @@ class GetStatusResponse(_message.Message):
 
     @_typing.final
     class PendingRequestCount(_message.Message):
-        """How many pending requests are in one state."""
+        """The number of pending requests in one state."""
 
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -222,7 +222,7 @@ class GetStatusResponse(_message.Message):
         state: _inbox_pb2.PendingRequestState.ValueType
         """The state."""
         count: _builtins.int
-        """How many."""
+        """The number."""
         def __init__(
             self,
             *,
@@ -237,7 +237,7 @@ class GetStatusResponse(_message.Message):
 
     @_typing.final
     class PendingRequestKindCount(_message.Message):
-        """How many open pending requests are of one kind."""
+        """The number of open pending requests of one kind."""
 
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -246,7 +246,7 @@ class GetStatusResponse(_message.Message):
         kind: _inbox_pb2.PendingRequestKind.ValueType
         """The kind."""
         count: _builtins.int
-        """How many."""
+        """The number."""
         def __init__(
             self,
             *,
@@ -261,7 +261,7 @@ class GetStatusResponse(_message.Message):
 
     @_typing.final
     class CallCount(_message.Message):
-        """How many calls are in one state."""
+        """The number of calls in one state."""
 
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -270,7 +270,7 @@ class GetStatusResponse(_message.Message):
         state: _call_pb2.CallState.ValueType
         """The state."""
         count: _builtins.int
-        """How many."""
+        """The number."""
         def __init__(
             self,
             *,
@@ -285,7 +285,7 @@ class GetStatusResponse(_message.Message):
 
     @_typing.final
     class TaskCount(_message.Message):
-        """How many tasks have one status."""
+        """The number of tasks with one status."""
 
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -294,7 +294,7 @@ class GetStatusResponse(_message.Message):
         status: _task_pb2.TaskStatus.ValueType
         """The status."""
         count: _builtins.int
-        """How many."""
+        """The number."""
         def __init__(
             self,
             *,
@@ -327,20 +327,20 @@ class GetStatusResponse(_message.Message):
     CONFIG_FIELD_NUMBER: _builtins.int
     TELEMETRY_FIELD_NUMBER: _builtins.int
     version: _builtins.str
-    """Of the daemon."""
+    """The version of the daemon."""
     pid: _builtins.int
-    """Its process."""
+    """The process id."""
     watchers: _builtins.int
-    """Open watches."""
+    """The number of open watches."""
     loop_tasks: _builtins.int
-    """Pieces of work on the daemon's event loop, waiting ones included; steady as long as its load is."""
+    """The number of tasks on the daemon's event loop, waiting ones included."""
     serving: _builtins.bool
-    """Whether it takes new work, as grpc.health.v1 says of all services."""
+    """Whether it takes new work, as grpc.health.v1 reports."""
     store_problem: _builtins.str
     """Why the store cannot be written; empty when it can."""
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp:
-        """Since when it runs."""
+        """When it started."""
 
     @_builtins.property
     def servers(self) -> _containers.RepeatedCompositeFieldContainer[Global___GetStatusResponse.ServerCount]:
@@ -364,15 +364,15 @@ class GetStatusResponse(_message.Message):
 
     @_builtins.property
     def read_at(self) -> _timestamp_pb2.Timestamp:
-        """When all of this was read, by the hub's clock."""
+        """When this was read, by the hub's clock."""
 
     @_builtins.property
     def versions(self) -> Global___Versions:
-        """What it is made of."""
+        """Its versions."""
 
     @_builtins.property
     def last_commit_at(self) -> _timestamp_pb2.Timestamp:
-        """When the store was last written; unset when it was not since the hub began."""
+        """When the store was last written; unset if not since the start."""
 
     @_builtins.property
     def open_pending_requests(self) -> _containers.RepeatedCompositeFieldContainer[Global___GetStatusResponse.PendingRequestKindCount]:
@@ -380,15 +380,15 @@ class GetStatusResponse(_message.Message):
 
     @_builtins.property
     def oldest_open_at(self) -> _timestamp_pb2.Timestamp:
-        """When the oldest of them came; unset when none is open."""
+        """When the oldest of them was opened; unset if none is open."""
 
     @_builtins.property
     def config(self) -> Global___ConfigStatus:
-        """Where the settings come from, and whether they hold."""
+        """The configuration."""
 
     @_builtins.property
     def telemetry(self) -> Global___TelemetryStatus:
-        """Where the hub tells of itself."""
+        """The export of traces, metrics and logs."""
 
     def __init__(
         self,
@@ -423,7 +423,7 @@ Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
 
 @_typing.final
 class Versions(_message.Message):
-    """What a hub is made of."""
+    """Versions of a hub's components."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -432,14 +432,14 @@ class Versions(_message.Message):
     GRPC_FIELD_NUMBER: _builtins.int
     REVISIONS_FIELD_NUMBER: _builtins.int
     python: _builtins.str
-    """Of Python."""
+    """Python."""
     mcp: _builtins.str
-    """Of the MCP SDK."""
+    """The MCP SDK."""
     grpc: _builtins.str
-    """Of gRPC."""
+    """gRPC."""
     @_builtins.property
     def revisions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The revisions of MCP that it speaks, newest first."""
+        """The supported revisions of MCP, newest first."""
 
     def __init__(
         self,
@@ -459,7 +459,7 @@ Global___Versions: _TypeAlias = Versions  # noqa: Y015
 
 @_typing.final
 class ConfigStatus(_message.Message):
-    """Where the settings of a hub come from."""
+    """The configuration of a hub."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -469,20 +469,20 @@ class ConfigStatus(_message.Message):
     NEEDS_RESTART_FIELD_NUMBER: _builtins.int
     WATCHED_FIELD_NUMBER: _builtins.int
     problem: _builtins.str
-    """Why what they say now is not taken over; empty when it is."""
+    """Why the files are not applied; empty if they are."""
     watched: _builtins.bool
-    """Whether the hub looks by itself whether they change."""
+    """Whether the hub watches the files."""
     @_builtins.property
     def files(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The files."""
 
     @_builtins.property
     def loaded_at(self) -> _timestamp_pb2.Timestamp:
-        """When they were last taken over."""
+        """When they were last applied."""
 
     @_builtins.property
     def needs_restart(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Settings of `[hub]` that say something else now and hold after the next start."""
+        """Changed settings of `[hub]` that apply after the next start."""
 
     def __init__(
         self,
@@ -503,16 +503,16 @@ Global___ConfigStatus: _TypeAlias = ConfigStatus  # noqa: Y015
 
 @_typing.final
 class TelemetryStatus(_message.Message):
-    """Where a hub sends traces, metrics and logs."""
+    """The export of traces, metrics and logs."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ON_FIELD_NUMBER: _builtins.int
     ENDPOINT_FIELD_NUMBER: _builtins.int
     on: _builtins.bool
-    """Whether it sends any."""
+    """Whether it is on."""
     endpoint: _builtins.str
-    """Where to, without credentials; empty when it is off."""
+    """The endpoint without credentials; empty if it is off."""
     def __init__(
         self,
         *,
@@ -546,14 +546,14 @@ Global___ReloadConfigRequest: _TypeAlias = ReloadConfigRequest  # noqa: Y015
 
 @_typing.final
 class ReloadConfigResponse(_message.Message):
-    """What was done."""
+    """The applied configuration."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CHANGES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def changes(self) -> Global___ConfigChanges:
-        """What is different now."""
+        """The changes."""
 
     def __init__(
         self,
@@ -570,7 +570,7 @@ Global___ReloadConfigResponse: _TypeAlias = ReloadConfigResponse  # noqa: Y015
 
 @_typing.final
 class ConfigChanges(_message.Message):
-    """What is different after the configuration was read again."""
+    """The changes of a reload."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -585,19 +585,19 @@ class ConfigChanges(_message.Message):
 
     @_builtins.property
     def changed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Servers whose configuration is another one, or that a file took over from the API."""
+        """Servers whose configuration changed, or that a file took over from the API."""
 
     @_builtins.property
     def removed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Servers that are in no file any more."""
+        """Servers that are no longer in a file."""
 
     @_builtins.property
     def settings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Settings of `[hub]` that are new and hold from now on."""
+        """Settings of `[hub]` that changed at once."""
 
     @_builtins.property
     def needs_restart(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Settings of `[hub]` that hold after the next start only."""
+        """Settings of `[hub]` that apply after the next start."""
 
     def __init__(
         self,
@@ -635,14 +635,14 @@ Global___CheckHubRequest: _TypeAlias = CheckHubRequest  # noqa: Y015
 
 @_typing.final
 class CheckHubResponse(_message.Message):
-    """What was found."""
+    """The findings."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     FINDINGS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Finding]:
-        """One for each thing that was looked at."""
+        """One for each check."""
 
     def __init__(
         self,
@@ -659,7 +659,7 @@ Global___CheckHubResponse: _TypeAlias = CheckHubResponse  # noqa: Y015
 
 @_typing.final
 class Finding(_message.Message):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -670,38 +670,38 @@ class Finding(_message.Message):
     class _SeverityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Finding._Severity.ValueType], _builtins.type):
         DESCRIPTOR: _descriptor.EnumDescriptor
         SEVERITY_UNSPECIFIED: Finding._Severity.ValueType  # 0
-        """Not said."""
+        """Not set."""
         SEVERITY_OK: Finding._Severity.ValueType  # 1
         """As it should be."""
         SEVERITY_WARN: Finding._Severity.ValueType  # 2
-        """The hub runs, and somebody should look."""
+        """The hub runs, and needs attention."""
         SEVERITY_FAIL: Finding._Severity.ValueType  # 3
-        """The hub does not start or serve like this."""
+        """The hub cannot start or serve like this."""
 
     class Severity(_Severity, metaclass=_SeverityEnumTypeWrapper):
-        """How bad a finding is."""
+        """The severity of a finding."""
 
     SEVERITY_UNSPECIFIED: Finding.Severity.ValueType  # 0
-    """Not said."""
+    """Not set."""
     SEVERITY_OK: Finding.Severity.ValueType  # 1
     """As it should be."""
     SEVERITY_WARN: Finding.Severity.ValueType  # 2
-    """The hub runs, and somebody should look."""
+    """The hub runs, and needs attention."""
     SEVERITY_FAIL: Finding.Severity.ValueType  # 3
-    """The hub does not start or serve like this."""
+    """The hub cannot start or serve like this."""
 
     ABOUT_FIELD_NUMBER: _builtins.int
     SEVERITY_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     ADVICE_FIELD_NUMBER: _builtins.int
     about: _builtins.str
-    """What it is."""
+    """What was checked."""
     severity: Global___Finding.Severity.ValueType
-    """How bad it is."""
+    """The severity."""
     message: _builtins.str
     """What was found."""
     advice: _builtins.str
-    """What to do; empty when nothing is to be done."""
+    """What to do; empty for nothing."""
     def __init__(
         self,
         *,
@@ -744,7 +744,7 @@ class GetStoreStatsResponse(_message.Message):
     STORE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def store(self) -> Global___StoreStatus:
-        """All of them."""
+        """The numbers."""
 
     def __init__(
         self,
@@ -785,7 +785,7 @@ class CompactStoreResponse(_message.Message):
     COMPACTION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def compaction(self) -> Global___Compaction:
-        """In numbers."""
+        """The numbers."""
 
     def __init__(
         self,
@@ -810,7 +810,7 @@ class Compaction(_message.Message):
     BEFORE_FIELD_NUMBER: _builtins.int
     AFTER_FIELD_NUMBER: _builtins.int
     deleted: _builtins.int
-    """How many records were deleted."""
+    """The number of deleted records."""
     @_builtins.property
     def before(self) -> Global___StoreStatus:
         """The store before."""
@@ -862,7 +862,7 @@ class BackupStoreResponse(_message.Message):
     CHUNK_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
     size_bytes: _builtins.int
-    """Of the whole copy; 0 as long as it is being made."""
+    """The size of the whole copy; 0 while it is being made."""
     chunk: _builtins.bytes
     """The next bytes of the copy."""
     @_builtins.property
@@ -871,7 +871,7 @@ class BackupStoreResponse(_message.Message):
 
     @_builtins.property
     def end(self) -> Global___BackupEnd:
-        """It is complete."""
+        """The copy is complete."""
 
     def __init__(
         self,
@@ -893,7 +893,7 @@ Global___BackupStoreResponse: _TypeAlias = BackupStoreResponse  # noqa: Y015
 
 @_typing.final
 class BackupEnd(_message.Message):
-    """How a complete copy is told from a part of one."""
+    """The end of a backup, which tells a complete copy from a part."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -915,18 +915,18 @@ Global___BackupEnd: _TypeAlias = BackupEnd  # noqa: Y015
 
 @_typing.final
 class AccessGrant(_message.Message):
-    """A role, for some servers."""
+    """A grant: a role for some servers."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ROLE_FIELD_NUMBER: _builtins.int
     SERVERS_FIELD_NUMBER: _builtins.int
     role: Global___AccessRole.ValueType
-    """Which role."""
+    """The role."""
     @_builtins.property
     def servers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Patterns of the names of the servers: `*` stands for any characters, `?` for one, `[...]` for one of these.
-        None is all servers.
+        """Patterns of names of servers: `*` stands for any characters, `?` for one, `[...]` for one of these. None means all
+        servers.
         """
 
     def __init__(
@@ -945,7 +945,7 @@ Global___AccessGrant: _TypeAlias = AccessGrant  # noqa: Y015
 
 @_typing.final
 class ApiToken(_message.Message):
-    """A token of a caller, without the token itself."""
+    """An API token, without its secret."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -958,16 +958,16 @@ class ApiToken(_message.Message):
     EXPIRES_AT_FIELD_NUMBER: _builtins.int
     LAST_USED_AT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """What its beginning says, after `hbt_`."""
+    """The id, the beginning of the token after `hbt_`."""
     name: _builtins.str
-    """The name of its principal: who claims, answers and calls with it."""
+    """The name of its principal."""
     may_name_others: _builtins.bool
     """Whether it may name others with `hubbub-as`."""
     created_by: _builtins.str
-    """The name of who made it."""
+    """The principal that made it."""
     @_builtins.property
     def grants(self) -> _containers.RepeatedCompositeFieldContainer[Global___AccessGrant]:
-        """What it may do."""
+        """Its grants."""
 
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp:
@@ -975,7 +975,7 @@ class ApiToken(_message.Message):
 
     @_builtins.property
     def expires_at(self) -> _timestamp_pb2.Timestamp:
-        """When it ends; unset for never."""
+        """When it expires; unset for never."""
 
     @_builtins.property
     def last_used_at(self) -> _timestamp_pb2.Timestamp:
@@ -1003,7 +1003,7 @@ Global___ApiToken: _TypeAlias = ApiToken  # noqa: Y015
 
 @_typing.final
 class CreateTokenRequest(_message.Message):
-    """A token to be made."""
+    """The token to make."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1012,20 +1012,20 @@ class CreateTokenRequest(_message.Message):
     TTL_FIELD_NUMBER: _builtins.int
     MAY_NAME_OTHERS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """The name of its principal: 1 to 64 characters that can be printed, no `:`, neither `local` nor `hub`; no other token
-    that is good has it.
+    """The name of its principal: 1 to 64 printable characters, no `:`, neither `local` nor `hub`; no other valid token
+    may have it.
     """
     may_name_others: _builtins.bool
-    """Whether it may name others with `hubbub-as`: for a frontend whose hub is to know its people apart. It then may do
-    for each of them whatever they may do because a call was theirs.
+    """Whether it may name others with `hubbub-as`, for a frontend of several people. It may then do for each of them what
+    they may do because a call was theirs.
     """
     @_builtins.property
     def grants(self) -> _containers.RepeatedCompositeFieldContainer[Global___AccessGrant]:
-        """What it may do; at least one."""
+        """Its grants; at least one."""
 
     @_builtins.property
     def ttl(self) -> _duration_pb2.Duration:
-        """How long it is good; unset or zero for ever."""
+        """The time until it expires; unset or zero means never."""
 
     def __init__(
         self,
@@ -1045,17 +1045,17 @@ Global___CreateTokenRequest: _TypeAlias = CreateTokenRequest  # noqa: Y015
 
 @_typing.final
 class CreateTokenResponse(_message.Message):
-    """A token was made."""
+    """The new token."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TOKEN_FIELD_NUMBER: _builtins.int
     SECRET_FIELD_NUMBER: _builtins.int
     secret: _builtins.str
-    """The token itself, to be sent as `authorization: Bearer SECRET`."""
+    """The token itself; send it as `authorization: Bearer SECRET`."""
     @_builtins.property
     def token(self) -> Global___ApiToken:
-        """Its record."""
+        """The record."""
 
     def __init__(
         self,
@@ -1072,30 +1072,60 @@ class CreateTokenResponse(_message.Message):
 Global___CreateTokenResponse: _TypeAlias = CreateTokenResponse  # noqa: Y015
 
 @_typing.final
-class ListTokensRequest(_message.Message):
-    """Which tokens to list; 1 is kept for a filter."""
+class TokenFilter(_message.Message):
+    """Filter for tokens; every condition must hold."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    NAMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only tokens of these names; empty means all."""
+
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenFilter: _TypeAlias = TokenFilter  # noqa: Y015
+
+@_typing.final
+class ListTokensRequest(_message.Message):
+    """The tokens to list."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILTER_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     ORDER_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """How many records at most; 0 means 100, the largest accepted value is 1000."""
+    """The most records to return; 0 means 100, and 1000 is the largest value."""
     page_token: _builtins.str
     """Empty for the first page, else `next_page_token` of the page before."""
     order: _common_pb2.Order.ValueType
-    """In which order."""
+    """The order."""
+    @_builtins.property
+    def filter(self) -> Global___TokenFilter:
+        """Which tokens."""
+
     def __init__(
         self,
         *,
+        filter: Global___TokenFilter | None = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
         order: _common_pb2.Order.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["order", b"order", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "order", b"order", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1110,7 +1140,7 @@ class ListTokensResponse(_message.Message):
     TOKENS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """For the next page; empty at the end."""
+    """Empty on the last page."""
     @_builtins.property
     def tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___ApiToken]:
         """The records."""
@@ -1131,13 +1161,13 @@ Global___ListTokensResponse: _TypeAlias = ListTokensResponse  # noqa: Y015
 
 @_typing.final
 class RevokeTokenRequest(_message.Message):
-    """Which token."""
+    """The token to revoke."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """By its name."""
+    """The server's name."""
     def __init__(
         self,
         *,
@@ -1153,14 +1183,14 @@ Global___RevokeTokenRequest: _TypeAlias = RevokeTokenRequest  # noqa: Y015
 
 @_typing.final
 class RevokeTokenResponse(_message.Message):
-    """It was revoked."""
+    """The revoked token."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TOKEN_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def token(self) -> Global___ApiToken:
-        """Its record, as it was."""
+        """The record before."""
 
     def __init__(
         self,
@@ -1201,7 +1231,7 @@ class GetSelfResponse(_message.Message):
     CALLER_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def caller(self) -> Global___Caller:
-        """Who it is."""
+        """The caller."""
 
     def __init__(
         self,
@@ -1228,18 +1258,18 @@ class Caller(_message.Message):
     EXPIRES_AT_FIELD_NUMBER: _builtins.int
     MAY_NAME_OTHERS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """The name under which it claims, answers and calls."""
+    """The name of its principal."""
     credential: _builtins.str
-    """What was shown: `local`, `token:ID`, or what an authority gave."""
+    """The credential: `local`, `token:ID`, or the name from an authority."""
     may_name_others: _builtins.bool
     """Whether it may name others with `hubbub-as`."""
     @_builtins.property
     def grants(self) -> _containers.RepeatedCompositeFieldContainer[Global___AccessGrant]:
-        """What it may do."""
+        """Its grants."""
 
     @_builtins.property
     def expires_at(self) -> _timestamp_pb2.Timestamp:
-        """When the credential ends; unset for never."""
+        """When the credential expires; unset for never."""
 
     def __init__(
         self,
@@ -1260,7 +1290,7 @@ Global___Caller: _TypeAlias = Caller  # noqa: Y015
 
 @_typing.final
 class AuditEntry(_message.Message):
-    """One change, or one that was refused. Never what was in it."""
+    """One change or refusal, without its contents."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1276,28 +1306,30 @@ class AuditEntry(_message.Message):
     COUNT_FIELD_NUMBER: _builtins.int
     TRACE_ID_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """Its identity."""
+    """The id."""
     kind: Global___AuditKind.ValueType
-    """What it is about."""
+    """The kind."""
     principal: _builtins.str
-    """Who it was; `hub` for what the hub did by itself, empty for somebody without a good credential."""
+    """The principal; `hub` for the hub itself, empty without a valid credential."""
     credential: _builtins.str
-    """What was shown: `local`, `token:ID`, or what an authority gave; never a secret."""
+    """The credential: `local`, `token:ID`, or the name from an authority; never a secret."""
     peer: Global___PeerKind.ValueType
-    """From where; unspecified for the hub itself."""
+    """Where the caller was; unspecified for the hub itself."""
     action: _builtins.str
     """The name of the RPC, or what the hub did."""
     target: _builtins.str
-    """The server, request, call, task or token that it names."""
+    """The server, pending request, call, task or token that it names."""
     outcome: _builtins.str
     """`OK`, or the reason of the refusal."""
     count: _builtins.int
-    """How many equal refusals there were within a minute; the target is that of the last one. 1 for all else."""
+    """The number of equal refusals within a minute, with the target of the last one; 1 for all else."""
     trace_id: _builtins.str
-    """The trace of the RPC: 32 hexadecimal digits (W3C Trace Context); empty when it is in none. Of refusals, the last one's."""
+    """The trace id of the RPC, 32 hexadecimal digits (W3C Trace Context); empty without a trace. For refusals, the last
+    one's.
+    """
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp:
-        """When it began; of refusals, the first one."""
+        """When it began; for refusals, the first one."""
 
     def __init__(
         self,
@@ -1324,7 +1356,7 @@ Global___AuditEntry: _TypeAlias = AuditEntry  # noqa: Y015
 
 @_typing.final
 class AuditFilter(_message.Message):
-    """Which entries of the audit log; every condition given must hold."""
+    """A filter for the audit log; all given conditions must hold."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1340,7 +1372,7 @@ class AuditFilter(_message.Message):
     """Only about this target."""
     @_builtins.property
     def earliest_created_at(self) -> _timestamp_pb2.Timestamp:
-        """Only what began then or later."""
+        """Only entries from then on."""
 
     def __init__(
         self,
@@ -1360,7 +1392,7 @@ Global___AuditFilter: _TypeAlias = AuditFilter  # noqa: Y015
 
 @_typing.final
 class ListAuditEntriesRequest(_message.Message):
-    """Which entries to list."""
+    """The entries to list."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1369,14 +1401,14 @@ class ListAuditEntriesRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     ORDER_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """How many records at most; 0 means 100, the largest accepted value is 1000."""
+    """The most records to return; 0 means 100, and 1000 is the largest value."""
     page_token: _builtins.str
     """Empty for the first page, else `next_page_token` of the page before."""
     order: _common_pb2.Order.ValueType
-    """In which order."""
+    """The order."""
     @_builtins.property
     def filter(self) -> Global___AuditFilter:
-        """Which ones."""
+        """The filter."""
 
     def __init__(
         self,
@@ -1403,7 +1435,7 @@ class ListAuditEntriesResponse(_message.Message):
     ENTRIES_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """For the next page; empty at the end."""
+    """Empty on the last page."""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___AuditEntry]:
         """The entries."""

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class AdminServiceStub:
-    """The hub itself.
+    """Administration of the hub itself.
     """
 
     def __init__(self, channel):
@@ -93,18 +93,19 @@ class AdminServiceStub:
 
 
 class AdminServiceServicer:
-    """The hub itself.
+    """Administration of the hub itself.
     """
 
     def GetStatus(self, request, context):
-        """One page about the hub: versions, servers, inbox, calls, tasks, watchers, store, configuration. PERMISSION_DENIED.
+        """Returns the state of the hub: versions, servers, inbox, calls, tasks, watchers, store, configuration.
+        PERMISSION_DENIED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetStoreStats(self, request, context):
-        """What the store holds, and how much of the disk it takes. UNAVAILABLE (STORE_UNAVAILABLE) when it cannot be read,
+        """Returns what the store holds, and how much disk it takes. UNAVAILABLE (STORE_UNAVAILABLE) if it cannot be read,
         PERMISSION_DENIED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -112,43 +113,43 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CompactStore(self, request, context):
-        """Deletes now what is too old or too much, and gives the space back; this also happens by itself every few minutes.
-        When it returns, nothing of what was deleted is left on the disk. UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
+        """Deletes what is past its retention now, and gives the space back; this also happens by itself every few minutes.
+        When it returns, nothing of the deleted records is left on the disk. UNAVAILABLE (STORE_UNAVAILABLE),
+        PERMISSION_DENIED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def BackupStore(self, request, context):
-        """A copy of the whole store, as it is at one moment; everything else goes on. Put in the place of the store of a
-        hub that is stopped, it is a store of its own: resume tokens from before give `reset`. The copy is complete when
-        `end` has come, and its size and digest are those of all chunks, one after the other. One copy is made at a time.
-        RESOURCE_EXHAUSTED (NO_ROOM_FOR_BACKUP) when the hub's disk cannot hold another store meanwhile, UNAVAILABLE
-        (STORE_UNAVAILABLE), PERMISSION_DENIED.
+        """Streams a backup: a consistent snapshot of the store, while everything else goes on. A restored backup is a new
+        store: earlier resume tokens give `reset`. The copy is complete when `end` has come, and size and digest are those
+        of all chunks in sequence. One backup is made at a time. RESOURCE_EXHAUSTED (NO_ROOM_FOR_BACKUP) if the hub's disk
+        has no room for a second store, UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreateToken(self, request, context):
-        """Makes a token for a caller. The token is in this response and nowhere else: the hub keeps a digest of it. It takes
-        the place of an expired one of the same name. INVALID_ARGUMENT, ALREADY_EXISTS (TOKEN_EXISTS), RESOURCE_EXHAUSTED
-        (TOO_MANY_TOKENS), UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED (also NAMING_NOT_ALLOWED, for a token that may
-        name others when the caller may not).
+        """Makes an API token. Only this response has the token; the hub keeps a digest. It replaces an expired token of the
+        same name. INVALID_ARGUMENT, ALREADY_EXISTS (TOKEN_EXISTS), RESOURCE_EXHAUSTED (TOO_MANY_TOKENS), UNAVAILABLE
+        (STORE_UNAVAILABLE), PERMISSION_DENIED (also NAMING_NOT_ALLOWED, for a token that may name others, if the caller
+        may not).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListTokens(self, request, context):
-        """The tokens there are, expired ones included, newest first. PERMISSION_DENIED.
+        """Returns the tokens, expired ones included, newest first. PERMISSION_DENIED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RevokeToken(self, request, context):
-        """Forgets a token. Calls and streams that are open with it end with UNAUTHENTICATED (CREDENTIAL_ENDED). NOT_FOUND,
+        """Revokes a token. Calls and streams that are open with it end with UNAUTHENTICATED (CREDENTIAL_ENDED). NOT_FOUND,
         UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -156,32 +157,32 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReloadConfig(self, request, context):
-        """Reads the configuration again, and does what it says now: servers of files that changed are connected anew, all
-        others are not touched, and of the hub's settings those that can change while it runs do. FAILED_PRECONDITION
-        (CONFIG_REJECTED) when the files are wrong, and the hub goes on as before; UNAVAILABLE (STORE_UNAVAILABLE) when
-        only a part could be done, so that it is to be tried again; PERMISSION_DENIED.
+        """Reads the configuration again and applies it: changed servers of files reconnect if needed, all others are not
+        touched, and the hub's settings change where they can. FAILED_PRECONDITION (CONFIG_REJECTED) if the files are
+        wrong; the hub goes on as before. UNAVAILABLE (STORE_UNAVAILABLE) if only a part could be applied: try again.
+        PERMISSION_DENIED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CheckHub(self, request, context):
-        """Looks at the configuration as it is on the disk now, the data directory, certificates, commands and addresses of
-        servers, and says what to do about each. It takes some seconds when addresses do not answer. PERMISSION_DENIED.
+        """Checks the configuration on disk, the data directory, certificates, commands and addresses of servers, and says
+        what to do. Takes some seconds if addresses do not answer. PERMISSION_DENIED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetSelf(self, request, context):
-        """Who the caller is to the hub, and what the caller may do. Any credential is enough.
+        """Returns who the caller is to the hub, and what it may do. Any credential is enough.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListAuditEntries(self, request, context):
-        """The audit log, newest first: who changed what, and who was refused. INVALID_ARGUMENT, PERMISSION_DENIED.
+        """Returns the audit log, newest first: who changed what, and who was refused. INVALID_ARGUMENT, PERMISSION_DENIED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -254,7 +255,7 @@ def add_AdminServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AdminService:
-    """The hub itself.
+    """Administration of the hub itself.
     """
 
     @staticmethod

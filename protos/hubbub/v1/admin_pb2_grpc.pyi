@@ -27,107 +27,111 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class AdminServiceStub:
-    """The hub itself."""
+    """Administration of the hub itself."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AdminServiceAsyncStub: ...
     GetStatus: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetStatusRequest, _admin_pb2.GetStatusResponse]
-    """One page about the hub: versions, servers, inbox, calls, tasks, watchers, store, configuration. PERMISSION_DENIED."""
+    """Returns the state of the hub: versions, servers, inbox, calls, tasks, watchers, store, configuration.
+    PERMISSION_DENIED.
+    """
     GetStoreStats: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetStoreStatsRequest, _admin_pb2.GetStoreStatsResponse]
-    """What the store holds, and how much of the disk it takes. UNAVAILABLE (STORE_UNAVAILABLE) when it cannot be read,
+    """Returns what the store holds, and how much disk it takes. UNAVAILABLE (STORE_UNAVAILABLE) if it cannot be read,
     PERMISSION_DENIED.
     """
     CompactStore: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CompactStoreRequest, _admin_pb2.CompactStoreResponse]
-    """Deletes now what is too old or too much, and gives the space back; this also happens by itself every few minutes.
-    When it returns, nothing of what was deleted is left on the disk. UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
+    """Deletes what is past its retention now, and gives the space back; this also happens by itself every few minutes.
+    When it returns, nothing of the deleted records is left on the disk. UNAVAILABLE (STORE_UNAVAILABLE),
+    PERMISSION_DENIED.
     """
     BackupStore: _grpc.UnaryStreamMultiCallable[_admin_pb2.BackupStoreRequest, _admin_pb2.BackupStoreResponse]
-    """A copy of the whole store, as it is at one moment; everything else goes on. Put in the place of the store of a
-    hub that is stopped, it is a store of its own: resume tokens from before give `reset`. The copy is complete when
-    `end` has come, and its size and digest are those of all chunks, one after the other. One copy is made at a time.
-    RESOURCE_EXHAUSTED (NO_ROOM_FOR_BACKUP) when the hub's disk cannot hold another store meanwhile, UNAVAILABLE
-    (STORE_UNAVAILABLE), PERMISSION_DENIED.
+    """Streams a backup: a consistent snapshot of the store, while everything else goes on. A restored backup is a new
+    store: earlier resume tokens give `reset`. The copy is complete when `end` has come, and size and digest are those
+    of all chunks in sequence. One backup is made at a time. RESOURCE_EXHAUSTED (NO_ROOM_FOR_BACKUP) if the hub's disk
+    has no room for a second store, UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
     """
     CreateToken: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CreateTokenRequest, _admin_pb2.CreateTokenResponse]
-    """Makes a token for a caller. The token is in this response and nowhere else: the hub keeps a digest of it. It takes
-    the place of an expired one of the same name. INVALID_ARGUMENT, ALREADY_EXISTS (TOKEN_EXISTS), RESOURCE_EXHAUSTED
-    (TOO_MANY_TOKENS), UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED (also NAMING_NOT_ALLOWED, for a token that may
-    name others when the caller may not).
+    """Makes an API token. Only this response has the token; the hub keeps a digest. It replaces an expired token of the
+    same name. INVALID_ARGUMENT, ALREADY_EXISTS (TOKEN_EXISTS), RESOURCE_EXHAUSTED (TOO_MANY_TOKENS), UNAVAILABLE
+    (STORE_UNAVAILABLE), PERMISSION_DENIED (also NAMING_NOT_ALLOWED, for a token that may name others, if the caller
+    may not).
     """
     ListTokens: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListTokensRequest, _admin_pb2.ListTokensResponse]
-    """The tokens there are, expired ones included, newest first. PERMISSION_DENIED."""
+    """Returns the tokens, expired ones included, newest first. PERMISSION_DENIED."""
     RevokeToken: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RevokeTokenRequest, _admin_pb2.RevokeTokenResponse]
-    """Forgets a token. Calls and streams that are open with it end with UNAUTHENTICATED (CREDENTIAL_ENDED). NOT_FOUND,
+    """Revokes a token. Calls and streams that are open with it end with UNAUTHENTICATED (CREDENTIAL_ENDED). NOT_FOUND,
     UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
     """
     ReloadConfig: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ReloadConfigRequest, _admin_pb2.ReloadConfigResponse]
-    """Reads the configuration again, and does what it says now: servers of files that changed are connected anew, all
-    others are not touched, and of the hub's settings those that can change while it runs do. FAILED_PRECONDITION
-    (CONFIG_REJECTED) when the files are wrong, and the hub goes on as before; UNAVAILABLE (STORE_UNAVAILABLE) when
-    only a part could be done, so that it is to be tried again; PERMISSION_DENIED.
+    """Reads the configuration again and applies it: changed servers of files reconnect if needed, all others are not
+    touched, and the hub's settings change where they can. FAILED_PRECONDITION (CONFIG_REJECTED) if the files are
+    wrong; the hub goes on as before. UNAVAILABLE (STORE_UNAVAILABLE) if only a part could be applied: try again.
+    PERMISSION_DENIED.
     """
     CheckHub: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CheckHubRequest, _admin_pb2.CheckHubResponse]
-    """Looks at the configuration as it is on the disk now, the data directory, certificates, commands and addresses of
-    servers, and says what to do about each. It takes some seconds when addresses do not answer. PERMISSION_DENIED.
+    """Checks the configuration on disk, the data directory, certificates, commands and addresses of servers, and says
+    what to do. Takes some seconds if addresses do not answer. PERMISSION_DENIED.
     """
     GetSelf: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetSelfRequest, _admin_pb2.GetSelfResponse]
-    """Who the caller is to the hub, and what the caller may do. Any credential is enough."""
+    """Returns who the caller is to the hub, and what it may do. Any credential is enough."""
     ListAuditEntries: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListAuditEntriesRequest, _admin_pb2.ListAuditEntriesResponse]
-    """The audit log, newest first: who changed what, and who was refused. INVALID_ARGUMENT, PERMISSION_DENIED."""
+    """Returns the audit log, newest first: who changed what, and who was refused. INVALID_ARGUMENT, PERMISSION_DENIED."""
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
-    """The hub itself."""
+    """Administration of the hub itself."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetStatus: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetStatusRequest, _admin_pb2.GetStatusResponse]  # type: ignore[assignment]
-    """One page about the hub: versions, servers, inbox, calls, tasks, watchers, store, configuration. PERMISSION_DENIED."""
+    """Returns the state of the hub: versions, servers, inbox, calls, tasks, watchers, store, configuration.
+    PERMISSION_DENIED.
+    """
     GetStoreStats: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetStoreStatsRequest, _admin_pb2.GetStoreStatsResponse]  # type: ignore[assignment]
-    """What the store holds, and how much of the disk it takes. UNAVAILABLE (STORE_UNAVAILABLE) when it cannot be read,
+    """Returns what the store holds, and how much disk it takes. UNAVAILABLE (STORE_UNAVAILABLE) if it cannot be read,
     PERMISSION_DENIED.
     """
     CompactStore: _aio.UnaryUnaryMultiCallable[_admin_pb2.CompactStoreRequest, _admin_pb2.CompactStoreResponse]  # type: ignore[assignment]
-    """Deletes now what is too old or too much, and gives the space back; this also happens by itself every few minutes.
-    When it returns, nothing of what was deleted is left on the disk. UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
+    """Deletes what is past its retention now, and gives the space back; this also happens by itself every few minutes.
+    When it returns, nothing of the deleted records is left on the disk. UNAVAILABLE (STORE_UNAVAILABLE),
+    PERMISSION_DENIED.
     """
     BackupStore: _aio.UnaryStreamMultiCallable[_admin_pb2.BackupStoreRequest, _admin_pb2.BackupStoreResponse]  # type: ignore[assignment]
-    """A copy of the whole store, as it is at one moment; everything else goes on. Put in the place of the store of a
-    hub that is stopped, it is a store of its own: resume tokens from before give `reset`. The copy is complete when
-    `end` has come, and its size and digest are those of all chunks, one after the other. One copy is made at a time.
-    RESOURCE_EXHAUSTED (NO_ROOM_FOR_BACKUP) when the hub's disk cannot hold another store meanwhile, UNAVAILABLE
-    (STORE_UNAVAILABLE), PERMISSION_DENIED.
+    """Streams a backup: a consistent snapshot of the store, while everything else goes on. A restored backup is a new
+    store: earlier resume tokens give `reset`. The copy is complete when `end` has come, and size and digest are those
+    of all chunks in sequence. One backup is made at a time. RESOURCE_EXHAUSTED (NO_ROOM_FOR_BACKUP) if the hub's disk
+    has no room for a second store, UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
     """
     CreateToken: _aio.UnaryUnaryMultiCallable[_admin_pb2.CreateTokenRequest, _admin_pb2.CreateTokenResponse]  # type: ignore[assignment]
-    """Makes a token for a caller. The token is in this response and nowhere else: the hub keeps a digest of it. It takes
-    the place of an expired one of the same name. INVALID_ARGUMENT, ALREADY_EXISTS (TOKEN_EXISTS), RESOURCE_EXHAUSTED
-    (TOO_MANY_TOKENS), UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED (also NAMING_NOT_ALLOWED, for a token that may
-    name others when the caller may not).
+    """Makes an API token. Only this response has the token; the hub keeps a digest. It replaces an expired token of the
+    same name. INVALID_ARGUMENT, ALREADY_EXISTS (TOKEN_EXISTS), RESOURCE_EXHAUSTED (TOO_MANY_TOKENS), UNAVAILABLE
+    (STORE_UNAVAILABLE), PERMISSION_DENIED (also NAMING_NOT_ALLOWED, for a token that may name others, if the caller
+    may not).
     """
     ListTokens: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListTokensRequest, _admin_pb2.ListTokensResponse]  # type: ignore[assignment]
-    """The tokens there are, expired ones included, newest first. PERMISSION_DENIED."""
+    """Returns the tokens, expired ones included, newest first. PERMISSION_DENIED."""
     RevokeToken: _aio.UnaryUnaryMultiCallable[_admin_pb2.RevokeTokenRequest, _admin_pb2.RevokeTokenResponse]  # type: ignore[assignment]
-    """Forgets a token. Calls and streams that are open with it end with UNAUTHENTICATED (CREDENTIAL_ENDED). NOT_FOUND,
+    """Revokes a token. Calls and streams that are open with it end with UNAUTHENTICATED (CREDENTIAL_ENDED). NOT_FOUND,
     UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
     """
     ReloadConfig: _aio.UnaryUnaryMultiCallable[_admin_pb2.ReloadConfigRequest, _admin_pb2.ReloadConfigResponse]  # type: ignore[assignment]
-    """Reads the configuration again, and does what it says now: servers of files that changed are connected anew, all
-    others are not touched, and of the hub's settings those that can change while it runs do. FAILED_PRECONDITION
-    (CONFIG_REJECTED) when the files are wrong, and the hub goes on as before; UNAVAILABLE (STORE_UNAVAILABLE) when
-    only a part could be done, so that it is to be tried again; PERMISSION_DENIED.
+    """Reads the configuration again and applies it: changed servers of files reconnect if needed, all others are not
+    touched, and the hub's settings change where they can. FAILED_PRECONDITION (CONFIG_REJECTED) if the files are
+    wrong; the hub goes on as before. UNAVAILABLE (STORE_UNAVAILABLE) if only a part could be applied: try again.
+    PERMISSION_DENIED.
     """
     CheckHub: _aio.UnaryUnaryMultiCallable[_admin_pb2.CheckHubRequest, _admin_pb2.CheckHubResponse]  # type: ignore[assignment]
-    """Looks at the configuration as it is on the disk now, the data directory, certificates, commands and addresses of
-    servers, and says what to do about each. It takes some seconds when addresses do not answer. PERMISSION_DENIED.
+    """Checks the configuration on disk, the data directory, certificates, commands and addresses of servers, and says
+    what to do. Takes some seconds if addresses do not answer. PERMISSION_DENIED.
     """
     GetSelf: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetSelfRequest, _admin_pb2.GetSelfResponse]  # type: ignore[assignment]
-    """Who the caller is to the hub, and what the caller may do. Any credential is enough."""
+    """Returns who the caller is to the hub, and what it may do. Any credential is enough."""
     ListAuditEntries: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListAuditEntriesRequest, _admin_pb2.ListAuditEntriesResponse]  # type: ignore[assignment]
-    """The audit log, newest first: who changed what, and who was refused. INVALID_ARGUMENT, PERMISSION_DENIED."""
+    """Returns the audit log, newest first: who changed what, and who was refused. INVALID_ARGUMENT, PERMISSION_DENIED."""
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
-    """The hub itself."""
+    """Administration of the hub itself."""
 
     @_abc_1.abstractmethod
     def GetStatus(
@@ -135,7 +139,9 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.GetStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.GetStatusResponse, _abc.Awaitable[_admin_pb2.GetStatusResponse]]:
-        """One page about the hub: versions, servers, inbox, calls, tasks, watchers, store, configuration. PERMISSION_DENIED."""
+        """Returns the state of the hub: versions, servers, inbox, calls, tasks, watchers, store, configuration.
+        PERMISSION_DENIED.
+        """
 
     @_abc_1.abstractmethod
     def GetStoreStats(
@@ -143,7 +149,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.GetStoreStatsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.GetStoreStatsResponse, _abc.Awaitable[_admin_pb2.GetStoreStatsResponse]]:
-        """What the store holds, and how much of the disk it takes. UNAVAILABLE (STORE_UNAVAILABLE) when it cannot be read,
+        """Returns what the store holds, and how much disk it takes. UNAVAILABLE (STORE_UNAVAILABLE) if it cannot be read,
         PERMISSION_DENIED.
         """
 
@@ -153,8 +159,9 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.CompactStoreRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.CompactStoreResponse, _abc.Awaitable[_admin_pb2.CompactStoreResponse]]:
-        """Deletes now what is too old or too much, and gives the space back; this also happens by itself every few minutes.
-        When it returns, nothing of what was deleted is left on the disk. UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
+        """Deletes what is past its retention now, and gives the space back; this also happens by itself every few minutes.
+        When it returns, nothing of the deleted records is left on the disk. UNAVAILABLE (STORE_UNAVAILABLE),
+        PERMISSION_DENIED.
         """
 
     @_abc_1.abstractmethod
@@ -163,11 +170,10 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.BackupStoreRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_admin_pb2.BackupStoreResponse], _abc.AsyncIterator[_admin_pb2.BackupStoreResponse]]:
-        """A copy of the whole store, as it is at one moment; everything else goes on. Put in the place of the store of a
-        hub that is stopped, it is a store of its own: resume tokens from before give `reset`. The copy is complete when
-        `end` has come, and its size and digest are those of all chunks, one after the other. One copy is made at a time.
-        RESOURCE_EXHAUSTED (NO_ROOM_FOR_BACKUP) when the hub's disk cannot hold another store meanwhile, UNAVAILABLE
-        (STORE_UNAVAILABLE), PERMISSION_DENIED.
+        """Streams a backup: a consistent snapshot of the store, while everything else goes on. A restored backup is a new
+        store: earlier resume tokens give `reset`. The copy is complete when `end` has come, and size and digest are those
+        of all chunks in sequence. One backup is made at a time. RESOURCE_EXHAUSTED (NO_ROOM_FOR_BACKUP) if the hub's disk
+        has no room for a second store, UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
         """
 
     @_abc_1.abstractmethod
@@ -176,10 +182,10 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.CreateTokenRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.CreateTokenResponse, _abc.Awaitable[_admin_pb2.CreateTokenResponse]]:
-        """Makes a token for a caller. The token is in this response and nowhere else: the hub keeps a digest of it. It takes
-        the place of an expired one of the same name. INVALID_ARGUMENT, ALREADY_EXISTS (TOKEN_EXISTS), RESOURCE_EXHAUSTED
-        (TOO_MANY_TOKENS), UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED (also NAMING_NOT_ALLOWED, for a token that may
-        name others when the caller may not).
+        """Makes an API token. Only this response has the token; the hub keeps a digest. It replaces an expired token of the
+        same name. INVALID_ARGUMENT, ALREADY_EXISTS (TOKEN_EXISTS), RESOURCE_EXHAUSTED (TOO_MANY_TOKENS), UNAVAILABLE
+        (STORE_UNAVAILABLE), PERMISSION_DENIED (also NAMING_NOT_ALLOWED, for a token that may name others, if the caller
+        may not).
         """
 
     @_abc_1.abstractmethod
@@ -188,7 +194,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.ListTokensRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ListTokensResponse, _abc.Awaitable[_admin_pb2.ListTokensResponse]]:
-        """The tokens there are, expired ones included, newest first. PERMISSION_DENIED."""
+        """Returns the tokens, expired ones included, newest first. PERMISSION_DENIED."""
 
     @_abc_1.abstractmethod
     def RevokeToken(
@@ -196,7 +202,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.RevokeTokenRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.RevokeTokenResponse, _abc.Awaitable[_admin_pb2.RevokeTokenResponse]]:
-        """Forgets a token. Calls and streams that are open with it end with UNAUTHENTICATED (CREDENTIAL_ENDED). NOT_FOUND,
+        """Revokes a token. Calls and streams that are open with it end with UNAUTHENTICATED (CREDENTIAL_ENDED). NOT_FOUND,
         UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
         """
 
@@ -206,10 +212,10 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.ReloadConfigRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ReloadConfigResponse, _abc.Awaitable[_admin_pb2.ReloadConfigResponse]]:
-        """Reads the configuration again, and does what it says now: servers of files that changed are connected anew, all
-        others are not touched, and of the hub's settings those that can change while it runs do. FAILED_PRECONDITION
-        (CONFIG_REJECTED) when the files are wrong, and the hub goes on as before; UNAVAILABLE (STORE_UNAVAILABLE) when
-        only a part could be done, so that it is to be tried again; PERMISSION_DENIED.
+        """Reads the configuration again and applies it: changed servers of files reconnect if needed, all others are not
+        touched, and the hub's settings change where they can. FAILED_PRECONDITION (CONFIG_REJECTED) if the files are
+        wrong; the hub goes on as before. UNAVAILABLE (STORE_UNAVAILABLE) if only a part could be applied: try again.
+        PERMISSION_DENIED.
         """
 
     @_abc_1.abstractmethod
@@ -218,8 +224,8 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.CheckHubRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.CheckHubResponse, _abc.Awaitable[_admin_pb2.CheckHubResponse]]:
-        """Looks at the configuration as it is on the disk now, the data directory, certificates, commands and addresses of
-        servers, and says what to do about each. It takes some seconds when addresses do not answer. PERMISSION_DENIED.
+        """Checks the configuration on disk, the data directory, certificates, commands and addresses of servers, and says
+        what to do. Takes some seconds if addresses do not answer. PERMISSION_DENIED.
         """
 
     @_abc_1.abstractmethod
@@ -228,7 +234,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.GetSelfRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.GetSelfResponse, _abc.Awaitable[_admin_pb2.GetSelfResponse]]:
-        """Who the caller is to the hub, and what the caller may do. Any credential is enough."""
+        """Returns who the caller is to the hub, and what it may do. Any credential is enough."""
 
     @_abc_1.abstractmethod
     def ListAuditEntries(
@@ -236,6 +242,6 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.ListAuditEntriesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ListAuditEntriesResponse, _abc.Awaitable[_admin_pb2.ListAuditEntriesResponse]]:
-        """The audit log, newest first: who changed what, and who was refused. INVALID_ARGUMENT, PERMISSION_DENIED."""
+        """Returns the audit log, newest first: who changed what, and who was refused. INVALID_ARGUMENT, PERMISSION_DENIED."""
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -45,7 +45,7 @@ class _CallStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CallState.V
     """Cancelled."""
 
 class CallState(_CallState, metaclass=_CallStateEnumTypeWrapper):
-    """Where a call stands."""
+    """The state of a call."""
 
 CALL_STATE_UNSPECIFIED: CallState.ValueType  # 0
 """In a filter: any."""
@@ -65,7 +65,7 @@ Global___CallState: _TypeAlias = CallState  # noqa: Y015
 
 @_typing.final
 class Call(_message.Message):
-    """One MCP request and what became of it."""
+    """One MCP request and its outcome."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -87,21 +87,21 @@ class Call(_message.Message):
     id: _builtins.str
     """Chosen by the caller, or by the hub."""
     server: _builtins.str
-    """To which server."""
+    """The server."""
     method: _builtins.str
     """The MCP method."""
     params: _builtins.bytes
     """Its params."""
     state: Global___CallState.ValueType
-    """Where it stands."""
+    """The state."""
     result: _builtins.bytes
     """The MCP result."""
     task_id: _builtins.str
-    """The task it became."""
+    """The client task that it became."""
     trace_id: _builtins.str
-    """The trace that tells of it: 32 hexadecimal digits (W3C Trace Context); empty when it is in none."""
+    """The trace id, 32 hexadecimal digits (W3C Trace Context); empty without a trace."""
     defect: _builtins.str
-    """What of it cannot be shown, and is left out here; empty where it is whole."""
+    """What of the record is damaged and left out here; empty if it is whole."""
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp:
         """When it was queued."""
@@ -124,7 +124,7 @@ class Call(_message.Message):
 
     @_builtins.property
     def perhaps_pending_request_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Open pending requests that this call may have caused, one of several calls: it is perhaps waiting for a person."""
+        """Open pending requests that one of several calls has caused, this one perhaps: it may be waiting for a person."""
 
     def __init__(
         self,
@@ -167,16 +167,16 @@ class CallSpec(_message.Message):
     MAX_DURATION_FIELD_NUMBER: _builtins.int
     AS_TASK_FIELD_NUMBER: _builtins.int
     server: _builtins.str
-    """To which server."""
+    """The server."""
     method: _builtins.str
     """The MCP method, for example tools/call."""
     params: _builtins.bytes
     """Its params, a JSON object; empty means none."""
     call_id: _builtins.str
-    """Makes the call idempotent and lets it be found again; at most 128 characters."""
+    """Idempotency key, by which the call is also found again; at most 128 characters."""
     as_task: _builtins.bool
-    """Has the server carry it out as a task, for tools/call. To 2025-11-25 the server makes it one; from
-    2026-07-28 on that is for the server to decide, with or without this.
+    """Asks the server to carry out a tools/call as a task. Up to 2025-11-25 the caller decides; from 2026-07-28 on the
+    server decides, with or without this.
     """
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
@@ -214,7 +214,7 @@ class CallMethodRequest(_message.Message):
     SPEC_FIELD_NUMBER: _builtins.int
     DETACHED_FIELD_NUMBER: _builtins.int
     detached: _builtins.bool
-    """The call goes on when the caller hangs up."""
+    """Whether the call goes on when the caller hangs up."""
     @_builtins.property
     def spec(self) -> Global___CallSpec:
         """The request to send."""
@@ -307,7 +307,7 @@ Global___StartCallResponse: _TypeAlias = StartCallResponse  # noqa: Y015
 
 @_typing.final
 class CallFilter(_message.Message):
-    """Which calls; every condition given must hold."""
+    """A filter for calls; all given conditions must hold."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -322,7 +322,7 @@ class CallFilter(_message.Message):
 
     @_builtins.property
     def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only these."""
+        """Only these ids."""
 
     def __init__(
         self,
@@ -341,17 +341,17 @@ Global___CallFilter: _TypeAlias = CallFilter  # noqa: Y015
 
 @_typing.final
 class WatchCallsRequest(_message.Message):
-    """What to watch."""
+    """The calls to watch."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     FILTER_FIELD_NUMBER: _builtins.int
     RESUME_TOKEN_FIELD_NUMBER: _builtins.int
     resume_token: _builtins.str
-    """Where to go on."""
+    """Resumes after an earlier response of the same watch; empty begins with a snapshot."""
     @_builtins.property
     def filter(self) -> Global___CallFilter:
-        """Which calls."""
+        """The filter."""
 
     def __init__(
         self,
@@ -369,7 +369,7 @@ Global___WatchCallsRequest: _TypeAlias = WatchCallsRequest  # noqa: Y015
 
 @_typing.final
 class Progress(_message.Message):
-    """How far a call has come, as its server says."""
+    """Progress of a call, as its server reports it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -378,13 +378,13 @@ class Progress(_message.Message):
     TOTAL_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
-    """Which call."""
+    """The id of the call."""
     progress: _builtins.float
-    """How far."""
+    """The progress so far."""
     total: _builtins.float
-    """Of how much."""
+    """The total, if known."""
     message: _builtins.str
-    """In words."""
+    """A description."""
     def __init__(
         self,
         *,
@@ -412,7 +412,7 @@ class CallLog(_message.Message):
     CALL_ID_FIELD_NUMBER: _builtins.int
     PARAMS_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
-    """Which call."""
+    """The id of the call."""
     params: _builtins.bytes
     """The MCP params of notifications/message."""
     def __init__(
@@ -444,14 +444,14 @@ class WatchCallsResponse(_message.Message):
     PROGRESS_FIELD_NUMBER: _builtins.int
     LOG_FIELD_NUMBER: _builtins.int
     resume_token: _builtins.str
-    """Goes on after this step."""
+    """Resumes the watch after this step."""
     @_builtins.property
     def upsert(self) -> Global___Call:
-        """New or changed."""
+        """A new or changed record."""
 
     @_builtins.property
     def removed(self) -> _common_pb2.WatchRemoved:
-        """Left the filter, or deleted."""
+        """A record that left the filter or was deleted."""
 
     @_builtins.property
     def synced(self) -> _common_pb2.WatchSynced:
@@ -459,11 +459,11 @@ class WatchCallsResponse(_message.Message):
 
     @_builtins.property
     def reset(self) -> _common_pb2.WatchReset:
-        """Start over."""
+        """The watch starts over with a fresh snapshot."""
 
     @_builtins.property
     def bookmark(self) -> _common_pb2.WatchBookmark:
-        """Still alive."""
+        """Sign of life."""
 
     @_builtins.property
     def progress(self) -> Global___Progress:
@@ -503,7 +503,7 @@ class GetCallRequest(_message.Message):
 
     ID_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """Its id."""
+    """The id."""
     def __init__(
         self,
         *,
@@ -543,7 +543,7 @@ Global___GetCallResponse: _TypeAlias = GetCallResponse  # noqa: Y015
 
 @_typing.final
 class ListCallsRequest(_message.Message):
-    """Which calls to list."""
+    """The calls to list."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -552,14 +552,14 @@ class ListCallsRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     ORDER_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """How many records at most; 0 means 100, the largest accepted value is 1000."""
+    """The most records to return; 0 means 100, and 1000 is the largest value."""
     page_token: _builtins.str
     """Empty for the first page, else `next_page_token` of the page before."""
     order: _common_pb2.Order.ValueType
-    """In which order."""
+    """The order."""
     @_builtins.property
     def filter(self) -> Global___CallFilter:
-        """Which ones."""
+        """The filter."""
 
     def __init__(
         self,
@@ -614,9 +614,9 @@ class CancelCallRequest(_message.Message):
     ID_FIELD_NUMBER: _builtins.int
     ABORT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """Its id."""
+    """The id."""
     abort: _builtins.bool
-    """Also when it is on the wire: the server is told to stop."""
+    """Whether to cancel it even on the wire; the server is notified."""
     def __init__(
         self,
         *,
@@ -663,7 +663,7 @@ class GetQueueRequest(_message.Message):
 
     SERVER_FIELD_NUMBER: _builtins.int
     server: _builtins.str
-    """Whose queue."""
+    """The server."""
     def __init__(
         self,
         *,
@@ -686,7 +686,7 @@ class GetQueueResponse(_message.Message):
     COUNTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def counts(self) -> _server_pb2.QueueCounts:
-        """How many in each state."""
+        """The counts."""
 
     def __init__(
         self,
@@ -709,7 +709,7 @@ class ClearQueueRequest(_message.Message):
 
     SERVER_FIELD_NUMBER: _builtins.int
     server: _builtins.str
-    """Whose queue."""
+    """The server."""
     def __init__(
         self,
         *,
@@ -725,17 +725,17 @@ Global___ClearQueueRequest: _TypeAlias = ClearQueueRequest  # noqa: Y015
 
 @_typing.final
 class ClearQueueResponse(_message.Message):
-    """What was cleared."""
+    """The cleared queue."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CLEARED_FIELD_NUMBER: _builtins.int
     COUNTS_FIELD_NUMBER: _builtins.int
     cleared: _builtins.int
-    """How many queued calls were cancelled."""
+    """The number of cancelled calls."""
     @_builtins.property
     def counts(self) -> _server_pb2.QueueCounts:
-        """How many are in each state now."""
+        """The counts now."""
 
     def __init__(
         self,

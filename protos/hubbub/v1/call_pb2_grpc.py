@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class CallServiceStub:
-    """Requests that frontends send to servers through the hub.
+    """Calls: MCP requests that clients send to servers through the hub.
     """
 
     def __init__(self, channel):
@@ -78,7 +78,7 @@ class CallServiceStub:
 
 
 class CallServiceServicer:
-    """Requests that frontends send to servers through the hub.
+    """Calls: MCP requests that clients send to servers through the hub.
     """
 
     def CallMethod(self, request, context):
@@ -102,21 +102,21 @@ class CallServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchCalls(self, request, context):
-        """Snapshot and changes of calls, with progress and log lines in between (these are not replayed).
+        """Watches calls: a snapshot, then changes, with progress and log lines in between (these are not replayed).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetCall(self, request, context):
-        """One call. NOT_FOUND.
+        """Returns one call. NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListCalls(self, request, context):
-        """Calls, newest first, in pages.
+        """Returns calls, newest first, in pages.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -131,7 +131,7 @@ class CallServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetQueue(self, request, context):
-        """How many calls of a server are in each state. NOT_FOUND.
+        """Counts the calls of a server in each state. NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -196,7 +196,7 @@ def add_CallServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class CallService:
-    """Requests that frontends send to servers through the hub.
+    """Calls: MCP requests that clients send to servers through the hub.
     """
 
     @staticmethod

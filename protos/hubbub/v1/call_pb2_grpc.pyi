@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class CallServiceStub:
-    """Requests that frontends send to servers through the hub."""
+    """Calls: MCP requests that clients send to servers through the hub."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -45,23 +45,23 @@ class CallServiceStub:
     StartCall: _grpc.UnaryUnaryMultiCallable[_call_pb2.StartCallRequest, _call_pb2.StartCallResponse]
     """Queues a detached call and returns at once. Statuses as for CallMethod, without the call's own fault."""
     WatchCalls: _grpc.UnaryStreamMultiCallable[_call_pb2.WatchCallsRequest, _call_pb2.WatchCallsResponse]
-    """Snapshot and changes of calls, with progress and log lines in between (these are not replayed)."""
+    """Watches calls: a snapshot, then changes, with progress and log lines in between (these are not replayed)."""
     GetCall: _grpc.UnaryUnaryMultiCallable[_call_pb2.GetCallRequest, _call_pb2.GetCallResponse]
-    """One call. NOT_FOUND."""
+    """Returns one call. NOT_FOUND."""
     ListCalls: _grpc.UnaryUnaryMultiCallable[_call_pb2.ListCallsRequest, _call_pb2.ListCallsResponse]
-    """Calls, newest first, in pages."""
+    """Returns calls, newest first, in pages."""
     CancelCall: _grpc.UnaryUnaryMultiCallable[_call_pb2.CancelCallRequest, _call_pb2.CancelCallResponse]
     """Cancels a queued or parked call; one on the wire only with `abort`. NOT_FOUND; FAILED_PRECONDITION:
     CALL_IN_PROGRESS, CALL_FINISHED.
     """
     GetQueue: _grpc.UnaryUnaryMultiCallable[_call_pb2.GetQueueRequest, _call_pb2.GetQueueResponse]
-    """How many calls of a server are in each state. NOT_FOUND."""
+    """Counts the calls of a server in each state. NOT_FOUND."""
     ClearQueue: _grpc.UnaryUnaryMultiCallable[_call_pb2.ClearQueueRequest, _call_pb2.ClearQueueResponse]
     """Cancels all queued calls of a server. NOT_FOUND."""
 
 @_typing.type_check_only
 class CallServiceAsyncStub(CallServiceStub):
-    """Requests that frontends send to servers through the hub."""
+    """Calls: MCP requests that clients send to servers through the hub."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CallMethod: _aio.UnaryUnaryMultiCallable[_call_pb2.CallMethodRequest, _call_pb2.CallMethodResponse]  # type: ignore[assignment]
@@ -76,22 +76,22 @@ class CallServiceAsyncStub(CallServiceStub):
     StartCall: _aio.UnaryUnaryMultiCallable[_call_pb2.StartCallRequest, _call_pb2.StartCallResponse]  # type: ignore[assignment]
     """Queues a detached call and returns at once. Statuses as for CallMethod, without the call's own fault."""
     WatchCalls: _aio.UnaryStreamMultiCallable[_call_pb2.WatchCallsRequest, _call_pb2.WatchCallsResponse]  # type: ignore[assignment]
-    """Snapshot and changes of calls, with progress and log lines in between (these are not replayed)."""
+    """Watches calls: a snapshot, then changes, with progress and log lines in between (these are not replayed)."""
     GetCall: _aio.UnaryUnaryMultiCallable[_call_pb2.GetCallRequest, _call_pb2.GetCallResponse]  # type: ignore[assignment]
-    """One call. NOT_FOUND."""
+    """Returns one call. NOT_FOUND."""
     ListCalls: _aio.UnaryUnaryMultiCallable[_call_pb2.ListCallsRequest, _call_pb2.ListCallsResponse]  # type: ignore[assignment]
-    """Calls, newest first, in pages."""
+    """Returns calls, newest first, in pages."""
     CancelCall: _aio.UnaryUnaryMultiCallable[_call_pb2.CancelCallRequest, _call_pb2.CancelCallResponse]  # type: ignore[assignment]
     """Cancels a queued or parked call; one on the wire only with `abort`. NOT_FOUND; FAILED_PRECONDITION:
     CALL_IN_PROGRESS, CALL_FINISHED.
     """
     GetQueue: _aio.UnaryUnaryMultiCallable[_call_pb2.GetQueueRequest, _call_pb2.GetQueueResponse]  # type: ignore[assignment]
-    """How many calls of a server are in each state. NOT_FOUND."""
+    """Counts the calls of a server in each state. NOT_FOUND."""
     ClearQueue: _aio.UnaryUnaryMultiCallable[_call_pb2.ClearQueueRequest, _call_pb2.ClearQueueResponse]  # type: ignore[assignment]
     """Cancels all queued calls of a server. NOT_FOUND."""
 
 class CallServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Requests that frontends send to servers through the hub."""
+    """Calls: MCP requests that clients send to servers through the hub."""
 
     @_abc_1.abstractmethod
     def CallMethod(
@@ -122,7 +122,7 @@ class CallServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _call_pb2.WatchCallsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_call_pb2.WatchCallsResponse], _abc.AsyncIterator[_call_pb2.WatchCallsResponse]]:
-        """Snapshot and changes of calls, with progress and log lines in between (these are not replayed)."""
+        """Watches calls: a snapshot, then changes, with progress and log lines in between (these are not replayed)."""
 
     @_abc_1.abstractmethod
     def GetCall(
@@ -130,7 +130,7 @@ class CallServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _call_pb2.GetCallRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_call_pb2.GetCallResponse, _abc.Awaitable[_call_pb2.GetCallResponse]]:
-        """One call. NOT_FOUND."""
+        """Returns one call. NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def ListCalls(
@@ -138,7 +138,7 @@ class CallServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _call_pb2.ListCallsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_call_pb2.ListCallsResponse, _abc.Awaitable[_call_pb2.ListCallsResponse]]:
-        """Calls, newest first, in pages."""
+        """Returns calls, newest first, in pages."""
 
     @_abc_1.abstractmethod
     def CancelCall(
@@ -156,7 +156,7 @@ class CallServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _call_pb2.GetQueueRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_call_pb2.GetQueueResponse, _abc.Awaitable[_call_pb2.GetQueueResponse]]:
-        """How many calls of a server are in each state. NOT_FOUND."""
+        """Counts the calls of a server in each state. NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def ClearQueue(

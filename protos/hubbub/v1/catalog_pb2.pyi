@@ -39,7 +39,7 @@ class _CatalogKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CatalogKi
     """prompts/list."""
 
 class CatalogKind(_CatalogKind, metaclass=_CatalogKindEnumTypeWrapper):
-    """What kind of thing a server offers."""
+    """The kind of what a server offers."""
 
 CATALOG_KIND_UNSPECIFIED: CatalogKind.ValueType  # 0
 """In a filter: any."""
@@ -64,13 +64,13 @@ class _FreshnessEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Freshness.V
     FRESHNESS_UNKNOWN: _Freshness.ValueType  # 1
     """The server has this kind, but its list has not been fetched yet."""
     FRESHNESS_FRESH: _Freshness.ValueType  # 2
-    """As the server last said, and it has not said since that this has changed."""
+    """As fetched last; the server has not reported a change since."""
     FRESHNESS_STALE: _Freshness.ValueType  # 3
-    """As it was: the server is away, what it said has served its time, or a change is being fetched."""
+    """Possibly outdated: the server is away, the cache time is over, or a change is being fetched."""
     FRESHNESS_ERROR: _Freshness.ValueType  # 4
     """The last fetch failed; `error` says why. The entries are those of the fetch before."""
     FRESHNESS_EMPTY: _Freshness.ValueType  # 5
-    """The server says it has this kind, and lists nothing. Never a list of templates, which no capability announces."""
+    """The server declares this kind, and lists nothing. Never for templates, which no capability declares."""
 
 class Freshness(_Freshness, metaclass=_FreshnessEnumTypeWrapper):
     """How far a list can be relied on."""
@@ -80,13 +80,13 @@ FRESHNESS_UNSPECIFIED: Freshness.ValueType  # 0
 FRESHNESS_UNKNOWN: Freshness.ValueType  # 1
 """The server has this kind, but its list has not been fetched yet."""
 FRESHNESS_FRESH: Freshness.ValueType  # 2
-"""As the server last said, and it has not said since that this has changed."""
+"""As fetched last; the server has not reported a change since."""
 FRESHNESS_STALE: Freshness.ValueType  # 3
-"""As it was: the server is away, what it said has served its time, or a change is being fetched."""
+"""Possibly outdated: the server is away, the cache time is over, or a change is being fetched."""
 FRESHNESS_ERROR: Freshness.ValueType  # 4
 """The last fetch failed; `error` says why. The entries are those of the fetch before."""
 FRESHNESS_EMPTY: Freshness.ValueType  # 5
-"""The server says it has this kind, and lists nothing. Never a list of templates, which no capability announces."""
+"""The server declares this kind, and lists nothing. Never for templates, which no capability declares."""
 Global___Freshness: _TypeAlias = Freshness  # noqa: Y015
 
 @_typing.final
@@ -103,15 +103,15 @@ class CatalogList(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """Server and kind, for example `git/tool`."""
+    """The server and the kind, for example `git/tool`."""
     server: _builtins.str
-    """Whose list."""
+    """The server."""
     kind: Global___CatalogKind.ValueType
-    """Of what."""
+    """The kind."""
     freshness: Global___Freshness.ValueType
-    """How far it can be relied on."""
+    """The freshness."""
     count: _builtins.int
-    """How many entries it has."""
+    """The number of entries."""
     @_builtins.property
     def fetched_at(self) -> _timestamp_pb2.Timestamp:
         """When the entries were fetched."""
@@ -149,9 +149,9 @@ class CatalogEntry(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     OBJECT_FIELD_NUMBER: _builtins.int
     server: _builtins.str
-    """Who offers it."""
+    """The server."""
     kind: Global___CatalogKind.ValueType
-    """What kind it is."""
+    """The kind."""
     object: _builtins.bytes
     """The MCP object (Tool, Resource, ResourceTemplate, Prompt), JSON as the server wrote it."""
     def __init__(
@@ -171,7 +171,7 @@ Global___CatalogEntry: _TypeAlias = CatalogEntry  # noqa: Y015
 
 @_typing.final
 class CatalogFilter(_message.Message):
-    """What of the catalog; every condition given must hold."""
+    """A filter for the catalog; all given conditions must hold."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -199,7 +199,7 @@ Global___CatalogFilter: _TypeAlias = CatalogFilter  # noqa: Y015
 
 @_typing.final
 class ListCatalogEntriesRequest(_message.Message):
-    """What to list."""
+    """The entries to list."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -208,14 +208,14 @@ class ListCatalogEntriesRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     ORDER_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """How many records at most; 0 means 100, the largest accepted value is 1000."""
+    """The most records to return; 0 means 100, and 1000 is the largest value."""
     page_token: _builtins.str
     """Empty for the first page, else `next_page_token` of the page before."""
     order: _common_pb2.Order.ValueType
-    """In which order."""
+    """The order."""
     @_builtins.property
     def filter(self) -> Global___CatalogFilter:
-        """Which entries."""
+        """The filter."""
 
     def __init__(
         self,
@@ -235,7 +235,7 @@ Global___ListCatalogEntriesRequest: _TypeAlias = ListCatalogEntriesRequest  # no
 
 @_typing.final
 class ListCatalogEntriesResponse(_message.Message):
-    """A page of what is offered."""
+    """A page of entries."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -269,7 +269,7 @@ Global___ListCatalogEntriesResponse: _TypeAlias = ListCatalogEntriesResponse  # 
 
 @_typing.final
 class RefreshCatalogRequest(_message.Message):
-    """Whose lists to fetch."""
+    """The server whose lists to fetch."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -315,17 +315,17 @@ Global___RefreshCatalogResponse: _TypeAlias = RefreshCatalogResponse  # noqa: Y0
 
 @_typing.final
 class WatchCatalogListsRequest(_message.Message):
-    """What to watch."""
+    """The lists to watch."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     FILTER_FIELD_NUMBER: _builtins.int
     RESUME_TOKEN_FIELD_NUMBER: _builtins.int
     resume_token: _builtins.str
-    """Where to go on."""
+    """Resumes after an earlier response of the same watch; empty begins with a snapshot."""
     @_builtins.property
     def filter(self) -> Global___CatalogFilter:
-        """Which lists."""
+        """The filter."""
 
     def __init__(
         self,
@@ -354,14 +354,14 @@ class WatchCatalogListsResponse(_message.Message):
     RESET_FIELD_NUMBER: _builtins.int
     BOOKMARK_FIELD_NUMBER: _builtins.int
     resume_token: _builtins.str
-    """Goes on after this step."""
+    """Resumes the watch after this step."""
     @_builtins.property
     def upsert(self) -> Global___CatalogList:
-        """New or changed."""
+        """A new or changed record."""
 
     @_builtins.property
     def removed(self) -> _common_pb2.WatchRemoved:
-        """The server is gone, or no longer has this kind."""
+        """A list whose server is gone, or no longer has this kind."""
 
     @_builtins.property
     def synced(self) -> _common_pb2.WatchSynced:
@@ -369,11 +369,11 @@ class WatchCatalogListsResponse(_message.Message):
 
     @_builtins.property
     def reset(self) -> _common_pb2.WatchReset:
-        """Start over."""
+        """The watch starts over with a fresh snapshot."""
 
     @_builtins.property
     def bookmark(self) -> _common_pb2.WatchBookmark:
-        """Still alive."""
+        """Sign of life."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class CatalogServiceStub:
-    """What the servers offer, from a cache that the hub keeps fresh.
+    """The catalog: what the servers offer, from a cache that the hub keeps fresh.
     """
 
     def __init__(self, channel):
@@ -53,28 +53,28 @@ class CatalogServiceStub:
 
 
 class CatalogServiceServicer:
-    """What the servers offer, from a cache that the hub keeps fresh.
+    """The catalog: what the servers offer, from a cache that the hub keeps fresh.
     """
 
     def ListCatalogEntries(self, request, context):
-        """What servers offer, by server and kind, in each server's own order and in pages; and how far each list can be
-        relied on. INVALID_ARGUMENT; NOT_FOUND (SERVER_NOT_FOUND) for a server that does not exist.
+        """Returns what servers offer, by server and kind, in each server's own order and in pages, and the freshness of each
+        list. INVALID_ARGUMENT; NOT_FOUND (SERVER_NOT_FOUND) for a server that does not exist.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RefreshCatalog(self, request, context):
-        """Fetches all lists of a server anew and returns when that is done; a list that could not be fetched says so in
-        its `error`. INVALID_ARGUMENT; NOT_FOUND (SERVER_NOT_FOUND); FAILED_PRECONDITION (SERVER_NOT_CONNECTED), also
-        when the connection goes meanwhile.
+        """Fetches all lists of a server and returns when that is done; a list that could not be fetched has an `error`.
+        INVALID_ARGUMENT; NOT_FOUND (SERVER_NOT_FOUND); FAILED_PRECONDITION (SERVER_NOT_CONNECTED), also when the
+        connection is lost meanwhile.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchCatalogLists(self, request, context):
-        """Snapshot and changes of the lists, one record per server and kind, without their entries. INVALID_ARGUMENT;
+        """Watches the lists, one record per server and kind, without entries: a snapshot, then changes. INVALID_ARGUMENT;
         RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW, TOO_MANY_WATCHERS); UNAVAILABLE (SHUTTING_DOWN).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -108,7 +108,7 @@ def add_CatalogServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class CatalogService:
-    """What the servers offer, from a cache that the hub keeps fresh.
+    """The catalog: what the servers offer, from a cache that the hub keeps fresh.
     """
 
     @staticmethod

@@ -27,47 +27,47 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class CatalogServiceStub:
-    """What the servers offer, from a cache that the hub keeps fresh."""
+    """The catalog: what the servers offer, from a cache that the hub keeps fresh."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> CatalogServiceAsyncStub: ...
     ListCatalogEntries: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.ListCatalogEntriesRequest, _catalog_pb2.ListCatalogEntriesResponse]
-    """What servers offer, by server and kind, in each server's own order and in pages; and how far each list can be
-    relied on. INVALID_ARGUMENT; NOT_FOUND (SERVER_NOT_FOUND) for a server that does not exist.
+    """Returns what servers offer, by server and kind, in each server's own order and in pages, and the freshness of each
+    list. INVALID_ARGUMENT; NOT_FOUND (SERVER_NOT_FOUND) for a server that does not exist.
     """
     RefreshCatalog: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.RefreshCatalogRequest, _catalog_pb2.RefreshCatalogResponse]
-    """Fetches all lists of a server anew and returns when that is done; a list that could not be fetched says so in
-    its `error`. INVALID_ARGUMENT; NOT_FOUND (SERVER_NOT_FOUND); FAILED_PRECONDITION (SERVER_NOT_CONNECTED), also
-    when the connection goes meanwhile.
+    """Fetches all lists of a server and returns when that is done; a list that could not be fetched has an `error`.
+    INVALID_ARGUMENT; NOT_FOUND (SERVER_NOT_FOUND); FAILED_PRECONDITION (SERVER_NOT_CONNECTED), also when the
+    connection is lost meanwhile.
     """
     WatchCatalogLists: _grpc.UnaryStreamMultiCallable[_catalog_pb2.WatchCatalogListsRequest, _catalog_pb2.WatchCatalogListsResponse]
-    """Snapshot and changes of the lists, one record per server and kind, without their entries. INVALID_ARGUMENT;
+    """Watches the lists, one record per server and kind, without entries: a snapshot, then changes. INVALID_ARGUMENT;
     RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW, TOO_MANY_WATCHERS); UNAVAILABLE (SHUTTING_DOWN).
     """
 
 @_typing.type_check_only
 class CatalogServiceAsyncStub(CatalogServiceStub):
-    """What the servers offer, from a cache that the hub keeps fresh."""
+    """The catalog: what the servers offer, from a cache that the hub keeps fresh."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListCatalogEntries: _aio.UnaryUnaryMultiCallable[_catalog_pb2.ListCatalogEntriesRequest, _catalog_pb2.ListCatalogEntriesResponse]  # type: ignore[assignment]
-    """What servers offer, by server and kind, in each server's own order and in pages; and how far each list can be
-    relied on. INVALID_ARGUMENT; NOT_FOUND (SERVER_NOT_FOUND) for a server that does not exist.
+    """Returns what servers offer, by server and kind, in each server's own order and in pages, and the freshness of each
+    list. INVALID_ARGUMENT; NOT_FOUND (SERVER_NOT_FOUND) for a server that does not exist.
     """
     RefreshCatalog: _aio.UnaryUnaryMultiCallable[_catalog_pb2.RefreshCatalogRequest, _catalog_pb2.RefreshCatalogResponse]  # type: ignore[assignment]
-    """Fetches all lists of a server anew and returns when that is done; a list that could not be fetched says so in
-    its `error`. INVALID_ARGUMENT; NOT_FOUND (SERVER_NOT_FOUND); FAILED_PRECONDITION (SERVER_NOT_CONNECTED), also
-    when the connection goes meanwhile.
+    """Fetches all lists of a server and returns when that is done; a list that could not be fetched has an `error`.
+    INVALID_ARGUMENT; NOT_FOUND (SERVER_NOT_FOUND); FAILED_PRECONDITION (SERVER_NOT_CONNECTED), also when the
+    connection is lost meanwhile.
     """
     WatchCatalogLists: _aio.UnaryStreamMultiCallable[_catalog_pb2.WatchCatalogListsRequest, _catalog_pb2.WatchCatalogListsResponse]  # type: ignore[assignment]
-    """Snapshot and changes of the lists, one record per server and kind, without their entries. INVALID_ARGUMENT;
+    """Watches the lists, one record per server and kind, without entries: a snapshot, then changes. INVALID_ARGUMENT;
     RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW, TOO_MANY_WATCHERS); UNAVAILABLE (SHUTTING_DOWN).
     """
 
 class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
-    """What the servers offer, from a cache that the hub keeps fresh."""
+    """The catalog: what the servers offer, from a cache that the hub keeps fresh."""
 
     @_abc_1.abstractmethod
     def ListCatalogEntries(
@@ -75,8 +75,8 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _catalog_pb2.ListCatalogEntriesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_catalog_pb2.ListCatalogEntriesResponse, _abc.Awaitable[_catalog_pb2.ListCatalogEntriesResponse]]:
-        """What servers offer, by server and kind, in each server's own order and in pages; and how far each list can be
-        relied on. INVALID_ARGUMENT; NOT_FOUND (SERVER_NOT_FOUND) for a server that does not exist.
+        """Returns what servers offer, by server and kind, in each server's own order and in pages, and the freshness of each
+        list. INVALID_ARGUMENT; NOT_FOUND (SERVER_NOT_FOUND) for a server that does not exist.
         """
 
     @_abc_1.abstractmethod
@@ -85,9 +85,9 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _catalog_pb2.RefreshCatalogRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_catalog_pb2.RefreshCatalogResponse, _abc.Awaitable[_catalog_pb2.RefreshCatalogResponse]]:
-        """Fetches all lists of a server anew and returns when that is done; a list that could not be fetched says so in
-        its `error`. INVALID_ARGUMENT; NOT_FOUND (SERVER_NOT_FOUND); FAILED_PRECONDITION (SERVER_NOT_CONNECTED), also
-        when the connection goes meanwhile.
+        """Fetches all lists of a server and returns when that is done; a list that could not be fetched has an `error`.
+        INVALID_ARGUMENT; NOT_FOUND (SERVER_NOT_FOUND); FAILED_PRECONDITION (SERVER_NOT_CONNECTED), also when the
+        connection is lost meanwhile.
         """
 
     @_abc_1.abstractmethod
@@ -96,7 +96,7 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _catalog_pb2.WatchCatalogListsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_catalog_pb2.WatchCatalogListsResponse], _abc.AsyncIterator[_catalog_pb2.WatchCatalogListsResponse]]:
-        """Snapshot and changes of the lists, one record per server and kind, without their entries. INVALID_ARGUMENT;
+        """Watches the lists, one record per server and kind, without entries: a snapshot, then changes. INVALID_ARGUMENT;
         RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW, TOO_MANY_WATCHERS); UNAVAILABLE (SHUTTING_DOWN).
         """
 

@@ -6,20 +6,20 @@ The API of Hubbub, one hub for many MCP servers.
 Conventions that hold everywhere:
   - A `bytes` field with the option `json_document` holds one JSON document in UTF-8, exactly as MCP defines it.
   - A duration is a google.protobuf.Duration, taken to the microsecond; `*_at` is an absolute time.
-  - A list takes `filter`, `page_size`, `page_token` and `order`, a watch `filter` and `resume_token`, as far as they
-    have them.
-  - Every error carries google.rpc.ErrorInfo (domain "hubbub", a stable `reason`), and where it helps
+  - A list takes `filter`, `page_size`, `page_token` and `order`, and a watch `filter` and `resume_token`, where they
+    apply.
+  - Every error carries google.rpc.ErrorInfo (domain "hubbub", a stable `reason`). Where they help it also carries
     RetryInfo, BadRequest (one violation per field) and Help.
-  - Any call without a valid bearer token (metadata `authorization: Bearer TOKEN`) fails with
-    UNAUTHENTICATED; only health checks need none. With one that ends meanwhile, it ends with UNAUTHENTICATED
-    (CREDENTIAL_ENDED). The metadata `hubbub-as: NAME`, or `hubbub-as-bin` in UTF-8 for a name that is not ASCII, names
-    the person or program for which the caller speaks, where the caller may do so, else it is PERMISSION_DENIED
-    (NAMING_NOT_ALLOWED).
-  - What the caller may know of and not do is PERMISSION_DENIED, with the metadata `permission` and `server` (`*` where
+  - An RPC without a valid credential fails with UNAUTHENTICATED: a bearer token (metadata `authorization: Bearer
+    TOKEN`) or a client certificate. Only health checks need none. When the credential ends meanwhile, the RPC ends
+    with UNAUTHENTICATED (CREDENTIAL_ENDED).
+  - The metadata `hubbub-as: NAME`, or `hubbub-as-bin` in UTF-8 for a name that is not ASCII, names the person or
+    program that the caller speaks for. A caller that may not do so gets PERMISSION_DENIED (NAMING_NOT_ALLOWED).
+  - What the caller may know of but not do is PERMISSION_DENIED, with the metadata `permission` and `server` (`*` if
     it is not about one). What the caller may not know of is NOT_FOUND, as if it did not exist, and in no list or
-    watch. docs/access.md has what each RPC needs.
-  - A request that is no such message is INVALID_ARGUMENT (MALFORMED_REQUEST), one past the hub's limit
-    RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE), a page token of another list INVALID_ARGUMENT (PAGE_TOKEN_INVALID).
+    watch. docs/access.md says what each RPC needs.
+  - A malformed message is INVALID_ARGUMENT (MALFORMED_REQUEST), one past the hub's limit RESOURCE_EXHAUSTED
+    (MESSAGE_TOO_LARGE), a page token of another list INVALID_ARGUMENT (PAGE_TOKEN_INVALID).
 """
 
 from google.protobuf import descriptor as _descriptor
@@ -47,7 +47,7 @@ class _FaultCategoryEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FaultCa
     FAULT_CATEGORY_CONNECTION: _FaultCategory.ValueType  # 1
     """The server could not be reached, or the connection was lost."""
     FAULT_CATEGORY_TRANSPORT: _FaultCategory.ValueType  # 2
-    """What came was no answer."""
+    """The response was not an MCP message."""
     FAULT_CATEGORY_TIMEOUT: _FaultCategory.ValueType  # 3
     """It took too long."""
     FAULT_CATEGORY_PROTOCOL: _FaultCategory.ValueType  # 4
@@ -58,14 +58,14 @@ class _FaultCategoryEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FaultCa
     """It was cancelled."""
 
 class FaultCategory(_FaultCategory, metaclass=_FaultCategoryEnumTypeWrapper):
-    """What kind of failure it is."""
+    """The category of a fault."""
 
 FAULT_CATEGORY_UNSPECIFIED: FaultCategory.ValueType  # 0
 """Never sent."""
 FAULT_CATEGORY_CONNECTION: FaultCategory.ValueType  # 1
 """The server could not be reached, or the connection was lost."""
 FAULT_CATEGORY_TRANSPORT: FaultCategory.ValueType  # 2
-"""What came was no answer."""
+"""The response was not an MCP message."""
 FAULT_CATEGORY_TIMEOUT: FaultCategory.ValueType  # 3
 """It took too long."""
 FAULT_CATEGORY_PROTOCOL: FaultCategory.ValueType  # 4
@@ -87,7 +87,7 @@ class _OrderEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Order.ValueType
     ORDER_ASCENDING: _Order.ValueType  # 1
     """Oldest first; servers by name; entries of the catalog by server and kind, then in the server's own order."""
     ORDER_DESCENDING: _Order.ValueType  # 2
-    """The other way round."""
+    """The reverse of ORDER_ASCENDING."""
 
 class Order(_Order, metaclass=_OrderEnumTypeWrapper):
     """The order of a list."""
@@ -97,7 +97,7 @@ ORDER_UNSPECIFIED: Order.ValueType  # 0
 ORDER_ASCENDING: Order.ValueType  # 1
 """Oldest first; servers by name; entries of the catalog by server and kind, then in the server's own order."""
 ORDER_DESCENDING: Order.ValueType  # 2
-"""The other way round."""
+"""The reverse of ORDER_ASCENDING."""
 Global___Order: _TypeAlias = Order  # noqa: Y015
 
 class _ResetReason:
@@ -109,13 +109,13 @@ class _ResetReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ResetReas
     RESET_REASON_UNSPECIFIED: _ResetReason.ValueType  # 0
     """Never sent."""
     RESET_REASON_COMPACTED: _ResetReason.ValueType  # 1
-    """Deletions since then are forgotten."""
+    """The tombstones since that revision are forgotten."""
     RESET_REASON_OTHER_STORE: _ResetReason.ValueType  # 2
     """The token is of another store."""
     RESET_REASON_OTHER_FILTER: _ResetReason.ValueType  # 3
-    """The token is of a watch with another filter, or of somebody who may see other things."""
+    """The token is of a watch with another filter, or of a principal with another scope."""
     RESET_REASON_MALFORMED: _ResetReason.ValueType  # 4
-    """It is no token."""
+    """It is not a resume token."""
 
 class ResetReason(_ResetReason, metaclass=_ResetReasonEnumTypeWrapper):
     """Why a watch starts over."""
@@ -123,18 +123,18 @@ class ResetReason(_ResetReason, metaclass=_ResetReasonEnumTypeWrapper):
 RESET_REASON_UNSPECIFIED: ResetReason.ValueType  # 0
 """Never sent."""
 RESET_REASON_COMPACTED: ResetReason.ValueType  # 1
-"""Deletions since then are forgotten."""
+"""The tombstones since that revision are forgotten."""
 RESET_REASON_OTHER_STORE: ResetReason.ValueType  # 2
 """The token is of another store."""
 RESET_REASON_OTHER_FILTER: ResetReason.ValueType  # 3
-"""The token is of a watch with another filter, or of somebody who may see other things."""
+"""The token is of a watch with another filter, or of a principal with another scope."""
 RESET_REASON_MALFORMED: ResetReason.ValueType  # 4
-"""It is no token."""
+"""It is not a resume token."""
 Global___ResetReason: _TypeAlias = ResetReason  # noqa: Y015
 
 @_typing.final
 class Fault(_message.Message):
-    """What went wrong with a connection or a call, in one classified form."""
+    """A classified failure of a connection or a call."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -147,13 +147,13 @@ class Fault(_message.Message):
     code: _builtins.str
     """The stable reason, for example CONNECTION_TIMEOUT; the same names as ErrorInfo.reason."""
     category: Global___FaultCategory.ValueType
-    """What kind of failure it is."""
+    """The category."""
     message: _builtins.str
     """One sentence for the person who reads it."""
     retryable: _builtins.bool
-    """Whether trying the same again may help."""
+    """Whether a retry may help."""
     help_url: _builtins.str
-    """Where this code is explained."""
+    """The page that explains this code."""
     details: _builtins.bytes
     """A JSON object: server, method, elapsed_s, original error; for stdio exit_code and stderr."""
     def __init__(
@@ -176,7 +176,7 @@ Global___Fault: _TypeAlias = Fault  # noqa: Y015
 
 @_typing.final
 class WatchRemoved(_message.Message):
-    """A record has left the watcher's filter, or is gone."""
+    """A record left the filter or was deleted (tombstone)."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -215,13 +215,13 @@ Global___WatchSynced: _TypeAlias = WatchSynced  # noqa: Y015
 
 @_typing.final
 class WatchReset(_message.Message):
-    """The resume token could not be honoured; a fresh snapshot follows, forget what you have."""
+    """The resume token could not be honoured. Forget all records; a fresh snapshot follows."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     REASON_FIELD_NUMBER: _builtins.int
     reason: Global___ResetReason.ValueType
-    """Why."""
+    """The reason."""
     def __init__(
         self,
         *,
@@ -237,7 +237,7 @@ Global___WatchReset: _TypeAlias = WatchReset  # noqa: Y015
 
 @_typing.final
 class WatchBookmark(_message.Message):
-    """Nothing has changed; the hub is alive and `resume_token` is as fresh as can be."""
+    """A sign of life without a change; `resume_token` is as fresh as possible."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -6,20 +6,20 @@ The API of Hubbub, one hub for many MCP servers.
 Conventions that hold everywhere:
   - A `bytes` field with the option `json_document` holds one JSON document in UTF-8, exactly as MCP defines it.
   - A duration is a google.protobuf.Duration, taken to the microsecond; `*_at` is an absolute time.
-  - A list takes `filter`, `page_size`, `page_token` and `order`, a watch `filter` and `resume_token`, as far as they
-    have them.
-  - Every error carries google.rpc.ErrorInfo (domain "hubbub", a stable `reason`), and where it helps
+  - A list takes `filter`, `page_size`, `page_token` and `order`, and a watch `filter` and `resume_token`, where they
+    apply.
+  - Every error carries google.rpc.ErrorInfo (domain "hubbub", a stable `reason`). Where they help it also carries
     RetryInfo, BadRequest (one violation per field) and Help.
-  - Any call without a valid bearer token (metadata `authorization: Bearer TOKEN`) fails with
-    UNAUTHENTICATED; only health checks need none. With one that ends meanwhile, it ends with UNAUTHENTICATED
-    (CREDENTIAL_ENDED). The metadata `hubbub-as: NAME`, or `hubbub-as-bin` in UTF-8 for a name that is not ASCII, names
-    the person or program for which the caller speaks, where the caller may do so, else it is PERMISSION_DENIED
-    (NAMING_NOT_ALLOWED).
-  - What the caller may know of and not do is PERMISSION_DENIED, with the metadata `permission` and `server` (`*` where
+  - An RPC without a valid credential fails with UNAUTHENTICATED: a bearer token (metadata `authorization: Bearer
+    TOKEN`) or a client certificate. Only health checks need none. When the credential ends meanwhile, the RPC ends
+    with UNAUTHENTICATED (CREDENTIAL_ENDED).
+  - The metadata `hubbub-as: NAME`, or `hubbub-as-bin` in UTF-8 for a name that is not ASCII, names the person or
+    program that the caller speaks for. A caller that may not do so gets PERMISSION_DENIED (NAMING_NOT_ALLOWED).
+  - What the caller may know of but not do is PERMISSION_DENIED, with the metadata `permission` and `server` (`*` if
     it is not about one). What the caller may not know of is NOT_FOUND, as if it did not exist, and in no list or
-    watch. docs/access.md has what each RPC needs.
-  - A request that is no such message is INVALID_ARGUMENT (MALFORMED_REQUEST), one past the hub's limit
-    RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE), a page token of another list INVALID_ARGUMENT (PAGE_TOKEN_INVALID).
+    watch. docs/access.md says what each RPC needs.
+  - A malformed message is INVALID_ARGUMENT (MALFORMED_REQUEST), one past the hub's limit RESOURCE_EXHAUSTED
+    (MESSAGE_TOO_LARGE), a page token of another list INVALID_ARGUMENT (PAGE_TOKEN_INVALID).
 """
 
 from collections import abc as _abc

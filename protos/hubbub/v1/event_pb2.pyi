@@ -48,14 +48,14 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     EVENT_KIND_OTHER: _EventKind.ValueType  # 9
     """Any other notification."""
     EVENT_KIND_THROTTLED: _EventKind.ValueType  # 10
-    """The hub reads the server more slowly, since it sends too much; told once, until it has calmed down."""
+    """The server exceeds its rate limit, so the hub reads it more slowly. Sent once, until the server has calmed down."""
     EVENT_KIND_CONFIG_RELOADED: _EventKind.ValueType  # 11
-    """The hub has read its configuration again and something is different now, or well again."""
+    """The hub has read its configuration again, and something has changed, or a problem is gone."""
     EVENT_KIND_CONFIG_PROBLEM: _EventKind.ValueType  # 12
-    """The configuration is wrong, and the hub goes on with the one before; or not all of it could be done."""
+    """The configuration is wrong and the hub goes on with the one before, or not all changes could be made."""
 
 class EventKind(_EventKind, metaclass=_EventKindEnumTypeWrapper):
-    """What kind of thing was told."""
+    """The kind of an event."""
 
 EVENT_KIND_UNSPECIFIED: EventKind.ValueType  # 0
 """In a filter: any."""
@@ -78,16 +78,16 @@ EVENT_KIND_TASK_STATUS: EventKind.ValueType  # 8
 EVENT_KIND_OTHER: EventKind.ValueType  # 9
 """Any other notification."""
 EVENT_KIND_THROTTLED: EventKind.ValueType  # 10
-"""The hub reads the server more slowly, since it sends too much; told once, until it has calmed down."""
+"""The server exceeds its rate limit, so the hub reads it more slowly. Sent once, until the server has calmed down."""
 EVENT_KIND_CONFIG_RELOADED: EventKind.ValueType  # 11
-"""The hub has read its configuration again and something is different now, or well again."""
+"""The hub has read its configuration again, and something has changed, or a problem is gone."""
 EVENT_KIND_CONFIG_PROBLEM: EventKind.ValueType  # 12
-"""The configuration is wrong, and the hub goes on with the one before; or not all of it could be done."""
+"""The configuration is wrong and the hub goes on with the one before, or not all changes could be made."""
 Global___EventKind: _TypeAlias = EventKind  # noqa: Y015
 
 @_typing.final
 class ServerEvent(_message.Message):
-    """One thing that a server told, or the hub."""
+    """One event of a server, or of the hub."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -98,20 +98,20 @@ class ServerEvent(_message.Message):
     CALL_ID_FIELD_NUMBER: _builtins.int
     OCCURRED_AT_FIELD_NUMBER: _builtins.int
     server: _builtins.str
-    """Which server; empty for what the hub says of itself, which is shown to those who may see all servers."""
+    """The server; empty for an event of the hub itself, which only those get who may see all servers."""
     kind: Global___EventKind.ValueType
-    """What kind."""
+    """The kind."""
     params: _builtins.bytes
-    """The MCP params of the notification; for a line on stderr and for a server that is throttled `{"line": "..."}`; for
-    a configuration that was read again the names of `ConfigChanges`, for one that is wrong `{"problem": "..."}`.
+    """The MCP params of the notification. For stderr and THROTTLED it is `{"line": "..."}`, for CONFIG_RELOADED the
+    fields of `ConfigChanges`, for CONFIG_PROBLEM `{"problem": "..."}`.
     """
     method: _builtins.str
-    """The MCP method of the notification; empty where there is none."""
+    """The MCP method of the notification; empty if there is none."""
     call_id: _builtins.str
-    """The call it is about, where that is known."""
+    """The call that it is about, if known."""
     @_builtins.property
     def occurred_at(self) -> _timestamp_pb2.Timestamp:
-        """When it came."""
+        """When it arrived."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ Global___ServerEvent: _TypeAlias = ServerEvent  # noqa: Y015
 
 @_typing.final
 class EventFilter(_message.Message):
-    """Which events; every condition given must hold."""
+    """A filter for events; all given conditions must hold."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -161,14 +161,14 @@ Global___EventFilter: _TypeAlias = EventFilter  # noqa: Y015
 
 @_typing.final
 class WatchEventsRequest(_message.Message):
-    """What to watch."""
+    """The events to watch."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     FILTER_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def filter(self) -> Global___EventFilter:
-        """Which events."""
+        """The filter."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class WatchEventsResponse(_message.Message):
     """How many events this watcher has lost so far."""
     @_builtins.property
     def event(self) -> Global___ServerEvent:
-        """What was told; absent in a sign of life."""
+        """The event; absent in a sign of life."""
 
     def __init__(
         self,
@@ -213,7 +213,7 @@ Global___WatchEventsResponse: _TypeAlias = WatchEventsResponse  # noqa: Y015
 
 @_typing.final
 class TailLogsRequest(_message.Message):
-    """Whose log."""
+    """The log to read."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -223,9 +223,9 @@ class TailLogsRequest(_message.Message):
     server: _builtins.str
     """The server."""
     lines: _builtins.int
-    """How many of the last lines, at most 500; 0 means 100."""
+    """The number of last lines, at most 500; 0 means 100."""
     follow: _builtins.bool
-    """Goes on with the lines to come."""
+    """Whether to go on with new lines."""
     def __init__(
         self,
         *,
@@ -243,7 +243,7 @@ Global___TailLogsRequest: _TypeAlias = TailLogsRequest  # noqa: Y015
 
 @_typing.final
 class TailLogsResponse(_message.Message):
-    """One line."""
+    """One log line."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -271,16 +271,16 @@ Global___TailLogsResponse: _TypeAlias = TailLogsResponse  # noqa: Y015
 
 @_typing.final
 class WatchResourceRequest(_message.Message):
-    """What to watch."""
+    """The resource to watch."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SERVER_FIELD_NUMBER: _builtins.int
     URI_FIELD_NUMBER: _builtins.int
     server: _builtins.str
-    """Whose resource."""
+    """The server."""
     uri: _builtins.str
-    """Which one."""
+    """The URI."""
     def __init__(
         self,
         *,
@@ -307,9 +307,9 @@ class ResourceUpdate(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     READ_AT_FIELD_NUMBER: _builtins.int
     server: _builtins.str
-    """Whose resource."""
+    """The server."""
     uri: _builtins.str
-    """Which one."""
+    """The URI."""
     result: _builtins.bytes
     """The MCP result of resources/read; absent when that failed."""
     @_builtins.property
@@ -339,7 +339,7 @@ Global___ResourceUpdate: _TypeAlias = ResourceUpdate  # noqa: Y015
 
 @_typing.final
 class WatchResourceResponse(_message.Message):
-    """The newest contents; those in between are left out for a watcher that reads slowly."""
+    """The newest contents; a watcher that reads slowly misses those in between (coalescing)."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -353,12 +353,10 @@ class WatchResourceResponse(_message.Message):
         *,
         update: Global___ResourceUpdate | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_update", b"_update", "update", b"update"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["update", b"update"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_update", b"_update", "update", b"update"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["update", b"update"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__update: _TypeAlias = _typing.Literal["update"]  # noqa: Y015
-    _WhichOneofArgType__update: _TypeAlias = _typing.Literal["_update", b"_update"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__update) -> _WhichOneofReturnType__update | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WatchResourceResponse: _TypeAlias = WatchResourceResponse  # noqa: Y015

@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class EventServiceStub:
-    """What servers tell, as it happens. Nothing here is stored or replayed; a stream that has nothing to say sends a sign
-    of life every few seconds, and its first one when it has begun to listen.
+    """Events of servers, as they happen. Nothing is stored or replayed. A stream without events sends a sign of life every
+    few seconds, and the first one when it has begun to listen.
     """
 
     def __init__(self, channel):
@@ -54,12 +54,12 @@ class EventServiceStub:
 
 
 class EventServiceServicer:
-    """What servers tell, as it happens. Nothing here is stored or replayed; a stream that has nothing to say sends a sign
-    of life every few seconds, and its first one when it has begun to listen.
+    """Events of servers, as they happen. Nothing is stored or replayed. A stream without events sends a sign of life every
+    few seconds, and the first one when it has begun to listen.
     """
 
     def WatchEvents(self, request, context):
-        """Events from now on. A watcher that reads too slowly loses the oldest ones, and is told how many.
+        """Watches events from now on. A watcher that reads too slowly loses the oldest events; `dropped` counts them.
         INVALID_ARGUMENT; NOT_FOUND for a server that does not exist; RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -67,19 +67,19 @@ class EventServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def TailLogs(self, request, context):
-        """The last log lines of a server, oldest first: what it sent as log messages, and what a stdio server wrote to
-        stderr; with `follow` also those to come. At most 500 are kept, while the hub runs. INVALID_ARGUMENT; NOT_FOUND;
-        RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS).
+        """Returns the last log lines of a server, oldest first: its log messages, and what a stdio server wrote to stderr.
+        With `follow` it goes on with new lines. The hub keeps at most 500 lines, while it runs. INVALID_ARGUMENT;
+        NOT_FOUND; RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchResource(self, request, context):
-        """The contents of a resource, and again after each change that the server tells of. The hub subscribes for as long
-        as anybody watches, once for all of them, and again whenever the server is connected anew; while it is not
-        connected the watch waits. NOT_FOUND; INVALID_ARGUMENT; RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS);
-        FAILED_PRECONDITION (SUBSCRIPTIONS_NOT_OFFERED); UNKNOWN (SERVER_ERROR) when the server refuses.
+        """Watches a resource: its contents now, and after each change that the server reports. The hub subscribes once for
+        all watchers, while there are any, and again after each reconnect. While the server is not connected, the watch
+        waits. NOT_FOUND; INVALID_ARGUMENT; RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS); FAILED_PRECONDITION
+        (SUBSCRIPTIONS_NOT_OFFERED); UNKNOWN (SERVER_ERROR) when the server refuses.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -112,8 +112,8 @@ def add_EventServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class EventService:
-    """What servers tell, as it happens. Nothing here is stored or replayed; a stream that has nothing to say sends a sign
-    of life every few seconds, and its first one when it has begun to listen.
+    """Events of servers, as they happen. Nothing is stored or replayed. A stream without events sends a sign of life every
+    few seconds, and the first one when it has begun to listen.
     """
 
     @staticmethod

@@ -27,8 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class EventServiceStub:
-    """What servers tell, as it happens. Nothing here is stored or replayed; a stream that has nothing to say sends a sign
-    of life every few seconds, and its first one when it has begun to listen.
+    """Events of servers, as they happen. Nothing is stored or replayed. A stream without events sends a sign of life every
+    few seconds, and the first one when it has begun to listen.
     """
 
     @_typing.overload
@@ -36,47 +36,47 @@ class EventServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> EventServiceAsyncStub: ...
     WatchEvents: _grpc.UnaryStreamMultiCallable[_event_pb2.WatchEventsRequest, _event_pb2.WatchEventsResponse]
-    """Events from now on. A watcher that reads too slowly loses the oldest ones, and is told how many.
+    """Watches events from now on. A watcher that reads too slowly loses the oldest events; `dropped` counts them.
     INVALID_ARGUMENT; NOT_FOUND for a server that does not exist; RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS).
     """
     TailLogs: _grpc.UnaryStreamMultiCallable[_event_pb2.TailLogsRequest, _event_pb2.TailLogsResponse]
-    """The last log lines of a server, oldest first: what it sent as log messages, and what a stdio server wrote to
-    stderr; with `follow` also those to come. At most 500 are kept, while the hub runs. INVALID_ARGUMENT; NOT_FOUND;
-    RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS).
+    """Returns the last log lines of a server, oldest first: its log messages, and what a stdio server wrote to stderr.
+    With `follow` it goes on with new lines. The hub keeps at most 500 lines, while it runs. INVALID_ARGUMENT;
+    NOT_FOUND; RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS).
     """
     WatchResource: _grpc.UnaryStreamMultiCallable[_event_pb2.WatchResourceRequest, _event_pb2.WatchResourceResponse]
-    """The contents of a resource, and again after each change that the server tells of. The hub subscribes for as long
-    as anybody watches, once for all of them, and again whenever the server is connected anew; while it is not
-    connected the watch waits. NOT_FOUND; INVALID_ARGUMENT; RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS);
-    FAILED_PRECONDITION (SUBSCRIPTIONS_NOT_OFFERED); UNKNOWN (SERVER_ERROR) when the server refuses.
+    """Watches a resource: its contents now, and after each change that the server reports. The hub subscribes once for
+    all watchers, while there are any, and again after each reconnect. While the server is not connected, the watch
+    waits. NOT_FOUND; INVALID_ARGUMENT; RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS); FAILED_PRECONDITION
+    (SUBSCRIPTIONS_NOT_OFFERED); UNKNOWN (SERVER_ERROR) when the server refuses.
     """
 
 @_typing.type_check_only
 class EventServiceAsyncStub(EventServiceStub):
-    """What servers tell, as it happens. Nothing here is stored or replayed; a stream that has nothing to say sends a sign
-    of life every few seconds, and its first one when it has begun to listen.
+    """Events of servers, as they happen. Nothing is stored or replayed. A stream without events sends a sign of life every
+    few seconds, and the first one when it has begun to listen.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     WatchEvents: _aio.UnaryStreamMultiCallable[_event_pb2.WatchEventsRequest, _event_pb2.WatchEventsResponse]  # type: ignore[assignment]
-    """Events from now on. A watcher that reads too slowly loses the oldest ones, and is told how many.
+    """Watches events from now on. A watcher that reads too slowly loses the oldest events; `dropped` counts them.
     INVALID_ARGUMENT; NOT_FOUND for a server that does not exist; RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS).
     """
     TailLogs: _aio.UnaryStreamMultiCallable[_event_pb2.TailLogsRequest, _event_pb2.TailLogsResponse]  # type: ignore[assignment]
-    """The last log lines of a server, oldest first: what it sent as log messages, and what a stdio server wrote to
-    stderr; with `follow` also those to come. At most 500 are kept, while the hub runs. INVALID_ARGUMENT; NOT_FOUND;
-    RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS).
+    """Returns the last log lines of a server, oldest first: its log messages, and what a stdio server wrote to stderr.
+    With `follow` it goes on with new lines. The hub keeps at most 500 lines, while it runs. INVALID_ARGUMENT;
+    NOT_FOUND; RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS).
     """
     WatchResource: _aio.UnaryStreamMultiCallable[_event_pb2.WatchResourceRequest, _event_pb2.WatchResourceResponse]  # type: ignore[assignment]
-    """The contents of a resource, and again after each change that the server tells of. The hub subscribes for as long
-    as anybody watches, once for all of them, and again whenever the server is connected anew; while it is not
-    connected the watch waits. NOT_FOUND; INVALID_ARGUMENT; RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS);
-    FAILED_PRECONDITION (SUBSCRIPTIONS_NOT_OFFERED); UNKNOWN (SERVER_ERROR) when the server refuses.
+    """Watches a resource: its contents now, and after each change that the server reports. The hub subscribes once for
+    all watchers, while there are any, and again after each reconnect. While the server is not connected, the watch
+    waits. NOT_FOUND; INVALID_ARGUMENT; RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS); FAILED_PRECONDITION
+    (SUBSCRIPTIONS_NOT_OFFERED); UNKNOWN (SERVER_ERROR) when the server refuses.
     """
 
 class EventServiceServicer(metaclass=_abc_1.ABCMeta):
-    """What servers tell, as it happens. Nothing here is stored or replayed; a stream that has nothing to say sends a sign
-    of life every few seconds, and its first one when it has begun to listen.
+    """Events of servers, as they happen. Nothing is stored or replayed. A stream without events sends a sign of life every
+    few seconds, and the first one when it has begun to listen.
     """
 
     @_abc_1.abstractmethod
@@ -85,7 +85,7 @@ class EventServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _event_pb2.WatchEventsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_event_pb2.WatchEventsResponse], _abc.AsyncIterator[_event_pb2.WatchEventsResponse]]:
-        """Events from now on. A watcher that reads too slowly loses the oldest ones, and is told how many.
+        """Watches events from now on. A watcher that reads too slowly loses the oldest events; `dropped` counts them.
         INVALID_ARGUMENT; NOT_FOUND for a server that does not exist; RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS).
         """
 
@@ -95,9 +95,9 @@ class EventServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _event_pb2.TailLogsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_event_pb2.TailLogsResponse], _abc.AsyncIterator[_event_pb2.TailLogsResponse]]:
-        """The last log lines of a server, oldest first: what it sent as log messages, and what a stdio server wrote to
-        stderr; with `follow` also those to come. At most 500 are kept, while the hub runs. INVALID_ARGUMENT; NOT_FOUND;
-        RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS).
+        """Returns the last log lines of a server, oldest first: its log messages, and what a stdio server wrote to stderr.
+        With `follow` it goes on with new lines. The hub keeps at most 500 lines, while it runs. INVALID_ARGUMENT;
+        NOT_FOUND; RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS).
         """
 
     @_abc_1.abstractmethod
@@ -106,10 +106,10 @@ class EventServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _event_pb2.WatchResourceRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_event_pb2.WatchResourceResponse], _abc.AsyncIterator[_event_pb2.WatchResourceResponse]]:
-        """The contents of a resource, and again after each change that the server tells of. The hub subscribes for as long
-        as anybody watches, once for all of them, and again whenever the server is connected anew; while it is not
-        connected the watch waits. NOT_FOUND; INVALID_ARGUMENT; RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS);
-        FAILED_PRECONDITION (SUBSCRIPTIONS_NOT_OFFERED); UNKNOWN (SERVER_ERROR) when the server refuses.
+        """Watches a resource: its contents now, and after each change that the server reports. The hub subscribes once for
+        all watchers, while there are any, and again after each reconnect. While the server is not connected, the watch
+        waits. NOT_FOUND; INVALID_ARGUMENT; RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS); FAILED_PRECONDITION
+        (SUBSCRIPTIONS_NOT_OFFERED); UNKNOWN (SERVER_ERROR) when the server refuses.
         """
 
 def add_EventServiceServicer_to_server(servicer: EventServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

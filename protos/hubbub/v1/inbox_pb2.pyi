@@ -37,10 +37,10 @@ class _PendingRequestKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Pe
     PENDING_REQUEST_KIND_SAMPLING: _PendingRequestKind.ValueType  # 3
     """A message to write as a model would."""
     PENDING_REQUEST_KIND_ROOTS: _PendingRequestKind.ValueType  # 4
-    """Which directories the server may use."""
+    """The directories that the server may use."""
 
 class PendingRequestKind(_PendingRequestKind, metaclass=_PendingRequestKindEnumTypeWrapper):
-    """What is asked."""
+    """The kind of a pending request."""
 
 PENDING_REQUEST_KIND_UNSPECIFIED: PendingRequestKind.ValueType  # 0
 """In a filter: any."""
@@ -51,7 +51,7 @@ PENDING_REQUEST_KIND_ELICITATION_URL: PendingRequestKind.ValueType  # 2
 PENDING_REQUEST_KIND_SAMPLING: PendingRequestKind.ValueType  # 3
 """A message to write as a model would."""
 PENDING_REQUEST_KIND_ROOTS: PendingRequestKind.ValueType  # 4
-"""Which directories the server may use."""
+"""The directories that the server may use."""
 Global___PendingRequestKind: _TypeAlias = PendingRequestKind  # noqa: Y015
 
 class _PendingRequestState:
@@ -67,12 +67,12 @@ class _PendingRequestStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_P
     PENDING_REQUEST_STATE_ANSWERED: _PendingRequestState.ValueType  # 2
     """Has its one answer."""
     PENDING_REQUEST_STATE_WITHDRAWN: _PendingRequestState.ValueType  # 3
-    """The server no longer wants it, or can no longer be told."""
+    """The server no longer wants an answer, or can no longer get one."""
     PENDING_REQUEST_STATE_EXPIRED: _PendingRequestState.ValueType  # 4
     """Nobody answered in time."""
 
 class PendingRequestState(_PendingRequestState, metaclass=_PendingRequestStateEnumTypeWrapper):
-    """Where a pending request stands."""
+    """The state of a pending request."""
 
 PENDING_REQUEST_STATE_UNSPECIFIED: PendingRequestState.ValueType  # 0
 """In a filter: any."""
@@ -81,7 +81,7 @@ PENDING_REQUEST_STATE_OPEN: PendingRequestState.ValueType  # 1
 PENDING_REQUEST_STATE_ANSWERED: PendingRequestState.ValueType  # 2
 """Has its one answer."""
 PENDING_REQUEST_STATE_WITHDRAWN: PendingRequestState.ValueType  # 3
-"""The server no longer wants it, or can no longer be told."""
+"""The server no longer wants an answer, or can no longer get one."""
 PENDING_REQUEST_STATE_EXPIRED: PendingRequestState.ValueType  # 4
 """Nobody answered in time."""
 Global___PendingRequestState: _TypeAlias = PendingRequestState  # noqa: Y015
@@ -103,7 +103,7 @@ class _DeliveryStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Deliver
     DELIVERY_STATE_FAILED: _DeliveryState.ValueType  # 4
     """Could not be handed over; `reason` says why."""
     DELIVERY_STATE_LATE: _DeliveryState.ValueType  # 5
-    """Handed over when the call that caused the request was over already."""
+    """Handed over after the causing call had ended."""
 
 class DeliveryState(_DeliveryState, metaclass=_DeliveryStateEnumTypeWrapper):
     """Whether the answer reached the server."""
@@ -119,7 +119,7 @@ DELIVERY_STATE_DELIVERED: DeliveryState.ValueType  # 3
 DELIVERY_STATE_FAILED: DeliveryState.ValueType  # 4
 """Could not be handed over; `reason` says why."""
 DELIVERY_STATE_LATE: DeliveryState.ValueType  # 5
-"""Handed over when the call that caused the request was over already."""
+"""Handed over after the causing call had ended."""
 Global___DeliveryState: _TypeAlias = DeliveryState  # noqa: Y015
 
 class _CauseSource:
@@ -133,17 +133,17 @@ class _CauseSourceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CauseSour
     CAUSE_SOURCE_WIRE: _CauseSource.ValueType  # 1
     """The protocol said so."""
     CAUSE_SOURCE_INFERRED: _CauseSource.ValueType  # 2
-    """It was the only call not finished."""
+    """Only one call can be the cause."""
 
 class CauseSource(_CauseSource, metaclass=_CauseSourceEnumTypeWrapper):
-    """How the hub knows which call caused a request."""
+    """How the hub knows which call caused a pending request."""
 
 CAUSE_SOURCE_UNSPECIFIED: CauseSource.ValueType  # 0
 """Not known."""
 CAUSE_SOURCE_WIRE: CauseSource.ValueType  # 1
 """The protocol said so."""
 CAUSE_SOURCE_INFERRED: CauseSource.ValueType  # 2
-"""It was the only call not finished."""
+"""Only one call can be the cause."""
 Global___CauseSource: _TypeAlias = CauseSource  # noqa: Y015
 
 @_typing.final
@@ -159,15 +159,15 @@ class PendingRequest(_message.Message):
     class _EventTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[PendingRequest._EventType.ValueType], _builtins.type):
         DESCRIPTOR: _descriptor.EnumDescriptor
         EVENT_TYPE_UNSPECIFIED: PendingRequest._EventType.ValueType  # 0
-        """Something that this version has no name for."""
+        """An event that this version does not know."""
         EVENT_TYPE_SHOWN: PendingRequest._EventType.ValueType  # 1
-        """Somebody got to see it."""
+        """Somebody was shown it."""
         EVENT_TYPE_CLAIMED: PendingRequest._EventType.ValueType  # 2
         """Somebody claimed it."""
         EVENT_TYPE_RELEASED: PendingRequest._EventType.ValueType  # 3
-        """The claim was given back."""
+        """The claim was released."""
         EVENT_TYPE_LAPSED: PendingRequest._EventType.ValueType  # 4
-        """The claim ran out."""
+        """The claim lapsed."""
         EVENT_TYPE_ANSWERED: PendingRequest._EventType.ValueType  # 5
         """Answered."""
         EVENT_TYPE_EXPIRED: PendingRequest._EventType.ValueType  # 6
@@ -180,18 +180,18 @@ class PendingRequest(_message.Message):
         """The answer could not be handed over."""
 
     class EventType(_EventType, metaclass=_EventTypeEnumTypeWrapper):
-        """What may happen to a pending request."""
+        """The type of an event."""
 
     EVENT_TYPE_UNSPECIFIED: PendingRequest.EventType.ValueType  # 0
-    """Something that this version has no name for."""
+    """An event that this version does not know."""
     EVENT_TYPE_SHOWN: PendingRequest.EventType.ValueType  # 1
-    """Somebody got to see it."""
+    """Somebody was shown it."""
     EVENT_TYPE_CLAIMED: PendingRequest.EventType.ValueType  # 2
     """Somebody claimed it."""
     EVENT_TYPE_RELEASED: PendingRequest.EventType.ValueType  # 3
-    """The claim was given back."""
+    """The claim was released."""
     EVENT_TYPE_LAPSED: PendingRequest.EventType.ValueType  # 4
-    """The claim ran out."""
+    """The claim lapsed."""
     EVENT_TYPE_ANSWERED: PendingRequest.EventType.ValueType  # 5
     """Answered."""
     EVENT_TYPE_EXPIRED: PendingRequest.EventType.ValueType  # 6
@@ -213,9 +213,9 @@ class PendingRequest(_message.Message):
         BY_FIELD_NUMBER: _builtins.int
         EXPIRES_AT_FIELD_NUMBER: _builtins.int
         id: _builtins.str
-        """The secret of the claimer; filled in only in the answer to ClaimPendingRequest and RenewClaim."""
+        """The secret of the claimer; set only in the responses of ClaimPendingRequest and RenewClaim, and in assignments."""
         by: _builtins.str
-        """Who holds it."""
+        """The principal that holds it."""
         @_builtins.property
         def expires_at(self) -> _timestamp_pb2.Timestamp:
             """When it lapses."""
@@ -235,7 +235,7 @@ class PendingRequest(_message.Message):
 
     @_typing.final
     class Event(_message.Message):
-        """Something that happened to a pending request."""
+        """An event in the life of a pending request."""
 
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -244,11 +244,11 @@ class PendingRequest(_message.Message):
         BY_FIELD_NUMBER: _builtins.int
         AGENT_FIELD_NUMBER: _builtins.int
         type: Global___PendingRequest.EventType.ValueType
-        """What."""
+        """The type."""
         by: _builtins.str
-        """Who did it, or was shown it; empty for the hub and for time."""
+        """The principal that did it, or was shown it; empty for the hub and for time."""
         agent: _builtins.bool
-        """An agent did it: a worker (InboxService.Work)."""
+        """Whether an agent did it, as a worker (InboxService.Work)."""
         @_builtins.property
         def occurred_at(self) -> _timestamp_pb2.Timestamp:
             """When."""
@@ -292,38 +292,40 @@ class PendingRequest(_message.Message):
     id: _builtins.str
     """The hub's id."""
     server: _builtins.str
-    """Who asks."""
+    """The server that asks."""
     kind: Global___PendingRequestKind.ValueType
-    """What is asked."""
+    """The kind."""
     state: Global___PendingRequestState.ValueType
-    """Where it stands."""
+    """The state."""
     delivery: Global___DeliveryState.ValueType
-    """Whether the answer arrived."""
+    """The delivery of the answer."""
     request: _builtins.bytes
     """The MCP params of the request."""
     call_id: _builtins.str
     """The call that caused it."""
     cause_source: Global___CauseSource.ValueType
-    """How that is known."""
+    """How the cause is known."""
     task_id: _builtins.str
     """The task it belongs to."""
     answer: _builtins.bytes
     """The accepted answer: the MCP result, or `{"error": {"code", "message"}}`."""
     answered_by: _builtins.str
-    """Who gave it."""
+    """The principal that answered."""
     reason: _builtins.str
     """Why it was withdrawn, expired or not delivered."""
     caller: _builtins.str
-    """Who made the call that caused it."""
+    """The principal that made the causing call."""
     trace_id: _builtins.str
-    """The trace that tells of it: 32 hexadecimal digits (W3C Trace Context); empty when it is in none."""
+    """The trace id, 32 hexadecimal digits (W3C Trace Context); empty without a trace."""
     cause_ended: _builtins.str
-    """Why the call that caused it is over, while it is open itself: `call_id` was inferred, so its server may wait still."""
+    """Why the causing call has ended, if the pending request is still open: the cause was inferred, or a task keeps it,
+    so its server may still wait.
+    """
     defect: _builtins.str
-    """What of it cannot be shown, and is left out here; empty where it is whole."""
+    """What of the record is damaged and left out here; empty if it is whole."""
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp:
-        """When it came."""
+        """When the server asked."""
 
     @_builtins.property
     def expires_at(self) -> _timestamp_pb2.Timestamp:
@@ -331,7 +333,7 @@ class PendingRequest(_message.Message):
 
     @_builtins.property
     def claim(self) -> Global___PendingRequest.Claim:
-        """Who is busy with it."""
+        """The claim, if somebody holds one."""
 
     @_builtins.property
     def answered_at(self) -> _timestamp_pb2.Timestamp:
@@ -339,13 +341,13 @@ class PendingRequest(_message.Message):
 
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___PendingRequest.Event]:
-        """What has happened to it, oldest first: its end always, and before that at most 50 events. Who was shown it stands
-        here as soon as something else happens.
+        """Its events, oldest first: its end always, and before that at most 50. Who was shown it is added with the next other
+        event.
         """
 
     @_builtins.property
     def candidate_call_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Calls of which one has caused it, where `call_id` is empty because it is not known which."""
+        """The candidates: calls of which one has caused it, if it is not known which (`call_id` is empty)."""
 
     def __init__(
         self,
@@ -383,7 +385,7 @@ Global___PendingRequest: _TypeAlias = PendingRequest  # noqa: Y015
 
 @_typing.final
 class PendingRequestFilter(_message.Message):
-    """Which pending requests; every condition given must hold."""
+    """A filter for pending requests; all given conditions must hold."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -421,17 +423,17 @@ Global___PendingRequestFilter: _TypeAlias = PendingRequestFilter  # noqa: Y015
 
 @_typing.final
 class WatchPendingRequestsRequest(_message.Message):
-    """What to watch."""
+    """The pending requests to watch."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     FILTER_FIELD_NUMBER: _builtins.int
     RESUME_TOKEN_FIELD_NUMBER: _builtins.int
     resume_token: _builtins.str
-    """Where to go on."""
+    """Resumes after an earlier response of the same watch; empty begins with a snapshot."""
     @_builtins.property
     def filter(self) -> Global___PendingRequestFilter:
-        """Which requests."""
+        """The filter."""
 
     def __init__(
         self,
@@ -460,14 +462,14 @@ class WatchPendingRequestsResponse(_message.Message):
     RESET_FIELD_NUMBER: _builtins.int
     BOOKMARK_FIELD_NUMBER: _builtins.int
     resume_token: _builtins.str
-    """Goes on after this step."""
+    """Resumes the watch after this step."""
     @_builtins.property
     def upsert(self) -> Global___PendingRequest:
-        """New or changed."""
+        """A new or changed record."""
 
     @_builtins.property
     def removed(self) -> _common_pb2.WatchRemoved:
-        """Left the filter, or deleted."""
+        """A record that left the filter or was deleted."""
 
     @_builtins.property
     def synced(self) -> _common_pb2.WatchSynced:
@@ -475,11 +477,11 @@ class WatchPendingRequestsResponse(_message.Message):
 
     @_builtins.property
     def reset(self) -> _common_pb2.WatchReset:
-        """Start over."""
+        """The watch starts over with a fresh snapshot."""
 
     @_builtins.property
     def bookmark(self) -> _common_pb2.WatchBookmark:
-        """Still alive."""
+        """Sign of life."""
 
     def __init__(
         self,
@@ -503,7 +505,7 @@ Global___WatchPendingRequestsResponse: _TypeAlias = WatchPendingRequestsResponse
 
 @_typing.final
 class ListPendingRequestsRequest(_message.Message):
-    """Which requests to list."""
+    """The pending requests to list."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -512,14 +514,14 @@ class ListPendingRequestsRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     ORDER_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """How many records at most; 0 means 100, the largest accepted value is 1000."""
+    """The most records to return; 0 means 100, and 1000 is the largest value."""
     page_token: _builtins.str
     """Empty for the first page, else `next_page_token` of the page before."""
     order: _common_pb2.Order.ValueType
-    """In which order."""
+    """The order."""
     @_builtins.property
     def filter(self) -> Global___PendingRequestFilter:
-        """Which ones."""
+        """The filter."""
 
     def __init__(
         self,
@@ -567,13 +569,13 @@ Global___ListPendingRequestsResponse: _TypeAlias = ListPendingRequestsResponse  
 
 @_typing.final
 class GetPendingRequestRequest(_message.Message):
-    """The request to read."""
+    """The pending request to read."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ID_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """Its id."""
+    """The id."""
     def __init__(
         self,
         *,
@@ -613,7 +615,7 @@ Global___GetPendingRequestResponse: _TypeAlias = GetPendingRequestResponse  # no
 
 @_typing.final
 class ClaimPendingRequestRequest(_message.Message):
-    """The request to claim."""
+    """The pending request to claim."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -622,16 +624,16 @@ class ClaimPendingRequestRequest(_message.Message):
     CLAIM_ID_FIELD_NUMBER: _builtins.int
     TAKE_OVER_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """Its id."""
+    """The id."""
     claim_id: _builtins.str
-    """An id for the claim, of 16 to 64 letters, digits, `_` and `-`, that nobody can guess. A claim asked for again with
-    the id it has is the same claim, prolonged. Empty lets the hub choose one.
+    """An unguessable id for the claim, an idempotency key of 16 to 64 letters, digits, `_` and `-`: claiming again with
+    the same id renews the claim. If empty, the hub chooses one.
     """
     take_over: _builtins.bool
-    """Takes over a claim that the same principal holds already, from another window or program of theirs."""
+    """Whether to take over a claim that the same principal holds in another window or program; its id is no longer valid."""
     @_builtins.property
     def ttl(self) -> _duration_pb2.Duration:
-        """How long until the claim lapses; unset or zero means a minute, at most an hour."""
+        """The time until the claim lapses; unset or zero means a minute, at most an hour."""
 
     def __init__(
         self,
@@ -675,7 +677,7 @@ Global___ClaimPendingRequestResponse: _TypeAlias = ClaimPendingRequestResponse  
 
 @_typing.final
 class RenewClaimRequest(_message.Message):
-    """The claim to prolong."""
+    """The claim to renew."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -683,12 +685,12 @@ class RenewClaimRequest(_message.Message):
     CLAIM_ID_FIELD_NUMBER: _builtins.int
     TTL_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """The request's id."""
+    """The pending request's id."""
     claim_id: _builtins.str
     """The claim's id."""
     @_builtins.property
     def ttl(self) -> _duration_pb2.Duration:
-        """How long from now; unset or zero means a minute, at most an hour."""
+        """The time from now; unset or zero means a minute, at most an hour."""
 
     def __init__(
         self,
@@ -707,7 +709,7 @@ Global___RenewClaimRequest: _TypeAlias = RenewClaimRequest  # noqa: Y015
 
 @_typing.final
 class RenewClaimResponse(_message.Message):
-    """The request with the prolonged claim."""
+    """The pending request with the renewed claim."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -731,14 +733,14 @@ Global___RenewClaimResponse: _TypeAlias = RenewClaimResponse  # noqa: Y015
 
 @_typing.final
 class ReleasePendingRequestRequest(_message.Message):
-    """The claim to give back."""
+    """The claim to release."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ID_FIELD_NUMBER: _builtins.int
     CLAIM_ID_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """The request's id."""
+    """The pending request's id."""
     claim_id: _builtins.str
     """The claim's id."""
     def __init__(
@@ -757,7 +759,7 @@ Global___ReleasePendingRequestRequest: _TypeAlias = ReleasePendingRequestRequest
 
 @_typing.final
 class ReleasePendingRequestResponse(_message.Message):
-    """The request without its claim."""
+    """The pending request without its claim."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -843,7 +845,7 @@ class AnswerPendingRequestRequest(_message.Message):
 
         MESSAGE_FIELD_NUMBER: _builtins.int
         message: _builtins.str
-        """What the server is told."""
+        """The message to the server."""
         def __init__(
             self,
             *,
@@ -865,11 +867,11 @@ class AnswerPendingRequestRequest(_message.Message):
     RESULT_FIELD_NUMBER: _builtins.int
     REJECT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """The request's id."""
+    """The pending request's id."""
     claim_id: _builtins.str
-    """The claim's id, when the request is claimed."""
+    """The claim's id, if the caller holds a claim."""
     answer_id: _builtins.str
-    """Makes a repeated answer safe; the caller chooses it."""
+    """Idempotency key of the answer, chosen by the caller."""
     text: _builtins.str
     """Sampling: a text, sent as an assistant message of the model `human`."""
     result: _builtins.bytes
@@ -939,7 +941,7 @@ Global___AnswerPendingRequestResponse: _TypeAlias = AnswerPendingRequestResponse
 
 @_typing.final
 class WorkRequest(_message.Message):
-    """What a worker tells the hub."""
+    """A message of a worker."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -952,10 +954,10 @@ class WorkRequest(_message.Message):
         FILTER_FIELD_NUMBER: _builtins.int
         CAPACITY_FIELD_NUMBER: _builtins.int
         capacity: _builtins.int
-        """How many it takes at once, 1 to 100; 0 means 1."""
+        """The most assignments at once, 1 to 100; 0 means 1."""
         @_builtins.property
         def filter(self) -> Global___PendingRequestFilter:
-            """Which requests it can answer; their states mean nothing here."""
+            """The pending requests that it can answer; `states` is ignored."""
 
         def __init__(
             self,
@@ -971,13 +973,13 @@ class WorkRequest(_message.Message):
 
     @_typing.final
     class Skip(_message.Message):
-        """A request to leave to others."""
+        """An assignment that is left to others."""
 
         DESCRIPTOR: _descriptor.Descriptor
 
         ID_FIELD_NUMBER: _builtins.int
         id: _builtins.str
-        """Its id."""
+        """The pending request's id."""
         def __init__(
             self,
             *,
@@ -993,11 +995,11 @@ class WorkRequest(_message.Message):
     SKIP_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ready(self) -> Global___WorkRequest.Ready:
-        """The first message, and only that."""
+        """The first message, exactly once."""
 
     @_builtins.property
     def skip(self) -> Global___WorkRequest.Skip:
-        """An assigned request that this worker leaves to others; it is not given to it again."""
+        """An assignment that this worker leaves to others; it does not get it again."""
 
     def __init__(
         self,
@@ -1017,7 +1019,7 @@ Global___WorkRequest: _TypeAlias = WorkRequest  # noqa: Y015
 
 @_typing.final
 class WorkResponse(_message.Message):
-    """What the hub tells a worker."""
+    """A message to a worker."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1032,7 +1034,7 @@ class WorkResponse(_message.Message):
         id: _builtins.str
         """The pending request's id."""
         state: Global___PendingRequestState.ValueType
-        """Where it stands now."""
+        """The state now."""
         def __init__(
             self,
             *,
@@ -1050,15 +1052,15 @@ class WorkResponse(_message.Message):
     BOOKMARK_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def assigned(self) -> Global___PendingRequest:
-        """For this worker; the record's claim has the id that the answer needs."""
+        """A new assignment; its claim has the id that the answer needs."""
 
     @_builtins.property
     def revoked(self) -> Global___WorkResponse.Revoked:
-        """No longer this worker's: answered, skipped, withdrawn, expired, or its claim is gone. Frees its place."""
+        """An assignment that is over: answered, skipped, withdrawn, expired, or its claim is gone. Frees its place."""
 
     @_builtins.property
     def bookmark(self) -> _common_pb2.WatchBookmark:
-        """Still alive; the first one says that the worker counts."""
+        """Sign of life; the first one says that the worker is registered."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class InboxServiceStub:
-    """Everything that servers ask people for, in one place.
+    """The inbox: everything that servers ask people for.
     """
 
     def __init__(self, channel):
@@ -78,32 +78,32 @@ class InboxServiceStub:
 
 
 class InboxServiceServicer:
-    """Everything that servers ask people for, in one place.
+    """The inbox: everything that servers ask people for.
     """
 
     def WatchPendingRequests(self, request, context):
-        """Snapshot and changes of pending requests.
+        """Watches pending requests: a snapshot, then changes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListPendingRequests(self, request, context):
-        """Pending requests, newest first, in pages.
+        """Returns pending requests, newest first, in pages.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetPendingRequest(self, request, context):
-        """One pending request. NOT_FOUND.
+        """Returns one pending request. NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ClaimPendingRequest(self, request, context):
-        """Leases an open request to the caller, so that others leave it alone. NOT_FOUND;
+        """Leases an open pending request to the caller, so that others leave it alone. NOT_FOUND;
         FAILED_PRECONDITION: ALREADY_CLAIMED, ALREADY_ANSWERED, REQUEST_WITHDRAWN, REQUEST_EXPIRED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -111,22 +111,22 @@ class InboxServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RenewClaim(self, request, context):
-        """Prolongs a claim. NOT_FOUND; FAILED_PRECONDITION: CLAIM_LOST, or as for ClaimPendingRequest.
+        """Renews a claim. NOT_FOUND; FAILED_PRECONDITION: CLAIM_LOST, or as for ClaimPendingRequest.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReleasePendingRequest(self, request, context):
-        """Gives a claim back. NOT_FOUND; FAILED_PRECONDITION: CLAIM_LOST, or as for ClaimPendingRequest.
+        """Releases a claim. NOT_FOUND; FAILED_PRECONDITION: CLAIM_LOST, or as for ClaimPendingRequest.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AnswerPendingRequest(self, request, context):
-        """Answers an open request; OK means that the answer is durable and the only one. NOT_FOUND;
-        INVALID_ARGUMENT with field violations (the request stays open); FAILED_PRECONDITION:
+        """Answers an open pending request; OK means that the answer is durable and the only one. NOT_FOUND;
+        INVALID_ARGUMENT with field violations (it stays open); FAILED_PRECONDITION:
         ALREADY_ANSWERED (metadata: answered_by, answered_at), ALREADY_CLAIMED, CLAIM_LOST,
         REQUEST_WITHDRAWN, REQUEST_EXPIRED. The same `answer_id` again gives the same OK.
         """
@@ -135,10 +135,10 @@ class InboxServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Work(self, request_iterator, context):
-        """Work for agents: each matching open request goes to exactly one ready worker, claimed in its name for as long
-        as the stream lives; when the stream ends, whatever it had goes to the others. The first message says who is
-        ready for what. Answers go through AnswerPendingRequest with the claim's id. INVALID_ARGUMENT;
-        RESOURCE_EXHAUSTED: TOO_MANY_WATCHERS; UNAVAILABLE: SHUTTING_DOWN.
+        """Assigns each matching open pending request to exactly one ready worker, and claims it in the worker's name while
+        the stream lives. When the stream ends, the other workers get what it had. The first message says what the worker
+        is ready for. Answers go through AnswerPendingRequest with the claim's id. INVALID_ARGUMENT; RESOURCE_EXHAUSTED:
+        TOO_MANY_WATCHERS; UNAVAILABLE: SHUTTING_DOWN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -196,7 +196,7 @@ def add_InboxServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class InboxService:
-    """Everything that servers ask people for, in one place.
+    """The inbox: everything that servers ask people for.
     """
 
     @staticmethod

@@ -27,73 +27,73 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class InboxServiceStub:
-    """Everything that servers ask people for, in one place."""
+    """The inbox: everything that servers ask people for."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> InboxServiceAsyncStub: ...
     WatchPendingRequests: _grpc.UnaryStreamMultiCallable[_inbox_pb2.WatchPendingRequestsRequest, _inbox_pb2.WatchPendingRequestsResponse]
-    """Snapshot and changes of pending requests."""
+    """Watches pending requests: a snapshot, then changes."""
     ListPendingRequests: _grpc.UnaryUnaryMultiCallable[_inbox_pb2.ListPendingRequestsRequest, _inbox_pb2.ListPendingRequestsResponse]
-    """Pending requests, newest first, in pages."""
+    """Returns pending requests, newest first, in pages."""
     GetPendingRequest: _grpc.UnaryUnaryMultiCallable[_inbox_pb2.GetPendingRequestRequest, _inbox_pb2.GetPendingRequestResponse]
-    """One pending request. NOT_FOUND."""
+    """Returns one pending request. NOT_FOUND."""
     ClaimPendingRequest: _grpc.UnaryUnaryMultiCallable[_inbox_pb2.ClaimPendingRequestRequest, _inbox_pb2.ClaimPendingRequestResponse]
-    """Leases an open request to the caller, so that others leave it alone. NOT_FOUND;
+    """Leases an open pending request to the caller, so that others leave it alone. NOT_FOUND;
     FAILED_PRECONDITION: ALREADY_CLAIMED, ALREADY_ANSWERED, REQUEST_WITHDRAWN, REQUEST_EXPIRED.
     """
     RenewClaim: _grpc.UnaryUnaryMultiCallable[_inbox_pb2.RenewClaimRequest, _inbox_pb2.RenewClaimResponse]
-    """Prolongs a claim. NOT_FOUND; FAILED_PRECONDITION: CLAIM_LOST, or as for ClaimPendingRequest."""
+    """Renews a claim. NOT_FOUND; FAILED_PRECONDITION: CLAIM_LOST, or as for ClaimPendingRequest."""
     ReleasePendingRequest: _grpc.UnaryUnaryMultiCallable[_inbox_pb2.ReleasePendingRequestRequest, _inbox_pb2.ReleasePendingRequestResponse]
-    """Gives a claim back. NOT_FOUND; FAILED_PRECONDITION: CLAIM_LOST, or as for ClaimPendingRequest."""
+    """Releases a claim. NOT_FOUND; FAILED_PRECONDITION: CLAIM_LOST, or as for ClaimPendingRequest."""
     AnswerPendingRequest: _grpc.UnaryUnaryMultiCallable[_inbox_pb2.AnswerPendingRequestRequest, _inbox_pb2.AnswerPendingRequestResponse]
-    """Answers an open request; OK means that the answer is durable and the only one. NOT_FOUND;
-    INVALID_ARGUMENT with field violations (the request stays open); FAILED_PRECONDITION:
+    """Answers an open pending request; OK means that the answer is durable and the only one. NOT_FOUND;
+    INVALID_ARGUMENT with field violations (it stays open); FAILED_PRECONDITION:
     ALREADY_ANSWERED (metadata: answered_by, answered_at), ALREADY_CLAIMED, CLAIM_LOST,
     REQUEST_WITHDRAWN, REQUEST_EXPIRED. The same `answer_id` again gives the same OK.
     """
     Work: _grpc.StreamStreamMultiCallable[_inbox_pb2.WorkRequest, _inbox_pb2.WorkResponse]
-    """Work for agents: each matching open request goes to exactly one ready worker, claimed in its name for as long
-    as the stream lives; when the stream ends, whatever it had goes to the others. The first message says who is
-    ready for what. Answers go through AnswerPendingRequest with the claim's id. INVALID_ARGUMENT;
-    RESOURCE_EXHAUSTED: TOO_MANY_WATCHERS; UNAVAILABLE: SHUTTING_DOWN.
+    """Assigns each matching open pending request to exactly one ready worker, and claims it in the worker's name while
+    the stream lives. When the stream ends, the other workers get what it had. The first message says what the worker
+    is ready for. Answers go through AnswerPendingRequest with the claim's id. INVALID_ARGUMENT; RESOURCE_EXHAUSTED:
+    TOO_MANY_WATCHERS; UNAVAILABLE: SHUTTING_DOWN.
     """
 
 @_typing.type_check_only
 class InboxServiceAsyncStub(InboxServiceStub):
-    """Everything that servers ask people for, in one place."""
+    """The inbox: everything that servers ask people for."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     WatchPendingRequests: _aio.UnaryStreamMultiCallable[_inbox_pb2.WatchPendingRequestsRequest, _inbox_pb2.WatchPendingRequestsResponse]  # type: ignore[assignment]
-    """Snapshot and changes of pending requests."""
+    """Watches pending requests: a snapshot, then changes."""
     ListPendingRequests: _aio.UnaryUnaryMultiCallable[_inbox_pb2.ListPendingRequestsRequest, _inbox_pb2.ListPendingRequestsResponse]  # type: ignore[assignment]
-    """Pending requests, newest first, in pages."""
+    """Returns pending requests, newest first, in pages."""
     GetPendingRequest: _aio.UnaryUnaryMultiCallable[_inbox_pb2.GetPendingRequestRequest, _inbox_pb2.GetPendingRequestResponse]  # type: ignore[assignment]
-    """One pending request. NOT_FOUND."""
+    """Returns one pending request. NOT_FOUND."""
     ClaimPendingRequest: _aio.UnaryUnaryMultiCallable[_inbox_pb2.ClaimPendingRequestRequest, _inbox_pb2.ClaimPendingRequestResponse]  # type: ignore[assignment]
-    """Leases an open request to the caller, so that others leave it alone. NOT_FOUND;
+    """Leases an open pending request to the caller, so that others leave it alone. NOT_FOUND;
     FAILED_PRECONDITION: ALREADY_CLAIMED, ALREADY_ANSWERED, REQUEST_WITHDRAWN, REQUEST_EXPIRED.
     """
     RenewClaim: _aio.UnaryUnaryMultiCallable[_inbox_pb2.RenewClaimRequest, _inbox_pb2.RenewClaimResponse]  # type: ignore[assignment]
-    """Prolongs a claim. NOT_FOUND; FAILED_PRECONDITION: CLAIM_LOST, or as for ClaimPendingRequest."""
+    """Renews a claim. NOT_FOUND; FAILED_PRECONDITION: CLAIM_LOST, or as for ClaimPendingRequest."""
     ReleasePendingRequest: _aio.UnaryUnaryMultiCallable[_inbox_pb2.ReleasePendingRequestRequest, _inbox_pb2.ReleasePendingRequestResponse]  # type: ignore[assignment]
-    """Gives a claim back. NOT_FOUND; FAILED_PRECONDITION: CLAIM_LOST, or as for ClaimPendingRequest."""
+    """Releases a claim. NOT_FOUND; FAILED_PRECONDITION: CLAIM_LOST, or as for ClaimPendingRequest."""
     AnswerPendingRequest: _aio.UnaryUnaryMultiCallable[_inbox_pb2.AnswerPendingRequestRequest, _inbox_pb2.AnswerPendingRequestResponse]  # type: ignore[assignment]
-    """Answers an open request; OK means that the answer is durable and the only one. NOT_FOUND;
-    INVALID_ARGUMENT with field violations (the request stays open); FAILED_PRECONDITION:
+    """Answers an open pending request; OK means that the answer is durable and the only one. NOT_FOUND;
+    INVALID_ARGUMENT with field violations (it stays open); FAILED_PRECONDITION:
     ALREADY_ANSWERED (metadata: answered_by, answered_at), ALREADY_CLAIMED, CLAIM_LOST,
     REQUEST_WITHDRAWN, REQUEST_EXPIRED. The same `answer_id` again gives the same OK.
     """
     Work: _aio.StreamStreamMultiCallable[_inbox_pb2.WorkRequest, _inbox_pb2.WorkResponse]  # type: ignore[assignment]
-    """Work for agents: each matching open request goes to exactly one ready worker, claimed in its name for as long
-    as the stream lives; when the stream ends, whatever it had goes to the others. The first message says who is
-    ready for what. Answers go through AnswerPendingRequest with the claim's id. INVALID_ARGUMENT;
-    RESOURCE_EXHAUSTED: TOO_MANY_WATCHERS; UNAVAILABLE: SHUTTING_DOWN.
+    """Assigns each matching open pending request to exactly one ready worker, and claims it in the worker's name while
+    the stream lives. When the stream ends, the other workers get what it had. The first message says what the worker
+    is ready for. Answers go through AnswerPendingRequest with the claim's id. INVALID_ARGUMENT; RESOURCE_EXHAUSTED:
+    TOO_MANY_WATCHERS; UNAVAILABLE: SHUTTING_DOWN.
     """
 
 class InboxServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Everything that servers ask people for, in one place."""
+    """The inbox: everything that servers ask people for."""
 
     @_abc_1.abstractmethod
     def WatchPendingRequests(
@@ -101,7 +101,7 @@ class InboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _inbox_pb2.WatchPendingRequestsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_inbox_pb2.WatchPendingRequestsResponse], _abc.AsyncIterator[_inbox_pb2.WatchPendingRequestsResponse]]:
-        """Snapshot and changes of pending requests."""
+        """Watches pending requests: a snapshot, then changes."""
 
     @_abc_1.abstractmethod
     def ListPendingRequests(
@@ -109,7 +109,7 @@ class InboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _inbox_pb2.ListPendingRequestsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_inbox_pb2.ListPendingRequestsResponse, _abc.Awaitable[_inbox_pb2.ListPendingRequestsResponse]]:
-        """Pending requests, newest first, in pages."""
+        """Returns pending requests, newest first, in pages."""
 
     @_abc_1.abstractmethod
     def GetPendingRequest(
@@ -117,7 +117,7 @@ class InboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _inbox_pb2.GetPendingRequestRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_inbox_pb2.GetPendingRequestResponse, _abc.Awaitable[_inbox_pb2.GetPendingRequestResponse]]:
-        """One pending request. NOT_FOUND."""
+        """Returns one pending request. NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def ClaimPendingRequest(
@@ -125,7 +125,7 @@ class InboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _inbox_pb2.ClaimPendingRequestRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_inbox_pb2.ClaimPendingRequestResponse, _abc.Awaitable[_inbox_pb2.ClaimPendingRequestResponse]]:
-        """Leases an open request to the caller, so that others leave it alone. NOT_FOUND;
+        """Leases an open pending request to the caller, so that others leave it alone. NOT_FOUND;
         FAILED_PRECONDITION: ALREADY_CLAIMED, ALREADY_ANSWERED, REQUEST_WITHDRAWN, REQUEST_EXPIRED.
         """
 
@@ -135,7 +135,7 @@ class InboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _inbox_pb2.RenewClaimRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_inbox_pb2.RenewClaimResponse, _abc.Awaitable[_inbox_pb2.RenewClaimResponse]]:
-        """Prolongs a claim. NOT_FOUND; FAILED_PRECONDITION: CLAIM_LOST, or as for ClaimPendingRequest."""
+        """Renews a claim. NOT_FOUND; FAILED_PRECONDITION: CLAIM_LOST, or as for ClaimPendingRequest."""
 
     @_abc_1.abstractmethod
     def ReleasePendingRequest(
@@ -143,7 +143,7 @@ class InboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _inbox_pb2.ReleasePendingRequestRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_inbox_pb2.ReleasePendingRequestResponse, _abc.Awaitable[_inbox_pb2.ReleasePendingRequestResponse]]:
-        """Gives a claim back. NOT_FOUND; FAILED_PRECONDITION: CLAIM_LOST, or as for ClaimPendingRequest."""
+        """Releases a claim. NOT_FOUND; FAILED_PRECONDITION: CLAIM_LOST, or as for ClaimPendingRequest."""
 
     @_abc_1.abstractmethod
     def AnswerPendingRequest(
@@ -151,8 +151,8 @@ class InboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _inbox_pb2.AnswerPendingRequestRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_inbox_pb2.AnswerPendingRequestResponse, _abc.Awaitable[_inbox_pb2.AnswerPendingRequestResponse]]:
-        """Answers an open request; OK means that the answer is durable and the only one. NOT_FOUND;
-        INVALID_ARGUMENT with field violations (the request stays open); FAILED_PRECONDITION:
+        """Answers an open pending request; OK means that the answer is durable and the only one. NOT_FOUND;
+        INVALID_ARGUMENT with field violations (it stays open); FAILED_PRECONDITION:
         ALREADY_ANSWERED (metadata: answered_by, answered_at), ALREADY_CLAIMED, CLAIM_LOST,
         REQUEST_WITHDRAWN, REQUEST_EXPIRED. The same `answer_id` again gives the same OK.
         """
@@ -163,10 +163,10 @@ class InboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_inbox_pb2.WorkRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_inbox_pb2.WorkResponse], _abc.AsyncIterator[_inbox_pb2.WorkResponse]]:
-        """Work for agents: each matching open request goes to exactly one ready worker, claimed in its name for as long
-        as the stream lives; when the stream ends, whatever it had goes to the others. The first message says who is
-        ready for what. Answers go through AnswerPendingRequest with the claim's id. INVALID_ARGUMENT;
-        RESOURCE_EXHAUSTED: TOO_MANY_WATCHERS; UNAVAILABLE: SHUTTING_DOWN.
+        """Assigns each matching open pending request to exactly one ready worker, and claims it in the worker's name while
+        the stream lives. When the stream ends, the other workers get what it had. The first message says what the worker
+        is ready for. Answers go through AnswerPendingRequest with the claim's id. INVALID_ARGUMENT; RESOURCE_EXHAUSTED:
+        TOO_MANY_WATCHERS; UNAVAILABLE: SHUTTING_DOWN.
         """
 
 def add_InboxServiceServicer_to_server(servicer: InboxServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -25,12 +25,12 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import descriptor_pb2 as google_dot_protobuf_dot_descriptor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17hubbub/v1/options.proto\x12\thubbub.v1\x1a google/protobuf/descriptor.proto:6\n\rjson_document\x12\x1d.google.protobuf.FieldOptions\x18\xb5\x87\x03 \x01(\x08:3\n\nconfig_key\x12\x1d.google.protobuf.FieldOptions\x18\xb6\x87\x03 \x01(\tB3\n\thubbub.v1P\x01Z\x12hubbub/v1;hubbubv1\xa2\x02\x03HUB\xaa\x02\tHubbub.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17hubbub/v1/options.proto\x12\thubbub.v1\x1a google/protobuf/descriptor.proto:6\n\rjson_document\x12\x1d.google.protobuf.FieldOptions\x18\xb5\x87\x03 \x01(\x08:3\n\nconfig_key\x12\x1d.google.protobuf.FieldOptions\x18\xb6\x87\x03 \x01(\tBA\n\thubbub.v1B\x0cOptionsProtoP\x01Z\x12hubbub/v1;hubbubv1\xa2\x02\x03HUB\xaa\x02\tHubbub.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'hubbub.v1.options_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
-  _globals['DESCRIPTOR']._serialized_options = b'\n\thubbub.v1P\001Z\022hubbub/v1;hubbubv1\242\002\003HUB\252\002\tHubbub.V1'
+  _globals['DESCRIPTOR']._serialized_options = b'\n\thubbub.v1B\014OptionsProtoP\001Z\022hubbub/v1;hubbubv1\242\002\003HUB\252\002\tHubbub.V1'
 # @@protoc_insertion_point(module_scope)

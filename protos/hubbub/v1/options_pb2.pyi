@@ -13,6 +13,6 @@ DESCRIPTOR: _descriptor.FileDescriptor
 JSON_DOCUMENT_FIELD_NUMBER: _builtins.int
 CONFIG_KEY_FIELD_NUMBER: _builtins.int
 json_document: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.FieldOptions, _builtins.bool]
-"""A `bytes` field that holds one JSON document in UTF-8; empty stands for none."""
+"""Marks a `bytes` field that holds one JSON document in UTF-8; empty means none."""
 config_key: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.FieldOptions, _builtins.str]
 """The key of the same option in a configuration file (docs/configuration.md)."""

@@ -30,7 +30,7 @@ class _Transport:
 class _TransportEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Transport.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     TRANSPORT_UNSPECIFIED: _Transport.ValueType  # 0
-    """Chosen from the spec: stdio with a command, streamable HTTP with a url."""
+    """Never sent."""
     TRANSPORT_STDIO: _Transport.ValueType  # 1
     """A child process, JSON-RPC on its standard streams."""
     TRANSPORT_HTTP: _Transport.ValueType  # 2
@@ -39,10 +39,10 @@ class _TransportEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Transport.V
     """The HTTP+SSE transport of 2024-11-05."""
 
 class Transport(_Transport, metaclass=_TransportEnumTypeWrapper):
-    """How the hub reaches a server."""
+    """The transport of a connection."""
 
 TRANSPORT_UNSPECIFIED: Transport.ValueType  # 0
-"""Chosen from the spec: stdio with a command, streamable HTTP with a url."""
+"""Never sent."""
 TRANSPORT_STDIO: Transport.ValueType  # 1
 """A child process, JSON-RPC on its standard streams."""
 TRANSPORT_HTTP: Transport.ValueType  # 2
@@ -60,7 +60,7 @@ class _ServerStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ServerSta
     SERVER_STATE_UNSPECIFIED: _ServerState.ValueType  # 0
     """Never sent."""
     SERVER_STATE_DISCONNECTED: _ServerState.ValueType  # 1
-    """No connection, none being made."""
+    """No connection, and none is being made."""
     SERVER_STATE_CONNECTING: _ServerState.ValueType  # 2
     """Being opened."""
     SERVER_STATE_CONNECTED: _ServerState.ValueType  # 3
@@ -71,12 +71,12 @@ class _ServerStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ServerSta
     """Failed; a retry is due at `next_retry_at`, or the hub is about to give up."""
 
 class ServerState(_ServerState, metaclass=_ServerStateEnumTypeWrapper):
-    """Where a connection stands."""
+    """The state of a connection."""
 
 SERVER_STATE_UNSPECIFIED: ServerState.ValueType  # 0
 """Never sent."""
 SERVER_STATE_DISCONNECTED: ServerState.ValueType  # 1
-"""No connection, none being made."""
+"""No connection, and none is being made."""
 SERVER_STATE_CONNECTING: ServerState.ValueType  # 2
 """Being opened."""
 SERVER_STATE_CONNECTED: ServerState.ValueType  # 3
@@ -101,7 +101,7 @@ class _DesiredStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DesiredS
     """The hub leaves this server alone."""
 
 class DesiredState(_DesiredState, metaclass=_DesiredStateEnumTypeWrapper):
-    """What the operator or a caller asked for."""
+    """The state that the operator or a caller asked for."""
 
 DESIRED_STATE_UNSPECIFIED: DesiredState.ValueType  # 0
 """Never sent."""
@@ -113,7 +113,7 @@ Global___DesiredState: _TypeAlias = DesiredState  # noqa: Y015
 
 @_typing.final
 class QueueCounts(_message.Message):
-    """How many calls of a server are in each state."""
+    """The number of calls of a server in each state."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -177,11 +177,11 @@ class Server(_message.Message):
     name: _builtins.str
     """Unique name."""
     transport: Global___Transport.ValueType
-    """How it is reached."""
+    """The transport."""
     state: Global___ServerState.ValueType
-    """Where the connection stands."""
+    """The state of the connection."""
     desired_state: Global___DesiredState.ValueType
-    """What was asked for."""
+    """The desired state."""
     protocol_version: _builtins.str
     """The negotiated MCP revision, empty before the first handshake."""
     server_info: _builtins.bytes
@@ -193,14 +193,14 @@ class Server(_message.Message):
     pid: _builtins.int
     """The process of a stdio server."""
     gave_up: _builtins.bool
-    """Whether the hub has given up on it, and tries again only when asked to connect."""
+    """Whether the hub has given up, and tries again only on ConnectServer."""
     defect: _builtins.str
-    """What of it cannot be shown, and is left out here; empty where it is whole."""
+    """What of the record is damaged and left out here; empty if it is whole."""
     revision: _builtins.int
-    """Grows with each change of its configuration or its roots; to be handed back as `expected_revision`."""
+    """Grows with each change of its configuration or roots; pass it as `expected_revision`."""
     @_builtins.property
     def error(self) -> _common_pb2.Fault:
-        """Why it is in ERROR, or why the hub gave up."""
+        """Why the state is ERROR, or why the hub gave up."""
 
     @_builtins.property
     def next_retry_at(self) -> _timestamp_pb2.Timestamp:
@@ -208,7 +208,7 @@ class Server(_message.Message):
 
     @_builtins.property
     def queue(self) -> Global___QueueCounts:
-        """Its request queue."""
+        """Its queue."""
 
     def __init__(
         self,
@@ -261,50 +261,50 @@ class ServerSpec(_message.Message):
     name: _builtins.str
     """Unique name: letters, digits, `_`, `-` and `.`, at most 64."""
     protocol_version: _builtins.str
-    """The MCP revision to speak, such as 2025-11-25; empty lets the hub find out."""
+    """The MCP revision to speak, such as 2025-11-25; if empty, the hub finds out."""
     @_builtins.property
     def stdio(self) -> Global___StdioEndpoint:
-        """A process that the hub starts."""
+        """A child process."""
 
     @_builtins.property
     def http(self) -> Global___HttpEndpoint:
-        """A url."""
+        """An HTTP server."""
 
     @_builtins.property
     def timeouts(self) -> Global___Timeouts:
-        """How long things may take."""
+        """Time limits."""
 
     @_builtins.property
     def retry(self) -> Global___RetryPolicy:
-        """What is done about a connection that fails."""
+        """Retries of the connection."""
 
     @_builtins.property
     def tools(self) -> Global___ToolPolicy:
-        """Which tools may be called."""
+        """The tools that may be called."""
 
     @_builtins.property
     def roots(self) -> Global___Roots:
-        """What it is told when it asks for roots."""
+        """The answer when it asks for roots."""
 
     @_builtins.property
     def history(self) -> Global___HistoryLimits:
-        """What is kept of what has ended."""
+        """Retention of ended records."""
 
     @_builtins.property
     def queue(self) -> Global___QueuePolicy:
-        """How calls take turns."""
+        """The queue of calls."""
 
     @_builtins.property
     def pending_requests(self) -> Global___PendingRequestPolicy:
-        """What becomes of what it asks."""
+        """Time and size limits of pending requests."""
 
     @_builtins.property
     def features(self) -> Global___ClientFeatures:
-        """What it is offered."""
+        """Capabilities that the hub declares."""
 
     @_builtins.property
     def intake(self) -> Global___IntakeLimits:
-        """How much is read of it."""
+        """Rate limits of what it sends."""
 
     def __init__(
         self,
@@ -373,7 +373,7 @@ class StdioEndpoint(_message.Message):
 
     @_builtins.property
     def env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Environment variables; `${VAR}` refers to the hub's environment, as far as `allow_variables` lets it."""
+        """Environment variables; `${VAR}` refers to the hub's environment, if `allow_variables` has it."""
 
     def __init__(
         self,
@@ -411,7 +411,7 @@ class HttpEndpoint(_message.Message):
         """The HTTP+SSE transport of 2024-11-05."""
 
     class Variant(_Variant, metaclass=_VariantEnumTypeWrapper):
-        """Which transport is spoken over HTTP."""
+        """The transport over HTTP."""
 
     VARIANT_UNSPECIFIED: HttpEndpoint.Variant.ValueType  # 0
     """Streamable HTTP."""
@@ -444,9 +444,9 @@ class HttpEndpoint(_message.Message):
     VARIANT_FIELD_NUMBER: _builtins.int
     HEADERS_FIELD_NUMBER: _builtins.int
     url: _builtins.str
-    """Where it is."""
+    """The url."""
     variant: Global___HttpEndpoint.Variant.ValueType
-    """Which transport."""
+    """The transport."""
     @_builtins.property
     def headers(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Headers on every request; `${VAR}` as in StdioEndpoint.env."""
@@ -468,7 +468,7 @@ Global___HttpEndpoint: _TypeAlias = HttpEndpoint  # noqa: Y015
 
 @_typing.final
 class Timeouts(_message.Message):
-    """How long things may take."""
+    """Time limits."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -482,23 +482,23 @@ class Timeouts(_message.Message):
     """Whether progress restarts `call`, default true."""
     @_builtins.property
     def connect(self) -> _duration_pb2.Duration:
-        """A connection attempt, default 30 s."""
+        """Limit for one attempt to connect, default 30 s."""
 
     @_builtins.property
     def call(self) -> _duration_pb2.Duration:
-        """A call without progress, default 60 s."""
+        """Limit for a call without progress, default 60 s."""
 
     @_builtins.property
     def call_max(self) -> _duration_pb2.Duration:
-        """A call in all, not counting the time people take, default 300 s."""
+        """Limit for a call in all, not counting time with people, default 300 s."""
 
     @_builtins.property
     def ping_interval(self) -> _duration_pb2.Duration:
-        """The time between pings, default 30 s; zero turns them off."""
+        """Interval of pings, default 30 s; zero turns them off."""
 
     @_builtins.property
     def ping(self) -> _duration_pb2.Duration:
-        """A ping, default 10 s."""
+        """Limit for one ping, default 10 s."""
 
     def __init__(
         self,
@@ -522,7 +522,7 @@ Global___Timeouts: _TypeAlias = Timeouts  # noqa: Y015
 
 @_typing.final
 class RetryPolicy(_message.Message):
-    """What is done about a connection that fails."""
+    """Retries of a connection that fails (backoff with jitter)."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -532,10 +532,10 @@ class RetryPolicy(_message.Message):
     STABLE_AFTER_FIELD_NUMBER: _builtins.int
     RETRYABLE_ERRORS_FIELD_NUMBER: _builtins.int
     retries: _builtins.int
-    """Attempts after the first failed one, default -1: never gives up on an error that can pass."""
+    """Attempts after the first failure, default -1: never give up on an error that can pass."""
     @_builtins.property
     def backoff(self) -> _containers.RepeatedCompositeFieldContainer[_duration_pb2.Duration]:
-        """The time before each retry, the last one repeats; default 1 s, 2 s, 4 s."""
+        """The pause before each retry; default 1 s, 2 s, 4 s. The last one doubles up to `backoff_max`."""
 
     @_builtins.property
     def backoff_max(self) -> _duration_pb2.Duration:
@@ -543,11 +543,11 @@ class RetryPolicy(_message.Message):
 
     @_builtins.property
     def stable_after(self) -> _duration_pb2.Duration:
-        """After how long a connection counts as stable, and the retries start anew, default 10 s."""
+        """How long a connection must last to reset the count of retries, default 10 s."""
 
     @_builtins.property
     def retryable_errors(self) -> Global___StringList:
-        """Reasons that are worth a retry, instead of the built-in choice."""
+        """Reasons that are retried, instead of the built-in choice."""
 
     def __init__(
         self,
@@ -570,7 +570,7 @@ Global___RetryPolicy: _TypeAlias = RetryPolicy  # noqa: Y015
 
 @_typing.final
 class StringList(_message.Message):
-    """A list of which it can be told whether it is empty or unset."""
+    """A list that may be unset, which differs from empty."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -594,7 +594,7 @@ Global___StringList: _TypeAlias = StringList  # noqa: Y015
 
 @_typing.final
 class ToolPolicy(_message.Message):
-    """Which tools may be called, and are shown."""
+    """The tools that may be called, and are shown."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -602,11 +602,11 @@ class ToolPolicy(_message.Message):
     DENY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def allow(self) -> Global___StringList:
-        """Patterns (`*`, `?`, `[...]`) of those that may; unset means all."""
+        """Patterns (`*`, `?`, `[...]`) of tools that may be called; unset means all."""
 
     @_builtins.property
     def deny(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Patterns of those that may not, whatever `allow` says."""
+        """Patterns of tools that may not be called; overrides `allow`."""
 
     def __init__(
         self,
@@ -624,7 +624,7 @@ Global___ToolPolicy: _TypeAlias = ToolPolicy  # noqa: Y015
 
 @_typing.final
 class Roots(_message.Message):
-    """What a server is told when it asks for roots."""
+    """The answer when a server asks for roots."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -645,7 +645,7 @@ class Roots(_message.Message):
 
     @_typing.final
     class Fixed(_message.Message):
-        """These."""
+        """Fixed roots."""
 
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -673,7 +673,7 @@ class Roots(_message.Message):
 
     @_builtins.property
     def fixed(self) -> Global___Roots.Fixed:
-        """These."""
+        """These roots."""
 
     def __init__(
         self,
@@ -693,7 +693,7 @@ Global___Roots: _TypeAlias = Roots  # noqa: Y015
 
 @_typing.final
 class HistoryLimits(_message.Message):
-    """What is kept of what has ended. Times are at most what the hub says, which is their default, too."""
+    """Retention of ended records. Ages are at most the hub's, which are their defaults."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -711,15 +711,15 @@ class HistoryLimits(_message.Message):
     """Ended tasks, default 1000."""
     @_builtins.property
     def call_age(self) -> _duration_pb2.Duration:
-        """How long they are kept."""
+        """The longest time that they are kept."""
 
     @_builtins.property
     def pending_request_age(self) -> _duration_pb2.Duration:
-        """How long they are kept."""
+        """The longest time that they are kept."""
 
     @_builtins.property
     def task_age(self) -> _duration_pb2.Duration:
-        """How long they are kept."""
+        """The longest time that they are kept."""
 
     def __init__(
         self,
@@ -752,7 +752,7 @@ Global___HistoryLimits: _TypeAlias = HistoryLimits  # noqa: Y015
 
 @_typing.final
 class QueuePolicy(_message.Message):
-    """How calls take turns."""
+    """The queue of calls."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -761,15 +761,15 @@ class QueuePolicy(_message.Message):
     ONE_AT_A_TIME_FIELD_NUMBER: _builtins.int
     RESUME_FIELD_NUMBER: _builtins.int
     max_in_flight: _builtins.int
-    """Calls on the wire at once, default 1."""
+    """The most calls on the wire at once, default 1."""
     max_queued: _builtins.int
-    """Calls that may wait for their turn, default 1000."""
+    """The most calls that wait for their turn, default 1000."""
     one_at_a_time: _builtins.bool
-    """Whether no other call is sent while one waits for a person, so that the cause of each pending request is known;
-    default false.
+    """Whether no other call is sent while one waits for a person, so that only one call can be the cause of a pending
+    request; default false.
     """
     resume: _builtins.bool
-    """Whether a waiting call may be re-sent after a restart of the hub, default true."""
+    """Whether a waiting call may be sent again after a restart of the hub (at-least-once), default true."""
     def __init__(
         self,
         *,
@@ -803,7 +803,7 @@ Global___QueuePolicy: _TypeAlias = QueuePolicy  # noqa: Y015
 
 @_typing.final
 class PendingRequestPolicy(_message.Message):
-    """What becomes of what a server asks."""
+    """Time and size limits of pending requests."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -812,11 +812,11 @@ class PendingRequestPolicy(_message.Message):
     TIMEOUT_MESSAGE_FIELD_NUMBER: _builtins.int
     MAX_OPEN_BYTES_FIELD_NUMBER: _builtins.int
     auto_reject: _builtins.bool
-    """Whether one that nobody answered in time is refused on the user's behalf, default true."""
+    """Whether the hub refuses an expired pending request on behalf of people, default true."""
     timeout_message: _builtins.str
-    """What the server is told then."""
+    """The message to the server then."""
     max_open_bytes: _builtins.int
-    """The bytes that its open ones may take together, default 64 MiB."""
+    """The most bytes of all open ones together, default 64 MiB."""
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
         """How long a pending request waits for an answer, default 300 s."""
@@ -850,7 +850,7 @@ Global___PendingRequestPolicy: _TypeAlias = PendingRequestPolicy  # noqa: Y015
 
 @_typing.final
 class ClientFeatures(_message.Message):
-    """What a server is offered by the hub, as its client."""
+    """Capabilities that the hub declares as a client."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -863,10 +863,10 @@ class ClientFeatures(_message.Message):
     elicitation: _builtins.bool
     """Elicitation, default true."""
     receiver_tasks: _builtins.bool
-    """To ask as a task, default true."""
+    """Receiver tasks, default true."""
     @_builtins.property
     def receiver_task_ttl(self) -> _duration_pb2.Duration:
-        """How long such a task lives when the server does not say, default an hour."""
+        """The ttl of such a task if the server names none, default an hour."""
 
     def __init__(
         self,
@@ -897,7 +897,7 @@ Global___ClientFeatures: _TypeAlias = ClientFeatures  # noqa: Y015
 
 @_typing.final
 class IntakeLimits(_message.Message):
-    """How much is read of a server."""
+    """Rate limits of what a server sends."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -905,11 +905,11 @@ class IntakeLimits(_message.Message):
     MAX_MESSAGES_PER_S_FIELD_NUMBER: _builtins.int
     MAX_BYTES_PER_S_FIELD_NUMBER: _builtins.int
     max_message_bytes: _builtins.int
-    """The largest message that is taken, in bytes, default 16 MiB."""
+    """The largest accepted message in bytes, default 16 MiB."""
     max_messages_per_s: _builtins.float
-    """How many messages in a second, ten times as many at once, default 1000."""
+    """Messages per second, with a burst of ten times as many, default 1000."""
     max_bytes_per_s: _builtins.int
-    """How many bytes of messages in a second, ten times as many at once, default 16 MiB."""
+    """Bytes of messages per second, with a burst of ten times as many, default 16 MiB."""
     def __init__(
         self,
         *,
@@ -938,8 +938,8 @@ Global___IntakeLimits: _TypeAlias = IntakeLimits  # noqa: Y015
 
 @_typing.final
 class RevisionConflict(_message.Message):
-    """What is there now; a detail of the status ABORTED (REVISION_CONFLICT). The parts that do not fit are left out: with
-    GetServer and GetRoots all of it can be read.
+    """The present state of a server; a detail of the status ABORTED (REVISION_CONFLICT). Parts that do not fit are left
+    out; GetServer and GetRoots return everything.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1036,17 +1036,17 @@ class UpdateServerRequest(_message.Message):
     UPDATE_MASK_FIELD_NUMBER: _builtins.int
     EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
     expected_revision: _builtins.int
-    """The revision that was read; unset changes whatever is there."""
+    """The revision that the caller read (compare-and-swap); unset changes any revision."""
     @_builtins.property
     def spec(self) -> Global___ServerSpec:
-        """The new spec; its name says which server. A withheld value that comes back as it was shown stays what it is, as long
-        as the endpoint stays the same: the command, its arguments and directory, or the url without its query.
+        """The new spec; its name says which server. A withheld value that comes back unchanged keeps its secret, as long as
+        the endpoint stays the same: the command, its arguments and directory, or the url without its query.
         """
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """Which parts of the spec are taken, such as `timeouts.call` or `retry`; those that the spec leaves out take their
-        defaults. Unset takes the whole spec.
+        """The parts of the spec to change, such as `timeouts.call` or `retry`; a part that the spec leaves out gets its
+        default. Unset replaces the whole spec.
         """
 
     def __init__(
@@ -1099,9 +1099,9 @@ class RemoveServerRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Its name."""
+    """The server's name."""
     expected_revision: _builtins.int
-    """The revision that was read; unset removes whatever is there."""
+    """The revision that the caller read (compare-and-swap); unset removes any revision."""
     def __init__(
         self,
         *,
@@ -1143,7 +1143,7 @@ class GetServerRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Its name."""
+    """The server's name."""
     def __init__(
         self,
         *,
@@ -1172,14 +1172,14 @@ class GetServerResponse(_message.Message):
 
     @_builtins.property
     def spec(self) -> Global___ServerSpec:
-        """Its spec, for those who may administer it. Options at their default are left out; so is what only a configuration
-        file can say (`oauth`, `ca`).
+        """Its spec, for those who may administer it, without options at their defaults, and without those that only a
+        configuration file may have (`oauth`, `ca`).
         """
 
     @_builtins.property
     def withheld(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Which values of the spec are not shown, as paths: of environment variables, headers, and the query of a url. Each
-        stands there as `**********`.
+        """Paths of values of the spec that are not shown: environment variables, headers, and the query of a url. The spec
+        has `**********` in their place.
         """
 
     def __init__(
@@ -1199,14 +1199,14 @@ Global___GetServerResponse: _TypeAlias = GetServerResponse  # noqa: Y015
 
 @_typing.final
 class ServerFilter(_message.Message):
-    """Which servers; every condition given must hold."""
+    """A filter for servers; all given conditions must hold."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     NAMES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only these; none means all."""
+        """Only these names; none means all."""
 
     def __init__(
         self,
@@ -1223,7 +1223,7 @@ Global___ServerFilter: _TypeAlias = ServerFilter  # noqa: Y015
 
 @_typing.final
 class ListServersRequest(_message.Message):
-    """Which servers to list."""
+    """The servers to list."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1232,14 +1232,14 @@ class ListServersRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     ORDER_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """How many records at most; 0 means 100, the largest accepted value is 1000."""
+    """The most records to return; 0 means 100, and 1000 is the largest value."""
     page_token: _builtins.str
     """Empty for the first page, else `next_page_token` of the page before."""
     order: _common_pb2.Order.ValueType
-    """In which order."""
+    """The order."""
     @_builtins.property
     def filter(self) -> Global___ServerFilter:
-        """Which ones."""
+        """The filter."""
 
     def __init__(
         self,
@@ -1293,7 +1293,7 @@ class ConnectServerRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Its name."""
+    """The server's name."""
     def __init__(
         self,
         *,
@@ -1339,7 +1339,7 @@ class DisconnectServerRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Its name."""
+    """The server's name."""
     def __init__(
         self,
         *,
@@ -1385,7 +1385,7 @@ class GetRootsRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Its name."""
+    """The server's name."""
     def __init__(
         self,
         *,
@@ -1409,12 +1409,12 @@ class GetRootsResponse(_message.Message):
     OVERRIDDEN_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     overridden: _builtins.bool
-    """Whether they were set while the hub runs, and differ from the configuration for that reason."""
+    """Whether they were set over the API, and override the configuration."""
     revision: _builtins.int
     """The server's revision."""
     @_builtins.property
     def roots(self) -> Global___Roots:
-        """What the server is told."""
+        """The roots."""
 
     def __init__(
         self,
@@ -1443,10 +1443,10 @@ class SetRootsRequest(_message.Message):
     name: _builtins.str
     """The server's name."""
     expected_revision: _builtins.int
-    """The revision that was read; unset changes whatever is there."""
+    """The revision that the caller read (compare-and-swap); unset changes any revision."""
     @_builtins.property
     def roots(self) -> Global___Roots:
-        """What the server is told from now on; unset goes back to the configuration."""
+        """The new roots; unset returns to the configuration."""
 
     def __init__(
         self,
@@ -1499,17 +1499,17 @@ Global___SetRootsResponse: _TypeAlias = SetRootsResponse  # noqa: Y015
 
 @_typing.final
 class WatchServersRequest(_message.Message):
-    """Which servers to watch."""
+    """The servers to watch."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     FILTER_FIELD_NUMBER: _builtins.int
     RESUME_TOKEN_FIELD_NUMBER: _builtins.int
     resume_token: _builtins.str
-    """Where to go on, from an earlier response of the same watch."""
+    """Resumes after an earlier response of the same watch; empty begins with a snapshot."""
     @_builtins.property
     def filter(self) -> Global___ServerFilter:
-        """Which ones."""
+        """The filter."""
 
     def __init__(
         self,
@@ -1538,14 +1538,14 @@ class WatchServersResponse(_message.Message):
     RESET_FIELD_NUMBER: _builtins.int
     BOOKMARK_FIELD_NUMBER: _builtins.int
     resume_token: _builtins.str
-    """Goes on after this step."""
+    """Resumes the watch after this step."""
     @_builtins.property
     def upsert(self) -> Global___Server:
-        """New or changed."""
+        """A new or changed record."""
 
     @_builtins.property
     def removed(self) -> _common_pb2.WatchRemoved:
-        """No longer there."""
+        """A server that was removed."""
 
     @_builtins.property
     def synced(self) -> _common_pb2.WatchSynced:
@@ -1553,11 +1553,11 @@ class WatchServersResponse(_message.Message):
 
     @_builtins.property
     def reset(self) -> _common_pb2.WatchReset:
-        """Start over."""
+        """The watch starts over with a fresh snapshot."""
 
     @_builtins.property
     def bookmark(self) -> _common_pb2.WatchBookmark:
-        """Still alive."""
+        """Sign of life."""
 
     def __init__(
         self,

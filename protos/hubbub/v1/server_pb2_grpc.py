@@ -101,16 +101,16 @@ class ServerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UpdateServer(self, request, context):
-        """Changes the spec of a server added over the API, and reconnects where that is needed. NOT_FOUND, INVALID_ARGUMENT,
+        """Changes the spec of a server added over the API, and reconnects if needed. NOT_FOUND, INVALID_ARGUMENT,
         PERMISSION_DENIED; FAILED_PRECONDITION (SERVER_READ_ONLY) for a server that comes from a file; ABORTED
-        (REVISION_CONFLICT, with a RevisionConflict in the details) when it has changed since `expected_revision`.
+        (REVISION_CONFLICT, with a RevisionConflict in the details) if it has changed since `expected_revision`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RemoveServer(self, request, context):
-        """Disconnects and forgets a server added over the API. NOT_FOUND; FAILED_PRECONDITION
+        """Disconnects and removes a server added over the API. NOT_FOUND; FAILED_PRECONDITION
         (SERVER_READ_ONLY) for a server that comes from a file; ABORTED (REVISION_CONFLICT).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -118,50 +118,51 @@ class ServerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetServer(self, request, context):
-        """One server, and for those who may administer it how it is configured. NOT_FOUND.
+        """Returns one server, and its spec to those who may administer it. NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListServers(self, request, context):
-        """All servers, by name, in pages.
+        """Returns servers by name, in pages.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ConnectServer(self, request, context):
-        """Wants the server connected; returns at once with the state it is in now. NOT_FOUND.
+        """Sets the desired state to connected, and returns at once with the state now. NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DisconnectServer(self, request, context):
-        """Wants the server disconnected: its calls fail, its receiver tasks and their pending requests end. NOT_FOUND.
+        """Sets the desired state to disconnected: calls fail, receiver tasks and their pending requests end. NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetRoots(self, request, context):
-        """The roots that the hub tells the server. NOT_FOUND.
+        """Returns the roots that the hub tells the server. NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SetRoots(self, request, context):
-        """Sets the roots while the hub runs, for any server, and tells it that they have changed. They last over restarts,
-        until they are set again, or the server's own configuration names other roots. NOT_FOUND, INVALID_ARGUMENT; ABORTED (REVISION_CONFLICT).
+        """Sets the roots of any server while the hub runs, and notifies the server. They last over restarts, until they are
+        set again or the server's configuration names other roots. NOT_FOUND, INVALID_ARGUMENT; ABORTED
+        (REVISION_CONFLICT).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchServers(self, request, context):
-        """Snapshot and changes of servers.
+        """Watches servers: a snapshot, then changes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -39,30 +39,31 @@ class ServerServiceStub:
     or what goes with it (COMMAND_NOT_ALLOWED), a host (HOST_NOT_ALLOWED), a `${VAR}` (VARIABLE_NOT_ALLOWED).
     """
     UpdateServer: _grpc.UnaryUnaryMultiCallable[_server_pb2.UpdateServerRequest, _server_pb2.UpdateServerResponse]
-    """Changes the spec of a server added over the API, and reconnects where that is needed. NOT_FOUND, INVALID_ARGUMENT,
+    """Changes the spec of a server added over the API, and reconnects if needed. NOT_FOUND, INVALID_ARGUMENT,
     PERMISSION_DENIED; FAILED_PRECONDITION (SERVER_READ_ONLY) for a server that comes from a file; ABORTED
-    (REVISION_CONFLICT, with a RevisionConflict in the details) when it has changed since `expected_revision`.
+    (REVISION_CONFLICT, with a RevisionConflict in the details) if it has changed since `expected_revision`.
     """
     RemoveServer: _grpc.UnaryUnaryMultiCallable[_server_pb2.RemoveServerRequest, _server_pb2.RemoveServerResponse]
-    """Disconnects and forgets a server added over the API. NOT_FOUND; FAILED_PRECONDITION
+    """Disconnects and removes a server added over the API. NOT_FOUND; FAILED_PRECONDITION
     (SERVER_READ_ONLY) for a server that comes from a file; ABORTED (REVISION_CONFLICT).
     """
     GetServer: _grpc.UnaryUnaryMultiCallable[_server_pb2.GetServerRequest, _server_pb2.GetServerResponse]
-    """One server, and for those who may administer it how it is configured. NOT_FOUND."""
+    """Returns one server, and its spec to those who may administer it. NOT_FOUND."""
     ListServers: _grpc.UnaryUnaryMultiCallable[_server_pb2.ListServersRequest, _server_pb2.ListServersResponse]
-    """All servers, by name, in pages."""
+    """Returns servers by name, in pages."""
     ConnectServer: _grpc.UnaryUnaryMultiCallable[_server_pb2.ConnectServerRequest, _server_pb2.ConnectServerResponse]
-    """Wants the server connected; returns at once with the state it is in now. NOT_FOUND."""
+    """Sets the desired state to connected, and returns at once with the state now. NOT_FOUND."""
     DisconnectServer: _grpc.UnaryUnaryMultiCallable[_server_pb2.DisconnectServerRequest, _server_pb2.DisconnectServerResponse]
-    """Wants the server disconnected: its calls fail, its receiver tasks and their pending requests end. NOT_FOUND."""
+    """Sets the desired state to disconnected: calls fail, receiver tasks and their pending requests end. NOT_FOUND."""
     GetRoots: _grpc.UnaryUnaryMultiCallable[_server_pb2.GetRootsRequest, _server_pb2.GetRootsResponse]
-    """The roots that the hub tells the server. NOT_FOUND."""
+    """Returns the roots that the hub tells the server. NOT_FOUND."""
     SetRoots: _grpc.UnaryUnaryMultiCallable[_server_pb2.SetRootsRequest, _server_pb2.SetRootsResponse]
-    """Sets the roots while the hub runs, for any server, and tells it that they have changed. They last over restarts,
-    until they are set again, or the server's own configuration names other roots. NOT_FOUND, INVALID_ARGUMENT; ABORTED (REVISION_CONFLICT).
+    """Sets the roots of any server while the hub runs, and notifies the server. They last over restarts, until they are
+    set again or the server's configuration names other roots. NOT_FOUND, INVALID_ARGUMENT; ABORTED
+    (REVISION_CONFLICT).
     """
     WatchServers: _grpc.UnaryStreamMultiCallable[_server_pb2.WatchServersRequest, _server_pb2.WatchServersResponse]
-    """Snapshot and changes of servers."""
+    """Watches servers: a snapshot, then changes."""
 
 @_typing.type_check_only
 class ServerServiceAsyncStub(ServerServiceStub):
@@ -75,30 +76,31 @@ class ServerServiceAsyncStub(ServerServiceStub):
     or what goes with it (COMMAND_NOT_ALLOWED), a host (HOST_NOT_ALLOWED), a `${VAR}` (VARIABLE_NOT_ALLOWED).
     """
     UpdateServer: _aio.UnaryUnaryMultiCallable[_server_pb2.UpdateServerRequest, _server_pb2.UpdateServerResponse]  # type: ignore[assignment]
-    """Changes the spec of a server added over the API, and reconnects where that is needed. NOT_FOUND, INVALID_ARGUMENT,
+    """Changes the spec of a server added over the API, and reconnects if needed. NOT_FOUND, INVALID_ARGUMENT,
     PERMISSION_DENIED; FAILED_PRECONDITION (SERVER_READ_ONLY) for a server that comes from a file; ABORTED
-    (REVISION_CONFLICT, with a RevisionConflict in the details) when it has changed since `expected_revision`.
+    (REVISION_CONFLICT, with a RevisionConflict in the details) if it has changed since `expected_revision`.
     """
     RemoveServer: _aio.UnaryUnaryMultiCallable[_server_pb2.RemoveServerRequest, _server_pb2.RemoveServerResponse]  # type: ignore[assignment]
-    """Disconnects and forgets a server added over the API. NOT_FOUND; FAILED_PRECONDITION
+    """Disconnects and removes a server added over the API. NOT_FOUND; FAILED_PRECONDITION
     (SERVER_READ_ONLY) for a server that comes from a file; ABORTED (REVISION_CONFLICT).
     """
     GetServer: _aio.UnaryUnaryMultiCallable[_server_pb2.GetServerRequest, _server_pb2.GetServerResponse]  # type: ignore[assignment]
-    """One server, and for those who may administer it how it is configured. NOT_FOUND."""
+    """Returns one server, and its spec to those who may administer it. NOT_FOUND."""
     ListServers: _aio.UnaryUnaryMultiCallable[_server_pb2.ListServersRequest, _server_pb2.ListServersResponse]  # type: ignore[assignment]
-    """All servers, by name, in pages."""
+    """Returns servers by name, in pages."""
     ConnectServer: _aio.UnaryUnaryMultiCallable[_server_pb2.ConnectServerRequest, _server_pb2.ConnectServerResponse]  # type: ignore[assignment]
-    """Wants the server connected; returns at once with the state it is in now. NOT_FOUND."""
+    """Sets the desired state to connected, and returns at once with the state now. NOT_FOUND."""
     DisconnectServer: _aio.UnaryUnaryMultiCallable[_server_pb2.DisconnectServerRequest, _server_pb2.DisconnectServerResponse]  # type: ignore[assignment]
-    """Wants the server disconnected: its calls fail, its receiver tasks and their pending requests end. NOT_FOUND."""
+    """Sets the desired state to disconnected: calls fail, receiver tasks and their pending requests end. NOT_FOUND."""
     GetRoots: _aio.UnaryUnaryMultiCallable[_server_pb2.GetRootsRequest, _server_pb2.GetRootsResponse]  # type: ignore[assignment]
-    """The roots that the hub tells the server. NOT_FOUND."""
+    """Returns the roots that the hub tells the server. NOT_FOUND."""
     SetRoots: _aio.UnaryUnaryMultiCallable[_server_pb2.SetRootsRequest, _server_pb2.SetRootsResponse]  # type: ignore[assignment]
-    """Sets the roots while the hub runs, for any server, and tells it that they have changed. They last over restarts,
-    until they are set again, or the server's own configuration names other roots. NOT_FOUND, INVALID_ARGUMENT; ABORTED (REVISION_CONFLICT).
+    """Sets the roots of any server while the hub runs, and notifies the server. They last over restarts, until they are
+    set again or the server's configuration names other roots. NOT_FOUND, INVALID_ARGUMENT; ABORTED
+    (REVISION_CONFLICT).
     """
     WatchServers: _aio.UnaryStreamMultiCallable[_server_pb2.WatchServersRequest, _server_pb2.WatchServersResponse]  # type: ignore[assignment]
-    """Snapshot and changes of servers."""
+    """Watches servers: a snapshot, then changes."""
 
 class ServerServiceServicer(metaclass=_abc_1.ABCMeta):
     """The configured MCP servers and the hub's connection to each."""
@@ -120,9 +122,9 @@ class ServerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _server_pb2.UpdateServerRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_server_pb2.UpdateServerResponse, _abc.Awaitable[_server_pb2.UpdateServerResponse]]:
-        """Changes the spec of a server added over the API, and reconnects where that is needed. NOT_FOUND, INVALID_ARGUMENT,
+        """Changes the spec of a server added over the API, and reconnects if needed. NOT_FOUND, INVALID_ARGUMENT,
         PERMISSION_DENIED; FAILED_PRECONDITION (SERVER_READ_ONLY) for a server that comes from a file; ABORTED
-        (REVISION_CONFLICT, with a RevisionConflict in the details) when it has changed since `expected_revision`.
+        (REVISION_CONFLICT, with a RevisionConflict in the details) if it has changed since `expected_revision`.
         """
 
     @_abc_1.abstractmethod
@@ -131,7 +133,7 @@ class ServerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _server_pb2.RemoveServerRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_server_pb2.RemoveServerResponse, _abc.Awaitable[_server_pb2.RemoveServerResponse]]:
-        """Disconnects and forgets a server added over the API. NOT_FOUND; FAILED_PRECONDITION
+        """Disconnects and removes a server added over the API. NOT_FOUND; FAILED_PRECONDITION
         (SERVER_READ_ONLY) for a server that comes from a file; ABORTED (REVISION_CONFLICT).
         """
 
@@ -141,7 +143,7 @@ class ServerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _server_pb2.GetServerRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_server_pb2.GetServerResponse, _abc.Awaitable[_server_pb2.GetServerResponse]]:
-        """One server, and for those who may administer it how it is configured. NOT_FOUND."""
+        """Returns one server, and its spec to those who may administer it. NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def ListServers(
@@ -149,7 +151,7 @@ class ServerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _server_pb2.ListServersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_server_pb2.ListServersResponse, _abc.Awaitable[_server_pb2.ListServersResponse]]:
-        """All servers, by name, in pages."""
+        """Returns servers by name, in pages."""
 
     @_abc_1.abstractmethod
     def ConnectServer(
@@ -157,7 +159,7 @@ class ServerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _server_pb2.ConnectServerRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_server_pb2.ConnectServerResponse, _abc.Awaitable[_server_pb2.ConnectServerResponse]]:
-        """Wants the server connected; returns at once with the state it is in now. NOT_FOUND."""
+        """Sets the desired state to connected, and returns at once with the state now. NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def DisconnectServer(
@@ -165,7 +167,7 @@ class ServerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _server_pb2.DisconnectServerRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_server_pb2.DisconnectServerResponse, _abc.Awaitable[_server_pb2.DisconnectServerResponse]]:
-        """Wants the server disconnected: its calls fail, its receiver tasks and their pending requests end. NOT_FOUND."""
+        """Sets the desired state to disconnected: calls fail, receiver tasks and their pending requests end. NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def GetRoots(
@@ -173,7 +175,7 @@ class ServerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _server_pb2.GetRootsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_server_pb2.GetRootsResponse, _abc.Awaitable[_server_pb2.GetRootsResponse]]:
-        """The roots that the hub tells the server. NOT_FOUND."""
+        """Returns the roots that the hub tells the server. NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def SetRoots(
@@ -181,8 +183,9 @@ class ServerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _server_pb2.SetRootsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_server_pb2.SetRootsResponse, _abc.Awaitable[_server_pb2.SetRootsResponse]]:
-        """Sets the roots while the hub runs, for any server, and tells it that they have changed. They last over restarts,
-        until they are set again, or the server's own configuration names other roots. NOT_FOUND, INVALID_ARGUMENT; ABORTED (REVISION_CONFLICT).
+        """Sets the roots of any server while the hub runs, and notifies the server. They last over restarts, until they are
+        set again or the server's configuration names other roots. NOT_FOUND, INVALID_ARGUMENT; ABORTED
+        (REVISION_CONFLICT).
         """
 
     @_abc_1.abstractmethod
@@ -191,6 +194,6 @@ class ServerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _server_pb2.WatchServersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_server_pb2.WatchServersResponse], _abc.AsyncIterator[_server_pb2.WatchServersResponse]]:
-        """Snapshot and changes of servers."""
+        """Watches servers: a snapshot, then changes."""
 
 def add_ServerServiceServicer_to_server(servicer: ServerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

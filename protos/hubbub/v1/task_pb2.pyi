@@ -55,7 +55,7 @@ class _TaskStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TaskStatus
     TASK_STATUS_UNSPECIFIED: _TaskStatus.ValueType  # 0
     """In a filter: any."""
     TASK_STATUS_WORKING: _TaskStatus.ValueType  # 1
-    """Under way; also while the hub's own person is being asked."""
+    """Under way; also while a person is asked by the hub."""
     TASK_STATUS_INPUT_REQUIRED: _TaskStatus.ValueType  # 2
     """The side that asked must give input."""
     TASK_STATUS_COMPLETED: _TaskStatus.ValueType  # 3
@@ -66,12 +66,12 @@ class _TaskStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TaskStatus
     """Cancelled."""
 
 class TaskStatus(_TaskStatus, metaclass=_TaskStatusEnumTypeWrapper):
-    """Where a task stands, as MCP defines it."""
+    """The status of a task, as MCP defines it."""
 
 TASK_STATUS_UNSPECIFIED: TaskStatus.ValueType  # 0
 """In a filter: any."""
 TASK_STATUS_WORKING: TaskStatus.ValueType  # 1
-"""Under way; also while the hub's own person is being asked."""
+"""Under way; also while a person is asked by the hub."""
 TASK_STATUS_INPUT_REQUIRED: TaskStatus.ValueType  # 2
 """The side that asked must give input."""
 TASK_STATUS_COMPLETED: TaskStatus.ValueType  # 3
@@ -102,24 +102,24 @@ class Task(_message.Message):
     PENDING_REQUEST_IDS_FIELD_NUMBER: _builtins.int
     DEFECT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """The MCP task id; for a task that a server holds another one where that is taken or is no name."""
+    """The MCP task id; for a client task another id if that one is taken or cannot be a name."""
     server: _builtins.str
-    """Which server."""
+    """The server."""
     role: Global___TaskRole.ValueType
     """Who holds it."""
     status: Global___TaskStatus.ValueType
-    """Where it stands."""
+    """The state."""
     status_message: _builtins.str
-    """In words."""
+    """The status in words."""
     method: _builtins.str
     """The MCP method that became a task."""
     call_id: _builtins.str
     """The call that it belongs to."""
     defect: _builtins.str
-    """What of it cannot be shown, and is left out here; empty where it is whole."""
+    """What of the record is damaged and left out here; empty if it is whole."""
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp:
-        """When it was made."""
+        """When it was created."""
 
     @_builtins.property
     def last_updated_at(self) -> _timestamp_pb2.Timestamp:
@@ -127,15 +127,15 @@ class Task(_message.Message):
 
     @_builtins.property
     def ttl(self) -> _duration_pb2.Duration:
-        """How long it lives, counted from its creation; unset means for ever."""
+        """The time to live from its creation; unset means forever."""
 
     @_builtins.property
     def poll_interval(self) -> _duration_pb2.Duration:
-        """The time between polls that its holder suggests."""
+        """The interval of polls that its holder suggests."""
 
     @_builtins.property
     def pending_request_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The pending requests that it has in the inbox."""
+        """Its pending requests."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ Global___Task: _TypeAlias = Task  # noqa: Y015
 
 @_typing.final
 class TaskFilter(_message.Message):
-    """Which tasks; every condition given must hold."""
+    """A filter for tasks; all given conditions must hold."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -196,7 +196,7 @@ Global___TaskFilter: _TypeAlias = TaskFilter  # noqa: Y015
 
 @_typing.final
 class ListTasksRequest(_message.Message):
-    """Which tasks to list."""
+    """The tasks to list."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -205,14 +205,14 @@ class ListTasksRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     ORDER_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """How many records at most; 0 means 100, the largest accepted value is 1000."""
+    """The most records to return; 0 means 100, and 1000 is the largest value."""
     page_token: _builtins.str
     """Empty for the first page, else `next_page_token` of the page before."""
     order: _common_pb2.Order.ValueType
-    """In which order."""
+    """The order."""
     @_builtins.property
     def filter(self) -> Global___TaskFilter:
-        """Which ones."""
+        """The filter."""
 
     def __init__(
         self,
@@ -266,7 +266,7 @@ class GetTaskRequest(_message.Message):
 
     ID_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """Its id."""
+    """The id."""
     def __init__(
         self,
         *,
@@ -312,7 +312,7 @@ class GetTaskResultRequest(_message.Message):
 
     ID_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """Its id."""
+    """The id."""
     def __init__(
         self,
         *,
@@ -356,7 +356,7 @@ class CancelTaskRequest(_message.Message):
 
     ID_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """Its id."""
+    """The id."""
     def __init__(
         self,
         *,
@@ -396,14 +396,14 @@ Global___CancelTaskResponse: _TypeAlias = CancelTaskResponse  # noqa: Y015
 
 @_typing.final
 class WatchTasksRequest(_message.Message):
-    """What to watch."""
+    """The tasks to watch."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     FILTER_FIELD_NUMBER: _builtins.int
     RESUME_TOKEN_FIELD_NUMBER: _builtins.int
     resume_token: _builtins.str
-    """Where to go on."""
+    """Resumes after an earlier response of the same watch; empty begins with a snapshot."""
     @_builtins.property
     def filter(self) -> Global___TaskFilter:
         """Which tasks."""
@@ -435,14 +435,14 @@ class WatchTasksResponse(_message.Message):
     RESET_FIELD_NUMBER: _builtins.int
     BOOKMARK_FIELD_NUMBER: _builtins.int
     resume_token: _builtins.str
-    """Goes on after this step."""
+    """Resumes the watch after this step."""
     @_builtins.property
     def upsert(self) -> Global___Task:
-        """New or changed."""
+        """A new or changed record."""
 
     @_builtins.property
     def removed(self) -> _common_pb2.WatchRemoved:
-        """Left the filter, or deleted."""
+        """A record that left the filter or was deleted."""
 
     @_builtins.property
     def synced(self) -> _common_pb2.WatchSynced:
@@ -450,11 +450,11 @@ class WatchTasksResponse(_message.Message):
 
     @_builtins.property
     def reset(self) -> _common_pb2.WatchReset:
-        """Start over."""
+        """The watch starts over with a fresh snapshot."""
 
     @_builtins.property
     def bookmark(self) -> _common_pb2.WatchBookmark:
-        """Still alive."""
+        """Sign of life."""
 
     def __init__(
         self,

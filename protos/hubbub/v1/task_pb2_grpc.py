@@ -67,21 +67,21 @@ class TaskServiceServicer:
     """
 
     def ListTasks(self, request, context):
-        """Tasks, newest first, in pages.
+        """Returns tasks, newest first, in pages.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetTask(self, request, context):
-        """One task. NOT_FOUND.
+        """Returns one task. NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetTaskResult(self, request, context):
-        """The result of a task that has ended. NOT_FOUND; FAILED_PRECONDITION (TASK_NOT_FINISHED,
+        """Returns the result of a task that has ended. NOT_FOUND; FAILED_PRECONDITION (TASK_NOT_FINISHED,
         TASK_CANCELLED); the task's own error as UNKNOWN (TASK_FAILED).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -89,16 +89,16 @@ class TaskServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CancelTask(self, request, context):
-        """Cancels a task that has not ended; its pending requests leave the inbox. One that a server holds is the server's
-        to cancel, which from 2026-07-28 on may take it a while: then the record returned has not ended.
-        NOT_FOUND; FAILED_PRECONDITION (TASK_FINISHED, SERVER_NOT_CONNECTED).
+        """Cancels a task that has not ended; its pending requests are withdrawn. A client task is cancelled by its server.
+        From 2026-07-28 on this may take a while: then the returned record has not ended. NOT_FOUND; FAILED_PRECONDITION
+        (TASK_FINISHED, SERVER_NOT_CONNECTED).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchTasks(self, request, context):
-        """Snapshot and changes of tasks.
+        """Watches tasks: a snapshot, then changes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,20 +34,20 @@ class TaskServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> TaskServiceAsyncStub: ...
     ListTasks: _grpc.UnaryUnaryMultiCallable[_task_pb2.ListTasksRequest, _task_pb2.ListTasksResponse]
-    """Tasks, newest first, in pages."""
+    """Returns tasks, newest first, in pages."""
     GetTask: _grpc.UnaryUnaryMultiCallable[_task_pb2.GetTaskRequest, _task_pb2.GetTaskResponse]
-    """One task. NOT_FOUND."""
+    """Returns one task. NOT_FOUND."""
     GetTaskResult: _grpc.UnaryUnaryMultiCallable[_task_pb2.GetTaskResultRequest, _task_pb2.GetTaskResultResponse]
-    """The result of a task that has ended. NOT_FOUND; FAILED_PRECONDITION (TASK_NOT_FINISHED,
+    """Returns the result of a task that has ended. NOT_FOUND; FAILED_PRECONDITION (TASK_NOT_FINISHED,
     TASK_CANCELLED); the task's own error as UNKNOWN (TASK_FAILED).
     """
     CancelTask: _grpc.UnaryUnaryMultiCallable[_task_pb2.CancelTaskRequest, _task_pb2.CancelTaskResponse]
-    """Cancels a task that has not ended; its pending requests leave the inbox. One that a server holds is the server's
-    to cancel, which from 2026-07-28 on may take it a while: then the record returned has not ended.
-    NOT_FOUND; FAILED_PRECONDITION (TASK_FINISHED, SERVER_NOT_CONNECTED).
+    """Cancels a task that has not ended; its pending requests are withdrawn. A client task is cancelled by its server.
+    From 2026-07-28 on this may take a while: then the returned record has not ended. NOT_FOUND; FAILED_PRECONDITION
+    (TASK_FINISHED, SERVER_NOT_CONNECTED).
     """
     WatchTasks: _grpc.UnaryStreamMultiCallable[_task_pb2.WatchTasksRequest, _task_pb2.WatchTasksResponse]
-    """Snapshot and changes of tasks."""
+    """Watches tasks: a snapshot, then changes."""
 
 @_typing.type_check_only
 class TaskServiceAsyncStub(TaskServiceStub):
@@ -55,20 +55,20 @@ class TaskServiceAsyncStub(TaskServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListTasks: _aio.UnaryUnaryMultiCallable[_task_pb2.ListTasksRequest, _task_pb2.ListTasksResponse]  # type: ignore[assignment]
-    """Tasks, newest first, in pages."""
+    """Returns tasks, newest first, in pages."""
     GetTask: _aio.UnaryUnaryMultiCallable[_task_pb2.GetTaskRequest, _task_pb2.GetTaskResponse]  # type: ignore[assignment]
-    """One task. NOT_FOUND."""
+    """Returns one task. NOT_FOUND."""
     GetTaskResult: _aio.UnaryUnaryMultiCallable[_task_pb2.GetTaskResultRequest, _task_pb2.GetTaskResultResponse]  # type: ignore[assignment]
-    """The result of a task that has ended. NOT_FOUND; FAILED_PRECONDITION (TASK_NOT_FINISHED,
+    """Returns the result of a task that has ended. NOT_FOUND; FAILED_PRECONDITION (TASK_NOT_FINISHED,
     TASK_CANCELLED); the task's own error as UNKNOWN (TASK_FAILED).
     """
     CancelTask: _aio.UnaryUnaryMultiCallable[_task_pb2.CancelTaskRequest, _task_pb2.CancelTaskResponse]  # type: ignore[assignment]
-    """Cancels a task that has not ended; its pending requests leave the inbox. One that a server holds is the server's
-    to cancel, which from 2026-07-28 on may take it a while: then the record returned has not ended.
-    NOT_FOUND; FAILED_PRECONDITION (TASK_FINISHED, SERVER_NOT_CONNECTED).
+    """Cancels a task that has not ended; its pending requests are withdrawn. A client task is cancelled by its server.
+    From 2026-07-28 on this may take a while: then the returned record has not ended. NOT_FOUND; FAILED_PRECONDITION
+    (TASK_FINISHED, SERVER_NOT_CONNECTED).
     """
     WatchTasks: _aio.UnaryStreamMultiCallable[_task_pb2.WatchTasksRequest, _task_pb2.WatchTasksResponse]  # type: ignore[assignment]
-    """Snapshot and changes of tasks."""
+    """Watches tasks: a snapshot, then changes."""
 
 class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
     """Tasks of both roles: those that the hub holds for servers, and those that servers hold for the hub."""
@@ -79,7 +79,7 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_pb2.ListTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_pb2.ListTasksResponse, _abc.Awaitable[_task_pb2.ListTasksResponse]]:
-        """Tasks, newest first, in pages."""
+        """Returns tasks, newest first, in pages."""
 
     @_abc_1.abstractmethod
     def GetTask(
@@ -87,7 +87,7 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_pb2.GetTaskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_pb2.GetTaskResponse, _abc.Awaitable[_task_pb2.GetTaskResponse]]:
-        """One task. NOT_FOUND."""
+        """Returns one task. NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def GetTaskResult(
@@ -95,7 +95,7 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_pb2.GetTaskResultRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_pb2.GetTaskResultResponse, _abc.Awaitable[_task_pb2.GetTaskResultResponse]]:
-        """The result of a task that has ended. NOT_FOUND; FAILED_PRECONDITION (TASK_NOT_FINISHED,
+        """Returns the result of a task that has ended. NOT_FOUND; FAILED_PRECONDITION (TASK_NOT_FINISHED,
         TASK_CANCELLED); the task's own error as UNKNOWN (TASK_FAILED).
         """
 
@@ -105,9 +105,9 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_pb2.CancelTaskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_pb2.CancelTaskResponse, _abc.Awaitable[_task_pb2.CancelTaskResponse]]:
-        """Cancels a task that has not ended; its pending requests leave the inbox. One that a server holds is the server's
-        to cancel, which from 2026-07-28 on may take it a while: then the record returned has not ended.
-        NOT_FOUND; FAILED_PRECONDITION (TASK_FINISHED, SERVER_NOT_CONNECTED).
+        """Cancels a task that has not ended; its pending requests are withdrawn. A client task is cancelled by its server.
+        From 2026-07-28 on this may take a while: then the returned record has not ended. NOT_FOUND; FAILED_PRECONDITION
+        (TASK_FINISHED, SERVER_NOT_CONNECTED).
         """
 
     @_abc_1.abstractmethod
@@ -116,6 +116,6 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_pb2.WatchTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_task_pb2.WatchTasksResponse], _abc.AsyncIterator[_task_pb2.WatchTasksResponse]]:
-        """Snapshot and changes of tasks."""
+        """Watches tasks: a snapshot, then changes."""
 
 def add_TaskServiceServicer_to_server(servicer: TaskServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,10 +1,10 @@
-// The way to the bridge: one function to ask, one for streams. Both bring a token that only this origin knows.
+// Requests to the bridge: one function for actions, one for streams. Both send a token that only this origin knows.
 
 const TOKEN = "hubbub-token";
-// The bridge is never silent for longer than 5 s.
+// The longest silence of the bridge is 5 s.
 const SILENCE_MS = 15000;
 
-/** What the bridge or the hub refused; `violations` pairs a field's path with its problem. */
+/** A refusal by the bridge or the hub; `violations` pairs a field's path with its problem. */
 export class Refused extends Error {
   constructor(status, error) {
     super(error.message);
@@ -26,7 +26,7 @@ function post(path, args, options = {}) {
   });
 }
 
-/** The answer to an action. Throws Refused; TypeError when the bridge cannot be reached. */
+/** Run an action and return its result. Throws Refused; TypeError when the bridge cannot be reached. */
 export async function ask(action, args = {}, options = {}) {
   const response = await post(action, args, options);
   const body = await response.json().catch(() => ({}));
@@ -36,18 +36,18 @@ export async function ask(action, args = {}, options = {}) {
   return body;
 }
 
-/** Asks while the page goes away; nobody waits for the answer. */
+/** Run an action while the page goes away; nobody waits for the result. */
 export function tell(action, args) {
   post(action, args, { keepalive: true }).catch(() => {});
 }
 
-/** Uses a one-time link. Throws Refused when it is not good any more. */
+/** Log in with a one-time link. Throws Refused when it is used or unknown. */
 export async function login(link) {
   const { token } = await ask("login", { link });
   localStorage.setItem(TOKEN, token);
 }
 
-/** What the bridge sends by itself, in batches of parsed lines, until it or `signal` ends it. Throws as `ask` does. */
+/** Yield what the bridge streams, in batches of parsed lines, until it or `signal` ends the stream. Throws as `ask` does. */
 export async function* stream(path, args, signal = null) {
   const control = new AbortController();
   let timer = setTimeout(() => control.abort(), SILENCE_MS);

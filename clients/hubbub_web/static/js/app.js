@@ -1,4 +1,4 @@
-// The page as a whole: login, routes, what stands around each page, and who is told of arrivals.
+// The page as a whole: login, routes, the frame around each page, and notifications.
 
 import { login, Refused } from "./api.js";
 import { callPage, callsPage } from "./calls.js";
@@ -29,11 +29,11 @@ let page = null;
 let title = "Hubbub";
 let visits = 0;
 let name = null;
-// Whether everything has been heard once; before that nothing is new.
+// Whether the first snapshot is complete; before that nothing is new.
 let begun = false;
 let known = new Set();
 
-/** Goes where the address says. */
+/** Show the page of the address. */
 async function visit() {
   if (location.hash.startsWith("#login=")) return enter();
   if (state.link === "out" || !begun) return undefined;
@@ -44,7 +44,7 @@ async function visit() {
   page = null;
   title = called;
   mark(under ?? (ROUTES[route] ? route : "inbox"));
-  // Made apart, so that a page that takes long never draws over a later one.
+  // Rendered detached, so that a slow page never draws over a later one.
   const box = h("div", { class: "page", "data-route": location.hash });
   try {
     const made = await make(box, ...rest.map(decodeURIComponent));
@@ -92,7 +92,7 @@ function drawAround() {
   link.className = trouble ? "off" : "on";
 }
 
-/** Says what is new to those who do not see it, or look elsewhere. */
+/** Notify people who do not see the page, or look elsewhere, of new pending requests. */
 function announce() {
   const open = openRequests();
   const ids = new Set(open.map((request) => request.id));
@@ -129,7 +129,7 @@ function leave(problem) {
   loginPage(main, problem);
 }
 
-/** Uses the one-time link in the address, and forgets it. */
+/** Use the one-time link in the address, and remove it from there. */
 async function enter() {
   const secret = location.hash.slice("#login=".length);
   history.replaceState(null, "", "#/inbox");
@@ -164,12 +164,12 @@ function named(now) {
 
 skip.addEventListener("click", () => main.focus());
 person.addEventListener("click", () => openDialog(dialog, name, named));
-// Whatever was open before a dialog has the keyboard again; where nothing was, the page has it.
+// After a dialog, the focus returns to what had it before, or to the page.
 dialog.addEventListener("close", () => {
   const at = document.activeElement;
   if (at === document.body || dialog.contains(at)) main.focus({ preventScroll: true });
 });
-// A page that the browser kept while it was away has given its claims back, and begins anew.
+// A page from the browser's back/forward cache has released its claims, and starts again.
 window.addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
 window.addEventListener("hashchange", visit);
 document.addEventListener("keydown", (event) => {

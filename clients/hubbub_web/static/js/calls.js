@@ -1,4 +1,4 @@
-// Calls: the list, and one of them with its time and its questions.
+// Calls: the list, and one call with its time and its pending requests.
 
 import { ask, Refused } from "./api.js";
 import { defect, defectPill, facts, h, json, pill, refill } from "./dom.js";
@@ -8,7 +8,7 @@ import { newestFirst, oneAtATime, tables } from "./store.js";
 import { ago, span } from "./time.js";
 import { timeline } from "./timeline.js";
 
-// As many questions of a call as its short form names.
+// Pending requests of a call that its short form names.
 const SEEN = 100;
 const REFRESH_MS = 5000;
 
@@ -29,7 +29,7 @@ export function callsPage(main) {
   return { update: draw, leave() {} };
 }
 
-/** A call in a list. */
+/** The card of a call in a list. */
 export function callCard(call) {
   const took = call.completed_at ? span(Date.parse(call.completed_at) - Date.parse(call.created_at)) : null;
   const waits = call.state === "waiting_input" ? `${call.pending_ids.length} question${call.pending_ids.length === 1 ? "" : "s"}` : null;
@@ -39,13 +39,13 @@ export function callCard(call) {
     h("span", { class: "line quiet" }, ago(call.created_at), took ? h("span", { text: `took ${took}` }) : null, waits ? h("span", { text: waits }) : null));
 }
 
-/** The open questions of which one call of several has led to each: this one perhaps. */
+/** The open pending requests that this call may have caused, where the cause is unknown. */
 function perhapsWaits(call) {
   const ids = call.completed_at ? [] : call.perhaps_pending_ids ?? [];
   return ids.length ? ids : null;
 }
 
-/** Links to what a call is perhaps waiting for. */
+/** Links to the pending requests that a call is perhaps waiting for. */
 function perhapsQuestions(call) {
   const ids = perhapsWaits(call);
   if (!ids) return null;
@@ -118,7 +118,7 @@ export async function callPage(main, id) {
   return { update: oneAtATime(update), leave: () => clearInterval(timer) };
 }
 
-/** What has to be the same for the page to be up to date; what a call asks changes apart from it. */
+/** A value that changes when the page must be drawn again; pending requests are updated separately. */
 function signs(call, find) {
   const ids = call.pending_ids.slice(-SEEN);
   return JSON.stringify([call.state, ids, call.perhaps_pending_ids?.slice(-SEEN), call.defect, ids.map(find).map((request) => request && [request.state, request.moments.length])]);

@@ -1,4 +1,4 @@
-// What servers offer.
+// The catalog: what servers offer.
 
 import { ask } from "./api.js";
 import { h, pill, refill } from "./dom.js";

@@ -1,4 +1,4 @@
-// One of several, or several of many.
+// Fields for one of several choices, or several of many.
 
 import { h, fresh } from "./dom.js";
 
@@ -8,7 +8,7 @@ const MANY = 200;
 /** A value that cannot be sent as it is. */
 export class Problem extends Error {}
 
-/** A field for pairs of value and title: radio buttons, a select, or one to search in; check boxes when `multiple`. */
+/** A field for pairs of value and title: radio buttons, a select, or a search; check boxes when `multiple`. */
 export function choicesField(choices, spec, multiple, place) {
   if (multiple) return boxes(choices, spec, place);
   if (choices.length <= FEW) return radios(choices, spec, place);
@@ -42,7 +42,7 @@ function select(choices, spec, { id, described, required }) {
   return { element, inputs: () => [element], read: () => (element.value === "" ? undefined : choices[Number(element.value)][0]) };
 }
 
-/** A text with suggestions: drawing all choices would take too long. */
+/** A text with suggestions, since drawing all choices would take too long. */
 function search(choices, spec, { id, described, required }) {
   const list = h("datalist", { id: fresh("suggestions") });
   const input = h("input", { type: "text", id, list: list.id, "aria-describedby": described, "aria-required": String(required),

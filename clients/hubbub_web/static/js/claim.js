@@ -1,11 +1,11 @@
-// Whose claim an open question is, as far as this page knows. Only the hub's own word on it says so.
+// The state of a claim, as far as this page knows. Only a response of the hub counts.
 //
-//   unknown     nothing was heard yet, or not lately; it hinders nothing
+//   unknown     nothing was heard yet, or not lately; answering is allowed
 //   mine        this page holds the claim
-//   theirs      somebody else holds it: the hub has said so
-//   elsewhere   the same person holds it, in another window or program: the hub has said so
-//   over        the question is not open any more
-//   gone        the page has been left; whatever it still gets, it gives back
+//   theirs      somebody else holds it, as the hub has said
+//   elsewhere   the same person holds it in another window or program, as the hub has said
+//   over        the pending request is not open any more
+//   gone        the page has been left; a claim that still arrives is released
 
 export const RENEW_MS = 20000;
 export const AGAIN_MS = 1000;
@@ -15,9 +15,9 @@ const AGAIN = "again"; // claim it after AGAIN_MS
 const TAKE = "take"; // claim it, from another window of the same person too
 const RELEASE = "release"; // give it back
 
-// granted, refused, own: the hub's answers. silent: none came. other: refused for a reason that says nothing of claims.
+// granted, refused, own: responses of the hub. silent: no response came. other: refused for a reason other than a claim.
 // news: the claim has changed. back: bridge or hub can be reached again. tick: RENEW_MS have passed. wanted: the person
-// takes it over. closed: the question is not open any more. left: the page is being left.
+// takes it over. closed: the pending request is not open any more. left: the page is being left.
 const TABLE = {
   unknown: { granted: ["mine"], refused: ["theirs"], own: ["elsewhere"], silent: ["unknown", AGAIN], other: ["unknown"], back: ["unknown", ASK],
     tick: ["unknown", ASK], closed: ["over"], left: ["gone", RELEASE] },
@@ -31,32 +31,32 @@ const TABLE = {
   gone: { granted: ["gone", RELEASE], silent: ["gone", RELEASE] },
 };
 
-/** The state that follows, and what is to be done. An event that means nothing in a state changes nothing. */
+/** Return the next state and the action. An event that means nothing in a state changes nothing. */
 export function step(state, event) {
   const [next, effect = null] = TABLE[state][event] ?? [state];
   return { state: next, effect };
 }
 
-/** Whether an answer would be refused: the hub has said that somebody else, or another window, is at it. */
+/** Return whether an answer would be refused: the hub has said that somebody else, or another window, holds the claim. */
 export function hinders(state) {
   return state === "theirs" || state === "elsewhere";
 }
 
-/** Whether what lists say of the claim now may change whose it is; `before` is what they said then. */
+/** Return whether the lists suggest a change of the claim since `before`. */
 export function isNews(state, held, before, now) {
   if (state !== "mine" || !now) return before?.by !== now?.by;
-  // One's own claim is told of after it was made, and each time it is prolonged.
+  // Lists show the page's own claim after it was made, and after each renewal.
   return now.by !== held.by || Date.parse(now.expires_at) > Date.parse(held.expires_at);
 }
 
-/** What happened, by the answer to a claim; `refusal` is what was thrown. */
+/** Return the event of a response to a claim; `refusal` is what was thrown. */
 export function outcome(refusal) {
   if (!refusal) return "granted";
   if (refusal.metadata?.claimed_by) return refusal.metadata.own ? "own" : "refused";
   return refusal.status >= 400 && refusal.status < 500 ? "other" : "silent";
 }
 
-/** One page's claim: asks, asks again, gives back. `ask(takeOver)` and `release()` are the way to the bridge. */
+/** The claim of one page: makes, renews and releases it. `ask(takeOver)` and `release()` call the bridge. */
 export class Claiming {
   constructor(ask, release, changed) {
     this.ask = ask;
@@ -71,18 +71,18 @@ export class Claiming {
     this.timers = new Set();
   }
 
-  /** Begins; `heard` is what is known of the claim. */
+  /** Start; `heard` is what is known of the claim. */
   start(heard) {
     this.heard = heard ?? null;
     this.ticking = setInterval(() => this.happens("tick"), RENEW_MS);
     this.send(ASK);
   }
 
-  /** Lists say this of the claim. */
+  /** Take note of the claim in the lists. */
   hear(claim) {
     const before = this.heard;
     this.heard = claim ?? null;
-    // News of what is being asked for may come before the answer.
+    // News of a claim may arrive before the response to it.
     if (!this.asking && isNews(this.state, this.held, before, this.heard)) this.happens("news");
   }
 
@@ -101,7 +101,7 @@ export class Claiming {
 
   async send(effect) {
     if (effect === AGAIN) return this.later();
-    // One at a time; what is wanted meanwhile is asked for afterwards.
+    // One request at a time; what is wanted meanwhile follows.
     if (this.asking) {
       this.wanted = this.wanted === TAKE ? TAKE : effect;
       return undefined;
@@ -124,7 +124,7 @@ export class Claiming {
     return undefined;
   }
 
-  /** Looks at what lists said while the hub was being asked: it may be older than the answer, or newer. */
+  /** Compare with what lists said during the request: it may be older than the response, or newer. */
   compare() {
     if (this.state === "mine" && this.heard && isNews("mine", this.held, null, this.heard)) this.happens("news");
     else if (hinders(this.state) && this.heard?.by !== this.by) this.later();

@@ -1,4 +1,4 @@
-// MCP content: texts, pictures, sounds, and in words what else there is.
+// MCP content: texts, pictures and sounds; other content is described.
 
 import { h, json, words, facts, isPage, scrolled } from "./dom.js";
 
@@ -9,7 +9,7 @@ const MAX_BLOCKS = 50;
 const MAX_MESSAGES = 100;
 const BASE64 = /^[A-Za-z0-9+/\s]*={0,2}\s*$/;
 
-/** One block of content, or several. */
+/** Render one block of content, or several. */
 export function content(value) {
   const blocks = Array.isArray(value) ? value : [value];
   const shown = blocks.slice(0, MAX_BLOCKS).map(block);
@@ -38,7 +38,7 @@ function block(it) {
   }
 }
 
-/** A picture or a sound of a type that browsers only show; anything else stays words. */
+/** Render a picture or sound of a type that browsers only display; describe anything else. */
 function media(it, types, make) {
   const type = String(it.mimeType ?? "").toLowerCase();
   const data = String(it.data ?? "");
@@ -61,7 +61,7 @@ function aside(text) {
   return h("p", { class: "help", text: `[${text}]` });
 }
 
-/** An MCP result: its content for people, and all of it as JSON. */
+/** Render an MCP result: its content for people, and all of it as JSON. */
 export function result(method, value) {
   const whole = h("details", { class: "aside" }, h("summary", { text: "As JSON" }), json(value, "Result as JSON"));
   if (method === "tools/call" && Array.isArray(value?.content)) {
@@ -74,14 +74,14 @@ export function result(method, value) {
   return h("div", {}, whole);
 }
 
-/** One part of a resource. */
+/** Render one part of a resource. */
 function part(it) {
   const type = String(it?.mimeType ?? "");
   const shown = it?.text === undefined && ["image", "audio"].find((each) => type.startsWith(`${each}/`));
   return block(shown ? { type: shown, mimeType: type, data: it.blob } : { type: "resource", resource: it });
 }
 
-/** Messages, each with who says it; of very many the last. */
+/** Render messages, each with its role; of very many the last. */
 export function spoken(messages) {
   const hidden = Math.max(0, messages.length - MAX_MESSAGES);
   const shown = messages.slice(hidden).map((message) =>
@@ -90,7 +90,7 @@ export function spoken(messages) {
   return [hidden ? h("p", { class: "help", text: `${hidden} earlier messages are not shown.` }) : null, h("ol", { class: "messages", "aria-label": "Messages" }, shown)];
 }
 
-/** Why something failed. */
+/** Render a fault. */
 export function fault(error) {
   if (!error) return null;
   const help = error.help_url && isPage(error.help_url)

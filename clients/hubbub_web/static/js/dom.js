@@ -1,4 +1,4 @@
-// Elements without markup: whatever a server wrote becomes text, and only attributes that are known to be safe are set.
+// Elements without markup: text of servers becomes text, and only attributes of an allowlist are set.
 
 const SVG = "http://www.w3.org/2000/svg";
 const ATTRIBUTES = new Set([
@@ -8,17 +8,17 @@ const ATTRIBUTES = new Set([
   "target", "type", "value", "viewBox", "width", "x", "y", "rx", "title", "scope", "size",
 ]);
 const LONG = 20000;
-// A text of this length fits into each box, on each screen.
+// A text of up to this length fits into each box, on each screen.
 const SCROLLED = 300;
-// What could steer the reading order, or cannot be seen: control and format characters, except line breaks and tabs.
+// Characters that change the reading order or are invisible: control and format characters, except line breaks and tabs.
 const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu;
 
-/** An element: `on` are listeners, `aria-*` and `data-*` go as they are, `text` is content. */
+/** Make an element: `on` are listeners, `aria-*` and `data-*` are set as given, `text` is content. */
 export function h(tag, props = {}, ...children) {
   return filled(document.createElement(tag), props, children);
 }
 
-/** As `h`, for pictures. */
+/** As `h`, for SVG. */
 export function svg(tag, props = {}, ...children) {
   return filled(document.createElementNS(SVG, tag), props, children);
 }
@@ -41,7 +41,7 @@ function setAttribute(element, name, value) {
   element.setAttribute(name, value === true ? "" : String(value));
 }
 
-/** Appends children; strings become text. */
+/** Append children; strings become text. */
 export function put(element, ...children) {
   for (const child of children.flat(3)) {
     if (child === null || child === undefined || child === false) continue;
@@ -50,18 +50,18 @@ export function put(element, ...children) {
   return element;
 }
 
-/** Replaces what an element has. */
+/** Replace the children of an element. */
 export function refill(element, ...children) {
   element.replaceChildren();
   return put(element, ...children);
 }
 
-/** The text with unseen characters made visible: none of them may turn a line around. */
+/** Return the text with invisible characters made visible: none of them may change the direction of a line. */
 export function clean(value) {
   return String(value).replaceAll("\r\n", "\n").replace(UNSEEN, (found) => `[U+${found.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}]`);
 }
 
-/** Whether this is an absolute http or https URL. */
+/** Return whether this is an absolute http or https URL. */
 export function isPage(value) {
   try {
     return ["http:", "https:"].includes(new URL(String(value)).protocol);
@@ -70,7 +70,7 @@ export function isPage(value) {
   }
 }
 
-/** A text of a server, in its own reading direction; of a very long one the beginning, and a button for more. */
+/** Render text of a server in its own reading direction; of a very long text the beginning, and a button for more. */
 export function words(value, props = {}) {
   const text = String(value ?? "");
   const box = h("div", { dir: "auto", ...props, class: `words ${props.class ?? ""}` });
@@ -90,17 +90,17 @@ export function words(value, props = {}) {
   return box;
 }
 
-/** What makes a box that is bounded in height, and has this text, one that keys can scroll. */
+/** Return the attributes that make a box of bounded height scrollable by keys, if its text is long. */
 export function scrolled(text, label) {
   return String(text ?? "").length > SCROLLED ? { tabindex: "0", role: "group", "aria-label": label } : {};
 }
 
-/** A value as indented JSON. */
+/** Render a value as indented JSON. */
 export function json(value, label) {
   return words(JSON.stringify(value, null, 2) ?? "", { class: "code", tabindex: "0", role: "group", "aria-label": label, dir: "ltr" });
 }
 
-/** Names and values, without those that are not there. */
+/** Render names and values, without empty ones. */
 export function facts(...pairs) {
   const list = h("dl", { class: "facts" });
   for (const [name, value] of pairs) {
@@ -110,17 +110,17 @@ export function facts(...pairs) {
   return list;
 }
 
-/** What is said of a record that cannot be shown whole; nothing of any other. */
+/** Render the defect of a record that cannot be shown whole; nothing for a whole one. */
 export function defect(record) {
   return record.defect ? h("p", { class: "warning", dir: "auto", text: `Not all of this can be shown: ${record.defect}` }) : null;
 }
 
-/** The same in a list. */
+/** The same for a list. */
 export function defectPill(record) {
   return record.defect ? h("span", { class: "pill bad", title: record.defect, text: "not whole" }) : null;
 }
 
-/** A word about a state, in its colour. */
+/** Render the name of a state, in its colour. */
 export function pill(state, words_ = PILL_WORDS[state] ?? state) {
   return h("span", { class: `pill ${PILLS[state] ?? ""}`, text: String(words_).replaceAll("_", " ") });
 }
@@ -144,7 +144,7 @@ const ICONS = {
   history: "M12 7v5l3 2M4 12a8 8 0 1 0 2.500-5.800M4 4v4h4",
 };
 
-/** A small picture that says nothing by itself. */
+/** A small decorative picture. */
 export function icon(name) {
   return svg("svg", { class: "icon", viewBox: "0 0 24 24", width: 20, height: 20, "aria-hidden": "true", fill: "none", stroke: "currentColor",
     "stroke-width": 1.8, "stroke-linecap": "round", "stroke-linejoin": "round" }, svg("path", { d: ICONS[name] }));
@@ -152,7 +152,7 @@ export function icon(name) {
 
 let numbers = 0;
 
-/** An id that no other element has. */
+/** Return an id that no other element has. */
 export function fresh(name) {
   numbers += 1;
   return `${name}-${numbers}`;

@@ -1,4 +1,4 @@
-// What servers tell, as it happens; nothing of it is stored anywhere.
+// Events of servers, as they happen; nothing of it is stored anywhere.
 
 import { Refused, stream } from "./api.js";
 import { clean, h, json, refill } from "./dom.js";
@@ -34,7 +34,7 @@ export function eventsPage(main, only) {
   refill(main, h("h1", { text: "Events" }), h("p", { class: "help", text: "Progress, log messages, stderr and changes, from now on. What a server logged before is on its page." }),
     h("div", { class: "filters", role: "search" }, search.element, server.element, kind.element, pause, clear), said, trouble, list.element);
 
-  /** Listens until the page is left, or something else is to be heard. */
+  /** Follow events until the page is left or the filter changes. */
   async function listen() {
     control?.abort();
     const mine = new AbortController();
@@ -103,7 +103,7 @@ export function eventsPage(main, only) {
   return { update: drawSoon, leave: () => control.abort() };
 }
 
-/** What a server told, in a line. */
+/** Return an event in one line. */
 export function told(event) {
   const params = event.params ?? {};
   switch (event.kind) {
@@ -123,7 +123,7 @@ export function told(event) {
   }
 }
 
-/** What a reload has changed, in words. */
+/** Return the changes of a reload in words. */
 function changes(params) {
   const words = { added: "added", changed: "changed", removed: "removed", settings: "settings", needs_restart: "after a restart" };
   return Object.entries(words).filter(([key]) => params[key]?.length).map(([key, word]) => `${word} ${params[key].join(", ")}`).join("; ");

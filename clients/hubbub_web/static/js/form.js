@@ -193,7 +193,7 @@ function numberField(spec, { id, described, required }) {
   };
 }
 
-/** A list of texts, one a line. */
+/** A list of texts, one per line. */
 function linesField(spec, { id, described }) {
   const input = h("textarea", { id, rows: 3, "aria-describedby": described, dir: "auto" });
   if (Array.isArray(spec.default)) input.value = spec.default.join("\n");
@@ -239,7 +239,7 @@ function hint(spec) {
   return parts.join(" · ");
 }
 
-/** An optional field as generators write it, `anyOf: [X, null]`, is X. */
+/** Unwrap an optional field as generators write it: `anyOf: [X, null]` is X. */
 function withoutNull(spec) {
   const shapes = Array.isArray(spec.anyOf) ? spec.anyOf.filter((each) => isObject(each) && each.type !== "null") : [];
   if (shapes.length !== 1 || "type" in spec) return spec;

@@ -1,4 +1,4 @@
-// What waits for somebody, and what has been settled.
+// The inbox: open pending requests, and closed ones.
 
 import { defectPill, h, pill, refill } from "./dom.js";
 import { cards, chooser, searchBox } from "./list.js";
@@ -6,13 +6,13 @@ import { causeInWords, KINDS } from "./request.js";
 import { newestFirst, openRequests, tables } from "./store.js";
 import { ago, left } from "./time.js";
 
-/** The page of open requests. */
+/** The page of open pending requests. */
 export function inboxPage(main) {
   const list = cards(openCard, { name: "Open requests", empty: "Nothing waits for you." });
   return listPage(main, "Inbox", list, () => openRequests());
 }
 
-/** The page of settled requests. */
+/** The page of closed pending requests. */
 export function historyPage(main) {
   const list = cards(settledCard, { name: "Settled requests", empty: "Nothing has been settled yet." });
   return listPage(main, "History", list, () => newestFirst(tables.request).filter((request) => request.state !== "open"));

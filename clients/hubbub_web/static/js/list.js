@@ -1,10 +1,10 @@
-// A list that grows by pages and changes in place: thousands of records cost as much as those that are shown.
+// A list that grows by pages and changes in place: the cost depends on the visible records, not on all of them.
 
 import { h } from "./dom.js";
 
 const PAGE = 200;
 
-/** A list of cards. `card(record)` makes the content of one; what has not changed is left as it is. */
+/** A list of cards. `card(record)` renders one; unchanged records are not drawn again. */
 export function cards(card, { name, empty }) {
   const list = h("ul", { class: "cards", "aria-label": name });
   const none = h("p", { class: "none", hidden: true, text: empty });
@@ -61,7 +61,7 @@ function keyOf(record) {
   return record.id ?? record.name;
 }
 
-/** A field to search in records, and what of them matches. */
+/** A search field, and the predicate for matching records. */
 export function searchBox(label, changed) {
   const input = h("input", { type: "search", "aria-label": label, placeholder: label, spellcheck: "false", autocomplete: "off", on: { input: changed } });
   return {

@@ -1,4 +1,4 @@
-// Who sits here: a name, a link for another browser, notifications, and the way out.
+// The person at this browser: name, a link for another browser, notifications, logout.
 
 import { ask, login, Refused } from "./api.js";
 import { fresh, h, refill } from "./dom.js";
@@ -10,17 +10,17 @@ const NO_NAME = [400, 403];
 let given = null;
 let fixed = false;
 
-/** The name under which this browser answers. */
+/** Return the name under which this browser answers. */
 export function myName() {
   return given ?? localStorage.getItem(NAME);
 }
 
-/** Whether this person wants to be told of new questions by the browser. */
+/** Return whether this person wants notifications of new pending requests. */
 export function wantsNotifications() {
   return localStorage.getItem(NOTIFY) === "yes" && "Notification" in window && Notification.permission === "granted";
 }
 
-/** Tells the bridge the name that was given before; false when it has to be asked for. */
+/** Tell the bridge the stored name; return false when the person must be asked for one. */
 export async function knownName() {
   const before = myName();
   const me = await ask("me");
@@ -29,7 +29,7 @@ export async function knownName() {
   return given;
 }
 
-/** The name of before, if it may still be had. */
+/** Return the stored name, if the hub still accepts it. */
 async function takenBefore(name) {
   try {
     return (await ask("rename", { name })).name;
@@ -40,7 +40,7 @@ async function takenBefore(name) {
   }
 }
 
-/** Asks for the name and what else there is to choose; `done(name)` is called with it. */
+/** Ask for the name and the settings; `done(name)` is called with it. */
 export function openDialog(dialog, current, done) {
   const id = fresh("name");
   const problem = h("p", { class: "problem", id: `${id}-problem`, role: "alert" });
@@ -72,7 +72,7 @@ export function openDialog(dialog, current, done) {
       current ? h("button", { type: "button", class: "plain", text: "Close", on: { click: () => dialog.close() } }) : null)),
   current ? more() : null);
   dialog.setAttribute("aria-labelledby", `${id}-title`);
-  // The name is needed; once there is one, Esc closes.
+  // The name is required; once there is one, Esc closes.
   dialog.oncancel = (event) => { if (!current) event.preventDefault(); };
   dialog.showModal();
   input.focus();
@@ -101,7 +101,7 @@ function more() {
     output);
 }
 
-/** What is shown to somebody who is not logged in. */
+/** Render what somebody sees who is not logged in. */
 export function loginPage(main, problem) {
   const id = fresh("link");
   const trouble = h("p", { class: "problem", role: "alert", id: `${id}-problem`, text: problem ?? "" });

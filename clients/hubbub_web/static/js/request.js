@@ -1,4 +1,4 @@
-// One pending request: who asks, why, and the form to answer it; then what came of it.
+// One pending request: who asks, why, and the form to answer it; then its outcome.
 
 import { ask, Refused, tell } from "./api.js";
 import { Claiming, hinders } from "./claim.js";
@@ -10,15 +10,15 @@ import { ago, left, span } from "./time.js";
 import { address, visitForm } from "./visit.js";
 import { content } from "./content.js";
 
-// States of a request in which asking for a claim makes no sense.
+// States of a pending request that cannot be claimed.
 const OVER = new Set(["ALREADY_ANSWERED", "REQUEST_WITHDRAWN", "REQUEST_EXPIRED"]);
 
 export const KINDS = { elicitation_form: "Form", elicitation_url: "Page to visit", sampling: "Reply as a model", roots: "Directories" };
 const DELIVERY = { pending: "on its way to the server", delivered: "arrived at the server", failed: "could not be delivered", late: "arrived, but the call that asked was over already" };
-// What of a request changes while its page is open.
+// Fields of a pending request that change while its page is open.
 const CHANGES = ["state", "delivery", "answered_by", "answered_at", "reason", "call_id", "cause_source", "candidate_call_ids", "cause_ended", "defect"];
 
-/** The page of a request. */
+/** The page of a pending request. */
 export async function requestPage(main, id) {
   const whole = await ask("request", { id });
   return new RequestPage(main, whole).started();
@@ -68,7 +68,7 @@ class RequestPage {
     return this.whole.state === "open";
   }
 
-  /** The news are here. */
+  /** Apply changes of the store. */
   update() {
     const reached = state.link === "live" && hubIsThere();
     if (reached && !this.reached) this.claiming.happens("back");
@@ -97,7 +97,7 @@ class RequestPage {
     this.claiming.happens("left");
   }
 
-  /** Whether the person has begun to write. */
+  /** Return whether the person has begun to write. */
   get dirty() {
     return this.open && this.touched === true;
   }
@@ -152,7 +152,7 @@ class RequestPage {
     return words(params.message, { class: "ask", ...scrolled(params.message, "Question") });
   }
 
-  /** Claims it, or prolongs the claim; the claim is returned. */
+  /** Claim the pending request, or renew the claim; return the claim. */
   async ask(takeOver) {
     try {
       return (await ask("claim", { id: this.id, claim_id: this.claimId, take_over: takeOver })).claim;
@@ -164,7 +164,7 @@ class RequestPage {
 
   take() {
     this.claiming.happens("wanted");
-    // The button goes; what it was for is the form.
+    // The button disappears, so the form gets the focus.
     this.form.element.querySelector("input, select, textarea, button")?.focus();
   }
 
@@ -183,7 +183,7 @@ class RequestPage {
     return now === "theirs" ? clean(`Being answered by ${this.claiming.by}. You can answer when it becomes free.`) : "";
   }
 
-  /** Buttons stay where the keyboard is, also while they do nothing; `answer` says why. */
+  /** Disabled buttons keep the focus; `answer` says why they do nothing. */
   drawButtons() {
     const rest = this.sending || (this.open && hinders(this.claiming.state));
     for (const button of this.body.querySelectorAll("button[type=submit], .refuse button")) {
@@ -199,7 +199,7 @@ class RequestPage {
       return;
     }
     const body = JSON.stringify(answer);
-    // The same answer sent again after a broken connection is still one answer.
+    // Idempotency key: the same answer sent again after a broken connection is still one answer.
     if (this.sent !== body) this.answerId = crypto.randomUUID();
     this.sent = body;
     this.busy(true);
@@ -236,7 +236,7 @@ class RequestPage {
     this.drawButtons();
   }
 
-  /** It is not open any more, by us or by somebody else. */
+  /** Show that it is not open any more, closed by us or by somebody else. */
   async settled() {
     this.claiming.happens("closed");
     const unsent = this.dirty && !this.ours;
@@ -264,7 +264,7 @@ class RequestPage {
       ? this.ours ? "You have answered" : `${this.lost ? "Somebody was faster: " : ""}${it.answered_by ?? "somebody"} has answered`
       : it.state === "expired" ? "Nobody answered in time" : "The server does not ask any more";
     const next = openRequests().find((each) => each.id !== this.id && !each.claim);
-    // What is drawn again, since the answer has arrived, keeps the keyboard.
+    // Drawing it again, because the answer has arrived, keeps the focus.
     const focused = this.outcome.contains(document.activeElement);
     refill(this.outcome, h("h2", { text: title, tabindex: "-1" }),
       this.lost ? h("p", { class: "warning", text: "Your answer was not sent." }) : null,
@@ -286,12 +286,12 @@ function elicitationForm(params, send) {
   } } },
   form.empty ? h("p", { class: "help", text: "There is nothing to fill in: accept, or decline." }) : null, form.element,
   h("div", { class: "row" }, h("button", { class: "primary", type: "submit", text: form.empty ? "Accept" : "Send answer" })));
-  // Checks are this page's own, which says what is wrong at the field.
+  // The page checks fields itself, and shows problems at the field.
   element.noValidate = true;
   return { element, show: form.show };
 }
 
-/** The answer as it was given. */
+/** Render the given answer. */
 function answered(it) {
   const answer = it.answer;
   if (answer.error) return h("p", { text: `Refused: ${answer.error.message}` });
@@ -308,10 +308,10 @@ function callLink(id) {
   return h("a", { href: `#/call/${encodeURIComponent(id)}`, text: callName(id) });
 }
 
-// So many of the calls that may have caused a request are named.
+// Candidates that are named.
 const NAMED = 8;
 
-/** The calls of which one has caused a request, with links; null where none is known. */
+/** Links to the calls of which one caused a pending request; null if there are no candidates. */
 function candidates(it) {
   const ids = it.candidate_call_ids ?? [];
   if (!ids.length) return null;
@@ -327,7 +327,7 @@ export function causeInWords(it) {
   return `because of one of ${ids.slice(0, NAMED).map(callName).join(", ")}${ids.length > NAMED ? ` and ${ids.length - NAMED} more` : ""}`;
 }
 
-/** What a call is called. */
+/** Return the title of a call. */
 export function callName(id) {
   const call = tables.call.get(id);
   return call ? call.tool ?? call.method : id;
@@ -335,7 +335,7 @@ export function callName(id) {
 
 const HAPPENED = { shown: "shown to", claimed: "claimed by", released: "given back by", lapsed: "left by", answered: "answered by" };
 
-/** Who was shown it, claimed it and answered it, and how long after it was asked. */
+/** Render who was shown it, claimed it and answered it, and how long after it was asked. */
 function story(it) {
   if (!it.moments.length) return null;
   const asked = Date.parse(it.created_at);

@@ -1,9 +1,9 @@
-// A text to write as a model would: what is asked, and the reply.
+// Sampling: a text to write as a model would.
 
 import { h, facts, fresh, json, words } from "./dom.js";
 import { spoken } from "./content.js";
 
-/** The conversation and what the server wishes. */
+/** Render the conversation and the preferences of the server. */
 export function conversation(params) {
   const messages = Array.isArray(params.messages) ? params.messages : [];
   return h("div", {},
@@ -31,7 +31,7 @@ function priority(value, name) {
     ` ${Math.round(share * 100)} %`);
 }
 
-/** What answers a sampling; `send(answer)` gives it. */
+/** The form that answers a sampling; `send(answer)` sends it. */
 export function replyForm(send) {
   const id = fresh("reply");
   const text = h("textarea", { id, rows: 7, "aria-describedby": `${id}-problem`, dir: "auto" });
@@ -85,7 +85,7 @@ export function replyForm(send) {
   };
 }
 
-/** What answers a question for roots. */
+/** The form that answers a request for roots. */
 export function rootsForm(send) {
   const id = fresh("roots");
   const input = h("textarea", { id, rows: 4, class: "code", "aria-describedby": `${id}-help ${id}-problem`, spellcheck: "false", dir: "ltr" });

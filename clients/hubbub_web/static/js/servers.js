@@ -1,4 +1,4 @@
-// Servers: how each is connected, and one of them with its log.
+// Servers: the connection of each, and one server with its log.
 
 import { ask, Refused } from "./api.js";
 import { defect, defectPill, facts, h, json, pill, refill, words } from "./dom.js";
@@ -28,12 +28,12 @@ function serverCard(server) {
       server.next_retry_at ? h("span", {}, "next attempt: ", left(server.next_retry_at)) : null));
 }
 
-/** How it is connected; one that the hub has given up on does not come back by itself. */
+/** Return the state of a connection; one that the hub has given up does not come back by itself. */
 function statePill(server) {
   return server.gave_up ? pill("gave_up") : pill(server.state);
 }
 
-/** What brings back a server that was given up. */
+/** The button that connects a server again after the hub gave up. */
 function givenUp(server) {
   if (!server.gave_up) return null;
   return h("p", { class: "warning" }, "The hub has given up on it and does not try again by itself. Connect it here, or type ",

@@ -1,4 +1,4 @@
-// What the page knows: a table per kind of record, filled by the bridge's news.
+// The page's copy of the records: a table per kind, filled by the stream of the bridge.
 
 import { Refused, stream } from "./api.js";
 
@@ -14,30 +14,30 @@ const followers = new Set();
 let token = "";
 let scheduled = false;
 
-/** Calls `follower` after each batch of changes, at most once per frame; returns what ends that. */
+/** Call `follower` after each batch of changes, at most once per frame; return a function that stops it. */
 export function follow(follower) {
   followers.add(follower);
   return () => followers.delete(follower);
 }
 
-/** Whether the hub itself can be reached. */
+/** Return whether the hub itself can be reached. */
 export function hubIsThere() {
   return tables.hub.get("hub")?.connected !== false;
 }
 
-/** The open requests, those that have waited longest first. */
+/** Return the open pending requests, oldest first. */
 export function openRequests() {
   const open = [];
   for (const request of tables.request.values()) if (request.state === "open") open.push(request);
   return open.sort(byAge);
 }
 
-/** The records of a table, newest first. */
+/** Return the records of a table, newest first. */
 export function newestFirst(table) {
   return [...table.values()].sort((a, b) => byAge(b, a));
 }
 
-/** Work that never overtakes itself: asked for while it runs, it runs once more afterwards. Its failures are for the next time. */
+/** Single-flight: work requested while it runs is run once more afterwards. Failures are left to the next run. */
 export function oneAtATime(work) {
   let running = false;
   let again = false;
@@ -61,7 +61,7 @@ function changed() {
   if (scheduled) return;
   scheduled = true;
   requestAnimationFrame(tellAll);
-  // A page that is hidden or covered gets no frames, but its title still has to count.
+  // A hidden or covered page gets no frames, but its title still has to count.
   setTimeout(tellAll, LATEST_MS);
 }
 
@@ -93,7 +93,7 @@ function take(lines) {
   changed();
 }
 
-/** Follows the bridge for as long as this page is logged in; over its own breaks by the last token. */
+/** Follow the bridge while this page is logged in; after a break, go on from the last token. */
 export async function run() {
   for (;;) {
     try {

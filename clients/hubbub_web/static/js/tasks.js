@@ -1,4 +1,4 @@
-// Tasks: those the hub holds for servers, and those servers hold for the hub.
+// Tasks: receiver tasks, held by the hub for servers, and client tasks, held by servers for the hub.
 
 import { ask, Refused } from "./api.js";
 import { defect, defectPill, facts, h, pill, refill } from "./dom.js";
@@ -7,7 +7,7 @@ import { cards, chooser, searchBox } from "./list.js";
 import { newestFirst, oneAtATime, tables } from "./store.js";
 import { ago, span } from "./time.js";
 
-// As many questions of a task as its short form names.
+// Pending requests of a task that its short form names.
 const SEEN = 100;
 const ROLES = { receiver: "held by the hub for the server", client: "held by the server" };
 

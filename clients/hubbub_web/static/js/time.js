@@ -1,10 +1,10 @@
-// Moments in words, kept up to date once a second.
+// Times in words, updated once a second.
 
 import { h } from "./dom.js";
 
 const SPANS = [[86400, "d"], [3600, "h"], [60, "min"]];
 
-/** A length of time: `340 ms`, `4.2 s`, `5 min 3 s`. */
+/** Return a duration: `340 ms`, `4.2 s`, `5 min 3 s`. */
 export function span(ms) {
   if (ms < 1000) return `${Math.max(0, Math.round(ms))} ms`;
   const s = ms / 1000;
@@ -15,12 +15,12 @@ export function span(ms) {
   return `${Math.floor(s / size)} ${unit}${rest ? ` ${rest} ${next[1]}` : ""}`;
 }
 
-/** `12 s ago`, kept up to date. */
+/** Render `12 s ago`, kept up to date. */
 export function ago(moment) {
   return moment ? live(moment, "ago") : null;
 }
 
-/** `4:32 left`, kept up to date; urgent when little is left. */
+/** Render `4:32 left`, kept up to date; urgent when little is left. */
 export function left(moment) {
   return moment ? live(moment, "left") : null;
 }

@@ -1,17 +1,17 @@
-// The time of a call as a picture, from the rows that the bridge reckons (hubbub_frontend/timeline.py). Nothing is reckoned here.
+// The timeline of a call as a picture, from rows that the bridge computes (hubbub_frontend/timeline.py).
 
 import { h, svg } from "./dom.js";
 import { span } from "./time.js";
 
 const ROW = 26;
 const MAX_ROWS = 12;
-// In percent: what took no time at all is seen as well.
+// Least width in percent, so that parts of no length are visible.
 const NARROWEST = 0.3;
 const NAMES = { queued: "queued", server: "at work", person: "waiting for a person" };
 const SIGNS = { shown: "○", claimed: "◐", released: "◌", lapsed: "◌", answered: "●", delivered: "✓" };
 const OTHER = "✗";
 
-/** The picture, with its parts and what happened to its questions in words below; `title` says what a question is about. */
+/** Draw the picture, with the parts and events in words below; `title` names a pending request. */
 export function timeline(time, title) {
   const sums = Object.entries(NAMES).map(([kind, name]) => [kind, name, time[`${kind}_s`]]).filter(([, , sum]) => sum > 0);
   const rows = time.asked.slice(0, MAX_ROWS);

@@ -1,19 +1,19 @@
-// One thing that a server offers, and the form to use it: a tool is called, a resource read, a prompt got.
+// One entry of the catalog and the form to use it: call a tool, read a resource, get a prompt.
 
 import { ask, Refused } from "./api.js";
 import { fresh, h, json, refill, words } from "./dom.js";
 import { schemaForm } from "./form.js";
 
 const VERBS = { tool: "Call", resource: "Read", template: "Read", prompt: "Get" };
-// The expressions of a template that are one variable (RFC 6570, levels 1 and 2); others are typed as a whole address.
+// Expressions of a template that are one variable (RFC 6570, levels 1 and 2); other templates are typed as a whole address.
 const VARIABLE = /\{([+#]?)(\w+)(\*?)\}/g;
 
-/** What makes an entry one of its list. */
+/** Return the key of an entry within its list. */
 export function keyOf(kind, entry) {
   return String({ resource: entry.uri, template: entry.uriTemplate }[kind] ?? entry.name);
 }
 
-/** The maker of the page of an entry of some kind. */
+/** Return the page for entries of some kind. */
 export function usePage(kind) {
   return (main, server, key) => page(main, server, kind, key);
 }
@@ -61,7 +61,7 @@ async function page(main, server, kind, key) {
   return { update() {}, leave() {} };
 }
 
-/** What must be known to use an entry. */
+/** Return the fields that are needed to use an entry. */
 function schemaOf(kind, entry) {
   if (kind === "tool") return entry.inputSchema;
   const fields = kind === "prompt" ? argumentsOf(entry) : kind === "template" ? variablesOf(String(entry.uriTemplate)).map((name) => ({ name, required: true })) : [];
@@ -75,7 +75,7 @@ function argumentsOf(entry) {
   return Array.isArray(entry.arguments) ? entry.arguments.filter((each) => typeof each?.name === "string") : [];
 }
 
-/** The variables of a template; where they are not simple, the whole address is asked for. */
+/** Return the variables of a template; if they are not simple, the whole address is asked for. */
 function variablesOf(template) {
   if (isTooMuch(template)) return ["uri"];
   return [...new Set([...template.matchAll(VARIABLE)].map(([, , name]) => name))];
@@ -85,7 +85,7 @@ function isTooMuch(template) {
   return template.replaceAll(VARIABLE, "").includes("{");
 }
 
-/** The MCP method and its params. */
+/** Return the MCP method and its params. */
 function requestOf(kind, entry, values) {
   if (kind === "tool") return { method: "tools/call", params: { name: entry.name, arguments: values } };
   if (kind === "prompt") return { method: "prompts/get", params: { name: entry.name, arguments: values } };

@@ -4,7 +4,7 @@ import { h, isPage, scrolled, words, fresh } from "./dom.js";
 
 const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/;
 
-/** What to beware of in an address, in words. */
+/** Return warnings about an address, in words. */
 export function warnings(url) {
   const { authority, host } = parts(url);
   const found = [];
@@ -20,7 +20,7 @@ export function warnings(url) {
   return found;
 }
 
-/** An address with its host marked. */
+/** Render an address with its host marked. */
 export function address(url) {
   if (!isPage(url)) return words(url, { class: "address", dir: "ltr" });
   const { before, host, after } = parts(url);
@@ -33,7 +33,7 @@ function parts(url) {
   return { authority, host, before: scheme + (user ?? ""), after: (port ?? "") + rest };
 }
 
-/** What answers a request to visit a page; `send(answer)` gives it. */
+/** The form that answers a request to visit a page; `send(answer)` sends it. */
 export function visitForm(params, send) {
   const url = String(params.url ?? "");
   if (!isPage(url)) {
@@ -73,7 +73,7 @@ export function visitForm(params, send) {
   };
 }
 
-/** For the hub's own request to be let in somewhere, where the browser does not find back. */
+/** For the hub's own pending request to be let in at a server, when the browser cannot come back to the hub. */
 function redirectField(send) {
   const id = fresh("redirect");
   const problem = h("p", { class: "problem", id: `${id}-problem`, hidden: true });

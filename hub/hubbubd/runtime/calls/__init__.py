@@ -1,4 +1,4 @@
-"""Calls: their queue, their way to a server and back, and what a server makes of them."""
+"""Calls: queues, exchanges with servers, multi-round requests, client tasks, resumption after a restart, spans."""
 
 from hubbubd.runtime.calls.call_queue import ActiveCall, End, ServerQueue
 from hubbubd.runtime.calls.call_spans import SpanRecorder, served

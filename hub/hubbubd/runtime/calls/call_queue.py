@@ -1,4 +1,7 @@
-"""One server's request queue at work: turns, clocks, parking, and what the server's questions mean for them."""
+"""One server's call queue at run time: slots, deadlines, parking, and which call caused what the server asks.
+
+The order is that of `core/queue.py`; this adds waiting and time.
+"""
 
 import math
 from collections import Counter
@@ -22,33 +25,33 @@ from hubbubd.telemetry.tracer import OFF, Tracer
 from hubbubd.upstream.ports import Link
 
 PENDING_IDS = 1000
-"""How many of the requests that a call has caused its record names: the last ones."""
+"""How many of the pending requests it caused a call's record names: the newest."""
 
 
 MAX_CANDIDATES = 50
-"""How many calls a request names of which one may have caused it."""
+"""How many candidate calls a pending request names at most."""
 
 MAX_ASIDE = 1000
-"""How many calls of a server may go on as tasks without a slot in its queue."""
+"""How many of a server's calls may continue as tasks without occupying a slot."""
 
 
 class End(StrEnum):
     """Why a call is stopped before its server has replied."""
 
     CANCELLED = "cancelled"
-    """Somebody asked for it, or nobody waits for it any more."""
+    """Cancelled on request, or its caller is gone."""
     SERVER_GONE = "server_gone"
     """Its server was disconnected, removed or given up."""
     SHUTTING_DOWN = "shutting_down"
-    """The hub stops; the next one may go on with it."""
+    """The hub stops; the call may be resumed after the restart."""
 
 
 @dataclass(slots=True, eq=False)
 class ActiveCall:
-    """A call under way, once `admitted` without a `refusal`.
+    """A call under way, valid once `admitted` is set without a `refusal`.
 
-    `verdict` is why its scope was cancelled, and `end` by what; without them it ran out of time. `place` is the span
-    of what was sent last. `known_as_sent` says that a later hub would not take it for one that was never sent.
+    `verdict` and `end` say why its scope was cancelled; without them its deadline has passed. `place` is the span of
+    what was sent last. `known_as_sent` says that, after a restart, the call is known to have been sent.
     """
 
     call: Call
@@ -59,36 +62,36 @@ class ActiveCall:
     admitted: anyio.Event = field(default_factory=anyio.Event)
     ended: anyio.Event = field(default_factory=anyio.Event)
     refusal: HubError | None = None
-    verdict: Fault | None = None
+    fault: Fault | None = None
     end: End | None = None
-    questions: int = 0
+    pending: int = 0
     waiters: int = 0
     resent: bool = False
     known_as_sent: bool = False
     place: Trace | None = None
 
     def stop(self, fault: Fault, end: End = End.CANCELLED) -> None:
-        """Ends the call with a reason; what is on the wire is cancelled at the server. The first reason stands."""
-        if self.verdict is None:
-            self.verdict, self.end = fault, end
+        """End the call with a reason; on the wire it is cancelled at the server. The first reason counts."""
+        if self.fault is None:
+            self.fault, self.end = fault, end
             self.scope.cancel()
 
 
 class ServerQueue:
-    """The calls of one server that have not ended. `record` is told of every new state of a call."""
+    """The unfinished calls of one server. `record` is called with every new state of a call."""
 
     def __init__(
         self, config: ServerConfig, clock: Clock, record: Callable[[Call], None], tracer: Tracer = OFF
     ) -> None:
         self._take(config)
         self.tracer = tracer
-        self.lives: dict[str, ActiveCall] = {}
+        self.calls: dict[str, ActiveCall] = {}
         self.ended: Counter[CallState] = Counter()
         self.link: Link | None = None
         self.closed = True
-        """Whether the server is meant to be, and stays, without a connection."""
+        """Whether the server is disconnected by request, or given up."""
         self.given_up: Fault | None = None
-        """Why the hub does not try to connect any more, when `closed` is its own decision."""
+        """Why the hub gave up on the server, when that closed the queue."""
         self._clock = clock
         self._record = record
         self._queue = CallQueue(
@@ -97,18 +100,18 @@ class ServerQueue:
         self._attached = anyio.Event()
 
     def adopt(self, config: ServerConfig) -> None:
-        """Takes other options over; calls that are in keep the clocks that they have."""
+        """Apply changed options; calls already queued keep their deadlines."""
         self._take(config)
         self._queue.adopt(config.max_in_flight, config.max_queued, one_question_at_a_time=config.one_question_at_a_time)
         self._next_turns()
 
     def _take(self, config: ServerConfig) -> None:
         self.config = config
-        self.fingerprint = config.fingerprint  # a digest, which each call would compute anew
+        self.fingerprint = config.fingerprint  # cached: a hash
 
     def counts(self) -> QueueCounts:
-        """How many calls are in each state."""
-        now = Counter(live.call.state for live in self.lives.values())
+        """Return the number of calls by state."""
+        now = Counter(active.call.state for active in self.calls.values())
         return QueueCounts(
             queued=now[CallState.QUEUED],
             in_progress=now[CallState.IN_PROGRESS],
@@ -120,229 +123,229 @@ class ServerQueue:
 
     @property
     def busy(self) -> bool:
-        """Whether a call is on the wire; a synchronous server cannot answer a ping then."""
+        """Whether a call is on the wire or parked; a synchronous server cannot answer a ping then."""
         return bool(self._queue.sent)
 
-    # Turns
+    # Slots
 
     def enter(self, call: Call) -> ActiveCall:
-        """Queues a new call. Raises ResourceExhausted (QUEUE_FULL)."""
+        """Queue a new call. Raises ResourceExhausted (QUEUE_FULL)."""
         self._queue.add(call.id, len(call.params))
-        live = ActiveCall(call, CallClock(call.timeout_s, call.max_s, self._clock.steady()), place=call.trace)
-        self.lives[call.id] = live
-        self.time(live)
+        active = ActiveCall(call, CallClock(call.timeout_s, call.max_s, self._clock.steady()), place=call.trace)
+        self.calls[call.id] = active
+        self.time(active)
         self._next_turns()
-        return live
+        return active
 
     def resume(self, call: Call) -> ActiveCall:
-        """Takes up a call that the hub before this one has left: a task goes on without a slot, one that was never sent
-        waits for its turn, others are parked.
+        """Take in a call from before a restart: as a task, at the end of the queue if never sent, and parked otherwise.
 
-        It was admitted once, so it fits however many there are.
+        No limit applies, as it was admitted before.
         """
-        live = ActiveCall(call, CallClock(call.timeout_s, call.max_s, self._clock.steady()), place=call.trace)
-        live.admitted.set()
-        live.known_as_sent = not core.never_sent(call)
-        self.lives[call.id] = live
+        active = ActiveCall(call, CallClock(call.timeout_s, call.max_s, self._clock.steady()), place=call.trace)
+        active.admitted.set()
+        active.known_as_sent = not core.never_sent(call)
+        self.calls[call.id] = active
         if core.never_sent(call):
             self._queue.add_again(call.id, len(call.params))
-            self.time(live)
+            self.time(active)
         if call.task_id is not None:
             if call.state is CallState.WAITING_INPUT:
-                self.to(live, core.move(call, CallState.IN_PROGRESS, self._clock.now()))
-            self.set_aside(live)
-        return live
+                self.to(active, core.move(call, CallState.IN_PROGRESS, self._clock.now()))
+            self.set_aside(active)
+        return active
 
-    def set_aside(self, live: ActiveCall) -> None:
-        """The call has become a task at the server: it keeps no slot, and only its time in all counts.
+    def set_aside(self, active: ActiveCall) -> None:
+        """Free the slot of a call that has become a task; from now on only its total time counts.
 
-        Beyond MAX_ASIDE the calls keep their slots, so that they do not become more and more.
+        Beyond MAX_ASIDE such calls keep their slots, which bounds their number.
         """
         if len(self._queue.aside) < MAX_ASIDE:
-            self._queue.set_aside(live.call.id)
-        live.clock.without_timeout(self._clock.steady())
-        self.time(live)
+            self._queue.set_aside(active.call.id)
+        active.clock.without_timeout(self._clock.steady())
+        self.time(active)
         self._next_turns()
 
-    def enter_again(self, live: ActiveCall) -> None:
-        """Queues a call that must be sent once more, at the head."""
-        self._put_first(live)
-        self.to(live, core.move(live.call, CallState.QUEUED, self._clock.now()))
+    def enter_again(self, active: ActiveCall) -> None:
+        """Queue a call that must be sent again, at the head."""
+        self._put_first(active)
+        self.to(active, core.move(active.call, CallState.QUEUED, self._clock.now()))
         self._next_turns()
 
-    def _put_first(self, live: ActiveCall) -> None:
-        live.turn = anyio.Event()
-        self._queue.add_first(live.call.id)
+    def _put_first(self, active: ActiveCall) -> None:
+        active.turn = anyio.Event()
+        self._queue.add_first(active.call.id)
 
-    def leave(self, live: ActiveCall, ended: Call) -> None:
-        """Forgets a call that has ended."""
-        live.call = ended
+    def leave(self, active: ActiveCall, ended: Call) -> None:
+        """Remove a call that has ended."""
+        active.call = ended
         self._queue.remove(ended.id)
-        del self.lives[ended.id]
+        del self.calls[ended.id]
         self._next_turns()
 
-    async def turn(self, live: ActiveCall) -> Link:
-        """Waits until it is the call's turn; it goes out now, over the link returned."""
-        while not live.turn.is_set():  # a turn that could not be used any more was taken back, with another event
-            await live.turn.wait()
+    async def turn(self, active: ActiveCall) -> Link:
+        """Wait for the call's turn, move it to IN_PROGRESS, and return the link to send it over."""
+        while not active.turn.is_set():  # `attach` replaces the event of a turn that the link's end took back
+            await active.turn.wait()
         assert self.link is not None, "turns end with the link"
-        live.clock.restart(self._clock.steady())
-        self.time(live)
-        self.to(live, core.move(live.call, CallState.IN_PROGRESS, self._clock.now()))
+        active.clock.restart(self._clock.steady())
+        self.time(active)
+        self.to(active, core.move(active.call, CallState.IN_PROGRESS, self._clock.now()))
         return self.link
 
     def attach(self, link: Link | None) -> None:
-        """The connection is up with this link, or down with None; calls get their turns while it is up."""
+        """Set the current link, or None when the connection is down; calls get turns only while there is one."""
         self.link = link
         if link is not None:
             self._attached.set()
             self._attached = anyio.Event()
         if link is None:
-            for live in reversed(self.lives.values()):
-                if live.turn.is_set() and live.call.state is CallState.QUEUED:  # it has a turn and is not sent yet
-                    self._put_first(live)
+            for active in reversed(self.calls.values()):
+                if active.turn.is_set() and active.call.state is CallState.QUEUED:  # has a turn, but is not sent yet
+                    self._put_first(active)
         self._next_turns()
 
     async def connected(self) -> Link:
-        """The link, as soon as there is one."""
+        """Wait for a link and return it."""
         while self.link is None:
             await self._attached.wait()
         return self.link
 
     def _next_turns(self) -> None:
         while self.link is not None and (call_id := self._queue.next()) is not None:
-            self.lives[call_id].turn.set()
+            self.calls[call_id].turn.set()
 
-    # Clocks
+    # Deadlines
 
-    def time(self, live: ActiveCall) -> None:
-        """Lets the call's scope end when its clock says so."""
-        deadline = live.clock.deadline()
+    def time(self, active: ActiveCall) -> None:
+        """Set the deadline of the call's scope from its clock."""
+        deadline = active.clock.deadline()
         left_s = math.inf if deadline is None else max(deadline - self._clock.steady(), 0.0)
-        live.scope.deadline = anyio.current_time() + left_s
+        active.scope.deadline = anyio.current_time() + left_s
 
-    def progressed(self, live: ActiveCall) -> None:
-        """Notes a sign of progress from the server."""
+    def progressed(self, active: ActiveCall) -> None:
+        """Restart the call's timeout after a progress notification, if so configured."""
         if self.config.progress_resets_timeout:
-            live.clock.restart(self._clock.steady())
-            self.time(live)
+            active.clock.restart(self._clock.steady())
+            self.time(active)
 
-    # Questions
+    # Causes of pending requests
 
     def cause(self, wire_call_id: str | None) -> tuple[ActiveCall | None, CauseSource | None]:
-        """The call that caused a question: the one on whose stream it came, else the only one it can be."""
+        """Return the call that caused a request: that of the stream it came on, else the only candidate."""
         if wire_call_id is not None:
-            live = self.lives.get(wire_call_id)
-            return live, CauseSource.WIRE if live else None
+            active = self.calls.get(wire_call_id)
+            return active, CauseSource.WIRE if active else None
         candidates = self.candidates()
         return (candidates[0], CauseSource.INFERRED) if len(candidates) == 1 else (None, None)
 
     def candidates(self) -> list[ActiveCall]:
-        """The calls that a question may be about which does not say so itself, oldest first."""
-        # What belongs to a task says so, therefore the calls on the wire come first.
+        """Return the calls that may have caused a request which does not name its cause, oldest first."""
+        # Requests of tasks name their task, so calls on the wire are the likelier cause.
         sent = self._queue.sent or self._queue.aside
-        return [live for call_id, live in self.lives.items() if call_id in sent]
+        return [active for call_id, active in self.calls.items() if call_id in sent]
 
     def candidate_ids(self) -> tuple[str, ...]:
-        """The ids of the candidates for a record to name; none where they are too many to be of use."""
-        found = tuple(live.call.id for live in self.candidates())
+        """Return the candidates' ids for a record; none if they are too many to be useful."""
+        found = tuple(active.call.id for active in self.candidates())
         return found if len(found) <= MAX_CANDIDATES else ()
 
     @contextmanager
-    def asked(self, live: ActiveCall | None, *pending_ids: str, candidates: Collection[str] = ()) -> Generator[None]:
-        """While the block is open, a question on the wire waits for a person: its call is parked.
+    def asked(self, active: ActiveCall | None, *pending_ids: str, candidates: Collection[str] = ()) -> Generator[None]:
+        """Park the causing call while a request on the wire waits for a person.
 
-        When the cause is unknown it may be any call that the server knows of: none of them keeps a slot or loses time.
-        Those of the `candidates` say that they are perhaps what waits.
+        With an unknown cause it may be any call the server knows of: none of them occupies a slot or loses time. The
+        `candidates` record that they may be what the request waits for.
         """
         known = self._queue.sent | self._queue.aside
-        lives = [live] if live is not None else [self.lives[call_id] for call_id in known]
-        perhaps = [self.lives[call_id] for call_id in candidates if call_id in self.lives] if live is None else []
+        calls = [active] if active is not None else [self.calls[call_id] for call_id in known]
+        perhaps = [self.calls[call_id] for call_id in candidates if call_id in self.calls] if active is None else []
         try:
-            held = self._paused(lives) if live is None else self.parked(live, *pending_ids)
+            held = self._paused(calls) if active is None else self.parked(active, *pending_ids)
             with held, self._perhaps(perhaps, pending_ids):
                 yield
         finally:
-            for each in lives:
-                if each.questions == 0 and each.call.id in self._queue.parked | self._queue.aside:
+            for each in calls:
+                if each.pending == 0 and each.call.id in self._queue.parked | self._queue.aside:
                     if each.call.id in self._queue.parked:
                         self._queue.unpark(each.call.id)
                     if each.call.state is CallState.WAITING_INPUT:
                         self.to(each, core.move(each.call, CallState.IN_PROGRESS, self._clock.now()))
 
     @contextmanager
-    def _perhaps(self, lives: list[ActiveCall], pending_ids: tuple[str, ...]) -> Generator[None]:
-        """While the block is open, each of the calls may be the one that waits for a person."""
-        for live in lives:
-            ids = (*live.call.perhaps_pending_ids, *pending_ids)[-PENDING_IDS:]
-            self.to(live, replace(live.call, perhaps_pending_ids=ids))
+    def _perhaps(self, calls: list[ActiveCall], pending_ids: tuple[str, ...]) -> Generator[None]:
+        """Record on each of the calls, for the block, that it may be the cause."""
+        for active in calls:
+            ids = (*active.call.perhaps_pending_ids, *pending_ids)[-PENDING_IDS:]
+            self.to(active, replace(active.call, perhaps_pending_ids=ids))
         try:
             yield
         finally:
-            for live in lives:
-                if live.call.id in self.lives:
-                    ids = tuple(each for each in live.call.perhaps_pending_ids if each not in pending_ids)
-                    self.to(live, replace(live.call, perhaps_pending_ids=ids))
+            for active in calls:
+                if active.call.id in self.calls:
+                    ids = tuple(each for each in active.call.perhaps_pending_ids if each not in pending_ids)
+                    self.to(active, replace(active.call, perhaps_pending_ids=ids))
 
     @contextmanager
-    def parked(self, live: ActiveCall, *pending_ids: str) -> Generator[None]:
-        """While the block is open, a call has no slot and its clock stands; afterwards it has no slot yet."""
-        call = replace(live.call, pending_ids=(*live.call.pending_ids, *pending_ids)[-PENDING_IDS:])
+    def parked(self, active: ActiveCall, *pending_ids: str) -> Generator[None]:
+        """Free a call's slot and hold its clock for the block; afterwards it has no slot yet."""
+        call = replace(active.call, pending_ids=(*active.call.pending_ids, *pending_ids)[-PENDING_IDS:])
         if call.state is CallState.IN_PROGRESS:
             call = core.move(call, CallState.WAITING_INPUT, self._clock.now())
-        self.to(live, call)
-        with self._paused([live]):
+        self.to(active, call)
+        with self._paused([active]):
             yield
 
     @contextmanager
-    def _paused(self, lives: list[ActiveCall]) -> Generator[None]:
-        for live in lives:
-            live.questions += 1
-            if live.call.id in self._queue.in_flight:
-                self._queue.park(live.call.id)
-            live.clock.hold(self._clock.steady())
-            self.time(live)
+    def _paused(self, calls: list[ActiveCall]) -> Generator[None]:
+        for active in calls:
+            active.pending += 1
+            if active.call.id in self._queue.in_flight:
+                self._queue.park(active.call.id)
+            active.clock.hold(self._clock.steady())
+            self.time(active)
         self._next_turns()
         try:
             yield
         finally:
-            for live in lives:
-                live.questions -= 1
-                live.clock.release(self._clock.steady())
-                self.time(live)
+            for active in calls:
+                active.pending -= 1
+                active.clock.release(self._clock.steady())
+                self.time(active)
 
-    def to(self, live: ActiveCall, call: Call) -> None:
-        """Puts a call into its next state."""
-        live.call = call
+    def to(self, active: ActiveCall, call: Call) -> None:
+        """Move a call to its next state, and record it."""
+        active.call = call
         self._record(call)
 
     # Ends
 
     def stop_all(self, fault: Fault, end: End) -> None:
-        """Ends all calls with a reason."""
-        for live in list(self.lives.values()):
-            live.stop(fault, end)
+        """End all calls with a reason."""
+        for active in list(self.calls.values()):
+            active.stop(fault, end)
 
     async def wait_idle(self) -> None:
-        """Returns when all calls of now have ended."""
-        for live in list(self.lives.values()):
-            await live.ended.wait()
+        """Wait until all current calls have ended."""
+        for active in list(self.calls.values()):
+            await active.ended.wait()
 
     def queued(self) -> list[ActiveCall]:
-        """Those that wait for their first turn or for another one, next one first."""
-        return [self.lives[call_id] for call_id in self._queue.queued]
+        """Return the calls that wait for a turn, next one first."""
+        return [self.calls[call_id] for call_id in self._queue.queued]
 
-    def out_of_time(self, live: ActiveCall) -> Fault:
-        """Why a call whose scope ended by itself has failed."""
-        total = live.clock.out_of_total(self._clock.steady())
-        waited = live.call.state is CallState.QUEUED
-        limit_s = live.call.max_s if total else live.call.timeout_s
+    def out_of_time(self, active: ActiveCall) -> Fault:
+        """Return the fault of a call whose deadline has passed."""
+        total = active.clock.out_of_total(self._clock.steady())
+        call = active.call
+        waited = call.state is CallState.QUEUED
+        limit_s = call.max_s if total else call.timeout_s
         where = "waiting for its turn" if waited else "waiting for the server"
         option = "call_max_s" if total else "call_timeout_s"
         return Fault(
             code="CALL_MAX_EXCEEDED" if total else "CALL_TIMEOUT",
             category=Category.TIMEOUT,
-            message=f"{live.call.server} did not finish {live.call.method} within {limit_s:g} s ({option}), {where}",
+            message=f"{call.server} did not finish {call.method} within {limit_s:g} s ({option}), {where}",
             retryable=True,
-            details={"server": live.call.server, "method": live.call.method, "limit_s": limit_s, "queued": waited},
+            details={"server": call.server, "method": call.method, "limit_s": limit_s, "queued": waited},
         )

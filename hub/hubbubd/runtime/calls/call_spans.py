@@ -1,8 +1,8 @@
-"""The story of calls, questions and tasks as spans, told by their records when these end.
+"""Spans of calls, pending requests and tasks, exported when their records end.
 
-A span whose record outlives the hub is told by the next one, under the same ids. What is shorter than its record (an
-RPC, an exchange on the wire) is told by whoever carries it out; a call's record notes it meanwhile, so that the next
-hub can do it when this one is killed. Nothing here costs more than a comparison while tracing is off.
+A span whose record outlives this process is exported by the next one, under the same ids. What is shorter than a record
+(an RPC, an exchange on the wire) is exported where it happens; the call's record lists it meanwhile (`under_way`), so
+that the next process can finish it after a crash. While tracing is off all this costs a comparison.
 """
 
 from collections.abc import Generator
@@ -12,17 +12,17 @@ from dataclasses import replace
 from hubbubd import payload
 from hubbubd.core import inbox as core_inbox
 from hubbubd.core.calls import Call, CallState
-from hubbubd.core.inbox import Delivery, Moment, Origin, PendingRequest, RequestKind, RequestState
+from hubbubd.core.inbox import Delivery, Origin, PendingRequest, RequestEvent, RequestKind, RequestState
 from hubbubd.core.tasks import Task, TaskStatus
 from hubbubd.runtime.calls.call_queue import ActiveCall
 from hubbubd.runtime.records import Change, Ledger, Table
 from hubbubd.telemetry import mcp
-from hubbubd.telemetry.trace import CALLER, SERVING, Attributes, Event, Kind, Span, Trace, of_params
+from hubbubd.telemetry.trace import CURRENT_RPC, CURRENT_TRACE, Attributes, Event, Kind, Span, Trace, of_params
 from hubbubd.telemetry.tracer import Tracer
 from hubbubd.upstream.ports import InboundRequest, ReplyError
 
 RESTARTED = "HUB_RESTARTED"
-"""`error.type` of what the hub before this one had begun and did not live to tell."""
+"""`error.type` of spans that were open when the previous process ended."""
 
 METHODS = {
     RequestKind.ELICITATION_FORM: "elicitation/create",
@@ -33,7 +33,7 @@ METHODS = {
 
 
 class SpanRecorder:
-    """Tells of calls, pending requests and tasks."""
+    """Follows the tables and exports the spans of ended records."""
 
     def __init__(
         self,
@@ -54,13 +54,13 @@ class SpanRecorder:
     # Calls
 
     def begun(self, call: Call, params: dict[str, object]) -> Call:
-        """A new call with its place: below what its params name, else below the RPC that makes it."""
+        """Return a new call with a place in a trace: below that in its params' `_meta`, else below the RPC."""
         named = of_params(params)
-        around = named or CALLER.get()
+        around = named or CURRENT_TRACE.get()
         if around is None and not self.tracer.on:
             return call
         trace = self.tracer.begin(around, f"call {mcp.about(call.method, params)[0]}")
-        serving = SERVING.get()
+        serving = CURRENT_RPC.get()
         if serving is None or trace is None:
             return replace(call, trace=trace)
         if named is not None:
@@ -69,41 +69,41 @@ class SpanRecorder:
         return replace(call, trace=trace, under_way=(serving.span,) if waits else ())
 
     @contextmanager
-    def queued(self, live: ActiveCall) -> Generator[None]:
-        """Tells how long a call waits for its turn: the block."""
-        start = live.call.created_at if live.call.started_at is None else self.tracer.now()
+    def queued(self, active: ActiveCall) -> Generator[None]:
+        """Export the block, a call's wait for its turn, as a span."""
+        start = active.call.created_at if active.call.started_at is None else self.tracer.now()
         try:
             yield
         finally:
             if self.tracer.on:
-                self._tell_queue(live.call, start, self.tracer.now())
+                self._tell_queue(active.call, start, self.tracer.now())
 
     @contextmanager
-    def sent(self, live: ActiveCall, params: dict[str, object]) -> Generator[Span | None]:
-        """The span of an exchange on the wire, for the link to tell; noted in the record while the block is open."""
-        name, attributes = mcp.about(live.call.method, params)
-        trace = self.tracer.begin(live.call.trace, name, Kind.CLIENT) if live.call.trace else None
+    def sent(self, active: ActiveCall, params: dict[str, object]) -> Generator[Span | None]:
+        """Yield the span of an exchange on the wire, for the link to export; the record lists it during the block."""
+        name, attributes = mcp.about(active.call.method, params)
+        trace = self.tracer.begin(active.call.trace, name, Kind.CLIENT) if active.call.trace else None
         if trace is None:
             yield None
             return
-        live.place = trace
+        active.place = trace
         span = Span(name=name, kind=Kind.CLIENT, trace=trace, start=self.tracer.now(), attributes=attributes)
         if not trace.own:
             yield span
             return
-        self._note(live, (*live.call.under_way, span))
+        self._note(active, (*active.call.under_way, span))
         try:
             yield span
         finally:
-            self._note(live, tuple(other for other in live.call.under_way if other is not span))
+            self._note(active, tuple(other for other in active.call.under_way if other is not span))
 
-    def hung_up(self, live: ActiveCall) -> None:
-        """Nobody waits for a call any more that goes on: the RPC that did tells of itself."""
-        if live.call.under_way:
-            self._note(live, tuple(span for span in live.call.under_way if span.kind is not Kind.SERVER))
+    def caller_left(self, active: ActiveCall) -> None:
+        """Forget the RPC's span of a call whose caller is gone; the RPC exports it itself."""
+        if active.call.under_way:
+            self._note(active, tuple(span for span in active.call.under_way if span.kind is not Kind.SERVER))
 
-    def left(self, call: Call) -> Call:
-        """An unfinished call of the hub before this one, after telling what that one could not."""
+    def taken_over(self, call: Call) -> Call:
+        """Finish the open spans of a call from before a restart, and return the call without them."""
         if not call.under_way and call.started_at is not None:
             return call
         now = self.tracer.now()
@@ -113,9 +113,9 @@ class SpanRecorder:
             self._tell_queue(call, call.created_at, now)
         return replace(call, under_way=())
 
-    def _note(self, live: ActiveCall, under_way: tuple[Span, ...]) -> None:
-        live.call = replace(live.call, under_way=under_way)
-        self._ledger.later(Change(self._calls, live.call.id, live.call))
+    def _note(self, active: ActiveCall, under_way: tuple[Span, ...]) -> None:
+        active.call = replace(active.call, under_way=under_way)
+        self._ledger.later(Change(self._calls, active.call.id, active.call))
 
     def _tell_queue(self, call: Call, start: float, end: float) -> None:
         trace = self.tracer.begin(call.trace, "queue") if call.trace and call.trace.own else None
@@ -142,7 +142,7 @@ class SpanRecorder:
             about["gen_ai.tool.call.result"] = mcp.content(call.result)
         self._tell(f"call {name}", call.trace, call.created_at, call.completed_at, about, error=_failure(call))
 
-    # Questions
+    # Pending requests
 
     def _follow_request(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
         request = after or before
@@ -230,7 +230,7 @@ class SpanRecorder:
 
 @contextmanager
 def served(tracer: Tracer, server: str, request: InboundRequest) -> Generator[None]:
-    """Tells of a request of a server that nobody has to be asked for, if it is part of a trace: the block."""
+    """Export the block as a span: a server's request that is answered without a person, if it belongs to a trace."""
     name, about = mcp.about(request.method, request.params)
     trace = tracer.begin(request.trace, name, Kind.SERVER) if tracer.on and request.trace else None
     if trace is None:
@@ -263,17 +263,17 @@ def _own(trace: Trace | None) -> bool:
 
 
 def _failure(call: Call) -> str | None:
-    """`error.type` of an ended call."""
+    """Return `error.type` of an ended call."""
     if call.fault is not None:
         return call.fault.code
-    # Most results are large and well; only those that may say otherwise are read.
+    # Most results are large and no errors: parse only those that may have isError.
     if call.state is CallState.COMPLETED and b'"isError":true' in (call.result or b""):
         return mcp.TOOL_ERROR if payload.loads(call.result or b"{}").get("isError") is True else None
     return None
 
 
 def _unanswered(request: PendingRequest) -> str | None:
-    """`error.type` of a pending request that is over."""
+    """Return `error.type` of a pending request that is over, None if it was answered."""
     if request.state is RequestState.EXPIRED:
         return "REQUEST_EXPIRED"
     if request.delivery is Delivery.FAILED:
@@ -281,7 +281,7 @@ def _unanswered(request: PendingRequest) -> str | None:
     return None if request.state is RequestState.ANSWERED else "REQUEST_WITHDRAWN"
 
 
-def _event(moment: Moment) -> Event:
+def _event(moment: RequestEvent) -> Event:
     about: Attributes = {}
     if moment.by is not None:
         about = {"hubbub.by": mcp.text(moment.by), "hubbub.agent": moment.agent}

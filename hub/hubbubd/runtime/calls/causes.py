@@ -1,8 +1,8 @@
-"""What the end of a call means for the requests that it caused, or may have caused.
+"""Ends the pending requests that an ended call caused, or marks those it may have caused (`core.inbox.call_over`).
 
-It hangs on the records, whatever ended the call: each call that is recorded as ended takes its requests along, and each
-request that comes too late finds that its call is over. `Calls` asks for the changes beforehand, so that they go into
-the same commit as the end itself; what was not thought of there follows here.
+Driven by the records, whatever ended the call: each call recorded as ended updates its requests, and each request that
+comes too late finds its call ended. The exchange asks for the `changes` beforehand, to commit them together with the
+end; anything else follows here.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ from hubbubd.runtime.records import Change, Ledger, Table
 
 
 class Causes:
-    """Which requests name which calls."""
+    """An index of the requests that name each call."""
 
     def __init__(
         self,
@@ -42,28 +42,28 @@ class Causes:
         requests.follow(self._follow_request)
         calls.follow(self._follow_call)
 
-    async def start_up(self) -> None:
-        """Takes up the requests that the store remembers; those whose calls are over are dealt with on return."""
+    async def recover(self) -> None:
+        """Index the stored requests; those whose calls have ended are updated on return."""
         for request in self._requests:
             self._name(request)
         named = {request_id for request_ids in self._named.values() for request_id in request_ids}
         await self._ledger.transact(lambda: (None, self._changes(named)))
 
     def named(self, call_id: str) -> bool:
-        """Whether a request that is not over names the call."""
+        """Return whether a request that is not over names the call."""
         return call_id in self._named
 
     def changes(self, call_id: str) -> list[Change[Any]]:
-        """What the end of a call, which is in its record, changes in its requests."""
+        """Return the changes of requests that follow from the recorded end of a call."""
         return self._changes(self._named.get(call_id, ()))
 
     def _changes(self, request_ids: Iterable[str]) -> list[Change[Any]]:
         return self._inbox.changes(list(request_ids), self._settled)
 
     def _settled(self, request: PendingRequest) -> PendingRequest:
-        """The request as the calls that it names have left it."""
+        """Return the request updated for those of its calls that have ended."""
         for call_id in _names(request):
-            call = self._calls.record(call_id)  # a call that is under way has a record
+            call = self._calls.record(call_id)  # every unfinished call has a record
             why = "its call is over" if call is None else core_calls.ending(call)
             if why is not None:
                 request = core.call_over(request, call_id, why, self._clock.now())

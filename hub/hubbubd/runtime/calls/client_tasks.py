@@ -1,11 +1,10 @@
-"""Client tasks: calls that a server carries out as tasks, from their record to their end or cancellation.
+"""Client tasks: calls that a server executes as tasks, from the task's creation to its end or cancellation.
 
-The record is durable before anything follows from it, so a task is found again over the next connection and by the
-next hub.
+Task and call are one commit before anything follows from them, so that a task survives reconnects and restarts.
 """
 
 import secrets
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -30,7 +29,7 @@ from hubbubd.upstream.ports import Era, Link
 
 
 class ClientTasks:
-    """The client tasks of all servers. Settles the requests of origin `task_input`."""
+    """The client tasks of all servers; the settler of requests of origin `task_input`."""
 
     def __init__(self, ledger: Ledger, table: Table[Task], calls: Table[Call], inbox: Inbox, clock: Clock) -> None:
         self._ledger = ledger
@@ -41,18 +40,10 @@ class ClientTasks:
         self._questions = TaskQuestions(table, inbox, clock)
         self._poller = TaskPoller(ledger, table, self._questions, clock)
         self._followed: dict[tuple[str, str], Followed] = {}
-        inbox.register(Origin.TASK_INPUT, self)
         calls.follow(self._follow_call)
 
-    def plan(self, request: PendingRequest) -> Sequence[Change[Any]]:
-        """An answer changes nothing else: the server goes on when it has it."""
-        return ()
-
-    def settled(self, request: PendingRequest) -> None:
-        """Whoever waits for it has been woken by the inbox."""
-
-    async def start_up(self) -> None:
-        """Ends the tasks, and closes the questions of tasks, that no call waits for any more."""
+    async def recover(self) -> None:
+        """Cancel the tasks, and withdraw the requests of tasks, whose calls were not resumed."""
         waiting = {call.task_id for call in self._calls if not call.state.ended}
         own = [task for task in self._table if task.role is TaskRole.CLIENT]
         for task in own:
@@ -61,37 +52,39 @@ class ClientTasks:
         wanted = {request_id for task in own if task.id in waiting for request_id in task.pending_ids}
         await self._inbox.abandon_all({Origin.TASK_INPUT}, "the hub was restarted, and its task has ended", but=wanted)
 
-    # Following
+    # Polling
 
-    async def begin(self, lane: ServerQueue, live: ActiveCall, link: Link, wire: Mapping[str, Any]) -> dict[str, Any]:
-        """Follows the task that a call has become; returns the call's result.
+    async def begin(
+        self, queue: ServerQueue, active: ActiveCall, link: Link, wire: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Poll the task that a call has become, and return the call's result.
 
         Raises PeerError (the task failed) and UpstreamError: TASK_CANCELLED, TASK_LOST, INPUT_REFUSED.
         """
-        followed = Followed("", wire["taskId"], lane, live, link.hello.era is Era.STATELESS)
+        followed = Followed("", wire["taskId"], queue, active, link.hello.era is Era.STATELESS)
         async with self._held(followed):
             task, call = await self._ledger.transact(lambda: self._new(followed, wire))
-            followed.task_id, live.call = task.id, call
-            lane.set_aside(live)
+            followed.task_id, active.call = task.id, call
+            queue.set_aside(active)
             return await self._poller.follow(followed)
 
     def fingerprint(self, call: Call) -> str | None:
-        """Which server holds a call as a task; None when no task is known."""
+        """Return the fingerprint of the server that holds a call as a task; None if no task is known."""
         task = self._table.record(call.task_id or "")
         return task.fingerprint if task is not None and task.role is TaskRole.CLIENT else None
 
-    async def resume(self, lane: ServerQueue, live: ActiveCall) -> dict[str, Any]:
-        """Follows the task of a call that an earlier hub made. As `begin`."""
-        task = self._table.get(live.call.task_id or "")
+    async def resume(self, queue: ServerQueue, active: ActiveCall) -> dict[str, Any]:
+        """Poll the task of a call from before a restart. As `begin`."""
+        task = self._table.get(active.call.task_id or "")
         if task.status.ended:
             return outcome(task)
-        followed = Followed(task.id, task.remote_id or "", lane, live)
+        followed = Followed(task.id, task.remote_id or "", queue, active)
         async with self._held(followed):
-            followed.stateless = (await lane.connected()).hello.era is Era.STATELESS
+            followed.stateless = (await queue.connected()).hello.era is Era.STATELESS
             return await self._poller.follow(followed)
 
     def _new(self, followed: Followed, wire: Mapping[str, Any]) -> tuple[tuple[Task, Call], list[Change[Any]]]:
-        config, now = followed.lane.config, self._clock.now()
+        config, now = followed.queue.config, self._clock.now()
         name = core.name_for(followed.remote_id)
         if name is None or self._table.record(name) is not None:
             name = f"task_{secrets.token_hex(8)}"
@@ -101,79 +94,79 @@ class ClientTasks:
             server=config.name,
             fingerprint=config.fingerprint,
             role=TaskRole.CLIENT,
-            method=followed.live.call.method,
+            method=followed.active.call.method,
             created_at=now,
             last_updated_at=now,
-            call_id=followed.live.call.id,
-            principal=followed.live.call.principal,
-            trace=followed.lane.tracer.begin(followed.live.call.trace, "task tools/call"),
+            call_id=followed.active.call.id,
+            principal=followed.active.call.principal,
+            trace=followed.queue.tracer.begin(followed.active.call.trace, "task tools/call"),
         )
-        task, call = core.observed(task, wire, now), replace(followed.live.call, task_id=name)
+        task, call = core.observed(task, wire, now), replace(followed.active.call, task_id=name)
         return (task, call), [self._table.change(name, task), Change(self._calls, call.id, call)]
 
     @asynccontextmanager
     async def _held(self, followed: Followed) -> AsyncGenerator[None]:
-        """Leaving it with an error means that nobody waits for the task any more: the server is told."""
-        key = followed.lane.config.name, followed.remote_id
+        """Register the task as under way; if the block fails for good, cancel the task at the server."""
+        key = followed.queue.config.name, followed.remote_id
         self._followed[key] = followed
-        live = followed.live
+        active = followed.active
         try:
             try:
                 yield
             finally:
-                if not self.outlives(live):
+                if not self.outlives(active):
                     self._questions.take_back(followed)
         except BaseException as exc:
-            hub_ends = not isinstance(exc, Exception) and not live.scope.cancel_called
-            if not hub_ends and not self.outlives(live):
+            hub_ends = not isinstance(exc, Exception) and not active.scope.cancel_called
+            if not hub_ends and not self.outlives(active):
                 with anyio.CancelScope(shield=True):
                     await self._give_up(followed)
             raise
         finally:
-            if self._followed.get(key) is followed:  # unless its server has used the id twice
+            if self._followed.get(key) is followed:  # a server may have used the id twice
                 del self._followed[key]
             followed.done.set()
 
-    def outlives(self, live: ActiveCall) -> bool:
-        """Whether the task of a call goes on while the hub is away."""
-        stopped = live.end is End.SHUTTING_DOWN
-        task = self._table.record(live.call.task_id or "")
-        return stopped and live.call.detached and task is not None and not task.status.ended
+    def outlives(self, active: ActiveCall) -> bool:
+        """Return whether the task of a call continues at the server while the hub is down."""
+        stopped = active.end is End.SHUTTING_DOWN
+        task = self._table.record(active.call.task_id or "")
+        return stopped and active.call.detached and task is not None and not task.status.ended
 
     async def _give_up(self, followed: Followed) -> None:
         task = self._table.record(followed.task_id)
         if task is not None and task.status.ended:
             return
-        link = followed.lane.link
+        link = followed.queue.link
         if link is not None:
             with suppress(PeerError, HubError), anyio.move_on_after(TELL_S):
                 await followed.request(link, "tasks/cancel")
         task = self._table.record(followed.task_id)
         if task is not None and not task.status.ended:
-            verdict = followed.live.verdict or (followed.failure.fault if followed.failure else None)
-            why = verdict.message if verdict else "its call ran out of time"
+            fault = followed.active.fault or (followed.failure.fault if followed.failure else None)
+            why = fault.message if fault else "its call ran out of time"
             self._poller.put(core.move(task, TaskStatus.CANCELLED, self._clock.now(), why))
 
     def _follow_call(self, before: Call | None, after: Call | None) -> None:
-        """A client task is remembered for as long as its call."""
+        """Delete a client task together with its call."""
         task = self._table.record(before.task_id or "") if before is not None and after is None else None
         if task is not None and task.role is TaskRole.CLIENT:
             self._ledger.later(Change(self._table, task.id, None))
 
-    # Questions
+    # Requests and notifications of servers
 
     def known(self, server: str, remote_id: str) -> tuple[ActiveCall, str] | None:
-        """The call and the hub's id of a task under way, by the id that its server knows."""
+        """Return the call and the hub's task id of a task under way, by the server's id of it."""
         followed = self._followed.get((server, remote_id))
-        return (followed.live, followed.task_id) if followed is not None and followed.task_id else None
+        return (followed.active, followed.task_id) if followed is not None and followed.task_id else None
 
     def hasten(self, server: str, remote_id: str) -> None:
-        """The server has told of a task: it is asked at once."""
+        """Poll at once, since the server has sent a notification about the task."""
         if (followed := self._followed.get((server, remote_id))) is not None:
             followed.wake.set()
 
     async def open(self, request: PendingRequest) -> None:
-        """Puts a request on the wire into the inbox, in one commit with the note of the task it belongs to.
+        """Add a request on the wire to the inbox, committed together with its task's reference to it.
 
         Raises ResourceExhausted and Unavailable.
         """
@@ -182,27 +175,27 @@ class ClientTasks:
             also: list[Change[Any]] = []
             if task is not None and task.role is TaskRole.CLIENT:
                 also = [self._table.change(task.id, replace(task, pending_ids=(*task.pending_ids, request.id)))]
-            with suppress(Conflict):  # its status has changed meanwhile
+            with suppress(Conflict):  # the task has changed meanwhile: plan again
                 return await self._inbox.open([request], also)
 
-    # What callers do
+    # For callers
 
     async def cancel(self, task_id: str) -> Task:
-        """Asks the server to cancel a task; from 2026-07-28 on that may take it a while, or come too late.
+        """Ask the server to cancel a task; from 2026-07-28 on that may take a while, or come too late.
 
         Raises NotFound, FailedPrecondition, PeerError, UpstreamError.
         """
         task = self._table.get(task_id)
         followed = self._followed.get((task.server, task.remote_id or ""))
         if not task.status.ended:
-            if followed is None or (link := followed.lane.link) is None:
+            if followed is None or (link := followed.queue.link) is None:
                 raise FailedPrecondition(f"{task.server} is not connected", reason="SERVER_NOT_CONNECTED")
             try:
                 wire = await followed.request(link, "tasks/cancel")
             except PeerError as exc:
                 if exc.code != INVALID_PARAMS:
                     raise
-                followed.wake.set()  # it has ended in this very moment; its status tells how
+                followed.wake.set()  # it may have ended at this moment: poll its status
             else:
                 if not followed.stateless:
                     await self._poller.see(task_id, wire)

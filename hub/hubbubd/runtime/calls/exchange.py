@@ -1,4 +1,4 @@
-"""What becomes of a call once it is in its queue: admission, turns, exchanges with the server, rounds, the end."""
+"""Executes queued calls: admission, turn, exchange with the server, further rounds, end."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -15,7 +15,7 @@ from hubbubd.core.call_faults import of_hub, of_server, reused
 from hubbubd.core.calls import Call
 from hubbubd.core.tasks import created
 from hubbubd.core.tool_policy import denied, shown
-from hubbubd.errors import Category, Fault, HubError, PeerError, UpstreamError
+from hubbubd.errors import Category, Fault, FaultCode, HubError, PeerError, UpstreamError
 from hubbubd.runtime.calls.call_queue import ActiveCall, ServerQueue
 from hubbubd.runtime.calls.call_spans import SpanRecorder
 from hubbubd.runtime.calls.causes import Causes
@@ -28,14 +28,14 @@ from hubbubd.runtime.calls.task_support import TaskSupport, with_task
 from hubbubd.runtime.calls.url_elicitation import Consents
 from hubbubd.runtime.records import Change, Ledger, Table
 from hubbubd.store import Conflict
-from hubbubd.telemetry.trace import CALLER
+from hubbubd.telemetry.trace import CURRENT_TRACE
 from hubbubd.upstream.ports import Era, Link, ProgressUpdate
 
 log = structlog.get_logger(__name__)
 
 
 class CallExchange:
-    """Carries calls out. One for all servers; each call brings its queue."""
+    """Executes calls. One for all servers; each call comes with its queue."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class CallExchange:
         support: TaskSupport,
         orphans: Orphans,
         causes: Causes,
-        story: SpanRecorder,
+        spans: SpanRecorder,
     ) -> None:
         self._ledger = ledger
         self._table = table
@@ -62,164 +62,169 @@ class CallExchange:
         self._support = support
         self._orphans = orphans
         self._causes = causes
-        self._story = story
+        self._spans = spans
 
-    async def start_up(self, under_way: Sequence[Call]) -> None:
-        """Ends what the hub before this one has left of calls that are not under way any more."""
-        await self._rounds.start_up(under_way)
-        await self._client_tasks.start_up()
-        await self._causes.start_up()
+    async def recover(self, under_way: Sequence[Call]) -> None:
+        """End what belonged to calls from before a restart that were not resumed."""
+        await self._rounds.recover(under_way)
+        await self._client_tasks.recover()
+        await self._causes.recover()
 
-    async def begin(self, lane: ServerQueue, live: ActiveCall, params: dict[str, Any]) -> None:
-        """Carries out a new call, from its admission to its end."""
-        if await self._admit(lane, live):
-            await self._run(lane, live, partial(self._exchange, lane, live, params))
+    async def begin(self, queue: ServerQueue, active: ActiveCall, params: dict[str, Any]) -> None:
+        """Execute a new call, from admission to its end."""
+        if await self._admit(queue, active):
+            await self._run(queue, active, partial(self._exchange, queue, active, params))
 
-    def resume(self, lane: ServerQueue, live: ActiveCall) -> Callable[[], Awaitable[None]]:
-        """How a call goes on that the hub before this one has left; what it needs of the store is read now."""
-        return partial(self._run, lane, live, self._resumption.way_on(lane, live, partial(self._exchange, lane, live)))
+    def resume(self, queue: ServerQueue, active: ActiveCall) -> Callable[[], Awaitable[None]]:
+        """Return the execution of a call from before a restart. Reads what it needs from the store now."""
+        return partial(
+            self._run, queue, active, self._resumption.way_on(queue, active, partial(self._exchange, queue, active))
+        )
 
-    async def _admit(self, lane: ServerQueue, live: ActiveCall) -> bool:
-        """Makes a detached call durable before it is sent; False when the store does not take it."""
-        if live.call.detached:
+    async def _admit(self, queue: ServerQueue, active: ActiveCall) -> bool:
+        """Commit a detached call before it is sent; return False if the store refused it."""
+        if active.call.detached:
             try:
-                await self._ledger.commit([self._table.change(live.call.id, live.call)])
+                await self._ledger.commit([self._table.change(active.call.id, active.call)])
             except Conflict:
-                live.refusal = reused(live.call)
+                active.refusal = reused(active.call)
             except HubError as exc:
-                live.refusal = exc
-        if live.refusal is not None:
-            lane.leave(live, core.fail(live.call, of_hub(live.refusal), self._clock.now()))
-            live.ended.set()
-        live.admitted.set()
-        return live.refusal is None
+                active.refusal = exc
+        if active.refusal is not None:
+            queue.leave(active, core.fail(active.call, of_hub(active.refusal), self._clock.now()))
+            active.ended.set()
+        active.admitted.set()
+        return active.refusal is None
 
     async def _run(
-        self, lane: ServerQueue, live: ActiveCall, exchange: Callable[[], Awaitable[dict[str, Any]]]
+        self, queue: ServerQueue, active: ActiveCall, exchange: Callable[[], Awaitable[dict[str, Any]]]
     ) -> None:
-        CALLER.set(live.call.trace)  # what is logged from here on belongs to the call
+        CURRENT_TRACE.set(active.call.trace)  # log lines from here on get the call's trace ids
         try:
-            await self._outcome(lane, live, exchange)
+            await self._outcome(queue, active, exchange)
         finally:
-            self._consents.forget(live)
+            self._consents.forget(active)
 
     async def _outcome(
-        self, lane: ServerQueue, live: ActiveCall, exchange: Callable[[], Awaitable[dict[str, Any]]]
+        self, queue: ServerQueue, active: ActiveCall, exchange: Callable[[], Awaitable[dict[str, Any]]]
     ) -> None:
-        """Has the call end with what becomes of the exchange, unless the next hub is to go on with it."""
+        """End the call with the outcome of the exchange, unless it is left for the next process to resume."""
         started = self._clock.steady()
         result: dict[str, Any] | None = None
         fault: Fault | None = None
         try:
-            with live.scope:
+            with active.scope:
                 result = await exchange()
         except PeerError as exc:
             fault = of_server(exc)
         except HubError as exc:
             fault = exc.fault if isinstance(exc, UpstreamError) else of_hub(exc)
         except Exception as exc:
-            log.exception("a call failed in the hub", call=live.call.id)
+            log.exception("call failed: internal error", call=active.call.id)
             fault = Fault(code="INTERNAL", category=Category.SERVER, message=f"the hub failed: {type(exc).__name__}")
-        if result is None and self._resumption.outlives(lane, live, fault):
-            lane.leave(live, live.call)
-            self._record(live.call)
-            live.ended.set()
+        if result is None and self._resumption.outlives(queue, active, fault):
+            queue.leave(active, active.call)
+            self._record(active.call)
+            active.ended.set()
             return
         now = self._clock.now()
         if result is not None:
-            await self._end(lane, live, core.complete(live.call, payload.dumps(result), now))
+            await self._end(queue, active, core.complete(active.call, payload.dumps(result), now))
             return
-        fault = fault or live.verdict or lane.out_of_time(live)
+        fault = fault or active.fault or queue.out_of_time(active)
         details = {
-            "server": live.call.server,
-            "method": live.call.method,
+            "server": active.call.server,
+            "method": active.call.method,
             "elapsed_s": round(self._clock.steady() - started, 3),
         }
-        await self._end(lane, live, core.fail(live.call, replace(fault, details={**details, **fault.details}), now))
+        await self._end(
+            queue, active, core.fail(active.call, replace(fault, details={**details, **fault.details}), now)
+        )
 
     async def _exchange(
-        self, lane: ServerQueue, live: ActiveCall, params: dict[str, Any], sending: dict[str, Any] | None = None
+        self, queue: ServerQueue, active: ActiveCall, params: dict[str, Any], sending: dict[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Waits for the turn, sends, and asks for what the server needs, until there is a result.
+        """Wait for a turn, send, and get the input that the server asks for, until there is a result.
 
-        A call that goes on where the hub before this one left it has something else to send first.
+        `sending` are the params of the first exchange, if they differ: those of a resumed call.
         """
         resumed, sending = sending is not None, params if sending is None else sending
         while True:
-            with self._story.queued(live):
-                link = await lane.turn(live)
-            if not await self._may_go_out(lane, link, live):
+            with self._spans.queued(active):
+                link = await queue.turn(active)
+            if not await self._may_go_out(queue, link, active):
                 continue
-            if (denial := denied(lane.config, live.call.method, sending)) is not None:
+            if (denial := denied(queue.config, active.call.method, sending)) is not None:
                 raise denial
             if resumed:
-                require_rounds(link.hello, live.call)
-            await self._support.check(link.hello, live.call, sending)
-            sending = with_task(link.hello, lane.config, live.call, sending)
+                require_rounds(link.hello, active.call)
+            await self._support.check(link.hello, active.call, sending)
+            sending = with_task(link.hello, queue.config, active.call, sending)
             try:
-                result = await self._send(lane, link, live, sending)
+                result = await self._send(queue, link, active, sending)
             except PeerError as exc:
-                await self._rounds.replied(live.call)
+                await self._rounds.replied(active.call)
                 if resumed:
-                    require_state(live.call, exc)
-                await self._consents.ask(lane, live, link.hello, exc)
+                    require_state(active.call, exc)
+                await self._consents.ask(queue, active, link.hello, exc)
                 resumed = False
                 continue
             except UpstreamError as exc:
-                if exc.reason != "SESSION_LOST" or live.resent:
+                if exc.reason != FaultCode.SESSION_LOST or active.resent:
                     raise
-                live.resent = True
-                if lane.link is link:
-                    lane.attach(None)  # it is of no use to anybody any more; its successor calls them up
-                lane.enter_again(live)
+                active.resent = True
+                if queue.link is link:
+                    queue.attach(None)  # the session is gone for all calls; they wait for the next link
+                queue.enter_again(active)
                 continue
-            await self._rounds.replied(live.call)
+            await self._rounds.replied(active.call)
             resumed = False
-            task = created(live.call.method, sending, result, stateless=link.hello.era is Era.STATELESS)
+            task = created(active.call.method, sending, result, stateless=link.hello.era is Era.STATELESS)
             if task is not None:
-                return await self._client_tasks.begin(lane, live, link, task)
+                return await self._client_tasks.begin(queue, active, link, task)
             if result.get("resultType") != "input_required":
-                return shown(lane.config, live.call.method, result)
-            sending = await self._rounds.ask(lane, live, params, result)
+                return shown(queue.config, active.call.method, result)
+            sending = await self._rounds.ask(queue, active, params, result)
 
-    async def _may_go_out(self, lane: ServerQueue, link: Link, live: ActiveCall) -> bool:
-        """Has the next hub know that a detached call was sent, before it is; False when it must wait for another turn.
+    async def _may_go_out(self, queue: ServerQueue, link: Link, active: ActiveCall) -> bool:
+        """Record durably that a detached call is being sent; return False when it must wait for another turn.
 
-        Raises Unavailable: then it is not sent.
+        After a crash the record decides whether the call may have been executed. Raises Unavailable; then it is not
+        sent.
         """
-        if live.call.detached and not live.known_as_sent:
-            await self._ledger.commit([Change(self._table, live.call.id, live.call)])
-            live.known_as_sent = True
-            if lane.link is not link:
-                lane.enter_again(live)
+        if active.call.detached and not active.known_as_sent:
+            await self._ledger.commit([Change(self._table, active.call.id, active.call)])
+            active.known_as_sent = True
+            if queue.link is not link:
+                queue.enter_again(active)
                 return False
         return True
 
-    async def _send(self, lane: ServerQueue, link: Link, live: ActiveCall, params: dict[str, Any]) -> dict[str, Any]:
+    async def _send(self, queue: ServerQueue, link: Link, active: ActiveCall, params: dict[str, Any]) -> dict[str, Any]:
         def on_progress(update: ProgressUpdate) -> None:
-            lane.progressed(live)
+            queue.progressed(active)
             if self._table.feed.watched:
-                event = ProgressEvent(live.call.id, update.progress, update.total, update.message)
-                self._table.feed.publish_live(live.call.id, live.call, live.call.id, event)
+                event = ProgressEvent(active.call.id, update.progress, update.total, update.message)
+                self._table.feed.publish_live(active.call.id, active.call, active.call.id, event)
 
-        with self._orphans.looked_after(lane, link, live.call, params), self._story.sent(live, params) as span:
+        with self._orphans.looked_after(queue, link, active.call, params), self._spans.sent(active, params) as span:
             return await link.request(
-                live.call.method, params or None, call_id=live.call.id, on_progress=on_progress, span=span
+                active.call.method, params or None, call_id=active.call.id, on_progress=on_progress, span=span
             )
 
-    async def _end(self, lane: ServerQueue, live: ActiveCall, call: Call) -> None:
-        lane.ended[call.state] += 1
-        lane.leave(live, call)
+    async def _end(self, queue: ServerQueue, active: ActiveCall, call: Call) -> None:
+        queue.ended[call.state] += 1
+        queue.leave(active, call)
         self._record(call)
         ended = Change(self._table, call.id, call)
         log.debug("call ended", call=call.id, server=call.server, method=call.method, state=call.state.value)
         try:
             if call.detached or call.rounds or call.task_id or self._causes.named(call.id):
-                # Durable before the answer; if the store fails now, the record follows when it recovers.
+                # Durable before the caller sees it; if the store fails now, write-behind retries.
                 with suppress(HubError):
                     await self._ledger.transact(lambda: (None, [ended, *self._causes.changes(call.id)]))
         finally:
-            live.ended.set()
+            active.ended.set()
 
     def _record(self, call: Call) -> None:
         self._ledger.later(Change(self._table, call.id, call))

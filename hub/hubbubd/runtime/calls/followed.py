@@ -1,4 +1,4 @@
-"""A task of a server whose call is under way: what is asked of its server, and when."""
+"""The run-time state of a client task whose call is under way."""
 
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
@@ -13,17 +13,17 @@ from hubbubd.telemetry.trace import passed_on
 from hubbubd.upstream.ports import Link
 
 TELL_S = 5.0
-"""How long the end of a call waits for its server to take a cancellation or an answer on its way."""
+"""Seconds the end of a call waits for its server to accept a cancellation or an answer."""
 
 
 @dataclass(slots=True, eq=False)
 class Followed:
-    """A task whose call is under way. `failure` is why the hub gives it up before its server has ended it."""
+    """A client task under way. `failure` is why the hub gives up on it before the server has ended it."""
 
     task_id: str
     remote_id: str
-    lane: ServerQueue
-    live: ActiveCall
+    queue: ServerQueue
+    active: ActiveCall
     stateless: bool = False
     _: KW_ONLY
     group: TaskGroup = field(default_factory=anyio.create_task_group)
@@ -33,16 +33,16 @@ class Followed:
     failure: UpstreamError | None = None
 
     async def request(self, link: Link, method: str, **params: Any) -> dict[str, Any]:
-        """Sends a request about the task; what the server asks meanwhile belongs to its call. Raises as Link."""
-        # A span for each poll would be too many: the server is told of the task's own.
-        call_id, span = self.live.call.id, passed_on(self.live.place)
-        with anyio.move_on_after(self.lane.config.call_timeout_s if method != "tasks/result" else None):
+        """Send a request about the task; what the server asks meanwhile belongs to its call. Raises as Link.request."""
+        # No span per poll, there would be too many: the task's own is propagated.
+        call_id, span = self.active.call.id, passed_on(self.active.place)
+        with anyio.move_on_after(self.queue.config.call_timeout_s if method != "tasks/result" else None):
             return await link.request(method, {"taskId": self.remote_id, **params}, call_id=call_id, span=span)
-        message = f"{self.lane.config.name} did not answer {method} in time"
+        message = f"{self.queue.config.name} did not answer {method} in time"
         raise UpstreamError(Fault(code="CALL_TIMEOUT", category=Category.TIMEOUT, message=message, retryable=True))
 
     async def pause(self, seconds: float) -> None:
-        """Waits for the next poll, or until something makes it worth while earlier."""
+        """Wait for the next poll, or until `wake` is set."""
         await anyio.sleep(min(seconds, core.SHORTEST_POLL_S))
         with anyio.move_on_after(seconds - core.SHORTEST_POLL_S):
             await self.wake.wait()

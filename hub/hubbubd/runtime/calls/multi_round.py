@@ -1,8 +1,10 @@
-"""Multi-round requests (2026-07-28, MRTR): the server answers a call with questions, the call is sent again with
-the answers. The hub's own loop, because the state must outlive more than one function, and the hub itself."""
+"""Multi-round requests (MCP 2026-07-28, MRTR): a result asks for input, and the call is sent again with it.
+
+The SDK's own loop is not used, because the state must survive reconnects and restarts.
+"""
 
 import secrets
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -22,17 +24,17 @@ from hubbubd.runtime.records import Change, Table
 from hubbubd.telemetry.trace import of_params
 
 Questions = Mapping[str, tuple[RequestKind, dict[str, Any]]]
-"""The inputRequests of a result: by key, what kind and with which params."""
+"""The inputRequests of a result: key to kind and params."""
 
 MAX_ROUNDS = 10
-"""As in the SDK (`DEFAULT_INPUT_REQUIRED_MAX_ROUNDS`)."""
+"""The most rounds of a call, as in the SDK (`DEFAULT_INPUT_REQUIRED_MAX_ROUNDS`)."""
 
 STATE_ONLY_FIRST_S, STATE_ONLY_MOST_S = 0.05, 0.25
-"""The SDK's waits before a call is sent again whose server asked for nothing: the first, doubled up to the last."""
+"""Exponential backoff, as in the SDK, before a call is sent again for which the server asked no input."""
 
 
 def kind_of(method: object, params: Mapping[str, Any]) -> RequestKind | None:
-    """What kind of request a method is; None when it is none that people answer."""
+    """Return the kind of request a method is; None if it is none that people answer."""
     match method:
         case "elicitation/create":
             return RequestKind.ELICITATION_URL if params.get("mode") == "url" else RequestKind.ELICITATION_FORM
@@ -45,103 +47,97 @@ def kind_of(method: object, params: Mapping[str, Any]) -> RequestKind | None:
 
 
 class Rounds:
-    """The rounds of all calls. Settles the requests of origin `rounds`."""
+    """The rounds of all calls; the settler of requests of origin `rounds`."""
 
     def __init__(self, inbox: Inbox, table: Table[Call], clock: Clock) -> None:
         self._inbox = inbox
         self._table = table
         self._clock = clock
-        inbox.register(Origin.ROUNDS, self)
-
-    def plan(self, request: PendingRequest) -> Sequence[Change[Any]]:
-        """An answer changes nothing else: the call goes on when all are there."""
-        return ()
-
-    def settled(self, request: PendingRequest) -> None:
-        """Whoever waits for it in `ask` has been woken by the inbox."""
 
     async def ask(
-        self, lane: ServerQueue, live: ActiveCall, params: dict[str, Any], result: dict[str, Any]
+        self, queue: ServerQueue, active: ActiveCall, params: dict[str, Any], result: dict[str, Any]
     ) -> dict[str, Any]:
-        """Has the questions of a result answered; returns the params to send again, and puts the call in the queue.
+        """Get the input that a result asks for, queue the call again, and return the params to send.
 
         Raises UpstreamError: TOO_MANY_ROUNDS, INVALID_RESPONSE, INPUT_REFUSED.
         """
         state = result.get("requestState")
-        rounds = replace(next_round(lane, live), state=state if isinstance(state, str) else None)
+        rounds = replace(next_round(queue, active), state=state if isinstance(state, str) else None)
         asked = result.get("inputRequests")
         answers: dict[str, Any] = {}
         if asked:
-            answers = await self._ask_all(lane, live, rounds, questions_of(asked))
+            answers = await self._ask_all(queue, active, rounds, questions_of(asked))
         else:
-            await self._keep(live, rounds)
+            await self._keep(active, rounds)
             await anyio.sleep(min(STATE_ONLY_FIRST_S * 2 ** (rounds.count - 1), STATE_ONLY_MOST_S))
-        lane.enter_again(live)
+        queue.enter_again(active)
         return _again(params, rounds, answers)
 
     async def resume(
-        self, lane: ServerQueue, live: ActiveCall, params: dict[str, Any], asked: Mapping[str, PendingRequest]
+        self, queue: ServerQueue, active: ActiveCall, params: dict[str, Any], asked: Mapping[str, PendingRequest]
     ) -> dict[str, Any]:
-        """As `ask`, for the round in which the hub before this one left the call. Raises UpstreamError."""
-        rounds = live.call.rounds or core.Rounds()
-        with lane.parked(live):
+        """Do the same as `ask` for the round in which a call was before a restart. Raises UpstreamError."""
+        rounds = active.call.rounds or core.Rounds()
+        with queue.parked(active):
             answers = {**payload.loads(rounds.configured), **await self.answers(asked, _accepted)}
-        lane.enter_again(live)
+        queue.enter_again(active)
         return _again(params, rounds, answers)
 
     async def replied(self, call: Call) -> None:
-        """The answers of the last round arrived: the server replied to the call that carried them.
+        """Mark the last round's answers as delivered, as the server replied to the call that carried them.
 
-        That is durable before anything that follows from the reply is.
+        Durable before anything that follows from the reply.
         """
         await self._inbox.all_delivered(_asked(call))
 
     def kept(self, call: Call) -> dict[str, PendingRequest] | None:
-        """The questions of a call's last round, by key; None when one of them has been deleted."""
+        """Return the requests of a call's last round by key; None if one of them has been deleted."""
         try:
             return {key: self._inbox.get(request_id) for key, request_id in (call.rounds or core.Rounds()).questions}
         except NotFound:
             return None
 
-    async def start_up(self, under_way: Iterable[Call]) -> None:
-        """Closes the questions of an earlier hub's calls, but for those that have been taken up."""
+    async def recover(self, under_way: Iterable[Call]) -> None:
+        """Withdraw the requests of calls from before a restart, except of those that were resumed."""
         wanted = {request_id for call in under_way for request_id in _asked(call)}
         await self._inbox.abandon_all({Origin.ROUNDS}, "the hub was restarted, and its call has ended", but=wanted)
 
     async def _ask_all(
-        self, lane: ServerQueue, live: ActiveCall, rounds: core.Rounds, questions: Questions
+        self, queue: ServerQueue, active: ActiveCall, rounds: core.Rounds, questions: Questions
     ) -> dict[str, Any]:
-        """The answers by key; roots that the operator configured need no person."""
+        """Return the answers by key; configured roots need no person."""
         known = {
-            key: {"roots": list(lane.config.roots)} for key, (kind, _) in questions.items() if configured(lane, kind)
+            key: {"roots": list(queue.config.roots)} for key, (kind, _) in questions.items() if configured(queue, kind)
         }
-        asked = {key: self._request(lane, live, *question) for key, question in questions.items() if key not in known}
-        async with self.asking(lane, live, replace(rounds, configured=payload.dumps(known)), asked):
+        asked = {
+            key: self._request(queue, active, *question) for key, question in questions.items() if key not in known
+        }
+        async with self.asking(queue, active, replace(rounds, configured=payload.dumps(known)), asked):
             return {**known, **await self.answers(asked, _accepted)}
 
     @asynccontextmanager
     async def asking(
-        self, lane: ServerQueue, live: ActiveCall, rounds: core.Rounds, asked: Mapping[str, PendingRequest]
+        self, queue: ServerQueue, active: ActiveCall, rounds: core.Rounds, asked: Mapping[str, PendingRequest]
     ) -> AsyncGenerator[None]:
-        """Puts the questions of a round into the inbox; while the block is open, the call is parked."""
+        """Add a round's requests to the inbox, and park the call for the block."""
         rounds = replace(rounds, questions=tuple((key, request.id) for key, request in asked.items()))
-        with lane.parked(live, *(request.id for request in asked.values())):
-            await self._keep(live, rounds, *asked.values())
+        with queue.parked(active, *(request.id for request in asked.values())):
+            await self._keep(active, rounds, *asked.values())
             yield
 
-    async def _keep(self, live: ActiveCall, rounds: core.Rounds, *asked: PendingRequest) -> None:
-        """Makes a round durable with its questions: both are remembered, or neither is."""
-        call = replace(live.call, rounds=rounds)
+    async def _keep(self, active: ActiveCall, rounds: core.Rounds, *asked: PendingRequest) -> None:
+        """Commit a round together with its requests."""
+        call = replace(active.call, rounds=rounds)
         try:
             await self._inbox.open(asked, [Change(self._table, call.id, call)])
         finally:
-            live.call = self._table.get(call.id)  # whoever is cancelled meanwhile does not know otherwise if it held
+            active.call = self._table.get(call.id)  # even if cancelled, the commit may have held
 
     async def answers(
         self, asked: Mapping[str, PendingRequest], take: Callable[[PendingRequest], Any]
     ) -> dict[str, Any]:
-        """What `take` makes of the settled requests, by key, once all are; what it raises ends the wait."""
-        # What has been settled before this hub may be deleted as soon as it is delivered.
+        """Wait until all requests are settled; return what `take` makes of each, by key. Its error ends the wait."""
+        # Requests settled before a restart may be deleted as soon as they are delivered, so take their answers first.
         answers = {key: take(request) for key, request in asked.items() if request.state is not RequestState.OPEN}
         while remaining := {request.id: key for key, request in asked.items() if key not in answers}:
             await self._inbox.wait_any(list(remaining))
@@ -151,21 +147,21 @@ class Rounds:
         return {key: answers[key] for key in asked}
 
     def _request(
-        self, lane: ServerQueue, live: ActiveCall, kind: RequestKind, params: dict[str, Any]
+        self, queue: ServerQueue, active: ActiveCall, kind: RequestKind, params: dict[str, Any]
     ) -> PendingRequest:
-        return asked_by(lane, live, Origin.ROUNDS, kind, params, self._clock.now())
+        return asked_by(queue, active, Origin.ROUNDS, kind, params, now=self._clock.now())
 
 
-def next_round(lane: ServerQueue, live: ActiveCall) -> core.Rounds:
-    """One round more, without questions yet. Raises UpstreamError (TOO_MANY_ROUNDS)."""
-    count = live.call.rounds.count if live.call.rounds else 0
+def next_round(queue: ServerQueue, active: ActiveCall) -> core.Rounds:
+    """Return the next round, without questions yet. Raises UpstreamError (TOO_MANY_ROUNDS)."""
+    count = active.call.rounds.count if active.call.rounds else 0
     if count >= MAX_ROUNDS:
-        raise input_fault("TOO_MANY_ROUNDS", f"{lane.config.name} asked for input more than {MAX_ROUNDS} times")
-    return core.Rounds(count=count + 1, fingerprint=lane.config.fingerprint)
+        raise input_fault("TOO_MANY_ROUNDS", f"{queue.config.name} asked for input more than {MAX_ROUNDS} times")
+    return core.Rounds(count=count + 1, fingerprint=queue.config.fingerprint)
 
 
 def _again(params: dict[str, Any], rounds: core.Rounds, answers: dict[str, Any]) -> dict[str, Any]:
-    """The params of a call that is sent once more."""
+    """Return the params with which a call is sent again."""
     again = {**params}
     if answers:
         again["inputResponses"] = answers
@@ -175,17 +171,17 @@ def _again(params: dict[str, Any], rounds: core.Rounds, answers: dict[str, Any])
 
 
 def _accepted(request: PendingRequest) -> Any:
-    """The answer. Raises UpstreamError when the request is refused."""
+    """Return the answer. Raises UpstreamError (INPUT_REFUSED) when there is none."""
     if request.answer is None or request.answer.refused:
-        raise input_fault("INPUT_REFUSED", f"{request.kind} was refused, so the call was not sent again")
+        raise input_refused(f"{request.kind} was refused, so the call was not sent again")
     return payload.loads(request.answer.payload)
 
 
 def asked_by(
-    lane: ServerQueue, live: ActiveCall, origin: Origin, kind: RequestKind, params: dict[str, Any], now: float
+    queue: ServerQueue, active: ActiveCall, origin: Origin, kind: RequestKind, params: dict[str, Any], *, now: float
 ) -> PendingRequest:
-    """A pending request for a question that came in a result of the call itself."""
-    config, call = lane.config, live.call
+    """Return a pending request for something asked in a result of the call itself."""
+    config, call = queue.config, active.call
     return PendingRequest(
         id=f"req_{secrets.token_hex(8)}",
         server=config.name,
@@ -198,13 +194,13 @@ def asked_by(
         cause_source=CauseSource.WIRE,
         principal=call.principal,
         task_id=call.task_id,
-        trace=lane.tracer.begin(of_params(params) or live.place, f"ask {kind}"),
+        trace=queue.tracer.begin(of_params(params) or active.place, f"ask {kind}"),
     )
 
 
-def configured(lane: ServerQueue, kind: RequestKind) -> bool:
-    """Whether the operator has answered this once for all."""
-    return kind is RequestKind.ROOTS and lane.config.roots != "ask"
+def configured(queue: ServerQueue, kind: RequestKind) -> bool:
+    """Return whether the configuration answers this kind of request."""
+    return kind is RequestKind.ROOTS and queue.config.roots != "ask"
 
 
 def _asked(call: Call) -> tuple[str, ...]:
@@ -212,7 +208,7 @@ def _asked(call: Call) -> tuple[str, ...]:
 
 
 def questions_of(asked: object) -> Questions:
-    """The questions in an inputRequests object. Raises UpstreamError (INVALID_RESPONSE)."""
+    """Parse an inputRequests object. Raises UpstreamError (INVALID_RESPONSE)."""
     if not isinstance(asked, Mapping):
         raise input_fault("INVALID_RESPONSE", "inputRequests is not an object")
     questions: dict[str, tuple[RequestKind, dict[str, Any]]] = {}
@@ -233,6 +229,10 @@ def _object(value: object) -> dict[str, Any]:
 
 
 def input_fault(code: str, message: str) -> UpstreamError:
-    """Why a call cannot go on although, or because, its server asks."""
-    category = Category.SERVER if code == "INPUT_REFUSED" else Category.PROTOCOL
-    return UpstreamError(Fault(code=code, category=category, message=message))
+    """Return the error of a call that cannot go on because of the input its server asks for."""
+    return UpstreamError(Fault(code=code, category=Category.PROTOCOL, message=message))
+
+
+def input_refused(message: str) -> UpstreamError:
+    """Return the error of a call whose input was refused."""
+    return UpstreamError(Fault(code="INPUT_REFUSED", category=Category.SERVER, message=message))

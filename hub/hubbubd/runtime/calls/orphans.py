@@ -1,7 +1,7 @@
-"""Orphans: tasks that a server has made for a call whose caller never learned of it, since the call ended first.
+"""Cancels orphaned tasks: those a server created for a call that ended before the server's reply with the task id.
 
-They are looked for with tasks/list (2025-11-25) and cancelled, at servers that nobody else talks to. Others may hold
-tasks there for somebody with the same credential, and one of theirs is worth more than an orphan that its ttl ends.
+They are found with `tasks/list` (2025-11-25), only at stdio servers, which nobody else talks to. Elsewhere others may
+hold tasks under the same credential, and cancelling one of theirs would be worse than an orphan that its ttl ends.
 """
 
 from collections.abc import Generator, Mapping
@@ -20,19 +20,20 @@ from hubbubd.runtime.calls.call_queue import ServerQueue
 from hubbubd.runtime.records import Table
 from hubbubd.upstream.ports import Era, Link
 
-LOOK_S = 30.0
-"""How long an orphan is looked for."""
+SEARCH_S = 30.0
+"""Seconds to look for an orphan."""
 
 SETTLE_S = 1.0
-"""How long after the last creation its task is surely known to the hub."""
+"""Seconds after which a task created last is certain to be in the table."""
 
 MAX_PAGES = 20
+"""Pages of tasks/list that are read to find one orphan."""
 
 log = structlog.get_logger(__name__)
 
 
 class Orphans:
-    """The creations of tasks that are under way, and what became of those that were broken off."""
+    """The task creations under way, by server, and the search for those broken off."""
 
     def __init__(self, table: Table[Task], background: Background) -> None:
         self._table = table
@@ -40,8 +41,8 @@ class Orphans:
         self._creating = Tally()
 
     @contextmanager
-    def looked_after(self, lane: ServerQueue, link: Link, call: Call, params: Mapping[str, Any]) -> Generator[None]:
-        """While the block is open the server may make a task of the call."""
+    def looked_after(self, queue: ServerQueue, link: Link, call: Call, params: Mapping[str, Any]) -> Generator[None]:
+        """Watch over a request that may create a task; if it is cancelled, look for an orphan."""
         if call.method != "tools/call" or "task" not in params or link.hello.era is Era.STATELESS:
             yield
             return
@@ -50,21 +51,21 @@ class Orphans:
             yield
         except anyio.get_cancelled_exc_class():
             able: Mapping[str, Any] = link.hello.capabilities.get("tasks") or {}
-            if lane.config.transport == "stdio" and "list" in able and "cancel" in able:
-                self._background.start_soon(self._look, link, call)
+            if queue.config.transport == "stdio" and "list" in able and "cancel" in able:
+                self._background.start_soon(self._search, link, call)
             raise
         finally:
             self._creating.take(call.server)
 
-    async def _look(self, link: Link, call: Call) -> None:
-        with anyio.move_on_after(LOOK_S), suppress(PeerError, HubError):
+    async def _search(self, link: Link, call: Call) -> None:
+        with anyio.move_on_after(SEARCH_S), suppress(PeerError, HubError):
             found = await _unfinished(link, call)
             if self._creating[call.server]:
-                return  # one of these may be the task that another call is about to hear of
+                return  # one of these may be the task of another call whose reply is under way
             await anyio.sleep(SETTLE_S)
             known = {task.remote_id for task in self._table if task.server == call.server}
             for remote_id in found - known:
-                log.info("an orphaned task is cancelled", server=call.server, call=call.id, task=remote_id)
+                log.info("orphaned task cancelled", server=call.server, call=call.id, task=remote_id)
                 await link.request("tasks/cancel", {"taskId": remote_id}, call_id=call.id)
 
 

@@ -1,9 +1,10 @@
-"""Calls: what frontends send to servers, from the queue to the result."""
+"""The registry of calls: making, reading, cancelling and draining them. `exchange.py` executes them."""
 
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import starmap
 from typing import Any
 
 import anyio
@@ -21,6 +22,7 @@ from hubbubd.core.tool_policy import denied
 from hubbubd.errors import (
     FailedPrecondition,
     Fault,
+    HubError,
     NotFound,
     Unavailable,
 )
@@ -35,13 +37,13 @@ from hubbubd.runtime.oversight import Quota
 from hubbubd.runtime.records import Change, Ledger, Place, Table, WatchEvent
 
 DRAIN_S = 0.02
-"""How often a hub that stops looks whether its calls have ended."""
+"""Seconds between looks, while draining, whether calls have ended."""
 
 log = structlog.get_logger(__name__)
 
 
 class Calls:
-    """The calls of all servers, under way and ended: their queues, who may make one, and what is known of them."""
+    """The calls of all servers, under way and ended, with a queue per server."""
 
     def __init__(
         self,
@@ -54,7 +56,7 @@ class Calls:
         resumption: Resumption,
         support: TaskSupport,
         quota: Quota,
-        story: SpanRecorder,
+        spans: SpanRecorder,
     ) -> None:
         self._ledger = ledger
         self._table = table
@@ -64,152 +66,161 @@ class Calls:
         self._resumption = resumption
         self._support = support
         self._quota = quota
-        self._story = story
-        self._lanes: dict[str, ServerQueue] = {}
+        self._spans = spans
+        self._queues: dict[str, ServerQueue] = {}
         self._draining = False
 
-    # Lanes
+    # Queues
 
-    def open_lane(self, config: ServerConfig) -> ServerQueue:
-        """Makes the request queue of a server, and goes on with the calls that the hub before this one has left."""
-        lane = self._lanes[config.name] = ServerQueue(config, self._clock, self._record, self._story.tracer)
+    def open_queue(self, config: ServerConfig) -> ServerQueue:
+        """Create a server's call queue, and resume the server's calls from before a restart."""
+        queue = self._queues[config.name] = ServerQueue(config, self._clock, self._record, self._spans.tracer)
         own = [call for call in self._table if call.server == config.name]
-        lane.ended.update(call.state for call in own if call.state.ended)
+        queue.ended.update(call.state for call in own if call.state.ended)
         left = [call for call in own if not call.state.ended and self._resumption.obstacle(call, config) is None]
         for call in in_order(left):
-            live = lane.resume(core.taken_up(self._story.left(call)))
-            self._record(live.call)
-            go_on = self._exchange.resume(lane, live)
+            active = queue.resume(core.taken_up(self._spans.taken_over(call)))
+            self._record(active.call)
+            go_on = self._exchange.resume(queue, active)
             self._quota.take(call.principal)
             self._background.start_soon(self._quota.until_ended, call.principal, go_on)
-        return lane
+        return queue
 
-    async def close_lane(self, server: str, fault: Fault) -> None:
-        """Ends the calls of a server that goes away, and returns when they have ended."""
-        lane = self._lanes.pop(server)
-        lane.stop_all(fault, End.SERVER_GONE)
-        await lane.wait_idle()
+    async def close_queue(self, server: str, fault: Fault) -> None:
+        """End the calls of a removed server, and wait for that."""
+        queue = self._queues.pop(server)
+        queue.stop_all(fault, End.SERVER_GONE)
+        await queue.wait_idle()
 
-    async def start_up(self) -> None:
-        """Ends the calls that the hub before this one has left and that have not been taken up with their lanes."""
-        for call in [call for call in self._table if not call.state.ended and self._live(call) is None]:
-            lane = self._lanes.get(call.server)
-            why = self._resumption.obstacle(call, lane.config if lane else None)
-            ended = core.fail(self._story.left(call), restarted(why), self._clock.now())
+    async def recover(self) -> None:
+        """End the unfinished calls from before a restart that were not resumed."""
+        for call in [call for call in self._table if not call.state.ended and self._active(call) is None]:
+            queue = self._queues.get(call.server)
+            why = self._resumption.obstacle(call, queue.config if queue else None)
+            ended = core.fail(self._spans.taken_over(call), restarted(why), self._clock.now())
             self._record(ended)
-            if lane is not None:
-                lane.ended[ended.state] += 1
-        for server, lane in self._lanes.items():
-            if lane.closed:  # the hub has ended in the middle of a disconnect
-                lane.stop_all(cancelled(f"{server} was disconnected", "SERVER_DISCONNECTED"), End.SERVER_GONE)
-        await self._exchange.start_up([live.call for lane in self._lanes.values() for live in lane.lives.values()])
+            if queue is not None:
+                queue.ended[ended.state] += 1
+        for server, queue in self._queues.items():
+            if queue.closed:  # the previous process ended in the middle of a disconnect
+                queue.stop_all(cancelled(f"{server} was disconnected", "SERVER_DISCONNECTED"), End.SERVER_GONE)
+        await self._exchange.recover([active.call for _, active in self._under_way()])
 
     # Reading
 
     def get(self, call_id: str) -> Call:
-        """One call. Raises NotFound."""
+        """Return a call. Raises NotFound."""
         return self._table.get(call_id)
 
     def select(self, chosen: CallFilter) -> list[Call]:
-        """The calls that match, newest first."""
+        """Return the calls that match, newest first."""
         return list(self._table.newest(chosen.matches))
 
     def newest(self, chosen: CallFilter, after: Place | None = None, oldest_first: bool = False) -> Iterator[Call]:
-        """Those that match and come after a place, newest first or the other way round, one by one."""
+        """Yield the calls that match and come after a place, newest or oldest first."""
         return self._table.newest(chosen.matches, after, oldest_first)
 
     def watch(self, chosen: CallFilter, token: str = "") -> AsyncIterator[WatchEvent[Call]]:
-        """Snapshot and changes, with progress and log lines in between."""
+        """Watch calls: snapshot, then changes, with progress and log events in between; `token` resumes."""
         return self._table.feed.watch(chosen, token)
 
     def counts(self, server: str) -> QueueCounts:
-        """How many calls of a server are in each state. Raises NotFound."""
-        return self._lane(server).counts()
+        """Return the number of a server's calls by state. Raises NotFound."""
+        return self._queue(server).counts()
 
-    # What callers do
+    # For callers
 
     async def call(self, spec: CallSpec, principal: str, *, detached: bool = False) -> Call:
-        """Sends a request and returns the ended call, whatever became of it.
+        """Make a call, wait for its end, and return it, whatever the outcome.
 
-        Cancelling this ends the call, unless it is detached or another caller waits for it too.
-        Raises NotFound, InvalidArgument, AlreadyExists, FailedPrecondition, ResourceExhausted, Unavailable.
+        `spec.call_id` is an idempotency key: the same request under the same id joins the call there is. Cancelling
+        this ends the call, unless it is detached or another caller waits for it, too. Raises NotFound, InvalidArgument,
+        AlreadyExists (CALL_ID_REUSED), FailedPrecondition, ResourceExhausted, Unavailable.
         """
-        call, live = await self._begin(spec, principal, detached=detached)
-        if live is None:
+        call, active = await self._begin(spec, principal, detached=detached)
+        if active is None:
             return call
-        live.waiters += 1
+        active.waiters += 1
         try:
-            await live.ended.wait()
+            await active.ended.wait()
         finally:
-            live.waiters -= 1
-            if not live.waiters and not live.call.detached and not live.ended.is_set():
-                live.stop(cancelled("its caller hung up"))
-            if not live.call.state.ended:
-                self._story.hung_up(live)
-        if not live.call.state.ended:
+            active.waiters -= 1
+            if not active.waiters and not active.call.detached and not active.ended.is_set():
+                active.stop(cancelled("its caller hung up"))
+            if not active.call.state.ended:
+                self._spans.caller_left(active)
+        if not active.call.state.ended:
             raise Unavailable("the hub is shutting down; the call goes on with the next one", reason="SHUTTING_DOWN")
-        return live.call
+        return active.call
 
     async def start(self, spec: CallSpec, principal: str) -> Call:
-        """Queues a detached call; once this returns, the hub remembers it. Raises as `call` does."""
-        call, live = await self._begin(spec, principal, detached=True)
-        if live is None:
+        """Queue a detached call; it is durable on return. Raises as `call`."""
+        call, active = await self._begin(spec, principal, detached=True)
+        if active is None:
             return call
-        if not live.call.detached:  # it began with a caller who waits for it
-            live.call = replace(live.call, detached=True)
-            await self._ledger.commit([Change(self._table, call.id, live.call)])
-        return live.call
+        if not active.call.detached:  # the id joined a call that was made by `call`
+            active.call = replace(active.call, detached=True)
+            try:
+                await self._ledger.commit([Change(self._table, call.id, active.call)])
+            except HubError:
+                active.call = replace(active.call, detached=False)
+                raise
+        return active.call
 
     async def cancel(self, call_id: str, *, abort: bool) -> Call:
-        """Ends a call; one on the wire only with `abort`. Raises NotFound and FailedPrecondition."""
+        """End a call; one on the wire only with `abort`. Raises NotFound and FailedPrecondition."""
         call = self.get(call_id)
-        live = self._live(call)
-        if live is None or live.call.state.ended:
+        active = self._active(call)
+        if active is None or active.call.state.ended:
             raise FailedPrecondition(f"this call has ended: {call.state}", reason="CALL_FINISHED")
-        if live.call.state is CallState.IN_PROGRESS and not abort:
+        if active.call.state is CallState.IN_PROGRESS and not abort:
             raise FailedPrecondition("this call is on the wire; abort it to tell the server", reason="CALL_IN_PROGRESS")
-        live.stop(cancelled("cancelled on request"))
-        await live.ended.wait()
-        return live.call
+        active.stop(cancelled("cancelled on request"))
+        await active.ended.wait()
+        return active.call
 
     async def clear(self, server: str) -> int:
-        """Cancels the queued calls of a server; returns how many. Raises NotFound."""
-        lane = self._lane(server)
-        waiting = lane.queued()
-        for live in waiting:
-            live.stop(cancelled("the queue was cleared"))
-        for live in waiting:
-            await live.ended.wait()
+        """Cancel the queued calls of a server, and return how many. Raises NotFound."""
+        queue = self._queue(server)
+        waiting = queue.queued()
+        for active in waiting:
+            active.stop(cancelled("the queue was cleared"))
+        for active in waiting:
+            await active.ended.wait()
         return len(waiting)
 
     def logged(self, call_id: str, params: dict[str, Any]) -> None:
-        """Shows a log line to those who watch the call."""
+        """Publish a log message to those who watch the call."""
         if self._table.feed.watched and (call := self._table.record(call_id)) is not None:
             self._table.feed.publish_live(call_id, call, object(), LogEvent(call_id, payload.dumps(params)))
 
     async def drain(self) -> None:
-        """Refuses new calls from now on; returns when none is left that somebody waits for, or that would be lost."""
+        """Refuse new calls, and wait until no unfinished call has a waiting caller or would be lost by a restart."""
         self._draining = True
-        for lane in self._lanes.values():
-            for live in lane.queued():  # sent now, they might be cut off in the middle; the next hub has time for them
-                if core.never_sent(live.call) and live.admitted.is_set():
-                    live.stop(SHUTTING_DOWN, End.SHUTTING_DOWN)
-        # There are too many ways for a call to end, or to be left to the next hub, to be told of each.
-        while any(self._needs_time(lane, live) for lane in self._lanes.values() for live in lane.lives.values()):  # noqa: ASYNC110
+        for queue in self._queues.values():
+            # Sent now, they might be broken off; unsent they can be resumed.
+            for active in queue.queued():
+                if core.never_sent(active.call) and active.admitted.is_set():
+                    active.stop(SHUTTING_DOWN, End.SHUTTING_DOWN)
+        # Polling, as there are many ways for a call to end or to become resumable.
+        while any(starmap(self._needs_time, self._under_way())):  # noqa: ASYNC110
             await anyio.sleep(DRAIN_S)
 
-    def _needs_time(self, lane: ServerQueue, live: ActiveCall) -> bool:
-        return live.waiters > 0 or self._resumption.obstacle(live.call, lane.config) is not None
+    def _under_way(self) -> list[tuple[ServerQueue, ActiveCall]]:
+        return [(queue, active) for queue in self._queues.values() for active in queue.calls.values()]
+
+    def _needs_time(self, queue: ServerQueue, active: ActiveCall) -> bool:
+        return active.waiters > 0 or self._resumption.obstacle(active.call, queue.config) is not None
 
     def shut_down(self) -> None:
-        """Ends all calls, because the hub stops; who waits for one is told so. The next hub goes on with some."""
-        for lane in self._lanes.values():
-            lane.stop_all(SHUTTING_DOWN, End.SHUTTING_DOWN)
+        """End all calls at shutdown, telling their callers; some are resumed after the restart."""
+        for queue in self._queues.values():
+            queue.stop_all(SHUTTING_DOWN, End.SHUTTING_DOWN)
 
     # New calls
 
     async def _begin(self, spec: CallSpec, principal: str, *, detached: bool) -> tuple[Call, ActiveCall | None]:
-        lane = self._lane(spec.server)
+        queue = self._queue(spec.server)
         call = Call(
             id=spec.call_id or f"call_{secrets.token_hex(8)}",
             server=spec.server,
@@ -217,57 +228,57 @@ class Calls:
             params=spec.params,
             principal=principal,
             detached=detached,
-            timeout_s=spec.timeout_s or lane.config.call_timeout_s,
-            max_s=spec.max_s or max(lane.config.call_max_s, spec.timeout_s or 0.0),
+            timeout_s=spec.timeout_s or queue.config.call_timeout_s,
+            max_s=spec.max_s or max(queue.config.call_max_s, spec.timeout_s or 0.0),
             as_task=spec.as_task,
-            fingerprint=lane.fingerprint,
+            fingerprint=queue.fingerprint,
             created_at=self._clock.now(),
         )
         known = self._known(call.id) if spec.call_id else None
         if known is not None:
             if known.principal != principal or not known.same_request(call):
                 raise reused(call)
-            live = self._live(known)
+            active = self._active(known)
         elif self._draining:
             raise Unavailable("the hub is shutting down and takes no new calls", reason="SHUTTING_DOWN")
         else:
-            live = self._enter(lane, call, spec.message)
-        if live is not None and (detached or known is not None):
-            await live.admitted.wait()
-            if live.refusal is not None:
-                raise live.refusal
-        return live.call if live else known or call, live
+            active = self._enter(queue, call, spec.message)
+        if active is not None and (detached or known is not None):
+            await active.admitted.wait()
+            if active.refusal is not None:
+                raise active.refusal
+        return active.call if active else known or call, active
 
-    def _enter(self, lane: ServerQueue, call: Call, params: dict[str, Any]) -> ActiveCall:
-        if lane.closed:
-            raise not_connected(call.server, lane.given_up)
-        if (denial := denied(lane.config, call.method, params)) is not None:
+    def _enter(self, queue: ServerQueue, call: Call, params: dict[str, Any]) -> ActiveCall:
+        if queue.closed:
+            raise not_connected(call.server, queue.given_up)
+        if (denial := denied(queue.config, call.method, params)) is not None:
             raise denial
-        refusal = self._support.refusal(lane.link.hello, call, params) if lane.link is not None else None
+        refusal = self._support.refusal(queue.link.hello, call, params) if queue.link is not None else None
         if refusal is not None:
             raise FailedPrecondition(refusal.message, reason=refusal.code)
         self._quota.require(call.principal)
-        live = lane.enter(self._story.begun(call, params))
+        active = queue.enter(self._spans.begun(call, params))
         self._quota.take(call.principal)
         if not call.detached:
-            self._record(live.call)
-        # The hub runs the call, not its caller: one who is cancelled leaves nothing half done.
-        begin = partial(self._exchange.begin, lane, live, params)
+            self._record(active.call)
+        # Runs in the background, not in the caller's task: a cancelled caller must not break the call off anywhere.
+        begin = partial(self._exchange.begin, queue, active, params)
         self._background.start_soon(self._quota.until_ended, call.principal, begin)
-        return live
+        return active
 
     def _record(self, call: Call) -> None:
         self._ledger.later(Change(self._table, call.id, call))
 
-    def _lane(self, server: str) -> ServerQueue:
-        if server not in self._lanes:
+    def _queue(self, server: str) -> ServerQueue:
+        if server not in self._queues:
             raise NotFound("server", server)
-        return self._lanes[server]
+        return self._queues[server]
 
     def _known(self, call_id: str) -> Call | None:
-        under_way = (lane.lives[call_id].call for lane in self._lanes.values() if call_id in lane.lives)
+        under_way = (queue.calls[call_id].call for queue in self._queues.values() if call_id in queue.calls)
         return next(under_way, None) or self._table.record(call_id)
 
-    def _live(self, call: Call) -> ActiveCall | None:
-        lane = self._lanes.get(call.server)
-        return lane.lives.get(call.id) if lane else None
+    def _active(self, call: Call) -> ActiveCall | None:
+        queue = self._queues.get(call.server)
+        return queue.calls.get(call.id) if queue else None

@@ -1,4 +1,4 @@
-"""Calls over a restart of the hub: which go on with the next one, and how."""
+"""Resumption of calls after a restart: which ones can go on, and how."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -23,11 +23,11 @@ log = structlog.get_logger(__name__)
 
 
 SendAgain = Callable[[dict[str, Any], dict[str, Any]], Awaitable[dict[str, Any]]]
-"""Goes on with a call: its own params, and those to send now; returns its result."""
+"""Continues a call, with its own params and those to send now; returns the result."""
 
 
 class Resumption:
-    """What becomes of the calls that a hub leaves unfinished."""
+    """Decides about the calls that a process leaves unfinished."""
 
     def __init__(self, rounds: Rounds, consents: Consents, client_tasks: ClientTasks) -> None:
         self._rounds = rounds
@@ -35,7 +35,7 @@ class Resumption:
         self._client_tasks = client_tasks
 
     def obstacle(self, call: Call, config: ServerConfig | None) -> str | None:
-        """Why the next hub cannot go on with a call of this server, as the end of a sentence; None when it can."""
+        """Return why a call of this server cannot be resumed, as the end of a sentence; None when it can."""
         try:
             return core.obstacle(
                 call,
@@ -45,46 +45,47 @@ class Resumption:
                 answers_kept=self._rounds.kept(call) is not None,
             )
         except Exception:
-            log.exception("a call is not gone on with", call=call.id)
+            log.exception("call not resumed: internal error", call=call.id)
             return "its record does not fit"
 
-    def outlives(self, lane: ServerQueue, live: ActiveCall, fault: Fault | None) -> bool:
-        """Whether a call that this hub's stop, and not a `fault`, has broken off is left to the next one."""
-        if live.call.task_id is not None:
-            return self._client_tasks.outlives(live)
-        stopped = fault is None and live.end is End.SHUTTING_DOWN
-        return stopped and self.obstacle(live.call, lane.config) is None
+    def outlives(self, queue: ServerQueue, active: ActiveCall, fault: Fault | None) -> bool:
+        """Return whether a call broken off by shutdown, not by a `fault`, is left for the next process to resume."""
+        if active.call.task_id is not None:
+            return self._client_tasks.outlives(active)
+        stopped = fault is None and active.end is End.SHUTTING_DOWN
+        return stopped and self.obstacle(active.call, queue.config) is None
 
     def way_on(
-        self, lane: ServerQueue, live: ActiveCall, send_again: SendAgain
+        self, queue: ServerQueue, active: ActiveCall, send_again: SendAgain
     ) -> Callable[[], Awaitable[dict[str, Any]]]:
-        """How a call without an obstacle goes on; what it needs of the store is read now."""
-        if live.call.task_id is not None:
-            return partial(self._client_tasks.resume, lane, live)
-        if core.never_sent(live.call):
-            return partial(_first_turn, live, send_again)
-        return partial(self._next_round, lane, live, self._rounds.kept(live.call) or {}, send_again)
+        """Return how a call without an obstacle continues. Reads what it needs from the store now."""
+        if active.call.task_id is not None:
+            return partial(self._client_tasks.resume, queue, active)
+        if core.never_sent(active.call):
+            return partial(_first_turn, active, send_again)
+        return partial(self._next_round, queue, active, self._rounds.kept(active.call) or {}, send_again)
 
     async def _next_round(
-        self, lane: ServerQueue, live: ActiveCall, asked: dict[str, PendingRequest], send_again: SendAgain
+        self, queue: ServerQueue, active: ActiveCall, asked: dict[str, PendingRequest], send_again: SendAgain
     ) -> dict[str, Any]:
-        params = payload.loads_message(live.call.params, "params")
-        refusal = live.call.rounds.refusal if live.call.rounds else None
+        params = payload.loads_message(active.call.params, "params")
+        refusal = active.call.rounds.refusal if active.call.rounds else None
         if refusal is not None:
-            await self._consents.resume(lane, live, refusal, asked)
+            await self._consents.resume(queue, active, refusal, asked)
             return await send_again(params, params)
-        return await send_again(params, await self._rounds.resume(lane, live, params, asked))
+        return await send_again(params, await self._rounds.resume(queue, active, params, asked))
 
 
-async def _first_turn(live: ActiveCall, send_again: SendAgain) -> dict[str, Any]:
-    params = payload.loads_message(live.call.params, "params")
+async def _first_turn(active: ActiveCall, send_again: SendAgain) -> dict[str, Any]:
+    params = payload.loads_message(active.call.params, "params")
     return await send_again(params, params)
 
 
 def in_order(left: list[Call]) -> list[Call]:
-    """The calls that an earlier hub left, as they are to be taken up.
+    """Return calls from before a restart in the order in which to resume them.
 
-    Those that were sent go to the head of the queue, one after the other; those that were not, to its end.
+    Each call that was sent goes to the head of the queue, so these come newest first; unsent ones go to its end, oldest
+    first.
     """
     by_age = sorted(left, key=lambda call: call.created_at)
     sent = [call for call in by_age if not core.never_sent(call)]
@@ -92,19 +93,19 @@ def in_order(left: list[Call]) -> list[Call]:
 
 
 def restarted(why: str | None) -> Fault:
-    """What a call ends with that the hub before this one left, and that has an obstacle."""
+    """Return the fault of a call that could not be resumed after a restart."""
     message = f"the hub was restarted, and the call could not go on: {why}"
     return Fault(code="HUB_RESTARTED", category=Category.CONNECTION, message=message, retryable=True)
 
 
 def require_rounds(hello: Hello, call: Call) -> None:
-    """Raises UpstreamError (RESUME_REJECTED) when the server would not understand the answers that it asked for."""
+    """Raise UpstreamError (RESUME_REJECTED) if the server no longer speaks the protocol of the answers it asked for."""
     if _is_mrtr(call) and hello.era is not Era.STATELESS:
         raise _rejected(f"{call.server} has no multi-round requests any more, it speaks {hello.protocol_version}")
 
 
 def require_state(call: Call, error: PeerError) -> None:
-    """Raises UpstreamError (RESUME_REJECTED) when a server's error says that it does not go on with its state."""
+    """Raise UpstreamError (RESUME_REJECTED) if the server's error means that it rejects its own requestState."""
     if _is_mrtr(call) and error.code in (INVALID_REQUEST, INVALID_PARAMS):
         raise _rejected(f"{call.server} does not go on where it asked: {error.message}", error) from error
 

@@ -1,4 +1,4 @@
-"""What a call is made from, and what is told of it while it is under way."""
+"""The input of a call, and its live events."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,10 +8,10 @@ from hubbubd import payload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallSpec:
-    """What to call. `params` is a JSON object or empty, and is read here, once; times in seconds, None for the
-    server's own. Raises InvalidArgument.
+    """What to call. `params` is a JSON object or empty, parsed here, once; raises InvalidArgument.
 
-    `as_task` makes it a task at the server; then `timeout_s` is only for its creation.
+    Times are in seconds, None for the server's own. `call_id` is the idempotency key. `as_task` requests a task at the
+    server; then `timeout_s` only limits its creation.
     """
 
     server: str
@@ -22,7 +22,7 @@ class CallSpec:
     max_s: float | None = None
     as_task: bool = False
     message: dict[str, Any] = field(init=False, repr=False, compare=False)
-    """The params as they were read."""
+    """The parsed params."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "message", payload.loads_message(self.params, "params"))
@@ -30,7 +30,7 @@ class CallSpec:
 
 @dataclass(frozen=True, slots=True)
 class ProgressEvent:
-    """How far a call has come; live only."""
+    """A progress notification of a call; live only."""
 
     call_id: str
     progress: float
@@ -40,7 +40,7 @@ class ProgressEvent:
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """A log line about a call, JSON params of notifications/message; live only."""
+    """A log message about a call, as JSON params of `notifications/message`; live only."""
 
     call_id: str
     params: bytes

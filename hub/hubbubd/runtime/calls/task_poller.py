@@ -1,8 +1,8 @@
-"""Client tasks, asked for what becomes of them until they have ended.
+"""Polls client tasks until they end.
 
-2025-11-25: asked for the status, and for the result as soon as that is there or the server needs input, which it then
-asks for on the wire. 2026-07-28 (tasks extension, SEP-2663): status, questions and result all come from tasks/get, the
-answers go back by tasks/update. Notifications only hasten the next poll.
+2025-11-25: `tasks/get` for the status, and `tasks/result` once the task has ended or needs input, for which the server
+then sends requests on the wire. 2026-07-28 (tasks extension, SEP-2663): `tasks/get` returns status, requests for input
+and result, and `tasks/update` takes the answers. Notifications only hasten the next poll.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 
 class TaskPoller:
-    """Polls the client tasks of all servers, and keeps what they say."""
+    """Polls the client tasks of all servers, and updates their records."""
 
     def __init__(self, ledger: Ledger, table: Table[Task], questions: TaskQuestions, clock: Clock) -> None:
         self._ledger = ledger
@@ -37,8 +37,8 @@ class TaskPoller:
         self._clock = clock
 
     async def follow(self, followed: Followed) -> dict[str, Any]:
-        """Returns the result of the task's call. Raises PeerError and UpstreamError."""
-        followed.live.place = self._table.get(followed.task_id).trace
+        """Poll a task until it ends, and return the result of its call. Raises PeerError and UpstreamError."""
+        followed.active.place = self._table.get(followed.task_id).trace
         async with followed.group as group:
             self._questions.take_up(followed)
             await self._poll(followed)
@@ -48,9 +48,9 @@ class TaskPoller:
         return outcome(self._table.get(followed.task_id))
 
     async def _poll(self, followed: Followed) -> None:
-        """Returns when the task has ended, or is given up."""
+        """Poll until the task has ended or is given up."""
         while not (task := self._table.get(followed.task_id)).status.ended and followed.failure is None:
-            link = await followed.lane.connected()
+            link = await followed.queue.connected()
             longer_s = 0.0
             try:
                 await self._ask(followed, link)
@@ -59,13 +59,13 @@ class TaskPoller:
                 if not exc.fault.retryable:
                     followed.failure = exc
             except PeerError as exc:
-                # A server may forget a task together with handing out its result, which is then on its way.
+                # A server may forget a task as soon as it has sent the result, which may be on its way.
                 if exc.code in (INVALID_PARAMS, METHOD_NOT_FOUND) and not followed.fetching:
                     if not self._table.get(task.id).status.ended:
                         followed.failure = _lost(task, exc)
                     await self._end(followed, exc)
             except HubError as exc:
-                log.warning("a task's state was not kept", task=task.id, error=str(exc))
+                log.warning("task state not stored", task=task.id, error=str(exc))
             if followed.failure is None and not (task := self._table.get(task.id)).status.ended:
                 await followed.pause(max(core.poll_s(task), longer_s))
 
@@ -99,17 +99,17 @@ class TaskPoller:
             await self._end(followed, exc)
 
     async def _fetch_while_asked(self, followed: Followed, link: Link) -> None:
-        """Waits for the result, which gives the server a way to ask; polling goes on meanwhile."""
+        """Wait for the result, which lets the server send requests on its stream; polling goes on meanwhile."""
         outcome: dict[str, Any] | PeerError | None = None
         try:
             outcome = await followed.request(link, "tasks/result")
         except PeerError as exc:
             outcome = exc
         except HubError as exc:
-            log.info("the result of a task is asked for again", task=followed.task_id, error=str(exc))
+            log.info("task result fetch failed; retried", task=followed.task_id, error=str(exc))
         if outcome is not None:
             wire: Mapping[str, Any] = {}
-            # A cancelled task may have an answer, too: what has become of it is what its status says.
+            # A cancelled task may return a result, too: the status decides.
             with suppress(PeerError, HubError):
                 wire = await followed.request(link, "tasks/get")
                 await self.see(followed.task_id, wire)
@@ -118,7 +118,7 @@ class TaskPoller:
         followed.wake.set()
 
     async def see(self, task_id: str, wire: Mapping[str, Any]) -> Task:
-        """Keeps what the server said of a task; durable, so that each of its states is seen."""
+        """Update a task from the server's report; durable on return, so that each of its states is observed."""
 
         def plan() -> tuple[Task, list[Change[Any]]]:
             before = self._table.get(task_id)
@@ -147,12 +147,12 @@ class TaskPoller:
             self.put(task)  # the record follows when the store recovers
 
     def put(self, task: Task) -> None:
-        """Keeps a task as it is now, a moment later."""
+        """Store a task, write-behind."""
         self._ledger.later(Change(self._table, task.id, task))
 
 
 def outcome(task: Task) -> dict[str, Any]:
-    """What the call of an ended task ends with. Raises PeerError and UpstreamError."""
+    """Return the result of an ended task for its call. Raises PeerError and UpstreamError."""
     if task.result is not None:
         return payload.loads(task.result)
     if task.error is not None:

@@ -1,4 +1,4 @@
-"""What a task asks in its answers to tasks/get: into the inbox, and back by tasks/update (SEP-2663)."""
+"""Requests for input in the answers to `tasks/get`: into the inbox, and answered by `tasks/update` (SEP-2663)."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -14,7 +14,7 @@ from hubbubd.core.inbox import Delivery, Origin, RequestState
 from hubbubd.core.tasks import Task
 from hubbubd.errors import NotFound, PeerError, UpstreamError
 from hubbubd.runtime.calls.followed import TELL_S, Followed
-from hubbubd.runtime.calls.multi_round import asked_by, configured, input_fault, questions_of
+from hubbubd.runtime.calls.multi_round import asked_by, configured, input_refused, questions_of
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.records import Table
 from hubbubd.store import Conflict
@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 
 class TaskQuestions:
-    """The questions of the client tasks of all servers."""
+    """The requests for input of all client tasks."""
 
     def __init__(self, table: Table[Task], inbox: Inbox, clock: Clock) -> None:
         self._table = table
@@ -31,8 +31,8 @@ class TaskQuestions:
         self._clock = clock
 
     async def put(self, followed: Followed, asked: object) -> None:
-        """Puts the questions that are new into the inbox, in one commit with the note that they are there."""
-        lane, live = followed.lane, followed.live
+        """Add the new ones to the inbox, committed together with the task's references to them."""
+        queue, active = followed.queue, followed.active
         while True:
             task = self._table.get(followed.task_id)
             known = dict(task.questions)
@@ -40,9 +40,9 @@ class TaskQuestions:
             if not new:
                 return
             requests = {
-                key: asked_by(lane, live, Origin.TASK_INPUT, kind, params, self._clock.now())
+                key: asked_by(queue, active, Origin.TASK_INPUT, kind, params, now=self._clock.now())
                 for key, (kind, params) in new.items()
-                if not configured(lane, kind)
+                if not configured(queue, kind)
             }
             ids = [(key, requests[key].id if key in requests else "") for key in new]
             pending = (*task.pending_ids, *(request.id for request in requests.values()))
@@ -54,7 +54,7 @@ class TaskQuestions:
             followed.group.start_soon(self._answer, followed, key, request_id)
 
     def take_up(self, followed: Followed) -> None:
-        """Goes on with those that an earlier hub put into the inbox."""
+        """Continue those from before a restart."""
         for key, request_id in self._table.get(followed.task_id).questions:
             with suppress(NotFound):
                 request = self._inbox.get(request_id) if request_id else None
@@ -62,36 +62,36 @@ class TaskQuestions:
                     followed.group.start_soon(self._answer, followed, key, request_id)
 
     def take_back(self, followed: Followed) -> None:
-        """Withdraws those of a task that has ended, or is given up."""
+        """Withdraw those of a task that has ended or is given up."""
         task = self._table.record(followed.task_id)
         for request_id in task.pending_ids if task is not None else ():
             self._inbox.abandon(request_id, "its task has ended")
 
     async def _answer(self, followed: Followed, key: str, request_id: str) -> None:
-        """Waits for the answer to a question, and hands it over; without a request it is the configured one."""
-        answer: Any = {"roots": list(followed.lane.config.roots)}
+        """Wait for an answer and deliver it, at least once; without a request id it is the configured answer."""
+        answer: Any = {"roots": list(followed.queue.config.roots)}
         if request_id:
-            with followed.lane.asked(followed.live, request_id):
+            with followed.queue.asked(followed.active, request_id):
                 request = await self._inbox.wait(request_id)
             if request.answer is None or request.answer.refused:
-                followed.failure = input_fault("INPUT_REFUSED", f"{request.kind} was refused, so the task is cancelled")
+                followed.failure = input_refused(f"{request.kind} was refused, so the task is cancelled")
                 followed.wake.set()
                 return
             answer = payload.loads(request.answer.payload)
         while True:
-            link = await followed.lane.connected()
+            link = await followed.queue.connected()
             try:
-                # The task may end by the answer before the server says that it has it.
+                # Shielded: the answer may end the task before the server confirms it.
                 with anyio.CancelScope(shield=True):
                     with anyio.move_on_after(TELL_S) as telling:
                         await followed.request(link, "tasks/update", inputResponses={key: answer})
                     if not telling.cancelled_caught:
-                        await self._inbox.all_delivered([request_id])  # durable before the end of the call is
+                        await self._inbox.all_delivered([request_id])  # durable before the end of the call
                         followed.wake.set()
                         return
             except PeerError as exc:
                 self._inbox.not_delivered(request_id, f"the server refused it: {exc.message}")
                 return
             except UpstreamError as exc:
-                log.info("an answer is sent again", task=followed.task_id, error=str(exc))
+                log.info("answer delivery failed; retried", task=followed.task_id, error=str(exc))
             await anyio.sleep(core.poll_s(self._table.get(followed.task_id)))

@@ -1,8 +1,8 @@
 """Which calls may, must or must not be tasks at their server.
 
-To 2025-11-25 the caller decides, within what the server declares and each tool's `execution.taskSupport` says (tasks,
-tool-level negotiation). From 2026-07-28 on the server decides (tasks extension, SEP-2663); all that a caller can do
-is to insist on a server that has the extension.
+Up to 2025-11-25 the caller decides, within what the server's capabilities and each tool's `execution.taskSupport` allow
+(tasks, tool-level negotiation). From 2026-07-28 on the server decides (tasks extension, SEP-2663); a caller can only
+insist on a server that has the extension.
 """
 
 from collections.abc import Mapping
@@ -21,14 +21,14 @@ EXTENSION = "io.modelcontextprotocol/tasks"
 
 
 class TaskSupport:
-    """What the catalog says of the tools of all servers."""
+    """What the catalog knows of the task support of tools."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._read: dict[str, tuple[tuple[bytes, ...], Mapping[str, str]]] = {}
 
     def refusal(self, hello: Hello, call: Call, params: Mapping[str, Any]) -> Fault | None:
-        """Why the call cannot be made in the way it is asked for, as far as the hub knows now."""
+        """Return why the call cannot be made as requested, as far as is known now; None when it can."""
         wanted = wants_task(call, params)
         if call.method != "tools/call":
             return _unsupported(call, "only tools/call can be a task") if wanted else None
@@ -45,7 +45,7 @@ class TaskSupport:
         return None
 
     async def check(self, hello: Hello, call: Call, params: Mapping[str, Any]) -> None:
-        """Asks the server for its tools where the hub does not know the tool yet.
+        """Do the same as `refusal`, after fetching the server's tools if the tool is unknown.
 
         Raises UpstreamError: TASK_REQUIRED, TASK_NOT_SUPPORTED.
         """
@@ -66,7 +66,7 @@ class TaskSupport:
         return tools is not None and tools.freshness in (Freshness.FRESH, Freshness.EMPTY)
 
     def _of(self, server: str, tool: str) -> str | None:
-        """A tool's taskSupport; None when the hub does not know the tool."""
+        """Return a tool's taskSupport; None when the tool is unknown."""
         entries = self._catalog.entries(list_id(server, Kind.TOOL))
         read = self._read.get(server)
         if read is None or read[0] is not entries:
@@ -75,12 +75,12 @@ class TaskSupport:
 
 
 def wants_task(call: Call, params: Mapping[str, Any]) -> bool:
-    """Whether the caller asks for a task."""
+    """Return whether the caller requests a task."""
     return call.as_task or (call.method == "tools/call" and "task" in params)
 
 
 def with_task(hello: Hello, config: ServerConfig, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-    """The params to send. The ttl asked for, in milliseconds, is the call's own time and people's."""
+    """Return the params to send, with `task` if requested. Its ttl (ms) covers the call and a person's answer."""
     if hello.era is Era.STATELESS or not call.as_task or "task" in params:
         return params
     return {**params, "task": {"ttl": int((call.max_s + config.answer_timeout_s) * 1000)}}
@@ -97,8 +97,8 @@ def _declared(hello: Hello) -> bool:
 def _support(entry: bytes) -> tuple[str, str]:
     tool = payload.loads(entry)
     execution = tool.get("execution")
-    said = cast("Mapping[str, Any]", execution).get("taskSupport") if isinstance(execution, Mapping) else None
-    return str(tool.get("name")), said if said in ("optional", "required") else "forbidden"
+    support = cast("Mapping[str, Any]", execution).get("taskSupport") if isinstance(execution, Mapping) else None
+    return str(tool.get("name")), support if support in ("optional", "required") else "forbidden"
 
 
 def _unsupported(call: Call, message: str) -> Fault:

@@ -1,7 +1,7 @@
-"""Pages to visit before a call can succeed: error -32042 (2025-11-25, elicitation, URL elicitation required error).
+"""Error -32042 (MCP 2025-11-25, client/elicitation, URL elicitation required): URLs to visit before a call can succeed.
 
-The call is parked while people are asked whether they will go there; once they all agreed it is sent again. A server
-that asks for a page again to which somebody has agreed already is not done with it: nobody is asked a second time.
+The call is parked while people are asked to visit them, and sent again when all have agreed. When the server asks again
+for a URL that was agreed to, nobody is asked a second time: the hub waits for its completion notification.
 """
 
 from collections.abc import Mapping
@@ -22,45 +22,44 @@ from hubbubd.runtime.calls.multi_round import Rounds, asked_by, next_round
 from hubbubd.upstream.ports import Hello
 
 REVISION = "2025-11-25"
-"""The only one with this error."""
+"""The only revision with this error."""
 
 COMPLETION_S = 2.0
-"""How long the call waits, after the last consent, for notifications/elicitation/complete, which not every server
-sends. If it comes later, the server asks again."""
+"""Seconds from the last consent to sending again, unless `notifications/elicitation/complete` comes earlier."""
 
 
 class Consents:
-    """The pages that the calls of all servers need."""
+    """The URLs that calls of all servers wait for."""
 
     def __init__(self, rounds: Rounds, clock: Clock) -> None:
         self._rounds = rounds
         self._clock = clock
         self._pages: dict[str, dict[ActiveCall, dict[str, anyio.Event]]] = {}
-        """By server, call and elicitationId: set once the server has said that it is done with the page."""
+        """By server, call and elicitationId: set once the server has reported completion."""
 
-    async def ask(self, lane: ServerQueue, live: ActiveCall, hello: Hello, error: PeerError) -> None:
-        """Has people agree to what an error asks for, and puts the call in the queue again.
+    async def ask(self, queue: ServerQueue, active: ActiveCall, hello: Hello, error: PeerError) -> None:
+        """Ask people to visit the URLs of an error, and queue the call again.
 
-        Raises the error itself when it is another one, or somebody did not agree, or the server is not done with a
-        page within `answer_timeout_s`; and UpstreamError (TOO_MANY_ROUNDS).
+        Raises the error itself when it is a different one, when somebody does not agree, or when the server does not
+        report completion within `answer_timeout_s`; and UpstreamError (TOO_MANY_ROUNDS).
         """
-        pages = _pages(error) if lane.config.elicitation and hello.protocol_version == REVISION else {}
+        pages = _pages(error) if queue.config.elicitation and hello.protocol_version == REVISION else {}
         if not pages:
             raise error
 
         refusal = payload.dumps({"code": error.code, "message": error.message, "data": error.data})
-        rounds = replace(next_round(lane, live), refusal=refusal)
-        done = self._pages.setdefault(lane.config.name, {}).setdefault(live, {})
+        rounds = replace(next_round(queue, active), refusal=refusal)
+        done = self._pages.setdefault(queue.config.name, {}).setdefault(active, {})
         awaited = [page for page in pages if page in done and not done[page].is_set()]
         asked = {
-            page: asked_by(lane, live, Origin.ROUNDS, RequestKind.ELICITATION_URL, params, self._clock.now())
+            page: asked_by(queue, active, Origin.ROUNDS, RequestKind.ELICITATION_URL, params, now=self._clock.now())
             for page, params in pages.items()
             if page not in awaited
         }
         done.update({page: anyio.Event() for page in asked})
-        async with self._rounds.asking(lane, live, rounds, asked):
+        async with self._rounds.asking(queue, active, rounds, asked):
             await self._rounds.answers(asked, partial(_agreed, error))
-            with anyio.move_on_after(lane.config.answer_timeout_s) as patience:
+            with anyio.move_on_after(queue.config.answer_timeout_s) as patience:
                 for page in awaited:
                     await done[page].wait()
             if patience.cancelled_caught:
@@ -68,33 +67,33 @@ class Consents:
             with anyio.move_on_after(COMPLETION_S):
                 for page in asked:
                     await done[page].wait()
-        lane.enter_again(live)
+        queue.enter_again(active)
 
     def complete(self, server: str, elicitation_id: object) -> None:
-        """Notes that a server is done with a page, if a call waits for that."""
+        """Handle a server's notification that an elicitation is complete."""
         for done in self._pages.get(server, {}).values():
             if isinstance(elicitation_id, str) and elicitation_id in done:
                 done[elicitation_id].set()
 
-    def forget(self, live: ActiveCall) -> None:
-        """Forgets the pages of a call that has ended."""
-        calls = self._pages.get(live.call.server, {})
-        calls.pop(live, None)
+    def forget(self, active: ActiveCall) -> None:
+        """Forget the URLs of a call that has ended."""
+        calls = self._pages.get(active.call.server, {})
+        calls.pop(active, None)
         if not calls:
-            self._pages.pop(live.call.server, None)
+            self._pages.pop(active.call.server, None)
 
     async def resume(
-        self, lane: ServerQueue, live: ActiveCall, refusal: bytes, asked: Mapping[str, PendingRequest]
+        self, queue: ServerQueue, active: ActiveCall, refusal: bytes, asked: Mapping[str, PendingRequest]
     ) -> None:
-        """As `ask`, for the pages of a call that the hub before this one left. Raises PeerError.
+        """Do the same as `ask` for a call from before a restart. Raises PeerError.
 
-        Its server knows no connection on which it could say that it is done with them.
+        Completion cannot be reported over the new connection, so this waits COMPLETION_S.
         """
         error = payload.loads(refusal)
-        with lane.parked(live):
+        with queue.parked(active):
             await self._rounds.answers(asked, partial(_agreed, PeerError(**error)))
             await anyio.sleep(COMPLETION_S)
-        lane.enter_again(live)
+        queue.enter_again(active)
 
 
 def _agreed(error: PeerError, request: PendingRequest) -> None:
@@ -103,7 +102,7 @@ def _agreed(error: PeerError, request: PendingRequest) -> None:
 
 
 def _pages(error: PeerError) -> dict[str, dict[str, Any]]:
-    """The elicitations in an error, by id; none when any of them is not as the specification wants it."""
+    """Return the elicitations in an error by id; none if any of them is invalid."""
     wanted: list[Any] = []
     match error.data:
         case {"elicitations": [*elicitations]} if error.code == URL_ELICITATION_REQUIRED:

@@ -1,4 +1,4 @@
-"""The inbox: pending requests, who works on them, and the tasks that they settle."""
+"""The inbox: pending requests, workers, receiver tasks, and authorizations."""
 
 from hubbubd.runtime.inbox.authorization import Authorizations, question
 from hubbubd.runtime.inbox.inbox import Inbox

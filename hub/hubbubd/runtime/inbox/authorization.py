@@ -1,6 +1,6 @@
-"""A person lets the hub in at a server: the question in the inbox, and the address to which the browser comes back.
+"""OAuth authorizations: the pending request with the URL to visit, and the loopback listener for the redirect.
 
-What the browser brings is worth a token, so it goes to the one who asked and is neither stored nor shown.
+The redirect contains an authorization code, so it goes only to the flow that asked, and is neither stored nor shown.
 """
 
 import secrets
@@ -17,22 +17,23 @@ from hubbubd.core import forms
 from hubbubd.core.inbox import Origin, PendingRequest, RequestState
 from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument
 from hubbubd.runtime.inbox.inbox import Inbox
-from hubbubd.runtime.records import Change
 
 BROWSER = "browser"
-"""Who answers when the browser comes back by itself."""
+"""The principal of an answer that the browser's redirect gave."""
 
 MAX_REQUEST_BYTES = 16 * 1024
+"""Bytes of a browser's request; codes and states of providers have some KiB at most."""
 VISIT_S = 10.0
-"""Longest visit of a browser."""
+"""Seconds a browser's connection may last."""
 
 MAX_VISITS = 16
+"""Browsers that may be at the redirect address at once; one is enough."""
 
 log = structlog.get_logger(__name__)
 
 
 def question(server: str, url: str) -> dict[str, Any]:
-    """The params of the request, as those of an elicitation in URL mode (MCP client/elicitation)."""
+    """Return the params of the pending request: an elicitation in URL mode (MCP client/elicitation)."""
     return {
         "mode": "url",
         "message": f"The hub needs access to {server}. Open the URL and agree; if the browser then cannot reach "
@@ -43,23 +44,16 @@ def question(server: str, url: str) -> dict[str, Any]:
 
 
 class Authorizations:
-    """All that are open. Settles the requests of origin `authorization`."""
+    """The open authorizations; the settler of requests of origin `authorization`."""
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
         self._open: dict[str, str] = {}
         self._redirects: dict[str, dict[str, str]] = {}
-        inbox.register(Origin.AUTHORIZATION, self, self._keep_back)
-
-    def plan(self, request: PendingRequest) -> tuple[Change[Any], ...]:
-        """Nothing else changes."""
-        return ()
-
-    def settled(self, request: PendingRequest) -> None:
-        """Whoever waits for it in `ask` has been woken by the inbox."""
+        inbox.keep_back(Origin.AUTHORIZATION, self._keep_back)
 
     async def ask(self, pending: PendingRequest, url: str, redirect_uri: str) -> str:
-        """Opens the request; returns the URL the browser came back with. Raises HubError when there is none."""
+        """Open the pending request and return the redirect URL of its answer. Raises HubError when there is none."""
         self._open[pending.id] = url
         self._redirects[pending.id] = {}
         settled, listener = pending, None
@@ -91,10 +85,13 @@ class Authorizations:
                 return redirect
             raise FailedPrecondition(f"{settled.answered_by} refused the authorization")
         why = settled.reason or str(settled.state)
-        raise FailedPrecondition(f"nobody let the hub in: {why}")
+        raise FailedPrecondition(f"the hub was not authorized: {why}")
 
     def _keep_back(self, request: PendingRequest, given: forms.Given, by: str) -> forms.Given:
-        """Keeps the redirect of an acceptance for `ask`; without one there is nothing to accept."""
+        """Keep the redirect of an acceptance in memory for `ask`, and return the answer without it.
+
+        Raises InvalidArgument for an acceptance without a redirect of this authorization.
+        """
         if not isinstance(given, forms.Accept):
             if isinstance(given, forms.Result) and given.result.get("action") == "accept":
                 return self._keep_back(request, forms.Accept(given.result.get("content")), by)
@@ -118,17 +115,17 @@ class Authorizations:
                 local_host=where.hostname or "127.0.0.1", local_port=where.port or 0
             )
         except OSError as exc:
-            log.warning("the redirect of an authorization cannot be served here", port=where.port, error=str(exc))
+            log.warning("authorization redirect not served", port=where.port, error=str(exc))
             return None
         return multi
 
     async def _visit(self, request_id: str, visits: anyio.CapacityLimiter, browser: SocketStream) -> None:
-        """Serves one visit of a browser, or of anybody else who found the port."""
+        """Serve one HTTP request of a browser, or of anybody else who found the port."""
         try:
             async with visits, browser:
                 with anyio.move_on_after(VISIT_S):
                     head = await BufferedByteReceiveStream(browser).receive_until(b"\r\n\r\n", MAX_REQUEST_BYTES)
-                    # Once the answer is there, `ask` ends this; the browser is to be told before.
+                    # Shielded: the answer makes `ask` cancel this, and the browser must get its page first.
                     with anyio.CancelScope(shield=True, deadline=anyio.current_time() + VISIT_S):
                         await browser.send(await self._reply(request_id, head))
         except (anyio.BrokenResourceError, anyio.IncompleteRead, anyio.DelimiterNotFound, anyio.EndOfStream, OSError):
@@ -151,7 +148,7 @@ class Authorizations:
 
 
 def _belongs(redirect: str, url: str) -> bool:
-    """Whether a redirect answers the authorization at `url`: both have the same state (RFC 6749 section 10.12)."""
+    """Return whether a redirect has the `state` of the authorization at `url` (RFC 6749, section 10.12: CSRF)."""
     try:
         expected, given = (parse_qs(urlsplit(each).query).get("state", [""])[0].encode() for each in (url, redirect))
     except ValueError:

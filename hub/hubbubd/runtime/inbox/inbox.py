@@ -1,6 +1,7 @@
-"""The inbox: everything that servers ask, answered exactly once.
+"""The inbox: the pending requests of all servers, each answered exactly once.
 
-Whoever opens a request registers, by its origin, what else a settlement changes: that goes into the same commit.
+Every change is a transaction with optimistic concurrency (`Ledger.transact`) over the functions of `core/inbox.py`. For
+each origin a `Settler` adds what else the settlement of a request changes, in the same commit.
 """
 
 import secrets
@@ -16,36 +17,36 @@ from hubbubd.clock import Clock
 from hubbubd.core import forms
 from hubbubd.core import inbox as core
 from hubbubd.core.filters import RequestFilter
-from hubbubd.core.inbox import Answer, Delivery, Happening, Origin, PendingRequest, RequestState
+from hubbubd.core.inbox import Answer, Delivery, Origin, PendingRequest, RequestEventType, RequestState
 from hubbubd.core.tally import Tally
 from hubbubd.errors import ResourceExhausted, Unavailable
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.oversight import Quota
 from hubbubd.runtime.records import Change, Ledger, Place, Table, WatchEvent
-from hubbubd.telemetry.trace import SERVING
+from hubbubd.telemetry.trace import CURRENT_RPC
 
 SHOWN = "open"
-"""The one record of who was shown what, as the hub left it when it ended."""
+"""Id of the one record of who was shown what."""
 
 
 class Settler(Protocol):
-    """What an origin does when one of its requests is answered, expired or withdrawn."""
+    """What an origin adds when one of its requests is answered, expired or withdrawn."""
 
     def plan(self, request: PendingRequest) -> Sequence[Change[Any]]:
-        """What else changes in the same commit. Reads only."""
+        """Return further changes for the same commit. Must not have effects."""
         ...
 
     def settled(self, request: PendingRequest) -> None:
-        """Acts on it, now that it is durable. Must not block."""
+        """Act on the durable settlement. Must not block."""
         ...
 
 
 KeepBack = Callable[[PendingRequest, forms.Given, str], forms.Given]
-"""Takes out of what somebody gives what is not to be stored or shown. Raises InvalidArgument."""
+"""Removes from an answer what must not be stored or shown. Raises InvalidArgument."""
 
 
 class Inbox:
-    """Pending requests of all servers. Only this class changes them."""
+    """The pending requests of all servers. Only this class changes them."""
 
     def __init__(
         self,
@@ -81,8 +82,8 @@ class Inbox:
         self.as_its_calls_left_it: Callable[[PendingRequest], PendingRequest] = lambda request: request
         table.follow(self._follow)
 
-    def start(self) -> None:
-        """Takes up the open requests that the store remembers, and who was shown them."""
+    def recover(self) -> None:
+        """Load the open requests from the store, and who was shown them."""
         before = self._shown_before.record(SHOWN) or core.Shown()
         open_ones = {request.id for request in self._table if request.state is RequestState.OPEN}
         self._shown = {id_: dict(seen) for id_, seen in before.at.items() if id_ in open_ones}
@@ -93,49 +94,51 @@ class Inbox:
         if (free := core.without_worker(request)) is not request:
             self._ledger.later(Change(self._table, request.id, free))
 
-    def register(self, origin: Origin, settler: Settler, keep_back: KeepBack | None = None) -> None:
-        """Says who acts on the settlement of an origin's requests, and keeps back secrets of their answers."""
+    def register(self, origin: Origin, settler: Settler) -> None:
+        """Set the settler of an origin, and what keeps secrets out of its stored answers."""
         self._settlers[origin] = settler
-        if keep_back is not None:
-            self._keepers[origin] = keep_back
+
+    def keep_back(self, origin: Origin, keep_back: KeepBack) -> None:
+        """Keep secrets out of stored answers: `keep_back` filters what is given to an origin's requests."""
+        self._keepers[origin] = keep_back
 
     # Reading
 
     def get(self, request_id: str) -> PendingRequest:
-        """One request. Raises NotFound."""
+        """Return a request. Raises NotFound."""
         return self._table.get(request_id)
 
     def select(self, chosen: RequestFilter) -> list[PendingRequest]:
-        """The requests that match, newest first."""
+        """Return the requests that match, newest first."""
         return list(self._table.newest(chosen.matches))
 
     def newest(
         self, chosen: RequestFilter, after: Place | None = None, oldest_first: bool = False
     ) -> Iterator[PendingRequest]:
-        """Those that match and come after a place, newest first or the other way round, one by one."""
+        """Yield the requests that match and come after a place, newest or oldest first."""
         return self._table.newest(chosen.matches, after, oldest_first)
 
     def watch(self, chosen: RequestFilter, token: str = "") -> AsyncIterator[WatchEvent[PendingRequest]]:
-        """Snapshot and changes."""
+        """Watch requests: snapshot, then changes; `token` resumes."""
         return self._table.feed.watch(chosen, token)
 
     def shown(self, request: PendingRequest, to: str) -> None:
-        """Notes that somebody gets to see a request. It stands in the record with whatever happens to it next."""
+        """Note, in memory, that a principal was shown a request; written with the request's next change."""
         if request.state is RequestState.OPEN and not core.shown_to(request, to):
             seen = self._shown.setdefault(request.id, {})
             if len(seen) < core.MOMENTS:
                 seen.setdefault(to, self._clock.now())
 
     def keep_shown(self) -> None:
-        """Has the next hub know who was shown what.
+        """Store who was shown what, at shutdown.
 
-        Beside the requests, not in them: nothing of this is news for those who watch the inbox.
+        In a record of its own: it must not show up as a change of the requests.
         """
         shown = core.Shown(at=self._shown)
         if shown != (self._shown_before.record(SHOWN) or core.Shown()):
             self._ledger.later(Change(self._shown_before, SHOWN, shown))
 
-    # What people do
+    # For callers
 
     async def claim(
         self,
@@ -147,14 +150,14 @@ class Inbox:
         take_over: bool = False,
         worker: bool = False,
     ) -> PendingRequest:
-        """Leases a request, under an id that the claimer chooses or the hub makes; `core.inbox.claim` has the rules.
+        """Lease a request for `ttl_s` seconds, under a given or a new id. `core.inbox.claim` has the rules.
 
         Raises NotFound, FailedPrecondition, and ResourceExhausted (TOO_MANY_CLAIMS).
         """
         chosen = claim_id or f"claim_{secrets.token_hex(12)}"
 
         def lease(request: PendingRequest) -> PendingRequest:
-            # A worker takes no more than it has said it can; a claim that `by` has already is none more.
+            # The quota does not apply to workers, which have a capacity, nor to renewing one's own claim.
             if not worker and _claimer(request) != by:
                 about_to = self._claiming.get(by, ())
                 self._claims.require(by, len(about_to) - (request_id in about_to))
@@ -170,30 +173,30 @@ class Inbox:
             self._counted(by, request_id)
 
     def _counted(self, by: str, request_id: str) -> None:
-        """A claim that was about to be made stands in the record, or comes to nothing: it is not to count twice."""
+        """Stop counting a claim as being made: it is in the record now, or has failed."""
         if (about_to := self._claiming.get(by)) is not None:
             about_to.discard(request_id)
             if not about_to:
                 del self._claiming[by]
 
     async def renew(self, request_id: str, claim_id: str, ttl_s: float) -> PendingRequest:
-        """Prolongs a claim. Raises NotFound and FailedPrecondition."""
+        """Extend a claim's lease. Raises NotFound and FailedPrecondition."""
         return await self._change(request_id, lambda r: core.renew(r, claim_id, ttl_s, self._clock.now()))
 
     async def release(self, request_id: str, claim_id: str) -> PendingRequest:
-        """Gives a claim back. Raises NotFound and FailedPrecondition."""
+        """Give a claim back. Raises NotFound and FailedPrecondition."""
         return await self._change(request_id, lambda r: core.release(r, claim_id, self._clock.now()))
 
     async def answer(
         self, request_id: str, given: forms.Given, by: str, *, answer_id: str | None, claim_id: str | None
     ) -> PendingRequest:
-        """Answers a request; once this returns, the answer is durable and the only one.
+        """Answer a request; on return the answer is durable and the only one. `answer_id` is its idempotency key.
 
         Raises NotFound, InvalidArgument with violations (the request stays open), and FailedPrecondition.
         """
         request = self.get(request_id)
         if request.state is RequestState.OPEN:
-            # A closed request is reported as closed, whatever the answer looks like.
+            # Only for an open request: a closed one is reported as closed even if the answer is invalid.
             if (keep_back := self._keepers.get(request.origin)) is not None:
                 given = keep_back(request, given, by)
             answer = forms.build_answer(request.kind, payload.loads(request.request), given)
@@ -203,16 +206,16 @@ class Inbox:
         def settle(r: PendingRequest) -> PendingRequest:
             return core.answer(r, answer, by, self._clock.now(), answer_id=answer_id, claim_id=claim_id, trace=trace)
 
-        serving = SERVING.get()
+        serving = CURRENT_RPC.get()
         trace = serving.span.trace if serving is not None else None
         if serving is not None and request.trace is not None:
             serving.links.append(request.trace)
         return await self._change(request_id, settle)
 
-    # What the hub does
+    # For the hub's other parts
 
     def require_room(self, server: str, count: int, size: int) -> None:
-        """Raises ResourceExhausted when a server may not open so many requests more, of so many bytes in all."""
+        """Raise ResourceExhausted if a server may not open `count` more requests of `size` bytes in all."""
         if len(self._open.get(server, ())) + self._opening[server] + count > self.max_open_per_server:
             raise _too_many(server, self.max_open_per_server, f"{server} has {self.max_open_per_server} open requests")
         limit = self._max_open_bytes(server)
@@ -222,7 +225,7 @@ class Inbox:
             raise _too_many(server, limit, why)
 
     async def open(self, requests: Sequence[PendingRequest], also: Sequence[Change[Any]] = ()) -> None:
-        """Puts requests into the inbox, together with other changes. Raises ResourceExhausted and Unavailable."""
+        """Add requests, in one commit with other changes. Raises Conflict, ResourceExhausted and Unavailable."""
         servers = Counter(request.server for request in requests)
         sizes: Counter[str] = Counter()
         for request in requests:
@@ -240,12 +243,12 @@ class Inbox:
                 self._opening_bytes.take(server, sizes[server])
 
     async def wait(self, request_id: str) -> PendingRequest:
-        """Returns the request once it is no longer open."""
+        """Wait until the request is no longer open, and return it. Raises NotFound."""
         await self.wait_any([request_id])
         return self.get(request_id)
 
     async def wait_any(self, request_ids: Sequence[str]) -> None:
-        """Returns once one of the requests is no longer open."""
+        """Wait until one of the requests is no longer open. Raises NotFound."""
         if any(self.get(request_id).state is not RequestState.OPEN for request_id in request_ids):
             return
         settled = anyio.Event()
@@ -261,9 +264,9 @@ class Inbox:
                         del self._waits[request_id]
 
     def abandon(self, request_id: str, reason: str) -> None:
-        """Nobody can use an answer any more: an open request is withdrawn, an answer on its way is not delivered.
+        """Withdraw an open request, or mark its answer as not delivered, since nobody can use an answer any more.
 
-        It happens as soon as the store takes it, which nobody needs to wait for.
+        Returns at once; retried until the store accepts it.
         """
 
         async def close() -> None:
@@ -272,7 +275,7 @@ class Inbox:
         self._alarms.after(Due.ABANDON, request_id, 0, close)
 
     async def abandon_all(self, origins: set[Origin], reason: str, but: Collection[str] = ()) -> None:
-        """Does the same for all requests of some origins, `but` for these; returns when it is durable."""
+        """Abandon the requests of these origins except those in `but`; durable on return. Raises Unavailable."""
 
         def plan() -> tuple[None, Sequence[Change[Any]]]:
             ids = [r.id for r in self._table if r.origin in origins and r.id not in but]
@@ -281,14 +284,14 @@ class Inbox:
         await self._ledger.transact(plan)
 
     def withdrawals(self, request_ids: Iterable[str], reason: str) -> list[Change[Any]]:
-        """The changes that close those of the requests that still matter to somebody."""
+        """Return the changes that abandon those of the requests that are not over."""
         now = self._clock.now()
         return self.changes(request_ids, lambda r: core.not_delivered(core.withdraw(r, reason, now), reason, now))
 
     def changes(
         self, request_ids: Iterable[str], step: Callable[[PendingRequest], PendingRequest]
     ) -> list[Change[Any]]:
-        """The changes that a step makes to those of the requests that are there."""
+        """Return the changes that `step` makes to those of the requests that exist."""
         found: list[Change[Any]] = []
         for before in filter(None, map(self._table.record, request_ids)):
             seen = self._seen(before) if before.state is RequestState.OPEN else before
@@ -297,18 +300,18 @@ class Inbox:
         return found
 
     def too_late(self, request: PendingRequest) -> bool:
-        """Whether the call that caused a request is over by now.
+        """Return whether the causing call has ended.
 
-        To be asked when an answer begins its way: what is acknowledged after the end of the call may be what ended it.
+        Ask this before delivery begins: the delivered answer may be what ends the call.
         """
         return self.as_its_calls_left_it(request).cause_ended is not None
 
     def delivered(self, request_id: str, *, late: bool = False) -> None:
-        """Notes that an answer was handed over; `late` if it was `too_late` for it."""
+        """Mark an answer as delivered, write-behind; `late` if it was `too_late`."""
         self._note(request_id, lambda r: core.delivered(self.as_its_calls_left_it(r), self._clock.now(), late=late))
 
     async def all_delivered(self, request_ids: Iterable[str]) -> None:
-        """Notes that answers were handed over; durable on return, or when the store takes it again."""
+        """Mark answers as delivered; durable on return, or once a failed store recovers."""
         pending = (r for r in map(self._table.record, request_ids) if r is not None and r.delivery is Delivery.PENDING)
         now = self._clock.now()
         changes = [Change(self._table, request.id, core.delivered(request, now)) for request in pending]
@@ -318,11 +321,11 @@ class Inbox:
             await self._ledger.commit(changes)
 
     def not_delivered(self, request_id: str, reason: str) -> None:
-        """Notes that an answer could not be handed over."""
+        """Mark an answer as not delivered, write-behind."""
         self._note(request_id, lambda r: core.not_delivered(r, reason, self._clock.now()))
 
     def _note(self, request_id: str, step: Callable[[PendingRequest], PendingRequest]) -> None:
-        # A settled request changes in nothing but its delivery, so this needs no guard.
+        # Unguarded: of a settled request only the delivery changes.
         request = self._table.record(request_id)
         if request is not None and (after := step(request)) is not request:
             self._ledger.later(Change(self._table, request_id, after))
@@ -335,16 +338,17 @@ class Inbox:
             if after is seen:
                 return before, ()
             settling = after.state is not RequestState.OPEN and before.state is RequestState.OPEN
-            also = self._settlers[after.origin].plan(after) if settling else ()
+            settler = self._settlers.get(after.origin)
+            also = settler.plan(after) if settling and settler is not None else ()
             return after, [*also, self._table.change(request_id, after)]
 
         return await self._ledger.transact(plan)
 
     def _seen(self, request: PendingRequest) -> PendingRequest:
-        """The request with those who have been shown it so far."""
+        """Return the request with the SHOWN moments noted so far."""
         for to, at in self._shown.get(request.id, {}).items():
             if not core.shown_to(request, to):
-                request = core.noted(request, Happening.SHOWN, at, to)
+                request = core.noted(request, RequestEventType.SHOWN, at, to)
         return request
 
     def _follow(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
@@ -375,7 +379,8 @@ class Inbox:
                 del self._open[after.server]
             for waiting in self._waits.pop(after.id, ()):
                 waiting.set()
-            self._settlers[after.origin].settled(after)
+            if (settler := self._settlers.get(after.origin)) is not None:
+                settler.settled(after)
 
     def _arm(self, request: PendingRequest) -> None:
         self._alarms.set(Due.REQUEST, request.id, core.due_at(request), lambda: self._on_time(request.id))
@@ -400,6 +405,6 @@ def _too_many(server: str, limit: int, why: str) -> ResourceExhausted:
 
 
 def _claimer(request: PendingRequest | None) -> str | None:
-    """Whose limit a request counts against."""
+    """Return the principal against whose quota the request's claim counts."""
     claim = request.claim if request is not None and request.state is RequestState.OPEN else None
     return claim.by if claim is not None and not claim.worker else None

@@ -1,7 +1,7 @@
-"""Receiver tasks: what a server asked for as a task, held by the hub until the server fetches the result.
+"""Receiver tasks: requests that servers sent as tasks, held by the hub until the server fetches the result.
 
-MCP 2025-11-25, basic/utilities/tasks. A task belongs to its server, not to a connection: the server finds it over
-the next one. Its question stands in the inbox like any other; the answer and the task's end are one commit.
+MCP 2025-11-25, basic/utilities/tasks. A task belongs to its server, not to a connection. The answer to its pending
+request and the end of the task are one commit.
 """
 
 import secrets
@@ -26,16 +26,17 @@ from hubbubd.runtime.records import Change, Ledger, Place, Table, WatchEvent
 from hubbubd.upstream.ports import Reply, ReplyError
 
 PAGE = 50
+"""Tasks on one page of `tasks/list`."""
 
 ENDED_PER_OPEN = 10
-"""A server that does not fetch its results can leave so many times its open tasks behind until their ttl is over."""
+"""How many tasks in all, per open task allowed, a server may have: ended ones stay until their ttl ends."""
 
 Notify = Callable[[str, str, dict[str, Any]], None]
 """(server, method, params): sends a notification if the server is connected."""
 
 
 class Tasks:
-    """The tasks of all servers. Settles the requests of origin `task`."""
+    """The tasks of all servers, in both roles; the settler of requests of origin `task`."""
 
     def __init__(
         self,
@@ -61,40 +62,40 @@ class Tasks:
         inbox.register(Origin.TASK, self)
         table.follow(self._follow)
 
-    def start(self) -> None:
-        """Takes up the tasks that the store remembers."""
+    def recover(self) -> None:
+        """Load the tasks from the store."""
         self._table.each(self._arm)
 
     # Reading
 
     def get(self, task_id: str) -> Task:
-        """One task. Raises NotFound."""
+        """Return a task. Raises NotFound."""
         return self._table.get(task_id)
 
     def __iter__(self) -> Iterator[Task]:
-        """All tasks, in no order that means anything."""
+        """Iterate over all tasks, in no particular order."""
         return iter(self._table)
 
     def select(self, chosen: TaskFilter) -> list[Task]:
-        """The tasks that match, newest first."""
+        """Return the tasks that match, newest first."""
         return list(self._table.newest(chosen.matches))
 
     def newest(self, chosen: TaskFilter, after: Place | None = None, oldest_first: bool = False) -> Iterator[Task]:
-        """Those that match and come after a place, newest first or the other way round, one by one."""
+        """Yield the tasks that match and come after a place, newest or oldest first."""
         return self._table.newest(chosen.matches, after, oldest_first)
 
     def watch(self, chosen: TaskFilter, token: str = "") -> AsyncIterator[WatchEvent[Task]]:
-        """Snapshot and changes."""
+        """Watch tasks: snapshot, then changes; `token` resumes."""
         return self._table.feed.watch(chosen, token)
 
     def result(self, task_id: str) -> bytes:
-        """The MCP result of a completed task. Raises NotFound and FailedPrecondition."""
+        """Return the MCP result of an ended task, as JSON. Raises NotFound and FailedPrecondition."""
         task = self.get(task_id)
         match task.status:
             case TaskStatus.COMPLETED:
                 return task.result or b"{}"
             case TaskStatus.FAILED if task.result is not None:
-                return task.result  # of a tool that says that it has failed
+                return task.result  # a tool result with isError
             case TaskStatus.FAILED:
                 raise FailedPrecondition(
                     task.status_message or "the task failed",
@@ -109,13 +110,13 @@ class Tasks:
     # Changing
 
     async def add(self, task: Task, request: PendingRequest) -> None:
-        """Stores a new task with its question. Raises ResourceExhausted and Unavailable."""
+        """Commit a new task together with its pending request. Raises ResourceExhausted and Unavailable."""
         await self._inbox.open([request], [self._table.change(task.id, task)])
 
     async def cancel(self, task_id: str, message: str = "cancelled on request") -> Task:
-        """Cancels a task that has not ended; its question leaves the inbox. Raises NotFound, FailedPrecondition.
+        """Cancel an unfinished task, and withdraw its pending request. Raises NotFound, FailedPrecondition.
 
-        A client task is its server's to cancel, so it may be that it goes on for a while.
+        A client task is cancelled by its server, which may take a while.
         """
         if self.get(task_id).role is TaskRole.CLIENT:
             return await self._cancel_client(task_id)
@@ -131,14 +132,14 @@ class Tasks:
         return await self._ledger.transact(plan)
 
     async def clear(self, server: str) -> None:
-        """Ends and forgets the tasks of a server that was disconnected on purpose or replaced."""
+        """Cancel and delete the receiver tasks of a server that was disconnected on purpose or replaced."""
         for task in self.select(TaskFilter(server=server, role=TaskRole.RECEIVER)):
             with suppress(FailedPrecondition, NotFound):
                 await self.cancel(task.id, "the server was disconnected")
             await self._forget(task.id)
 
     async def wait_ended(self, task_id: str) -> Task:
-        """Returns the task once it has ended. Raises NotFound."""
+        """Wait until the task has ended, and return it. Raises NotFound."""
         while not (task := self.get(task_id)).status.ended:
             await self._ended.setdefault(task_id, anyio.Event()).wait()
         return task
@@ -146,7 +147,7 @@ class Tasks:
     # Settling
 
     def plan(self, request: PendingRequest) -> Sequence[Change[Any]]:
-        """The end of the task, in the same commit as the answer to its question."""
+        """Return the end of the task, for the same commit as the answer to its pending request."""
         task = self._table.record(request.task_id or "")
         if task is None or task.status.ended or request.state is RequestState.WITHDRAWN:
             return ()
@@ -158,7 +159,7 @@ class Tasks:
         return [self._table.change(task.id, core.complete(task, request.answer.payload, now))]
 
     def settled(self, request: PendingRequest) -> None:
-        """The task's own change tells whom it concerns."""
+        """Do nothing: what follows, follows from the task's own change."""
 
     def _follow(self, before: Task | None, after: Task | None) -> None:
         task = after or before
@@ -173,11 +174,13 @@ class Tasks:
             self._notify(after.server, "notifications/tasks/status", core.on_the_wire(after))
 
     def _arm(self, task: Task) -> None:
-        at = core.expires_at(task) if task.role is TaskRole.RECEIVER else None  # the others live as long as their calls
+        at = (
+            core.expires_at(task) if task.role is TaskRole.RECEIVER else None
+        )  # client tasks live as long as their calls
         if at is None:
             return
         if not task.status.ended:
-            # Its question's deadline ends it, and forgetting it comes after, also when the hub was away meanwhile.
+            # The deadline of its request ends the task first, also if it passed while the hub was down.
             at = max(at, self._clock.now()) + core.GRACE_S
         self._alarms.set(Due.TASK, task.id, at, lambda: self._forget(task.id))
 
@@ -193,14 +196,14 @@ class Tasks:
 
 
 class TaskOwner(Protocol):
-    """The server whose tasks they are, with the options that hold now."""
+    """The server that tasks belong to, with its current options."""
 
     config: ServerConfig
     fingerprint: str
 
 
 class ReceiverTasks:
-    """The receiver half of one server: makes its tasks and serves its `tasks/*` requests."""
+    """The receiver role towards one server: creates its tasks and serves its `tasks/*` requests."""
 
     def __init__(self, owner: TaskOwner, tasks: Tasks, inbox: Inbox, clock: Clock) -> None:
         self._owner = owner
@@ -209,7 +212,7 @@ class ReceiverTasks:
         self._clock = clock
 
     def new(self, asked: object, method: str, request: PendingRequest) -> Task:
-        """A task for a request; not stored yet. Raises ReplyError when the server holds too many."""
+        """Return a task for a request, not stored yet. Raises ReplyError when the server has too many."""
         config = self._owner.config
         own, limit = self._own(), self._tasks.max_per_server
         if sum(not task.status.ended for task in own) >= limit or len(own) >= limit * ENDED_PER_OPEN:
@@ -231,7 +234,7 @@ class ReceiverTasks:
         )
 
     async def serve(self, method: str, params: dict[str, Any]) -> Reply:
-        """Answers tasks/get, tasks/result, tasks/list and tasks/cancel. Raises ReplyError."""
+        """Answer tasks/get, tasks/result, tasks/list and tasks/cancel. Raises ReplyError."""
         match method:
             case "tasks/list":
                 return self._list(params.get("cursor"))
@@ -276,7 +279,9 @@ class ReceiverTasks:
                 meta = {**result.get("_meta", {}), RELATED_TASK: {"taskId": ended.id}}
                 return Reply(result={**result, "_meta": meta}, sent=sent)
             case TaskStatus.FAILED:
-                error = payload.loads(ended.error or b"{}")
+                if ended.error is None:  # its record was mended
+                    raise ReplyError(INTERNAL_ERROR, "The task failed", None, sent)
+                error = payload.loads(ended.error)
                 raise ReplyError(error["code"], error["message"], error.get("data"), sent)
             case _:
                 raise ReplyError(REQUEST_CANCELLED, "The task was cancelled")

@@ -1,9 +1,9 @@
-"""Work for agents: each open request that workers can answer goes to exactly one of them.
+"""Dispatches open requests to workers (agents): each one to exactly one worker, by capacity (backpressure).
 
     open, unclaimed ──> candidate of every worker that may have it ──> claimed for one with room ──> over
 
-A worker's claim lives as long as its stream. When the stream ends the request is free again, and goes to another
-worker; when the hub ends, the next one finds the claim marked as a worker's and drops it.
+A worker's claim, a lease, is renewed as long as its stream lives. When the stream ends the request is free again, and
+goes to another worker; after a restart the hub drops all workers' claims.
 """
 
 from collections import OrderedDict, deque
@@ -23,38 +23,39 @@ from hubbubd.runtime.inbox.inbox import Inbox
 from hubbubd.runtime.records import BOOKMARK_S, Pulse, Table, WatcherLimit
 
 MAX_CAPACITY = 100
-"""How many requests one worker may have at once."""
+"""The most requests one worker may hold."""
 
 RENEW_S = 60.0
-"""How long before it lapses a worker's claim is renewed."""
+"""Seconds before a worker's lease expires at which it is renewed."""
 
 RETRY_S = 1.0
-"""How long a request that the store would not assign waits."""
+"""Seconds before a request is offered again after the store refused the claim."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """A request is this worker's; its claim has the id that the answer needs."""
+    """The request is assigned to this worker; the answer needs its claim's id."""
 
     request: PendingRequest
 
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """A request is this worker's no longer."""
+    """The request is no longer assigned to this worker."""
 
     id: str
     state: RequestState
 
 
 Step = Assigned | Over | None
-"""What a worker hears; None says that the hub is alive."""
+"""A step of a worker's stream; None is a keep-alive."""
 
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """One stream of an agent. `standing` tells whether its credential can still be used; `held` has None where the
-    claim is being made.
+    """One stream of an agent. `standing` tells whether its credential is still valid.
+
+    `held` are its requests, with None while the claim is being committed.
     """
 
     principal: str
@@ -70,21 +71,21 @@ class Worker:
 
     @property
     def room(self) -> bool:
-        """Whether it can have another one. What it has not heard of counts, so that what waits for it is bounded."""
+        """Whether it can take another request. Unread steps count, so that its buffer is bounded."""
         return len(self.held) + len(self.unheard) < self.capacity and self.standing()
 
     def may_have(self, request: PendingRequest) -> bool:
-        """Whether a free request could go to it."""
+        """Return whether a free request could be assigned to it."""
         return request.id not in self.skipped and self.filter.matches(request)
 
     def tell(self, step: Assigned | Over) -> None:
-        """Puts a step where the stream finds it."""
+        """Put a step into the stream's buffer."""
         self.unheard.append(step)
         self.pulse.beat()
 
 
 class Work:
-    """All workers, and which request went to whom."""
+    """All workers, and which request each holds."""
 
     def __init__(
         self,
@@ -102,13 +103,13 @@ class Work:
         self._alarms = alarms
         self._background = background
         self._door = door
-        self._workers: OrderedDict[Worker, None] = OrderedDict()  # the one that was given something last comes last
+        self._workers: OrderedDict[Worker, None] = OrderedDict()  # least recently assigned first: ties are fair
         self._holders: dict[str, Worker] = {}
         self._closed = False
         table.follow(self._follow)
 
     def close(self) -> None:
-        """Ends all streams."""
+        """End all streams."""
         self._closed = True
         for worker in self._workers:
             worker.pulse.close()
@@ -117,7 +118,7 @@ class Work:
     def join(
         self, principal: str, chosen: RequestFilter, capacity: int, standing: Callable[[], bool] = lambda: True
     ) -> Generator[Worker]:
-        """A worker for as long as the block is open; it is given nothing when it has lost its `standing`.
+        """Yield a worker for the block; it gets nothing once its credential is no longer valid.
 
         Raises ResourceExhausted (TOO_MANY_WATCHERS).
         """
@@ -136,7 +137,7 @@ class Work:
             self._leave(worker)
 
     async def steps(self, worker: Worker) -> AsyncGenerator[Step]:
-        """What the worker hears, the first step at once. Raises Unavailable (SHUTTING_DOWN)."""
+        """Yield the worker's steps, a keep-alive first. Raises Unavailable (SHUTTING_DOWN)."""
         yield None
         while True:
             while worker.unheard:
@@ -149,12 +150,12 @@ class Work:
                 yield None
 
     def skip(self, worker: Worker, request_id: str) -> None:
-        """Leaves a request to others; one that is not this worker's stays as it is."""
+        """Give a request back for other workers; one that this worker does not hold is ignored."""
         if (claim := worker.held.get(request_id)) is not None:
             worker.skipped.add(request_id)
             self._release(request_id, claim)
 
-    # Giving
+    # Assigning
 
     def _offer(self, request: PendingRequest) -> None:
         if self._closed:
@@ -184,7 +185,7 @@ class Work:
             await self._not_assigned(worker, request_id)
             return
         assert request.claim is not None, "it was claimed"
-        if self._holders.get(request_id) is not worker:  # it closed before the claim was told
+        if self._holders.get(request_id) is not worker:  # the request closed before the claim was announced
             return
         if worker not in self._workers:
             self._forget(request_id)
@@ -195,8 +196,8 @@ class Work:
         worker.tell(Assigned(request))
 
     async def _not_assigned(self, worker: Worker, request_id: str) -> None:
-        # One that is still free could not be written, or is about to expire: neither is tried again at once, and
-        # meanwhile it keeps the worker's place, so that a store that fails is not asked for each candidate.
+        # A request that is still free could not be committed, or is about to expire. It is offered again only after a
+        # while, and until then occupies the worker's place, so that a failing store is not tried for each candidate.
         if self._free(request_id) is not None:
             await anyio.sleep(RETRY_S)
         if self._holders.get(request_id) is worker:
@@ -213,10 +214,10 @@ class Work:
     async def _renew(self, request_id: str, claim: Claim) -> None:
         with suppress(FailedPrecondition, NotFound):
             request = await self._inbox.renew(request_id, claim.id, MAX_CLAIM_S)
-            if self._is_held(request_id, claim):  # else another's alarm has this name, or nobody's
+            if self._is_held(request_id, claim):  # otherwise the alarm's name may be in use for another claim
                 self._renew_before(request)
 
-    # Taking back
+    # Revoking
 
     def _follow(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
         request = after if after is not None else before
@@ -232,7 +233,7 @@ class Work:
                 self._over(holder, request)
         elif after.claim is None:
             if holder is not None and held is None:
-                return  # about to be claimed for that worker
+                return  # its claim is being committed
             if holder is not None:
                 if _given_back(before, self._clock.now()):
                     holder.skipped.add(request.id)
@@ -244,17 +245,17 @@ class Work:
                 self._over(holder, request)
 
     def _over(self, worker: Worker, request: PendingRequest) -> None:
-        told = worker.held.get(request.id) is not None
+        announced = worker.held.get(request.id) is not None
         self._forget(request.id)
         if worker in self._workers:
-            if told:
+            if announced:
                 worker.tell(Over(request.id, request.state))
             self._hand_out(worker)
 
     def _leave(self, worker: Worker) -> None:
         del self._workers[worker]
         for request_id, claim in list(worker.held.items()):
-            if claim is not None:  # one that is being made is given back once it has been
+            if claim is not None:  # a claim being committed is released by `_assign`
                 self._forget(request_id)
                 self._release(request_id, claim)
 
@@ -290,5 +291,5 @@ def _is_free(request: PendingRequest) -> bool:
 
 
 def _given_back(before: PendingRequest | None, now: float) -> bool:
-    """Whether somebody let go of a claim; one that lapsed says nothing about whether its worker can answer."""
+    """Return whether a claim was released; an expired one does not mean that its worker skipped the request."""
     return before is not None and before.claim is not None and now < before.claim.expires_at

@@ -1,4 +1,4 @@
-"""What is kept of everybody: the audit log, quotas, API tokens, and how long history lasts."""
+"""Oversight: audit log, quotas and rate limits, API tokens, and retention of history."""
 
 from hubbubd.runtime.oversight.audit import Attempt, Audit
 from hubbubd.runtime.oversight.quotas import Quota, Quotas

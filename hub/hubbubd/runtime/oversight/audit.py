@@ -1,10 +1,10 @@
-"""The audit log: every change that somebody asked for, and every one that was refused.
+"""The audit log: every change requested over the API or by an operator, and every refusal.
 
-    RPC begins ──> an entry that rides with the first commit of the change: both are durable, or neither
-    RPC ends   ──> was there no commit, or did it fail in the end: the entry follows a moment later
+    RPC begins ──> its entry rides with the first commit of the change: both are durable, or neither
+    RPC ends   ──> if there was no commit, or the RPC failed after one: the entry follows, write-behind
 
-Refusals are counted by who, what and why, an entry a minute, and only so many different ones: however many there are,
-they push nothing else out.
+Refusals are coalesced by principal, action and reason into one entry per minute, with a bound on different ones, so
+that a flood of them pushes nothing else out.
 """
 
 import secrets
@@ -14,25 +14,26 @@ from dataclasses import dataclass, replace
 
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings
-from hubbubd.core.audit import HUB, OK, AuditEntry, AuditFilter, Kept, Sort
+from hubbubd.core.audit import HUB, OK, AuditEntry, AuditFilter, AuditKind, Kept
 from hubbubd.errors import HubError
-from hubbubd.runtime.records import RIDER, Change, Ledger, Place, Table
+from hubbubd.runtime.records import COMMIT_HOOK, Change, Ledger, Place, Table
 
 MINUTE_S = 60.0
+"""Seconds within which equal refusals share one entry."""
 
 REFUSALS_PER_MINUTE = 100
-"""Different refusals of a minute that have entries of their own; the others share one for each reason."""
+"""The most different refusals per minute with an entry of their own; further ones share one per reason."""
 
 OTHERS = "*"
-"""Stands for who and what in the entry that the others share."""
+"""Principal and action in such a shared entry."""
 
 CANCELLED = "CANCELLED"
-"""The outcome of what its caller gave up."""
+"""The outcome of an RPC that its caller cancelled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """Who does what, from where, with what. As in `AuditEntry`."""
+    """Who does what, from where, to what. Fields as in `AuditEntry`."""
 
     principal: str
     credential: str = ""
@@ -42,8 +43,8 @@ class Attempt:
     trace_id: str = ""
 
 
-class _Ride:
-    """Implements `ledger.CommitHook`: an entry that has yet to become durable."""
+class _EntryHook:
+    """An entry that rides with a commit; implements `ledger.CommitHook`."""
 
     def __init__(self, change: Change[AuditEntry]) -> None:
         self._change = change
@@ -51,10 +52,10 @@ class _Ride:
         self.durable = False
         self.mistaken: Callable[[], None] | None = None
 
-    def board(self) -> Change[AuditEntry] | None:
+    def change(self) -> Change[AuditEntry] | None:
         return None if self.over or self.durable else self._change
 
-    def arrived(self) -> None:
+    def committed(self) -> None:
         self.durable = True
         if self.mistaken is not None:
             self.mistaken()
@@ -69,33 +70,33 @@ class Audit:
         self._clock = clock
         self._age_s = settings.audit_history_age_s
         self._count = settings.audit_history_count
-        self._kept = {sort: Kept(self._count) for sort in Sort}
+        self._kept = {kind: Kept(self._count) for kind in AuditKind}
         self._true: Callable[[float], float] = float
         self._minute = clock.steady()
         self._counted: dict[tuple[str, ...], str] = {}
         table.follow(self._follow)
 
     def adopt(self, settings: HubSettings) -> None:
-        """Keeps so many entries from now on; what is too old for `settings` goes with the next `prune`."""
+        """Apply the retention limits; entries past the new age go with the next `prune`."""
         self._age_s, self._count = settings.audit_history_age_s, settings.audit_history_count
         for kept in self._kept.values():
             self._delete(kept.resize(settings.audit_history_count))
 
-    def start(self, true: Callable[[float], float]) -> None:
-        """Takes up the entries that there are; `true` says when it was that something was stamped so."""
+    def load(self, true: Callable[[float], float]) -> None:
+        """Load the entries; `true` corrects a timestamp for later steps of the clock."""
         self._true = true
-        self._kept = {sort: Kept(self._count) for sort in Sort}
+        self._kept = {kind: Kept(self._count) for kind in AuditKind}
         for entry in sorted(self._table, key=lambda entry: true(entry.created_at)):
             self._see(entry)
 
     # Writing
 
     @contextmanager
-    def change(self, attempt: Attempt, sort: Sort = Sort.CHANGE) -> Generator[None]:
-        """What is changed in the block has an entry; so has what is refused there."""
-        entry = self._entry(sort, attempt)
-        ride = _Ride(Change(self._table, entry.id, entry))
-        before = RIDER.set(ride)
+    def change(self, attempt: Attempt, kind: AuditKind = AuditKind.CHANGE) -> Generator[None]:
+        """Record what the block changes, or that it is refused."""
+        entry = self._entry(kind, attempt)
+        hook = _EntryHook(Change(self._table, entry.id, entry))
+        before = COMMIT_HOOK.set(hook)
         outcome = OK
         try:
             yield
@@ -103,26 +104,26 @@ class Audit:
             outcome = _outcome(exc)
             raise
         finally:
-            RIDER.reset(before)
-            ride.over = outcome != CANCELLED  # what goes on without its caller still takes its entry along
-            if outcome == OK and not ride.durable:
+            COMMIT_HOOK.reset(before)
+            hook.over = outcome != CANCELLED  # a change may go on without its caller, with its entry
+            if outcome == OK and not hook.durable:
                 self._later(entry)
-            elif outcome != OK and not ride.durable:
+            elif outcome != OK and not hook.durable:
                 noted = self.refused(attempt, outcome)
-                ride.mistaken = lambda: self._take_back(noted)
-            elif outcome not in (OK, CANCELLED):  # whoever gave up has changed it all the same
+                hook.mistaken = lambda: self._take_back(noted)
+            elif outcome not in (OK, CANCELLED):  # a cancelled caller's change has been made all the same
                 self._later(replace(entry, outcome=outcome))
 
-    def began(self, attempt: Attempt, sort: Sort = Sort.CHANGE) -> None:
-        """An entry for what goes on from now."""
-        self._later(self._entry(sort, attempt))
+    def began(self, attempt: Attempt, kind: AuditKind = AuditKind.CHANGE) -> None:
+        """Record something that begins now, such as a stream."""
+        self._later(self._entry(kind, attempt))
 
     def note(self, action: str, target: str) -> None:
-        """An entry for what the hub does by itself."""
+        """Record something that the hub does by itself."""
         self.began(Attempt(principal=HUB, action=action, target=target))
 
     def refused(self, attempt: Attempt, reason: str) -> str:
-        """Counts a refusal and returns the id of its entry; that of equal ones has target and trace of the last."""
+        """Count a refusal and return the id of its entry; `target` and `trace_id` in it are those of the last one."""
         now = self._clock.steady()
         if now - self._minute >= MINUTE_S:
             self._minute = now
@@ -132,20 +133,20 @@ class Audit:
             key, attempt = (reason,), Attempt(principal=OTHERS, action=OTHERS)
         known = self._table.record(self._counted.get(key, ""))
         if known is None:
-            known = replace(self._entry(Sort.REFUSAL, attempt), outcome=reason, count=0)
+            known = replace(self._entry(AuditKind.REFUSAL, attempt), outcome=reason, count=0)
             self._counted[key] = known.id
         last = replace(known, target=attempt.target, trace_id=attempt.trace_id, count=known.count + 1)
         self._later(last)
         return last.id
 
     def _take_back(self, entry_id: str) -> None:
-        """Counts one refusal less: what seemed to have been given up was done after all."""
+        """Uncount a refusal: the change of a cancelled caller was made after all."""
         if (known := self._table.record(entry_id)) is not None:
             left = replace(known, count=known.count - 1)
             self._ledger.later(Change(self._table, entry_id, left if left.count else None))
 
     def prune(self) -> int:
-        """Deletes what is too old and returns how many entries that were; what is too much goes when more comes."""
+        """Delete entries past the retention age and return their number; the count limit is enforced on insert."""
         oldest = self._clock.now() - self._age_s
         gone = [entry_id for kept in self._kept.values() for entry_id in kept.expire(oldest)]
         self._delete(gone)
@@ -154,19 +155,19 @@ class Audit:
     # Reading
 
     def select(self, chosen: AuditFilter) -> list[AuditEntry]:
-        """The entries that match, in no order that means anything."""
+        """Return the entries that match, in no particular order."""
         return [entry for entry in self._table if chosen.matches(entry)]
 
     def newest(
         self, chosen: AuditFilter, after: Place | None = None, oldest_first: bool = False
     ) -> Iterator[AuditEntry]:
-        """Those that match and come after a place, newest first or the other way round, one by one."""
+        """Yield the entries that match and come after a place, newest or oldest first."""
         return self._table.newest(chosen.matches, after, oldest_first)
 
-    def _entry(self, sort: Sort, attempt: Attempt) -> AuditEntry:
+    def _entry(self, kind: AuditKind, attempt: Attempt) -> AuditEntry:
         return AuditEntry(
             id=f"audit_{secrets.token_hex(8)}",
-            sort=sort,
+            kind=kind,
             created_at=self._clock.now(),
             principal=attempt.principal,
             credential=attempt.credential,
@@ -180,12 +181,12 @@ class Audit:
         self._ledger.later(Change(self._table, entry.id, entry))
 
     def _follow(self, before: AuditEntry | None, after: AuditEntry | None) -> None:
-        # Only now: one that went before it was durable would count once more when it is.
+        # Counted once durable: an entry counted earlier and evicted meanwhile would be counted again.
         if before is None and after is not None:
             self._see(after)
 
     def _see(self, entry: AuditEntry) -> None:
-        self._delete(self._kept[entry.sort].add(replace(entry, created_at=self._true(entry.created_at))))
+        self._delete(self._kept[entry.kind].add(replace(entry, created_at=self._true(entry.created_at))))
 
     def _delete(self, entry_ids: Iterable[str]) -> None:
         for entry_id in entry_ids:

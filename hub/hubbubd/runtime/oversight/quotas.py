@@ -1,4 +1,4 @@
-"""What one principal may have of what all share, so that nobody uses it up alone (docs/limits.md)."""
+"""Quotas and rate limits per principal, so that nobody uses up alone what all share (docs/limits.md)."""
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator
@@ -10,14 +10,14 @@ from hubbubd.core.tally import Tally
 from hubbubd.errors import ResourceExhausted
 
 BURST_S = 10.0
-"""For how many seconds' worth of a rate somebody may be ahead of it."""
+"""The burst of a rate limit, in seconds' worth of it."""
 
 MAX_BUCKETS = 10_000
-"""Principals or addresses whose rate is known; whoever was seen longest ago is forgotten first."""
+"""The most holders whose rate is tracked; the least recently seen is forgotten."""
 
 
 class Quota:
-    """At most `limit` things at once for each holder. A holder with none takes no memory."""
+    """At most `limit` things at a time per holder. A holder of none takes no memory."""
 
     def __init__(self, things: str, limit: int, *, reason: str) -> None:
         self.limit = limit
@@ -26,11 +26,11 @@ class Quota:
         self._taken = Tally()
 
     def held(self, holder: str) -> int:
-        """How many a holder has."""
+        """Return how many a holder has."""
         return self._taken[holder]
 
     def require(self, holder: str, others: int = 0) -> None:
-        """Raises ResourceExhausted when a holder, who is about to take `others`, may not have one more."""
+        """Raise ResourceExhausted if a holder may not have one more; `others` are units being acquired concurrently."""
         if self._taken[holder] + others >= self.limit:
             raise ResourceExhausted(
                 f"{holder} has {self.limit} {self._things} already; that is as many as one principal may have",
@@ -39,15 +39,14 @@ class Quota:
             )
 
     def take(self, holder: str) -> None:
-        """One more, whether the limit allows it or not: `require` asks."""
+        """Count one more, without checking the limit; see `require`."""
         self._taken.add(holder)
 
     def give_back(self, holder: str) -> None:
-        """One less."""
         self._taken.take(holder)
 
     async def until_ended(self, holder: str, run: Callable[[], Awaitable[None]]) -> None:
-        """Runs what one was taken for, and gives it back, however that ends."""
+        """Run what a unit was taken for, and give it back at the end."""
         try:
             await run()
         finally:
@@ -55,7 +54,7 @@ class Quota:
 
     @contextmanager
     def hold(self, holder: str) -> Generator[None]:
-        """One more for as long as the block lasts. Raises ResourceExhausted."""
+        """Hold one unit for the block. Raises ResourceExhausted."""
         self.require(holder)
         self.take(holder)
         try:
@@ -65,7 +64,7 @@ class Quota:
 
 
 class Rate:
-    """So many a second for each holder, and `BURST_S` seconds' worth at once."""
+    """A rate limit per holder (token bucket): `per_s` a second, with a burst of BURST_S seconds' worth."""
 
     def __init__(self, things: str, per_s: float, clock: Callable[[], float], *, reason: str) -> None:
         self._things = things
@@ -75,7 +74,7 @@ class Rate:
         self._buckets: OrderedDict[str, Bucket] = OrderedDict()
 
     def set(self, per_s: float) -> None:
-        """Holds from now on, also for those who have used some of it up."""
+        """Change the rate, also for holders in debt."""
         if per_s != self._per_s:
             self._per_s = per_s
             for bucket in self._buckets.values():
@@ -86,7 +85,7 @@ class Rate:
         return max(self._per_s * BURST_S, 1.0)
 
     def charge(self, holder: str) -> None:
-        """Counts one. Raises ResourceExhausted, with the time after which there is room for one."""
+        """Count one event. Raises ResourceExhausted with the seconds after which to retry."""
         now = self._clock()
         bucket = self._buckets.get(holder)
         if bucket is None:
@@ -105,7 +104,7 @@ class Rate:
 
 
 class Quotas:
-    """What is limited by principal, or by address where nobody is known yet. `clock` says seconds that only grow."""
+    """All quotas and rate limits, by principal, or by address before authentication. `clock` is monotonic seconds."""
 
     def __init__(self, settings: HubSettings, clock: Callable[[], float]) -> None:
         self.calls = Quota("calls that have not ended", settings.calls_per_principal, reason="TOO_MANY_CALLS")
@@ -117,7 +116,7 @@ class Quotas:
         )
 
     def adopt(self, settings: HubSettings) -> None:
-        """Keeps these limits from now on; whoever has more already keeps what is there."""
+        """Apply changed limits; holders keep what they have beyond them."""
         self.calls.limit = settings.calls_per_principal
         self.claims.limit = settings.claims_per_principal
         self.streams.limit = _streams(settings)

@@ -1,9 +1,9 @@
-"""Retention: what has ended is kept for a while, and then is gone from memory and from the disk.
+"""Retention: ended records are kept for a while, then deleted from memory and erased from the disk.
 
-    a record ends ──> the shelf of its noun ──> too many, or too old: deleted ──> its bytes on the disk are zeros
+    a record ends ──> the list of its noun ──> too many, or too old: deleted ──> its bytes on the disk are zeros
 
-Each server has limits of its own, so that a busy one does not push out what others have left, and the hub has limits
-over all: of number, of age, and of bytes. Deletions are remembered as well, by count (`table.DELETIONS`) and by age.
+Each server has limits of its own, so that a busy one does not push out the history of others, and the hub has limits
+over all: of number, of age, and of bytes. Tombstones are limited as well, by count (`table.DELETIONS`) and by age.
 """
 
 import math
@@ -33,35 +33,36 @@ T = TypeVar("T")
 
 LONGEST_PAUSE_S = 600.0
 SHORTEST_PAUSE_S = 1.0
-"""Between which bounds a tenth of the shortest age is the pause between two rounds of upkeep."""
+"""Bounds of the pause between rounds of upkeep, in seconds; it is a tenth of the shortest retention age."""
 
 MILESTONES = 100
-"""How many of them divide the age of deletions; one is forgotten that much late at most."""
+"""How many milestones divide the age of tombstones: these are compacted late by at most that fraction."""
 
 SLIP_S = 3600.0
-"""A clock that was set by this much had been wrong, and so is what was stamped by it."""
+"""A step of the clock by this many seconds means that earlier timestamps were wrong."""
 
 SLIPS = 20
-"""How many of these times are remembered."""
+"""How many such steps are remembered."""
 
 LEAP_S = 7 * 86400.0
 SETTLED_S = 3600.0
-"""A time that is this much later than all that is known may be wrong: nothing is too old before the hub has run for so
-long with it."""
+"""A clock that is LEAP_S ahead of everything known may be wrong: for SETTLED_S nothing is deleted by age."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """What the hub remembers for its upkeep: (revision, time) pairs, oldest first, which say how old a deletion is;
-    and when its clock was wrong, as (first time, last time, seconds by which it was set then)."""
+    """The hub's upkeep record. `milestones` are (revision, time), oldest first, which date the tombstones.
+
+    `slips` say when the clock was wrong: (first time, last time, seconds by which it was then set), newest first.
+    """
 
     milestones: tuple[tuple[Whole, Moment], ...] = ()
     slips: tuple[tuple[Moment, Moment, Shift], ...] = ()
 
     def true(self, at: float) -> float:
-        """When it was that something was stamped so, by all that the clock was set since: the latest slip is first."""
+        """Return a timestamp corrected by the later steps of the clock."""
         for first, last, set_by_s in reversed(self.slips):
             if first <= at <= last:
                 at += set_by_s
@@ -69,7 +70,7 @@ class Upkeep:
 
 
 HistoryLimits = Callable[[HubSettings | ServerConfig], tuple[int, float | None]]
-"""How many ended records of one noun the hub or a server keeps, and how long; None is the hub's own age."""
+"""Reads from settings or a server the number of ended records of one noun and their age; None is the hub's age."""
 
 
 def _of_calls(given: HubSettings | ServerConfig) -> tuple[int, float | None]:
@@ -85,7 +86,7 @@ def _of_tasks(given: HubSettings | ServerConfig) -> tuple[int, float | None]:
 
 
 class Retention:
-    """Deletes what has ended and is too old or too much, and keeps the store small."""
+    """Deletes ended records beyond the limits, and keeps the store small."""
 
     def __init__(
         self,
@@ -108,42 +109,42 @@ class Retention:
         self._audit = audit
         self._too_full = anyio.Event()
         self._at_work = anyio.Lock()
-        self._calls = self._shelf(calls, _of_calls, lambda call: call.completed_at, _call_size)
-        self._requests = self._shelf(requests, _of_requests, _settled_at, _request_size)
-        self._tasks = self._shelf(tasks, _of_tasks, self._task_ended_at, _task_size)
-        self._shelves: tuple[RetentionList[Any], ...] = (self._calls, self._requests, self._tasks)
+        self._calls = self._history(calls, _of_calls, lambda call: call.completed_at, _call_size)
+        self._requests = self._history(requests, _of_requests, _settled_at, _request_size)
+        self._tasks = self._history(tasks, _of_tasks, self._task_ended_at, _task_size)
+        self._histories: tuple[RetentionList[Any], ...] = (self._calls, self._requests, self._tasks)
         self._since = clock.now()
         self._last_known = 0.0
-        """The last time that the hub before this one has written down; 0 when there is none."""
+        """The newest time that the previous process recorded; 0 when there is none."""
         self._doubtful_until = -math.inf
 
-    def start(self) -> None:
-        """Takes up what the store remembers, and follows the tables from then on."""
-        for shelf in self._shelves:
-            shelf.start()
-            shelf.table.follow(partial(self._follow, shelf))
-        self._audit.start(self._known().true)
+    def recover(self) -> None:
+        """Load the ended records, and follow the tables from now on."""
+        for history in self._histories:
+            history.load()
+            history.table.follow(partial(self._follow, history))
+        self._audit.load(self._known().true)
         self._last_known = self._newest()
         self._doubt()
         self._clock.follow(self._jumped)
 
     def _jumped(self, set_by_s: float) -> None:
-        """The clock was set: what was stamped until now is as old as if it had been right."""
+        """Correct earlier timestamps after the system's clock was set."""
         now, since = self._clock.now(), self._since
         if abs(set_by_s) < SLIP_S:
             return
-        # The next slip begins where these stamps are moved to, so that it moves them again.
+        # The range of the next slip starts at the corrected times, so that it corrects these again.
         self._since, before = since + set_by_s, now - set_by_s
         slips = ((since, before, set_by_s), *self._known().slips)[:SLIPS]
         self._ledger.later(Change(self._upkeep, "upkeep", replace(self._known(), slips=slips)))
-        for shelf in self._shelves:
-            shelf.start()
-        self._audit.start(self._known().true)
+        for history in self._histories:
+            history.load()
+        self._audit.load(self._known().true)
         if set_by_s > 0:
             self._doubt()
 
     def _doubt(self) -> None:
-        """Believes no age for a while where the time is much later than what the hub before this one knew."""
+        """Suspend deletion by age if the clock is far ahead of what the previous process recorded."""
         if self._last_known and self._clock.now() - self._last_known > LEAP_S:
             self._doubtful_until = self._clock.steady() + SETTLED_S
 
@@ -154,20 +155,20 @@ class Retention:
     def _newest(self) -> float:
         known = self._known()
         milestones = (known.true(at) for _, at in known.milestones)
-        return max(*milestones, *(shelf.newest for shelf in self._shelves))
+        return max(*milestones, *(history.newest for history in self._histories))
 
     def adopt(self, settings: HubSettings) -> None:
-        """Keeps these limits from now on."""
+        """Apply changed limits."""
         self._settings = settings
         self._too_full.set()
 
     async def run(self) -> None:
-        """Keeps the limits for as long as the hub runs."""
+        """Run rounds of upkeep until cancelled."""
         while True:
             try:
                 await self.keep()
             except (Unavailable, StoreUnavailable) as exc:
-                log.warning("the store cannot forget what was deleted", error=str(exc))
+                log.warning("store upkeep failed; retried", error=str(exc))
             with anyio.move_on_after(self._pause_s()):
                 while True:
                     await self._too_full.wait()
@@ -176,22 +177,22 @@ class Retention:
                     self.prune()
 
     def prune(self) -> int:
-        """Deletes what is too old or too much; how many records. It follows a moment later on the disk."""
+        """Delete what is too old or too much, write-behind, and return the number of records."""
         now, by_age = self._clock.now(), not self._doubtful
         count = self._audit.prune() if by_age else 0
-        for shelf in self._shelves:
-            gone = shelf.take(now, by_age=by_age)
+        for history in self._histories:
+            gone = history.take(now, by_age=by_age)
             count += len(gone)
             for record_id in gone:
-                self._ledger.later(Change(shelf.table, record_id, None))
-        if any(shelf.too_full for shelf in self._shelves):  # of what has only just ended
+                self._ledger.later(Change(history.table, record_id, None))
+        if any(history.too_full for history in self._histories):  # records within GRACE_S: try again after that
             self._too_full.set()
         return count
 
     async def keep(self) -> int:
-        """A round of upkeep: what is too old or too much is gone when it returns, overwritten on the disk too.
+        """Run a round of upkeep; on return what is too old or too much is deleted and erased from the disk.
 
-        Returns how many records were deleted. Raises Unavailable and StoreUnavailable; then it follows later.
+        Returns the number of deleted records. Raises Unavailable and StoreUnavailable; then the next round catches up.
         """
         async with self._at_work:
             count = self.prune()
@@ -203,15 +204,15 @@ class Retention:
         return count
 
     async def compact(self) -> tuple[StoreStats, StoreStats, int]:
-        """`keep`, with the numbers of the store before and after it."""
+        """Do `keep`, and return the store's stats before and after, and the number of deleted records."""
         before = await self._ledger.store.stats()
         count = await self.keep()
         return before, await self._ledger.store.stats(), count
 
-    def _shelf(
+    def _history(
         self, table: Table[T], limits: HistoryLimits, ended_at: Callable[[T], float | None], size_of: Callable[[T], int]
     ) -> RetentionList[T]:
-        """The records of a table that have ended, within the limits of the hub and of each server."""
+        """Return the retention list of a table, with the limits of the hub and of each server."""
 
         def total() -> Limits:
             count, age_s = limits(self._settings)
@@ -232,13 +233,13 @@ class Retention:
             table=table, ended_at=truly_ended_at, size_of=size_of, total=total, own=own, now=self._clock.now
         )
 
-    def _follow(self, shelf: RetentionList[Any], before: Any, after: Any) -> None:
+    def _follow(self, history: RetentionList[Any], before: Any, after: Any) -> None:
         if after is None:
-            shelf.drop(before.id)
-        elif shelf.see(after):
+            history.drop(before.id)
+        elif history.see(after):
             self._too_full.set()
-        # A task is of use for as long as its call or its question is.
-        if shelf is not self._tasks and (task_id := (after or before).task_id):
+        # A task is kept until its call and its pending requests are settled.
+        if history is not self._tasks and (task_id := (after or before).task_id):
             task = self._tasks.table.record(task_id)
             if task is not None and self._tasks.see(task):
                 self._too_full.set()
@@ -259,7 +260,7 @@ class Retention:
         now, revision = self._clock.now(), self._ledger.store.revision
         passed, at = milestones[-1] if milestones else (-1, 0.0)
         at = self._known().true(at)
-        # Writing a milestone takes a revision, too: by itself it is nothing new.
+        # Writing a milestone takes a revision itself, which must not cause the next one.
         if revision > passed + 1 and now - at >= self._settings.deletion_history_age_s / MILESTONES:
             later = (*milestones, (revision, now))
             forgotten = self._forgotten()
@@ -267,7 +268,7 @@ class Retention:
             self._ledger.later(Change(self._upkeep, "upkeep", replace(self._known(), milestones=kept)))
 
     def _forgotten(self) -> int:
-        """The newest revision that was reached before the age of deletions; 0 when none is known."""
+        """Return the newest revision older than the tombstones' age; 0 when none is known."""
         oldest, known = self._clock.now() - self._settings.deletion_history_age_s, self._known()
         if self._doubtful:
             return 0
@@ -288,7 +289,7 @@ class Retention:
 
 
 def _settled_at(request: PendingRequest) -> float | None:
-    """When a request was closed; None while it is open or its answer is on its way."""
+    """Return when a request was closed; None while it is open or its answer is on its way."""
     if request.state is RequestState.OPEN or request.delivery is Delivery.PENDING:
         return None
     return request.created_at if request.closed_at is None else request.closed_at

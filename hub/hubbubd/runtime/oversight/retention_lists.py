@@ -1,4 +1,4 @@
-"""Shelves: the records that have ended, in order, counted and weighed, and which of them are to go."""
+"""Retention lists: the ended records of a table in order of their end, with counts and sizes, and which to delete."""
 
 import math
 from collections import OrderedDict
@@ -11,18 +11,18 @@ from hubbubd.runtime.records import Table
 T = TypeVar("T")
 
 GRACE_S = 1.0
-"""What has ended is there for so long at least: whoever waits for its end still reads it."""
+"""Seconds for which an ended record is kept in any case: whoever waits for its end still reads it."""
 
 HISTORY_BYTES: Final = 64 * 1024 * 1024
-"""What the ended records of one noun may take for one server, where many of them are large."""
+"""The most bytes of one server's ended records of one noun."""
 
 TOTAL_HISTORY_BYTES: Final = 512 * 1024 * 1024
-"""The same for all servers together."""
+"""The most bytes of all servers' ended records of one noun."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many records that have ended are kept, for how long, and how many bytes of them."""
+    """Retention limits of ended records: number, age in seconds, bytes."""
 
     count: int
     age_s: float
@@ -30,7 +30,7 @@ class Limits:
 
 
 class _Ended(NamedTuple):
-    """What a shelf knows of a record."""
+    """What a list knows of a record."""
 
     server: str
     at: float
@@ -38,7 +38,7 @@ class _Ended(NamedTuple):
 
 
 class _Row:
-    """Records that have ended, oldest first, and how many bytes they have."""
+    """Ended records, oldest first, with their total size."""
 
     def __init__(self) -> None:
         self.ended: OrderedDict[str, _Ended] = OrderedDict()
@@ -54,11 +54,11 @@ class _Row:
         return ended
 
     def over(self, limits: Limits) -> bool:
-        """Whether there is too much. One record alone is never too large: it was let in."""
+        """Return whether a limit is exceeded. A single record is never too large."""
         return len(self.ended) > limits.count or (self._size > limits.size and len(self.ended) > 1)
 
     def oldest_goes(self, limits: Limits, now: float) -> bool:
-        """Whether the oldest one is to be deleted now."""
+        """Return whether the oldest record is to be deleted now."""
         if not self.ended:
             return False
         age_s = now - next(iter(self.ended.values())).at
@@ -66,8 +66,7 @@ class _Row:
 
 
 class RetentionList(Generic[T]):
-    """The records of a table that have ended, in the order in which they did. Adding and taking one costs the same,
-    however many there are."""
+    """The ended records of a table in order of their end, in all and per server. Adding and removing are O(1)."""
 
     def __init__(
         self,
@@ -88,8 +87,8 @@ class RetentionList(Generic[T]):
         self._all = _Row()
         self._by_server: dict[str, _Row] = {}
 
-    def start(self) -> None:
-        """Takes up what the store remembers, anew when there is something already."""
+    def load(self) -> None:
+        """Load the ended records from the table; may be repeated."""
         self._all = _Row()
         self._by_server.clear()
         ended = ((self._ended_at(record), record) for record in self.table)
@@ -97,12 +96,12 @@ class RetentionList(Generic[T]):
             self.see(record)
 
     def see(self, record: T) -> bool:
-        """Looks whether a record has ended by now; True when there are too many then."""
+        """Add a record if it has ended; return whether a limit is exceeded then."""
         known = cast("Any", record)
         at = self._ended_at(record)
         if at is None or known.id in self._all.ended:
             return False
-        # A clock that was ahead may have stamped it; it must not keep the limits from those behind it.
+        # Clamped: a timestamp from a clock that was ahead must not shield the records behind it.
         ended = _Ended(known.server, min(at, self._now()), self._size_of(record))
         own = self._by_server.setdefault(known.server, _Row())
         for row in (own, self._all):
@@ -110,7 +109,7 @@ class RetentionList(Generic[T]):
         return own.over(self._own(known.server)) or self._all.over(self._total())
 
     def drop(self, record_id: str) -> None:
-        """Forgets a record that is gone."""
+        """Forget a deleted record."""
         ended = self._all.drop(record_id)
         if ended is not None and (own := self._by_server.get(ended.server)) is not None:
             own.drop(record_id)
@@ -119,12 +118,12 @@ class RetentionList(Generic[T]):
 
     @property
     def newest(self) -> float:
-        """When the last of them ended; 0 when there is none."""
+        """When the last of them ended, in seconds since the epoch; 0 without any."""
         last = next(reversed(self._all.ended.values()), None)
         return last.at if last is not None else 0.0
 
     def take(self, now: float, *, by_age: bool = True) -> list[str]:
-        """Takes off what is to be deleted now: what is too much, and what is too old unless no age is believed."""
+        """Remove and return the ids to delete: beyond number or bytes, and with `by_age` past their age."""
         taken: list[str] = []
         for server in list(self._by_server):
             limits = _believed(self._own(server), by_age)
@@ -139,7 +138,7 @@ class RetentionList(Generic[T]):
 
     @property
     def too_full(self) -> bool:
-        """Whether there are more than a limit allows."""
+        """Whether a limit of number or bytes is exceeded."""
         own = self._by_server.items()
         return self._all.over(self._total()) or any(row.over(self._own(server)) for server, row in own)
 

@@ -1,7 +1,7 @@
-"""Tokens of callers: made, listed and revoked over the API, known by their digests alone.
+"""API tokens: created, listed and revoked over the API; only their digests are stored.
 
-A token is `hbt_ID_SECRET`; the secret has 256 bits of chance and is shown once. The store has its SHA-256, which needs
-no salt: nobody can guess what it is of.
+A token is `hbt_ID_SECRET`; the secret has 256 random bits and is shown once. The store has its SHA-256, without a salt,
+as a random secret cannot be guessed.
 """
 
 import hashlib
@@ -22,14 +22,14 @@ from hubbubd.runtime.records import Change, Ledger, Table
 
 PREFIX = "hbt_"
 USED_S = 60.0
-"""How exactly is noted when a token was last used."""
+"""Resolution of `last_used_at`, in seconds."""
 
 _FORM = re.compile(rf"{PREFIX}([0-9a-f]{{12}})_[A-Za-z0-9_-]{{43}}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """A token's record, without the token. Times are seconds since the epoch; `digest` is hexadecimal."""
+    """A token's record, without its secret. Times are seconds since the epoch; `digest` is hexadecimal."""
 
     id: str
     name: str
@@ -43,12 +43,12 @@ class Token:
 
     @property
     def credential(self) -> str:
-        """What a principal that has shown it is known by."""
+        """The id of the credential in principals, the audit log and revocation."""
         return f"token:{self.id}"
 
 
 class Tokens:
-    """The tokens of a hub. Implements `rpc.auth.Authenticator`."""
+    """The tokens of a hub; implements `rpc.auth.Authenticator`."""
 
     def __init__(self, ledger: Ledger, table: Table[Token], clock: Clock, *, max_tokens: int) -> None:
         self.max_tokens = max_tokens
@@ -61,25 +61,25 @@ class Tokens:
         self._listeners: list[Callable[[str], None]] = []
         table.follow(self._follow)
 
-    def start(self) -> None:
-        """Takes up the tokens that the store remembers."""
+    def recover(self) -> None:
+        """Load the tokens from the store."""
         self._table.each(lambda token: self._follow(None, token))
 
     def on_revoked(self, listener: Callable[[str], None]) -> None:
-        """Calls the listener with each credential that is revoked from now on. It must not block."""
+        """Call the listener with each credential revoked from now on. It must not block."""
         self._listeners.append(listener)
 
     def all(self) -> list[Token]:
-        """All tokens, expired ones included, newest first."""
+        """Return all tokens, expired ones included, newest first."""
         return sorted(self._table, key=lambda token: (token.created_at, token.id), reverse=True)
 
     async def create(
         self, name: str, grants: Sequence[Grant], *, by: str, ttl_s: float | None, may_name_others: bool
     ) -> tuple[Token, str]:
-        """A new token's record, and the token itself, which nobody can ask for again. It takes the place of an expired
-        one of the same name.
+        """Create a token and return its record and its text, which is not available again.
 
-        Raises AlreadyExists (TOKEN_EXISTS), ResourceExhausted (TOO_MANY_TOKENS) and Unavailable.
+        Replaces an expired token of the same name. Raises AlreadyExists (TOKEN_EXISTS), ResourceExhausted
+        (TOO_MANY_TOKENS) and Unavailable.
         """
         token_id = secrets.token_hex(6)
         text = f"{PREFIX}{token_id}_{secrets.token_urlsafe(32)}"
@@ -109,11 +109,11 @@ class Tokens:
         return token, text
 
     async def revoke(self, name: str) -> Token:
-        """Forgets a token; what is open with it ends. Raises NotFound and Unavailable."""
+        """Delete a token; streams that were opened with it end. Raises NotFound and Unavailable."""
         token = next((token for token in self._table if token.name == name), None)
         if token is None:
             raise NotFound("token", name)
-        # Good for nothing from now on, so that no use of it is noted, which would bring it back.
+        # Refuse it during the commit, too: noting a use meanwhile would write the record again.
         self._revoked.add(token.id)
         try:
             await self._ledger.commit([Change(self._table, token.id, None)])
@@ -122,7 +122,10 @@ class Tokens:
         return token
 
     async def principal(self, token: str) -> Principal | None:
-        """Whose token it is; None for what is no token of this kind. Raises Unauthenticated (TOKEN_INVALID)."""
+        """Return the principal of a token; None for text of another form.
+
+        Raises Unauthenticated (TOKEN_INVALID, CREDENTIAL_ENDED).
+        """
         if not token.startswith(PREFIX):
             return None
         form = _FORM.fullmatch(token)

@@ -1,8 +1,8 @@
-"""The records: tables in memory over the store, what watches them, and whether the store can be written."""
+"""Records: tables in memory over the store, commits and write-behind, watches, and the store's health."""
 
 from hubbubd.runtime.records.broadcast import EventKind, WatcherLimit, WatchEvent
 from hubbubd.runtime.records.health import Health
-from hubbubd.runtime.records.ledger import RIDER, Ledger
+from hubbubd.runtime.records.ledger import COMMIT_HOOK, Ledger
 from hubbubd.runtime.records.mending import Mending
 from hubbubd.runtime.records.order import Place
 from hubbubd.runtime.records.pulse import BOOKMARK_S, Pulse
@@ -10,7 +10,7 @@ from hubbubd.runtime.records.table import Change, Stored, Table
 
 __all__ = [
     "BOOKMARK_S",
-    "RIDER",
+    "COMMIT_HOOK",
     "Change",
     "EventKind",
     "Health",

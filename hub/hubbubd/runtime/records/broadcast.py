@@ -1,12 +1,12 @@
-"""Watches: the snapshot of a table, then its changes, for any number of watchers.
+"""Watches: a table's snapshot, then its changes, with resume tokens and bounded buffers, for any number of watchers.
 
-A position is a revision of the store. Catching up from one position shows each record's newest state once, in
-revision order; a snapshot is catching up from nothing. A token names a revision only once all changes of that
-revision have been shown; before, it names the one before, and resuming shows some again.
+A position is a revision of the store. Catching up from a position yields each record's newest state once, in revision
+order; a snapshot is catching up from nothing. A resume token names a revision only once all changes of it were shown;
+until then it names the one before, so delivery is at least once.
 
-The work of a change (matching, building the event, and through `WatchEvent.encoded` serialising it) is done once per
-distinct filter, not per watcher. Each watcher has a buffer that keeps the newest event per record; one that still
-falls behind is closed, and slows nobody.
+Matching, building the event and (through `WatchEvent.encoded`) serializing it are done once per distinct filter, not
+per watcher. Each watcher's buffer is coalescing: it keeps the newest event per record. A watcher that still falls
+behind is closed, so a slow consumer slows nobody down.
 """
 
 import hashlib
@@ -32,20 +32,20 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 BUFFER_EVENTS = 4096
-"""How many records may have changed unseen before a watcher is closed."""
+"""The most changed records buffered for a watcher; beyond that it is closed."""
 
 SLICE = 500
-"""Records of a snapshot that are looked at in one go."""
+"""Records of a snapshot that are matched before the event loop gets a turn."""
 
 LIVE_EVENTS = 256
-"""How many live events (progress, log lines) may wait; the oldest ones go first."""
+"""The most live events (progress, log lines) buffered for a watcher; the oldest are dropped."""
 
 NOTHING = -1
-"""The position before all revisions; whoever is there has been shown nothing."""
+"""The position before all revisions: nothing has been shown yet."""
 
 
 class EventKind(StrEnum):
-    """What a step of a watch says."""
+    """Kind of a step of a watch."""
 
     UPSERT = "upsert"
     REMOVED = "removed"
@@ -57,9 +57,9 @@ class EventKind(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class WatchEvent(Generic[T]):
-    """One step of a watch; the same object goes to every watcher with the same filter.
+    """One step of a watch; watchers with the same filter share the object.
 
-    `token` resumes after it. `encoded` is for the layer above, which serialises an event once and keeps it here.
+    `token` resumes after it. `encoded` is a cache for the layer above, which serializes an event once.
     """
 
     kind: EventKind
@@ -73,24 +73,24 @@ class WatchEvent(Generic[T]):
 
 
 class Rows(Protocol[T_co]):
-    """What a feed reads of a table: rows and deletions, in revision order."""
+    """What a feed reads of its table."""
 
     def since(self, revision: int) -> Iterable[tuple[int, str, T_co | None]]:
-        """What has changed after a revision, oldest first; None is a deletion. Without deletions after `NOTHING`."""
+        """Return the rows changed after a revision, oldest first; None is a deletion. None are given after NOTHING."""
         ...
 
     def record(self, record_id: str) -> T_co | None:
-        """A record as it is now."""
+        """Return a record as it is now, or None."""
         ...
 
     def deleted_since(self, revision: int) -> bool:
-        """Whether anything was deleted after a revision."""
+        """Return whether anything was deleted after a revision."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Position:
-    """A decoded resume token. `syncing` is a snapshot that was interrupted."""
+    """A decoded resume token. `syncing` says that its snapshot was not complete."""
 
     store: str
     filter_digest: str
@@ -112,7 +112,7 @@ class _Position:
 
 
 class _Group(Generic[T]):
-    """The watchers that share a filter."""
+    """The watchers with equal filters."""
 
     def __init__(self, store_id: str, chosen: Filter[T]) -> None:
         self.filter = chosen
@@ -124,30 +124,30 @@ class _Group(Generic[T]):
         return _Position(self._store_id, self._digest, revision, syncing).encode()
 
     def concerned(self, before: T | None, after: T | None) -> bool:
-        """Whether a change is news here."""
+        """Return whether a change is visible through the filter."""
         return any(record is not None and self.filter.matches(record) for record in (after, before))
 
     def event(self, revision: int, record_id: str, record: T | None, *, syncing: bool = False) -> WatchEvent[T]:
-        """A record's change for a watcher that has then seen all up to `revision`."""
+        """Return a record's change as an event; after it the watcher has seen everything up to `revision`."""
         token = self.token(revision, syncing=syncing)
         if record is not None and self.filter.matches(record):
             return WatchEvent(EventKind.UPSERT, token, record_id, record)
         return WatchEvent(EventKind.REMOVED, token, record_id)
 
     def why_not(self, position: _Position, oldest: int, newest: int) -> str | None:
-        """The reason for which a token cannot be honoured; None when it can."""
+        """Return why a resume token must be refused (the reason of the reset); None when it is valid."""
         if position.store != self._store_id:
             return "OTHER_STORE"
         if position.filter_digest != self._digest:
             return "OTHER_FILTER"
         if position.revision > newest:
             return "FUTURE"
-        # Whoever has seen nothing yet misses no deletion.
+        # A watcher that has seen nothing yet misses no deletion.
         return "COMPACTED" if NOTHING < position.revision < oldest else None
 
 
 def _stable(chosen: object) -> object:
-    """A filter's content, written the same way in every process (a frozenset's own order is not)."""
+    """Return a filter's content in a form that is the same in every process: a frozenset has no stable order."""
     values = {field.name: getattr(chosen, field.name) for field in fields(cast("Any", chosen))}
     return {
         n: sorted(map(str, cast("frozenset[object]", v))) if isinstance(v, frozenset) else str(v)
@@ -156,7 +156,7 @@ def _stable(chosen: object) -> object:
 
 
 class _Watcher(Generic[T]):
-    """What waits for one watcher, each with its place in the order in which it happened."""
+    """The bounded buffers of one watcher; each event has its place in the order of occurrence."""
 
     def __init__(self) -> None:
         self.changes: OrderedDict[object, tuple[int, WatchEvent[T]]] = OrderedDict()
@@ -182,7 +182,7 @@ class _Watcher(Generic[T]):
         self.pulse.beat()
 
     def pop(self) -> WatchEvent[T] | None:
-        """The oldest one, so that a call's progress comes before its end."""
+        """Remove and return the oldest event, so that a call's progress comes before its end."""
         buffers = [buffer for buffer in (self.changes, self.live) if buffer]
         if not buffers:
             return None
@@ -191,7 +191,7 @@ class _Watcher(Generic[T]):
 
 
 class WatcherLimit:
-    """Counts the watchers of all feeds against one limit."""
+    """The limit of watchers over all feeds."""
 
     def __init__(self, limit: int) -> None:
         self.count = 0
@@ -200,17 +200,16 @@ class WatcherLimit:
         self.limit = limit
 
     def enter(self) -> None:
-        """Raises ResourceExhausted (TOO_MANY_WATCHERS)."""
+        """Count a new watcher. Raises ResourceExhausted (TOO_MANY_WATCHERS)."""
         if self.count >= self.limit:
             raise ResourceExhausted(f"{self.limit} watches are open already", reason="TOO_MANY_WATCHERS")
         self.count += 1
 
     def drop(self) -> None:
-        """Counts a watcher that is let go; it leaves as well."""
+        """Count a watcher that is closed for being slow; it must `leave` as well."""
         self.dropped += 1
 
     def leave(self) -> None:
-        """One watcher less."""
         self.count -= 1
 
 
@@ -227,7 +226,7 @@ class Feed(Generic[T]):
         self._closed = False
 
     def publish(self, revision: int, moves: Sequence[tuple[str, T | None, T | None]]) -> None:
-        """Tells all watchers whom the changes of one revision concern: (id, before, after) of each."""
+        """Publish the changes of one revision, as (id, before, after), to the watchers whose filter sees them."""
         self._revision = revision
         for group in self._groups.values():
             concerning = [(record_id, new) for record_id, old, new in moves if group.concerned(old, new)]
@@ -237,11 +236,11 @@ class Feed(Generic[T]):
                     watcher.push(event)
 
     def advance(self, revision: int) -> None:
-        """Notes that the store has moved on without a change here."""
+        """Note a revision of the store without a change in this table."""
         self._revision = revision
 
     def publish_live(self, record_id: str, record: T, key: object, live: object) -> None:
-        """Shows something that is not stored; `key` names what it replaces when it was not yet seen."""
+        """Publish an event that is not stored; it replaces an unread one with the same `key`."""
         for group in self._groups.values():
             if group.filter.matches(record):
                 event = WatchEvent[T](EventKind.LIVE, group.token(self._revision), record_id, live=live)
@@ -250,30 +249,30 @@ class Feed(Generic[T]):
 
     @property
     def revision(self) -> int:
-        """The newest revision of the store that it was told of."""
+        """The newest revision of the store that this feed knows."""
         return self._revision
 
     @property
     def watched(self) -> bool:
-        """Whether anybody watches."""
+        """Whether there are watchers."""
         return bool(self._groups)
 
     def backlog(self) -> int:
-        """How many changed records the slowest watcher has yet to take."""
+        """Return how many changed records the slowest watcher has yet to read."""
         return max((len(w.changes) for group in self._groups.values() for w in group.watchers), default=0)
 
     def close(self) -> None:
-        """Ends all watches, each with its last token."""
+        """End all watches, each with its last resume token."""
         self._closed = True
         for group in self._groups.values():
             for watcher in group.watchers:
                 watcher.pulse.close()
 
     async def watch(self, chosen: Filter[T], token: str = "") -> AsyncGenerator[WatchEvent[T]]:
-        """Snapshot, synced and changes; with a valid token only the changes since.
+        """Yield snapshot, SYNCED, and changes; with a valid token only the changes since.
 
-        Raises ResourceExhausted (WATCHER_TOO_SLOW, TOO_MANY_WATCHERS) and Unavailable (SHUTTING_DOWN), the
-        first and the last with the metadata `resume_token`.
+        Raises ResourceExhausted (WATCHER_TOO_SLOW, TOO_MANY_WATCHERS) and Unavailable (SHUTTING_DOWN), the first and
+        the last with metadata `resume_token`.
         """
         self._door.enter()
         group = self._groups.get(chosen)
@@ -304,9 +303,9 @@ class Feed(Generic[T]):
         missed = list(self._rows.since(after))
         for at, ((revision, record_id, record), following) in enumerate(zip_longest(missed, missed[1:]), 1):
             if at % SLICE == 0:
-                await anyio.lowlevel.checkpoint()  # nobody may have to be told of any of them
+                await anyio.lowlevel.checkpoint()  # if nothing matches, nothing else in this loop yields to others
             if record is not None and not group.filter.reaches(record):
-                continue  # not even that it is not there is told
+                continue  # out of scope: not even a deletion is shown
             complete = following is None or following[0] > revision
             event = group.event(revision if complete else revision - 1, record_id, record, syncing=syncing)
             if event.kind is EventKind.UPSERT or after != NOTHING:
@@ -332,7 +331,7 @@ class Feed(Generic[T]):
                 yield event
 
     async def _next(self, group: _Group[T], watcher: _Watcher[T]) -> WatchEvent[T] | None:
-        """Waits for something to say; a bookmark when there is nothing for a while."""
+        """Wait for the next event; a bookmark after BOOKMARK_S without one, None if woken without an event."""
         if await watcher.pulse.wait(watcher.pulse.beats, BOOKMARK_S):
             return watcher.pop()
         return WatchEvent(EventKind.BOOKMARK, group.token(self._revision))
@@ -345,7 +344,7 @@ class Feed(Generic[T]):
         except (ValueError, UnicodeError):
             return None, "MALFORMED"
         refused = group.why_not(position, self.oldest, self._revision)
-        # Of what was deleted nobody knows any more whether this watcher was allowed to know of it.
+        # Whether a deleted record was in this watcher's scope is no longer known: reset instead of telling its id.
         limited = group.filter.scope != EVERYTHING and position.revision != NOTHING
         if not refused and limited and self._rows.deleted_since(position.revision):
             refused = "COMPACTED"

@@ -1,4 +1,4 @@
-"""Whether the store takes what the hub writes; one that failed is tried until it does, also when nothing waits."""
+"""Health of the store: a circuit breaker that opens at a failed write and closes after a successful probe."""
 
 from collections.abc import AsyncGenerator
 
@@ -9,15 +9,15 @@ from hubbubd.runtime.records.pulse import Pulse
 from hubbubd.store import Store, StoreUnavailable
 
 RETRY_S = 1.0
-"""How long a store that has failed is left alone before it is tried again."""
+"""Seconds between probes of a failed store."""
 
 log = structlog.get_logger(__name__)
 
 
 class Health:
-    """Well until a write fails, then not before a trial goes through; told to whoever watches, logged once a change.
+    """Healthy until a write fails, then unhealthy until a probe succeeds; changes are published and logged once.
 
-    A single write that goes through is not enough: on a disk that is all but full, the small ones do.
+    A single successful write is not enough: on a nearly full disk the small ones succeed.
     """
 
     def __init__(self, store: Store) -> None:
@@ -28,24 +28,24 @@ class Health:
 
     @property
     def well(self) -> bool:
-        """Whether the hub takes new work."""
+        """Whether the hub accepts new work."""
         return self._well and not self._pulse.closed
 
     @property
     def writable(self) -> bool:
-        """Whether the store takes what is written, also while the hub stops."""
+        """Whether the store can be written, also during shutdown."""
         return self._well
 
     def failed(self, exc: Exception) -> None:
-        """Notes that a write failed; `problem` says why, until one goes through."""
+        """Note a failed write; `problem` has the reason until a probe succeeds."""
         self.problem = str(exc)
         if self._well:
-            log.error("the store cannot be written; the hub goes on reading", error=str(exc))
+            log.error("store write failed; the hub is read-only", error=str(exc))
             self._well = False
             self._pulse.beat()
 
     async def run(self) -> None:
-        """Tries a store that has failed, for as long as the hub runs."""
+        """Probe a failed store every RETRY_S until cancelled."""
         while True:
             while self._well:
                 await self._pulse.wait(self._pulse.beats)
@@ -54,12 +54,12 @@ class Health:
                 await self._store.probe()
             except StoreUnavailable:
                 continue
-            log.warning("the store can be written again")
+            log.warning("store recovered")
             self._well, self.problem = True, ""
             self._pulse.beat()
 
     async def watch(self) -> AsyncGenerator[bool]:
-        """Whether the hub is well now, and at each change; the last one is False, when the hub stops."""
+        """Yield `well` now and after each change; the last one, at shutdown, is False."""
         while True:
             seen = self._pulse.beats
             yield self.well
@@ -68,5 +68,5 @@ class Health:
             await self._pulse.wait(seen)
 
     def close(self) -> None:
-        """Ends all watches."""
+        """End all watches."""
         self._pulse.close()

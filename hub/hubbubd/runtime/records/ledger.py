@@ -1,9 +1,9 @@
-"""The hub's records: decoded in memory, durable in the store, one table per noun.
+"""The ledger: commits changes of records to the store, with optimistic concurrency, and applies them to the tables.
 
-Memory follows the store, never the other way round: a commit is applied when the store says that it is durable,
-and only then are watchers told. A change that must be durable before anybody acts on it goes through `commit`;
-one that may follow (ordinary call history, a server's state) is `later`: collected, newest state per record, and
-written a moment afterwards.
+Memory follows the store, never the other way round: a commit is applied when the store reports it durable, and only
+then published to watchers. A change that must be durable before it has effects goes through `commit` or `transact`
+(write-through). One that may follow, such as ordinary call history or a server's state, goes through `later`
+(write-behind): coalesced to the newest state per record and written LATER_S afterwards.
 """
 
 import asyncio
@@ -28,31 +28,31 @@ from hubbubd.telemetry.meter import OFF, Meter
 R = TypeVar("R")
 
 LATER_S = 0.05
-"""How long a change that may follow waits for company."""
+"""Seconds for which write-behind collects changes."""
 
 ATTEMPTS = 100
-"""How often a transaction is planned anew; each time somebody else's went through."""
+"""How often a transaction is planned again; each attempt lost to another commit."""
 
 log = structlog.get_logger(__name__)
 
 
 class CommitHook(Protocol):
-    """A change that goes along with the first commit that is made in its context."""
+    """A change that rides with the first commit made in its context, such as an RPC's audit entry."""
 
-    def board(self) -> Change[Any] | None:
-        """The change; None when it has been made, or is not wanted any more."""
+    def change(self) -> Change[Any] | None:
+        """Return the change; None when it was committed already or is no longer wanted."""
         ...
 
-    def arrived(self) -> None:
-        """A commit that it went along with is durable."""
+    def committed(self) -> None:
+        """Note that a commit with the change is durable."""
         ...
 
 
-RIDER: ContextVar[CommitHook | None] = ContextVar("rider", default=None)
+COMMIT_HOOK: ContextVar[CommitHook | None] = ContextVar("hubbub_commit_hook", default=None)
 
 
 class Ledger:
-    """All tables over one store, which it follows from now on."""
+    """All tables over one store. Follows the store from its construction on."""
 
     def __init__(self, store: Store, tables: Sequence[Table[Any]], door: WatcherLimit, meter: Meter = OFF) -> None:
         self.store = store
@@ -66,28 +66,28 @@ class Ledger:
         self._stop_listening = store.listen(self._applied)
 
     async def commit(self, changes: Sequence[Change[Any]]) -> None:
-        """Makes all changes durable, or none. Raises Conflict when a record has changed meanwhile, and Unavailable.
+        """Make all changes durable, or none. Raises Conflict when a record's revision has changed, and Unavailable.
 
-        A change that was waiting to follow is overtaken by the one given here. However this ends, cancelled
-        included, the commit has then concluded: the records say whether it held.
+        Overrides write-behind changes of the same records. However this ends, cancellation included, the commit has
+        concluded by then: the records show whether it held.
         """
         if not changes:
             return
-        # At once, before anything else can run: what waits for these records now has been seen by whoever planned the
-        # commit, and would overwrite it with an older state. What comes from now on is newer, and stays.
-        rider = RIDER.get()
-        also = rider.board() if rider is not None else None
-        # A copy, since several commits of the context may carry it at once: tables tell changes apart by identity.
+        # Before the first await: write-behind changes that wait now were visible to whoever planned this commit, and
+        # would overwrite it with an older state. Changes that come later are newer and stay.
+        hook = COMMIT_HOOK.get()
+        also = hook.change() if hook is not None else None
+        # A copy, as concurrent commits of the context may carry it: tables tell changes apart by identity.
         carried = [*changes, replace(also)] if also is not None else list(changes)
         for change in carried:
             change.table.begin(change)
-        await _to_its_end(self._carry(carried, rider))
+        await _to_its_end(self._carry(carried, hook))
 
-    async def _carry(self, changes: Sequence[Change[Any]], rider: CommitHook | None) -> None:
+    async def _carry(self, changes: Sequence[Change[Any]], hook: CommitHook | None) -> None:
         try:
             await self._commit(changes)
-            if rider is not None:
-                rider.arrived()
+            if hook is not None:
+                hook.committed()
         finally:
             for change in changes:
                 change.table.conclude(change)
@@ -116,9 +116,10 @@ class Ledger:
             self._meter.record(metrics.STORE_COMMIT, time.perf_counter() - begun)
 
     async def transact(self, plan: Callable[[], tuple[R, Sequence[Change[Any]]]]) -> R:
-        """Plans and commits until no other change comes in between; returns what the plan that held says.
+        """Plan and commit, and plan again while other commits interfere; return the outcome of the plan that held.
 
-        A plan reads records and computes, it must not change anything; it may raise to refuse.
+        `plan` reads records and computes; it may raise to refuse and must not have effects. Raises Aborted (CONTENDED)
+        after ATTEMPTS, and Unavailable.
         """
         for _ in range(ATTEMPTS):
             outcome, changes = plan()
@@ -130,12 +131,12 @@ class Ledger:
         raise Aborted("this record keeps changing; try again", reason="CONTENDED")
 
     def later(self, change: Change[Any]) -> None:
-        """Takes a change that may follow: seen by readers at once, by watchers and the disk a moment later."""
+        """Queue a write-behind change: readers see it at once, watchers and the disk a moment later."""
         change.table.wait(change)
         self._due.set()
 
     async def run(self) -> None:
-        """Writes what may follow, for as long as the hub runs."""
+        """Write queued changes until cancelled; a failed write is retried."""
         while True:
             await self._due.wait()
             await anyio.sleep(LATER_S)
@@ -145,20 +146,20 @@ class Ledger:
                 self._due.set()
 
     async def flush(self) -> bool:
-        """Writes what waits now; False when it could not be written and still waits."""
+        """Write the queued changes now; return False if that failed and they are still queued."""
         waiting = [change for table in self._tables for change in table.waiting()]
         if not waiting:
             return True
         try:
             await self._durable([self._write(change) for change in waiting])
-        except Exception as exc:  # noqa: BLE001  # whatever it is, what follows must not be given up for it
+        except Exception as exc:  # noqa: BLE001  # any failure is retried: `run` must not end
             self.health.failed(exc)
             return False
         _forget_waiting(waiting)
         return True
 
     async def aclose(self) -> None:
-        """Follows what is being written to its end, for the next hub will not; then follows the store no longer."""
+        """Wait for commits under way, then stop following the store. Writes nothing by itself; `flush` does."""
         with anyio.CancelScope(shield=True):
             while self._writing:
                 self._written = anyio.Event()
@@ -166,25 +167,22 @@ class Ledger:
         self._stop_listening()
 
     async def compact(self, revision: int = 0) -> None:
-        """Forgets the deletions up to a revision, and lets the store forget those that no table remembers any more.
-
-        Raises StoreUnavailable.
-        """
+        """Forget tombstones up to a revision, and those that no table remembers any more. Raises StoreUnavailable."""
         revision = max(revision, *(table.feed.oldest for table in self._tables))
         await self.store.compact(revision)
         for table in self._tables:
             table.compacted(revision)
 
     def defects(self) -> dict[str, str]:
-        """What of which record in the store did not fit when it was opened, by key."""
+        """Return what did not fit in records of the store when it was opened, by key."""
         return {table.prefix + record_id: why for table in self._tables for record_id, why in table.defects.items()}
 
     def backlog(self) -> int:
-        """How many changed records the slowest watcher has yet to take."""
+        """Return how many changed records the slowest watcher has yet to read."""
         return max(table.feed.backlog() for table in self._tables)
 
     def close_feeds(self) -> None:
-        """Ends all watches."""
+        """End all watches, each with its last resume token."""
         for table in self._tables:
             table.feed.close()
 
@@ -205,12 +203,12 @@ class Ledger:
 
 
 def _forget_waiting(changes: Iterable[Change[Any]]) -> None:
-    for change in changes:  # those that the listener was told of are forgotten already; deleting nothing is no change
+    for change in changes:  # most are forgotten in `apply`; deleting a missing record is a commit without an event
         change.table.written(change)
 
 
 async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    """Does the work; a caller that is cancelled meanwhile leaves when it is done."""
+    """Await the work to its end even if the caller is cancelled, and only then raise the cancellation."""
     task = asyncio.create_task(work)
     cancelled: asyncio.CancelledError | None = None
     with anyio.CancelScope(shield=True):
@@ -220,6 +218,6 @@ async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
             except asyncio.CancelledError as exc:
                 cancelled = exc
     if cancelled is not None:
-        task.exception()  # seen; the cancellation is what the caller gets
+        task.exception()  # mark as retrieved: the caller gets the cancellation
         raise cancelled
     task.result()

@@ -1,7 +1,7 @@
-"""Records as the store keeps them: written, and read. One that does not fit is taken as far as it does.
+"""Encoding and decoding of stored records. One that does not validate is mended as far as possible.
 
-A store may hold what an older hub, a newer one, or an edit by hand has written. A number outside its bounds becomes
-the nearest bound; anything else that does not fit is left out. What cannot be left out makes the record unreadable.
+A store may contain records written by an older or newer version, or edited by hand. A number out of bounds is clamped;
+any other invalid field is dropped. A record that is still invalid is unreadable.
 """
 
 from collections.abc import Mapping
@@ -16,25 +16,26 @@ from hubbubd import payload
 T = TypeVar("T")
 
 ROUNDS: Final = 5
-"""How often a record is mended: what was left out may be missed."""
+"""How often a record is mended: dropping a field can make others invalid."""
 
 PROBLEMS: Final = 20
-"""How many mistakes of one record are mended in a round."""
+"""How many problems of a record are mended per round."""
 
 TOLD: Final = 3
-"""How many of them are told."""
+"""How many of them the record's `defect` names."""
 
 MISSING: Final = ("missing", "missing_argument", "missing_keyword_only_argument")
-"""What pydantic says of a field that must be there."""
+"""pydantic's error types for a missing field."""
 
 LONGEST: Final = 300
-"""The longest text that tells of them."""
+"""Longest `defect`, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mending:
-    """How records of a noun are mended. `stead` has values for fields that do not fit, so that nothing acts on the
-    record; fields in `vital` are never left out, since what they say is permission or identity.
+    """How records of a noun are mended: `stead` has values for invalid fields, so that nothing acts on the record.
+
+    Fields in `vital` are never dropped or replaced, since they carry permission or identity.
     """
 
     stead: Mapping[str, object] = field(default_factory=dict[str, object])
@@ -42,36 +43,36 @@ class Mending:
 
 
 class Unreadable(ValueError):
-    """Too little of a record fits; the text says what does not."""
+    """Too little of a record is valid; the text names the problems."""
 
 
 def read(adapter: TypeAdapter[T], value: bytes, how: Mending) -> tuple[T, str]:
-    """The record, and what of it did not fit (empty for a sound one). Raises Unreadable."""
+    """Decode a record, mended if need be; return it with what did not fit (empty if sound). Raises Unreadable."""
     try:
         return adapter.validate_json(value), ""
     except ValidationError as exc:
         problems = _problems(exc)
-    told = _told(problems)
+    summary = _told(problems)
     try:
         raw: object = from_json(value)
     except ValueError as exc:
         raise Unreadable(str(exc)) from None
     if not isinstance(raw, dict):
-        raise Unreadable(told)
+        raise Unreadable(summary)
     mended = cast("dict[str, Any]", raw)
     for _ in range(ROUNDS):
         for problem in problems:
             if not _mend(mended, problem, how):
-                raise Unreadable(told)
+                raise Unreadable(summary)
         try:
-            return adapter.validate_python(mended | {"defect": told}), told
+            return adapter.validate_python(mended | {"defect": summary}), summary
         except ValidationError as exc:
             problems = _problems(exc)
-    raise Unreadable(told)
+    raise Unreadable(summary)
 
 
 def write(adapter: TypeAdapter[T], record: T) -> bytes:
-    """As the store keeps it. Half of a surrogate pair, which a server may send and UTF-8 cannot hold, becomes �."""
+    """Encode a record. Lone surrogates, which a server may send but UTF-8 cannot encode, become U+FFFD."""
     try:
         return adapter.dump_json(record)
     except PydanticSerializationError:
@@ -88,7 +89,7 @@ def _told(problems: list[ErrorDetails]) -> str:
 
 
 def _mend(raw: dict[str, Any], problem: ErrorDetails, how: Mending) -> bool:
-    """Changes what a problem is about; False when that must not be."""
+    """Mend one problem in place; return False where that is not allowed."""
     place = problem["loc"]
     context: Mapping[str, Any] = problem.get("ctx", {})
     bound = context.get("le", context.get("ge"))
@@ -106,7 +107,7 @@ def _mend(raw: dict[str, Any], problem: ErrorDetails, how: Mending) -> bool:
 
 
 def _around(raw: dict[str, Any], place: tuple[int | str, ...]) -> Any:
-    """The object or array that has the value at a place; None when there is none."""
+    """Return the object or array that contains the value at a path; None when there is none."""
     around: Any = raw
     try:
         for step in place[:-1]:
@@ -117,7 +118,7 @@ def _around(raw: dict[str, Any], place: tuple[int | str, ...]) -> Any:
 
 
 def _whole_text(value: Any) -> Any:
-    """The JSON value with every string in a form that UTF-8 can hold."""
+    """Return the JSON value with lone surrogates replaced in every string."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""News for those who watch: one way to wait for some, with a sign of life while there are none."""
+"""A condition for watchers: wait for news, with a time limit for bookmarks and an end at shutdown."""
 
 import math
 
@@ -7,36 +7,36 @@ import anyio
 from hubbubd.errors import Unavailable
 
 BOOKMARK_S = 5.0
-"""A quiet watch says this often that the hub is alive."""
+"""Seconds of silence after which a watch sends a bookmark as a keep-alive."""
 
 
 class Pulse:
-    """Beats when there is news. Who waits says up to which beat it has looked, so that none is missed."""
+    """A counter of news. Waiters name the count they have seen, so that no news is missed."""
 
     def __init__(self) -> None:
         self.beats = 0
         self.closed = False
-        self._next: anyio.Event | None = None  # made when somebody waits: most beats come while nobody does
+        self._next: anyio.Event | None = None  # created by a waiter: most beats happen while nobody waits
 
     def beat(self) -> None:
-        """Wakes whoever waits."""
+        """Wake all waiters."""
         self.beats += 1
         if self._next is not None:
             self._next.set()
             self._next = None
 
     def close(self) -> None:
-        """Wakes whoever waits, for the last time: there will be no more news."""
+        """Wake all waiters for the last time."""
         self.closed = True
         self.beat()
 
     def require_open(self, **metadata: str) -> None:
-        """Raises Unavailable (SHUTTING_DOWN) once it is closed."""
+        """Raise Unavailable (SHUTTING_DOWN) once closed."""
         if self.closed:
             raise Unavailable("the hub is shutting down", reason="SHUTTING_DOWN", metadata=metadata)
 
     async def wait(self, seen: int, limit_s: float = math.inf) -> bool:
-        """Whether it has beaten after `seen`; returns at once if it has, and within `limit_s` seconds."""
+        """Wait for a beat after `seen`, at most `limit_s` seconds; return whether there was one."""
         with anyio.move_on_after(limit_s):
             while self.beats == seen:
                 if self._next is None:

@@ -1,6 +1,6 @@
-"""The records of one noun in memory, as the store has them; what waits to be written; what watchers are told.
+"""The records of one noun in memory: those in the store, those waiting in write-behind, and their feed of changes.
 
-A table changes nothing by itself: the ledger hands it what has become durable, and asks it for what waits.
+A table changes nothing by itself: the ledger applies what has become durable, and asks for what waits.
 """
 
 from collections import OrderedDict
@@ -22,19 +22,19 @@ from hubbubd.store import Snapshot, Store
 T = TypeVar("T")
 
 DELETIONS = 10_000
-"""How many deletions a table remembers for watchers that come back."""
+"""How many tombstones a table remembers for resuming watchers."""
 
 log = structlog.get_logger(__name__)
 
 
 @cache
 def _adapter(record_type: type[T]) -> TypeAdapter[T]:
-    """Reads and writes records of a type. Made once, since making it takes milliseconds."""
+    """Return pydantic's codec of a record type. Cached, since building it takes milliseconds."""
     return TypeAdapter(record_type)
 
 
 class _Row(NamedTuple, Generic[T]):
-    """A record, the revision of its last change, and that of the last one which was news to watchers."""
+    """A record, the revision of its last change, and that of the last change visible to watchers."""
 
     revision: int
     news: int
@@ -52,13 +52,13 @@ class Change(Generic[T]):
 
     @property
     def key(self) -> str:
-        """Where the store keeps it."""
+        """The record's key in the store."""
         return self.table.prefix + self.id
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What a store holds when a hub begins; `door` is the one that all who watch it go through."""
+    """The content of the store at the start, and the limit that all its watchers share (`door`)."""
 
     store_id: str
     snapshot: Snapshot
@@ -67,13 +67,13 @@ class Stored:
 
     @classmethod
     async def read(cls, store: Store, door: WatcherLimit) -> "Stored":
-        """Reads it all. Nothing may be committed before a ledger follows the store. Raises StoreError."""
+        """Read everything. Nothing may be committed before a ledger follows the store. Raises StoreError."""
         snapshot = await store.snapshot("")
         return cls(store.id, snapshot, (await store.stats()).compacted_revision, door)
 
 
 class Table(Generic[T]):
-    """The records of one noun, in the order of their last change that was news."""
+    """The records of one noun, in the order of their last visible change."""
 
     def __init__(
         self,
@@ -83,13 +83,15 @@ class Table(Generic[T]):
         mending: Mending = Mending(),  # noqa: B008 - frozen
         parts: Mapping[str, Callable[[Any], object]] | None = None,
     ) -> None:
-        """`parts` has the fields of which watchers do not see all, each with what they see of it: a change that they
-        do not see is no news."""
+        """`parts` maps fields that watchers do not see whole to what they see of them.
+
+        A change that no watcher sees is not published.
+        """
         self.noun = noun
         self._parts = dict(parts or {})
         self._whole = [each.name for each in fields(cast("Any", record_type)) if each.name not in self._parts]
         self.defects: dict[str, str] = {}
-        """What of which record in the store did not fit, by id."""
+        """What did not fit in records of the store, by id."""
         self._mending = mending
         self._unreadable: dict[str, int] = {}
         self.prefix = f"{noun}/"
@@ -105,21 +107,21 @@ class Table(Generic[T]):
         self._load(stored.snapshot)
 
     def get(self, record_id: str) -> T:
-        """A record as it is now. Raises NotFound."""
+        """Return a record as it is now. Raises NotFound."""
         record = self.record(record_id)
         if record is None:
             raise NotFound(self.noun, record_id)
         return record
 
     def record(self, record_id: str) -> T | None:
-        """A record as it is now, or None."""
+        """Return a record as it is now, waiting write-behind changes included, or None."""
         if (waiting := self._later.get(record_id)) is not None:
             return waiting.record
         row = self._rows.get(record_id)
         return None if row is None else row.record
 
     def __iter__(self) -> Iterator[T]:
-        """All records, in no order that means anything."""
+        """Iterate over all records, in no particular order."""
         for record_id, row in self._rows.items():
             waiting = self._later.get(record_id)
             current = row.record if waiting is None else waiting.record
@@ -135,21 +137,18 @@ class Table(Generic[T]):
     def newest(
         self, chosen: Callable[[T], bool], after: Place | None = None, oldest_first: bool = False
     ) -> Iterator[T]:
-        """The records that match and come after a place, newest first or the other way round.
-
-        It costs what is looked at of it.
-        """
+        """Yield the records that match and come after a place, newest or oldest first. Lazy."""
         order = self._by_age.after if oldest_first else self._by_age.before
         records = map(self.record, order(after))
         return (record for record in records if record is not None and chosen(record))
 
     def change(self, record_id: str, record: T | None) -> Change[T]:
-        """A change that holds only if nobody else changes the record before."""
+        """Return a change guarded by the record's current revision (compare-and-swap)."""
         row = self._rows.get(record_id)
         return Change(self, record_id, record, self._unreadable.get(record_id, 0) if row is None else row.revision)
 
     def since(self, revision: int) -> Iterable[tuple[int, str, T | None]]:
-        """Rows with news and deletions after a revision, oldest first."""
+        """Return the rows visibly changed, and the deletions, after a revision, oldest first."""
         changed: list[tuple[int, str, T | None]] = []
         for record_id, row in reversed(self._rows.items()):
             if row.news <= revision:
@@ -164,11 +163,11 @@ class Table(Generic[T]):
         return changed
 
     def deleted_since(self, revision: int) -> bool:
-        """Whether anything was deleted after a revision."""
+        """Return whether anything was deleted after a revision."""
         return next(reversed(self._deleted.values()), NOTHING) > revision
 
     def encode(self, record: T) -> bytes:
-        """As the store keeps it. Half of a surrogate pair, which a server may send and UTF-8 cannot hold, becomes �."""
+        """Encode a record for the store. Lone surrogates become U+FFFD."""
         return mending.write(self.adapter, record)
 
     def _load(self, snapshot: Snapshot) -> None:
@@ -187,24 +186,24 @@ class Table(Generic[T]):
             record, defect = mending.read(self.adapter, value, self._mending)
         except mending.Unreadable as exc:
             self._unreadable[record_id], self.defects[record_id] = revision, str(exc)
-            log.error("a record in the store cannot be read and is left out", key=self.prefix + record_id, why=str(exc))
+            log.error("record skipped: unreadable", key=self.prefix + record_id, why=str(exc))
             return
         self._rows[record_id] = _Row(revision, revision, record)
         self._by_age.put(record_id, record)
         if defect:
             self.defects[record_id] = defect
-            log.warning("a record in the store does not fit", key=self.prefix + record_id, why=defect)
+            log.warning("record mended: parts did not fit", key=self.prefix + record_id, why=defect)
 
     def each(self, action: Callable[[T], None]) -> None:
-        """Does something with each record there is. One for which it fails is logged, and keeps no other waiting."""
+        """Call `action` for each record; a failure is logged and does not affect the others."""
         for record in list(self):
             try:
                 action(record)
             except Exception:
-                log.exception("a record was not taken up", noun=self.noun, id=getattr(record, "id", ""))
+                log.exception("record not loaded: internal error", noun=self.noun, id=getattr(record, "id", ""))
 
     def apply(self, revision: int, changes: Sequence[Change[T]]) -> list[Callable[[], None]]:
-        """Follows a durable commit and tells the watchers; returns what is left to do when all tables have it."""
+        """Apply a durable commit and publish it; return the followers to call once all tables have it."""
         moves: list[tuple[str, T | None, T | None]] = []
         news: list[tuple[str, T | None, T | None]] = []
         for change in changes:
@@ -214,29 +213,29 @@ class Table(Generic[T]):
             self._deleted.pop(change.id, None)
             self.written(change)
             self._leaving.discard(change.id)
-            told = row.news if row is not None and self._looks_the_same(row.record, change.record) else None
-            self._put(revision, change, told)
+            last_news = row.news if row is not None and self._looks_the_same(row.record, change.record) else None
+            self._put(revision, change, last_news)
             moves.append(move)
-            if told is None:
+            if last_news is None:
                 news.append(move)
         self._forget_deletions()
         self.feed.publish(revision, news)
         return [partial(self._follow_up, *move) for move in moves]
 
-    def _put(self, revision: int, change: Change[T], told: int | None) -> None:
-        """Takes in a change; one that is no news stays where the row was `told`."""
+    def _put(self, revision: int, change: Change[T], last_news: int | None) -> None:
+        """Apply one change; an invisible one leaves the row at its place (`last_news`) in the order of changes."""
         if change.record is None:
             self._rows.pop(change.id, None)
             self._by_age.drop(change.id)
             self._deleted[change.id] = revision
             return
         self._by_age.put(change.id, change.record)
-        if told is None:
+        if last_news is None:
             self._rows.pop(change.id, None)
-        self._rows[change.id] = _Row(revision, revision if told is None else told, change.record)
+        self._rows[change.id] = _Row(revision, revision if last_news is None else last_news, change.record)
 
     def _looks_the_same(self, before: T, after: T | None) -> bool:
-        """Whether a change is none, or one that no watcher sees."""
+        """Return whether no watcher sees the difference."""
         return (
             after is not None
             and all(getattr(before, name) == getattr(after, name) for name in self._whole)
@@ -252,24 +251,24 @@ class Table(Generic[T]):
             try:
                 follower(before, after)
             except Exception:
-                log.exception("a change was not followed up", key=self.prefix + record_id)
+                log.exception("change follower failed: internal error", key=self.prefix + record_id)
 
     def compacted(self, revision: int) -> None:
-        """Forgets the deletions that the store has forgotten."""
+        """Forget the tombstones that the store has compacted."""
         self.feed.oldest = max(self.feed.oldest, revision)
         while self._deleted and next(iter(self._deleted.values())) <= revision:
             self._deleted.popitem(last=False)
 
     def follow(self, follower: Callable[[T | None, T | None], None]) -> None:
-        """Calls `follower(before, after)` for each durable change, after the watchers were told.
+        """Call `follower(before, after)` for each durable change, after it was published.
 
-        What must happen because of a change is done here, so that it does not depend on whoever made the change
-        still waiting for it. A follower must not block.
+        What must happen because of a change belongs here, so that it does not depend on the task that made the change,
+        which may be cancelled. A follower must not block.
         """
         self._followers.append(follower)
 
     def wait(self, change: Change[T]) -> None:
-        """Notes a change that may follow."""
+        """Queue a write-behind change."""
         self._later[change.id] = change
         self._by_age.put(change.id, change.record)
         if change.record is None and change.id in self._rows:
@@ -278,20 +277,20 @@ class Table(Generic[T]):
             self._leaving.discard(change.id)
 
     def waiting(self) -> list[Change[T]]:
-        """The changes that may be written now: not those of a record that a commit is carrying a newer state of."""
+        """Return the queued changes, except of records whose newer state a commit is carrying."""
         carried = {record_id for record_id, _ in self._committing.values()}
         return [change for change in self._later.values() if change.id not in carried]
 
     def begin(self, change: Change[T]) -> None:
-        """A commit carries the change; once applied, it overtakes what waits for the same record now."""
+        """Register a commit's change; once applied, it overrides what is queued for the record now."""
         self._committing[id(change)] = change.id, self._later.get(change.id)
 
     def conclude(self, change: Change[T]) -> None:
-        """The commit has ended, well or not."""
+        """Unregister a commit's change, whatever the outcome."""
         del self._committing[id(change)]
 
     def written(self, change: Change[T]) -> None:
-        """Forgets waiting changes that are durable or overtaken; a newer one of the same record stays."""
+        """Remove the queued change that is durable or overridden; a newer one of the same record stays."""
         _, overtaken = self._committing.get(id(change), ("", None))
         waiting = self._later.get(change.id)
         if waiting is not None and (waiting is change or waiting is overtaken):
@@ -299,5 +298,5 @@ class Table(Generic[T]):
 
     @property
     def behind(self) -> bool:
-        """Whether changes wait."""
+        """Whether changes are queued."""
         return bool(self._later)

@@ -1,8 +1,7 @@
-"""Servers: their connections, what they say unasked, and the configuration that they come from."""
+"""Servers: registry, connections, notifications, metrics, and the configuration they come from."""
 
 from hubbubd.runtime.servers.configuration import ConfigState, Configuration
 from hubbubd.runtime.servers.events import LOG_LINES, EventFeed, EventFilter, EventStep, ServerEvent, ServerEventKind
-from hubbubd.runtime.servers.inbound import PlainRequests
 from hubbubd.runtime.servers.log_levels import LogLevels
 from hubbubd.runtime.servers.measures import MAX_NAMES, Measures
 from hubbubd.runtime.servers.parts import Assembly
@@ -22,7 +21,6 @@ __all__ = [
     "EventStep",
     "LogLevels",
     "Measures",
-    "PlainRequests",
     "ResourceUpdate",
     "ServerEvent",
     "ServerEventKind",

@@ -1,7 +1,7 @@
-"""What the hub was told to be: its files, taken over at the start, and again when they change or somebody asks.
+"""The configuration: loaded at the start, reloaded when files change, on SIGHUP, or over the API.
 
-Files that are wrong change nothing: the hub goes on with what held before, and says so for as long as they are. Every
-reload is in the audit log, whoever asked for it; what came of it is an event, too.
+A wrong configuration changes nothing: the hub goes on with the last good one and reports the problem while it lasts.
+Every reload is in the audit log, and its outcome is an event, too.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,21 +25,20 @@ from hubbubd.runtime.servers.events import EventFeed
 from hubbubd.runtime.servers.registry import ServerDiff, Servers
 
 POLL_S = 1.0
-"""How often the files are looked at. By their names and not by what a file system reports, so that it makes no
-difference how they are replaced: in place, by another file, by a link to another directory, from another machine."""
+"""Seconds between looks at the files' stat by name, which finds every way of replacing them."""
 
 RELOAD = "ReloadConfig"
-"""The action of a reload in the audit log, as of the RPC."""
+"""The action of a reload in the audit log: the name of the RPC."""
 
 log = structlog.get_logger(__name__)
 
-Look = Mapping[Path, tuple[int, ...] | None]
-"""What tells a file from another one in its place, and from itself before it was written; None while there is none."""
+FileStamps = Mapping[Path, tuple[int, ...] | None]
+"""The stat of each file, to detect changes; None while there is no file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reloaded:
-    """What a reload was good for: names of servers, and of the hub's settings."""
+    """Result of a reload: names of servers, of settings applied, and of settings that need a restart."""
 
     servers: ServerDiff
     settings: tuple[str, ...]
@@ -48,7 +47,7 @@ class Reloaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigState:
-    """Where the settings come from, when they were last taken over, and why not what the files say now."""
+    """The configuration's files, when they were last applied (epoch seconds), and what is wrong with them now."""
 
     files: tuple[Path, ...]
     loaded_at: float
@@ -57,7 +56,7 @@ class ConfigState:
 
 
 class Configuration:
-    """The hub's configuration, over its changes. `load` reads it from where it comes from, and may take a moment."""
+    """The current settings, and their reloads. `load` reads the files in a worker thread."""
 
     def __init__(
         self,
@@ -80,34 +79,35 @@ class Configuration:
         self._events = events
         self._background = background
         self._turn = anyio.Lock()
-        self._seen: Look = {}  # so that the first look reads them once more: they may have changed during the start
-        self._at_start = _look(settings.files)
+        # Empty, so that the first poll reloads: the files may have changed during the start.
+        self._seen: FileStamps = {}
+        self._at_start = _stamps_of(settings.files)
 
     @property
     def watching(self) -> bool:
-        """Whether the hub looks by itself whether the files change."""
+        """Whether the hub polls the files for changes."""
         return self.settings.watch_config and bool(self.state.files)
 
     def on_adopted(self, adopt: Callable[[HubSettings], None]) -> None:
-        """Calls `adopt` with the hub's settings whenever some of them have changed."""
+        """Call `adopt` with the new settings whenever live settings have changed."""
         self._adopters.append(adopt)
 
     async def reload(self) -> Reloaded:
-        """Reads the configuration and does what it says, to the end, whatever becomes of the caller.
+        """Read the configuration and apply it, to the end even if the caller is cancelled.
 
-        Raises FailedPrecondition (CONFIG_REJECTED), and the hub goes on as before; Unavailable when only a part of it
-        could be done.
+        Raises FailedPrecondition (CONFIG_REJECTED) with nothing changed, and Unavailable when only a part could be
+        applied.
         """
         return await self._background.finish(self._reload)
 
     async def reload_by(self, principal: str, target: str) -> Reloaded:
-        """`reload` for somebody who did not ask over the API, with an entry in the audit log. Raises as `reload`."""
+        """Do `reload` for a trigger other than the API, with an entry in the audit log. Raises as `reload`."""
         with self._noted(principal, target):
             return await self.reload()
 
     async def _reload(self) -> Reloaded:
         async with self._turn:
-            self._seen = await to_thread.run_sync(_look, self.state.files)
+            self._seen = await to_thread.run_sync(_stamps_of, self.state.files)
             try:
                 settings = await to_thread.run_sync(self._load)
             except ConfigError as exc:
@@ -115,7 +115,7 @@ class Configuration:
             return await self._take_over(settings)
 
     async def check(self) -> ConfigState:
-        """The state, with what is wrong with the files now."""
+        """Return the state, with what is wrong with the files now; applies nothing."""
         try:
             await to_thread.run_sync(self._load)
         except ConfigError as exc:
@@ -123,24 +123,24 @@ class Configuration:
         return self.state
 
     async def follow(self) -> None:
-        """Reloads when the files change, for as long as the hub runs and `watch_config` says so.
+        """Poll the files and reload when they change, while `watch_config` is set, until cancelled.
 
-        A file is read when it has been left alone for a moment, and not while it is empty: whoever writes it may be
-        in the middle of that. Else an editor that begins by emptying a file would end all servers.
+        Debounced: a file is read once it was unchanged for POLL_S, and not while it is empty, as its writer may be in
+        the middle of it. Otherwise an editor that first empties a file would remove all servers.
         """
         unsettled = self._seen
         while True:
             await anyio.sleep(POLL_S)
             if not self.settings.watch_config:
                 continue
-            found = await to_thread.run_sync(_look, self.state.files)
+            found = await to_thread.run_sync(_stamps_of, self.state.files)
             settled, unsettled = found == unsettled, found
             if found == self._seen or not settled:
                 continue
             await self._take_notice(found)
 
-    async def _take_notice(self, found: Look) -> None:
-        """Reloads, since the files are not what they were."""
+    async def _take_notice(self, found: FileStamps) -> None:
+        """Reload because the files have changed."""
         before = self._seen or self._at_start
         changed = ", ".join(str(path) for path, about in found.items() if about != before.get(path))
         empty = [path for path, about in found.items() if about is not None and not about[-1]]
@@ -151,10 +151,10 @@ class Configuration:
                     raise self._reject(ConfigError(str(empty[0]), "is empty; `hubbub reload` if that is meant"))
                 await self.reload()
         except FailedPrecondition:
-            pass  # it has been said
+            pass  # `_reject` has reported it
         except HubError as exc:
             self._seen = {}
-            log.warning("the configuration could not be taken over; it is tried again", error=exc.message)
+            log.warning("configuration not applied; retried", error=exc.message)
 
     async def _take_over(self, settings: Settings) -> Reloaded:
         before, after = self.settings, settings.hub
@@ -173,7 +173,7 @@ class Configuration:
         self.state = ConfigState(files=settings.files, loaded_at=self._clock.now(), needs_restart=needs_restart)
         if state.problem or state.needs_restart != needs_restart or live or servers != ServerDiff():
             about = {**asdict(servers), "settings": live, "needs_restart": needs_restart}
-            log.info("the configuration was taken over", **about)
+            log.info("configuration reloaded", **about)
             self._events.reloaded(about)
         return done
 
@@ -183,7 +183,7 @@ class Configuration:
     def _reject(self, exc: ConfigError) -> FailedPrecondition:
         problem = REDACTION.text(str(exc))
         self._note_problem(problem)
-        log.error("the configuration is wrong; the hub goes on with the one before", problem=problem)
+        log.error("configuration rejected; the previous one stays in force", problem=problem)
         return FailedPrecondition(
             f"the configuration is wrong, and the hub goes on with the one before: {problem}",
             reason="CONFIG_REJECTED",
@@ -191,12 +191,12 @@ class Configuration:
         )
 
     def _note_problem(self, problem: str) -> None:
-        if problem != self.state.problem:  # what is tried again and again is told once
+        if problem != self.state.problem:  # a retried reload reports a problem only once
             self._events.config_problem(problem)
         self.state = replace(self.state, problem=problem)
 
 
-def _look(files: tuple[Path, ...]) -> Look:
+def _stamps_of(files: tuple[Path, ...]) -> FileStamps:
     def about(path: Path) -> tuple[int, ...] | None:
         try:
             found = path.expanduser().stat()

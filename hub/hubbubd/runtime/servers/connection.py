@@ -1,4 +1,4 @@
-"""The shell around one connection's state machine: it waits, opens, pings and closes as the plan says."""
+"""The shell of a connection's state machine (`core/connection.py`): opens, pings, reconnects and closes as planned."""
 
 import math
 import random
@@ -15,29 +15,29 @@ from hubbubd.config import Confinement, ServerConfig
 from hubbubd.core import connection as core
 from hubbubd.core.call_faults import cancelled
 from hubbubd.core.connection import Connection, Effect, Event, RetryPolicy, State
-from hubbubd.errors import Category, Fault, HubError, PeerError, UpstreamError
+from hubbubd.errors import Category, Fault, FaultCode, HubError, PeerError, UpstreamError
 from hubbubd.runtime.calls import End, ServerQueue
 from hubbubd.runtime.servers.connection_log import tell
 from hubbubd.runtime.servers.measures import Measures
 from hubbubd.upstream.ports import Connector, Era, Hello, Inbound, Link, LostDuringProbe
 
 RECONNECTS_PER_S, RECONNECTS_AT_ONCE = 20.0, 20
-"""How many servers are connected anew, once more than a few have been lost together."""
+"""Rate limit of reconnects over all servers, and its burst."""
 
 MISSED_PINGS = 2
-"""So many pings in a row without a reply are a lost connection."""
+"""Consecutive unanswered pings after which a connection counts as lost."""
 
 log = structlog.get_logger(__name__)
 
 
 class Turns:
-    """Spreads the reconnects of all servers: what brought them down together does not bring them back in one moment."""
+    """Rate limit shared by all servers' reconnects, against a thundering herd after a common failure."""
 
     def __init__(self) -> None:
         self._bucket = Bucket(RECONNECTS_PER_S, RECONNECTS_AT_ONCE, anyio.current_time())
 
     async def take(self) -> None:
-        """Returns when it is one's turn."""
+        """Wait for a turn."""
         await anyio.sleep(self._bucket.owe(anyio.current_time()))
 
 
@@ -50,7 +50,7 @@ class ConnectionShell:
         config: ServerConfig,
         connector: Connector,
         inbound: Inbound,
-        lane: ServerQueue,
+        queue: ServerQueue,
         clock: Clock,
         measures: Measures,
         changed: Callable[[], None],
@@ -64,7 +64,7 @@ class ConnectionShell:
         self.link: Link | None = None
         self._connector = connector
         self._inbound = inbound
-        self._lane = lane
+        self._queue = queue
         self._clock = clock
         self._measures = measures
         self._changed = changed
@@ -73,7 +73,7 @@ class ConnectionShell:
         self._retimed = anyio.Event()
         self._handing_over = False
         self._end = End.SERVER_GONE
-        """What its calls end by, when it ends."""
+        """How its calls end when the connection ends for good."""
         self._era: Era | None = None
         self._wanted = anyio.Event()
         self._now = anyio.Event()
@@ -83,41 +83,40 @@ class ConnectionShell:
 
     @property
     def state(self) -> State:
-        """Where the connection stands."""
         return self.connection.state
 
     def connect(self) -> None:
-        """Wants the connection; an attempt begins unless one is under way."""
-        self._lane.closed = False
+        """Want the connection: start an attempt, or cut a wait for one short."""
+        self._queue.closed = False
         self._end = End.SERVER_GONE
         self._wanted.set()
         self._now.set()
 
     def hasten(self) -> None:
-        """Cuts the wait for the next attempt short: what was in the way may be over, as after a computer's sleep."""
+        """Cut the wait for the next attempt short, as after a suspension of the computer."""
         self._now.set()
 
     def adopt(self, config: ServerConfig) -> None:
-        """Takes over options that need no new connection."""
+        """Apply options that need no new connection."""
         self.config = config
         self._policy = _policy(config)
         self._retimed.set()
 
     async def hand_over(self, fault: Fault) -> None:
-        """Ends the connection and its attempts for good, and leaves the calls to a successor."""
+        """End the connection for good, but leave its calls to a successor."""
         self._handing_over = True
         await self.disconnect(fault)
 
     async def disconnect(self, fault: Fault, end: End = End.SERVER_GONE) -> None:
-        """Ends the connection, its attempts and its calls; returns when all is cleaned up."""
+        """End the connection, its attempts and its calls; return when everything is cleaned up."""
         self._end = end
-        if self._wanted.is_set():  # one that is not set may be waited for
+        if self._wanted.is_set():  # an unset event must stay: `run` may be waiting for it
             self._wanted = anyio.Event()
         if not self._handing_over:
-            self._lane.closed = True
+            self._queue.closed = True
         if self.state is State.DISCONNECTED:
             if not self._handing_over:
-                self._lane.stop_all(fault, end)
+                self._queue.stop_all(fault, end)
             return
         if self.state is not State.DISCONNECTING:
             self._feed(Event.DISCONNECT, fault=fault)
@@ -126,15 +125,15 @@ class ConnectionShell:
         await self._settled.wait()
 
     async def run(self) -> None:
-        """Lives through one wish to be connected after another, for as long as the hub runs."""
+        """Serve one request to be connected after another, until cancelled."""
         while True:
-            while not self._wanted.is_set():  # a wish that was taken back has left another event
+            while not self._wanted.is_set():  # `disconnect` may have replaced the event
                 await self._wanted.wait()
             with anyio.CancelScope() as self._life:
                 self._feed(Event.CONNECT)
                 await self._keep_connected()
                 if self.state is State.DISCONNECTED:
-                    # Given up: the wish is spent until somebody connects again.
+                    # Given up: wait for the next `connect`.
                     self._wanted = anyio.Event()
             if self.state is State.DISCONNECTING:
                 self._feed(Event.CLEANUP_COMPLETE)
@@ -144,7 +143,7 @@ class ConnectionShell:
         while self.state is not State.DISCONNECTED:
             if self.state is State.CONNECTING:
                 event, fault = await self._attempt()
-                if self._life.cancel_called:  # a disconnect, in the very moment the attempt ended by itself
+                if self._life.cancel_called:  # `disconnect` was called as the attempt ended by itself
                     return
                 self._feed(event, fault=fault)
             elif self.connection.next_retry_at is None:
@@ -157,17 +156,17 @@ class ConnectionShell:
                 self._feed(Event.RECONNECT)
 
     async def _attempt(self) -> tuple[Event, Fault]:
-        """One connection from its first to its last moment; what ended it."""
+        """Open a connection and use it until it ends; return how it ended."""
         try:
             async with self._connector.open(self.config, self._inbound, self._era, self.confinement) as link:
                 return await self._use(link)
         except UpstreamError as exc:
             fault = exc.fault
             if isinstance(exc, LostDuringProbe):
-                # A server that has answered the probe before was cut off by chance, the first time.
+                # A server that has answered the probe before was lost by chance; only the second time skip the probe.
                 self._era = None if self._era is Era.STATELESS else Era.HANDSHAKE
         except Exception as exc:
-            log.exception("opening a connection failed in the hub", server=self.config.name)
+            log.exception("connection attempt failed: internal error", server=self.config.name)
             fault = Fault(
                 code="INTERNAL",
                 category=Category.TRANSPORT,
@@ -188,7 +187,7 @@ class ConnectionShell:
 
                 async def until_lost() -> None:
                     fault = await link.wait_lost()
-                    self._lane.attach(None)  # before the calls on the wire fail and others get their turns
+                    self._queue.attach(None)  # before the calls on the wire fail and others get their turns
                     ends.append((self._loss(fault), fault))
                     tasks.cancel_scope.cancel()
 
@@ -200,11 +199,11 @@ class ConnectionShell:
                 tasks.start_soon(until_silent)
         finally:
             self.link = None
-            self._lane.attach(None)
+            self._queue.attach(None)
         return ends[0]
 
     async def _ping(self, link: Link) -> Fault:
-        """Asks for a sign of life every interval; returns when two in a row were missed.
+        """Ping at each interval; return the fault once MISSED_PINGS in a row went unanswered.
 
         A miss does not count while a call is on the wire: a synchronous server cannot answer then.
         """
@@ -220,9 +219,9 @@ class ConnectionShell:
                     await link.probe()
                 missed = 0
             except PeerError:
-                missed = 0  # an error is a sign of life too
+                missed = 0  # an error is an answer
             except (TimeoutError, HubError):
-                missed = 0 if self._lane.busy else missed + 1
+                missed = 0 if self._queue.busy else missed + 1
             if missed >= MISSED_PINGS:
                 return Fault(
                     code="PING_TIMEOUT",
@@ -233,10 +232,10 @@ class ConnectionShell:
                 )
 
     def _loss(self, fault: Fault) -> Event:
-        """A lost session is renewed at once, unless it was renewed a moment ago: then it is a connection that flaps."""
+        """Return SESSION_LOST, which reconnects at once, unless that happened recently: then the session flaps."""
         renewed_at, self._renewed_at = self._renewed_at, anyio.current_time()
         stable = self._renewed_at - renewed_at >= max(self.config.stable_after_s, core.STABLE_S)
-        return Event.SESSION_LOST if fault.code == "SESSION_LOST" and stable else Event.CONNECTION_LOST
+        return Event.SESSION_LOST if fault.code == FaultCode.SESSION_LOST and stable else Event.CONNECTION_LOST
 
     def _feed(self, event: Event, *, fault: Fault | None = None) -> None:
         now = self._clock.now()
@@ -252,13 +251,13 @@ class ConnectionShell:
     def _execute(self, effect: Effect, event: Event, fault: Fault | None) -> None:
         match effect:
             case Effect.RELEASE_CALLS:
-                self._lane.attach(self.link)
+                self._queue.attach(self.link)
             case Effect.FAIL_ALL_CALLS:
                 if self._handing_over:
                     return
-                self._lane.closed = True
-                self._lane.given_up = self.connection.fault if event is Event.GIVE_UP else None
-                self._lane.stop_all(_ended(self.config.name, fault or self.connection.fault), self._end)
+                self._queue.closed = True
+                self._queue.given_up = self.connection.fault if event is Event.GIVE_UP else None
+                self._queue.stop_all(_ended(self.config.name, fault or self.connection.fault), self._end)
 
 
 def _policy(config: ServerConfig) -> RetryPolicy:
@@ -272,7 +271,7 @@ def _policy(config: ServerConfig) -> RetryPolicy:
 
 
 def _ended(server: str, fault: Fault | None) -> Fault:
-    """Why the calls of a server end when the connection will not come back."""
+    """Return the fault with which a server's calls end when its connection will not come back."""
     if fault is None or fault.category is Category.CANCELLED:
         return fault or cancelled(f"{server} was disconnected", "SERVER_DISCONNECTED")
     return replace(fault, message=f"the hub gave up on {server}: {fault.message}")

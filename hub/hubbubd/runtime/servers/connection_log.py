@@ -1,4 +1,4 @@
-"""What becomes of a connection, in the words of the log: failures as warnings, with why and when it is tried again."""
+"""Log lines of connections: one per transition, failures as warnings with cause and time of the retry."""
 
 import logging
 from collections.abc import Mapping
@@ -8,34 +8,34 @@ import structlog
 from hubbubd.core.connection import Connection, Event
 from hubbubd.errors import Category, Fault
 
-# Each event in words, with its level. An error is what the hub itself does wrong: what a server does is none.
+# Level and text of each event. ERROR is for faults of the hub itself, so nothing a server does has that level.
 WORDS: Mapping[Event, tuple[int, str]] = {
-    Event.CONNECT: (logging.INFO, "a server is being connected"),
-    Event.HANDSHAKE_COMPLETE: (logging.INFO, "a server is connected"),
-    Event.TIMEOUT: (logging.WARNING, "a server was not connected in time"),
-    Event.TRANSPORT_ERROR: (logging.WARNING, "a server could not be connected"),
-    Event.CONNECTION_LOST: (logging.WARNING, "the connection to a server was lost"),
-    Event.SESSION_LOST: (logging.WARNING, "the session with a server was lost; it is renewed at once"),
-    Event.RECONNECT: (logging.INFO, "a server is being connected again"),
-    Event.GIVE_UP: (logging.WARNING, "a server is not tried any more; `hubbub servers connect` tries again"),
-    Event.DISCONNECT: (logging.INFO, "a server is being disconnected"),
-    Event.CLEANUP_COMPLETE: (logging.INFO, "a server is disconnected"),
+    Event.CONNECT: (logging.INFO, "server connecting"),
+    Event.HANDSHAKE_COMPLETE: (logging.INFO, "server connected"),
+    Event.TIMEOUT: (logging.WARNING, "server connection timed out"),
+    Event.TRANSPORT_ERROR: (logging.WARNING, "server connection failed"),
+    Event.CONNECTION_LOST: (logging.WARNING, "server connection lost"),
+    Event.SESSION_LOST: (logging.WARNING, "server session lost; renewed at once"),
+    Event.RECONNECT: (logging.INFO, "server reconnecting"),
+    Event.GIVE_UP: (logging.WARNING, "server given up; `hubbub servers connect` retries"),
+    Event.DISCONNECT: (logging.INFO, "server disconnecting"),
+    Event.CLEANUP_COMPLETE: (logging.INFO, "server disconnected"),
 }
 
 log = structlog.get_logger(__name__)
 
 
 def tell(server: str, event: Event, after: Connection, now: float, fault: Fault | None) -> None:
-    """A line for what has happened to a connection; `after` is its record then, `now` in seconds since the epoch."""
+    """Log a transition. `after` is the connection's new record, `now` is in seconds since the epoch."""
     level, words = WORDS[event]
     known: dict[str, object] = {"server": server, "happened": event.value, "state": after.state.value}
-    # The fault of a disconnect that somebody wanted is for the calls that it ends.
+    # The fault of a requested disconnect is meant for the calls that it ends.
     cause = fault or (after.fault if event is Event.GIVE_UP else None)
     if cause is not None and cause.category is not Category.CANCELLED:
         known |= {"code": cause.code, "message": cause.message}
-        said = cause.details.get("stderr")
-        if isinstance(said, (list, tuple)) and said:
-            known["stderr"] = said[-1]
+        stderr = cause.details.get("stderr")
+        if isinstance(stderr, (list, tuple)) and stderr:
+            known["stderr"] = stderr[-1]
     if after.next_retry_at is not None:
         known["retry_in_s"] = round(max(after.next_retry_at - now, 0.0), 1)
     log.log(level, words, **known)

@@ -1,7 +1,7 @@
-"""What servers tell: notifications and log lines, to whoever watches at that moment; and what the hub says of itself.
+"""Live events: notifications and stderr lines of servers, and events of the hub itself, for those who watch now.
 
-Nothing is stored. The JSON of an event is made when the first watcher wants it, so what nobody watches costs next to
-nothing; log lines alone are kept for a while, the last ones of each server.
+Nothing is stored or replayed. An event's JSON is built for its first watcher, so unwatched events cost a set lookup.
+Only the last log lines of each server are kept, in memory. Watchers have bounded buffers that drop the oldest events.
 """
 
 from collections import deque
@@ -20,7 +20,7 @@ from hubbubd.runtime.records import BOOKMARK_S, Pulse, WatcherLimit
 
 
 class ServerEventKind(StrEnum):
-    """What kind of thing was told."""
+    """Kind of an event."""
 
     PROGRESS = "progress"
     LOG = "log"
@@ -37,18 +37,18 @@ class ServerEventKind(StrEnum):
 
 
 LOGGED = frozenset({ServerEventKind.LOG, ServerEventKind.STDERR, ServerEventKind.THROTTLED})
-"""What makes up a server's log."""
+"""The kinds that make up a server's log."""
 
 WATCHER_EVENTS = 1024
 WATCHER_BYTES = 16 * 1024 * 1024
-"""What may wait for one watcher; the oldest events go first, and are counted."""
+"""Bounds of a watcher's buffer; the oldest events are dropped and counted."""
 
 LOG_LINES = 500
 LOG_BYTES = 1024 * 1024
-"""What is kept of one server's log."""
+"""Bounds of the kept log of a server."""
 
 OF_HUB = ""
-"""Stands for the server in what the hub says of itself; shown to those who may see all servers."""
+"""The server name of events of the hub itself; visible to those who may see all servers."""
 
 KINDS: Mapping[str, ServerEventKind] = MappingProxyType(
     {
@@ -68,14 +68,14 @@ KINDS: Mapping[str, ServerEventKind] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """Events for which every condition given holds."""
+    """Events that meet every condition given."""
 
     server: str = ""
     kinds: frozenset[ServerEventKind] = frozenset()
     scope: Scope = EVERYTHING
 
     def wants(self, server: str, kind: ServerEventKind) -> bool:
-        """Whether an event of this server and kind is in."""
+        """Return whether events of this server and kind match."""
         return (
             (not self.server or server == self.server)
             and (not self.kinds or kind in self.kinds)
@@ -85,9 +85,9 @@ class EventFilter:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class ServerEvent:
-    """One thing that a server told, or the hub (`OF_HUB`).
+    """An event of a server, or of the hub (`OF_HUB`). `at` is seconds since the epoch.
 
-    `params` is MCP JSON; `encoded` is for the layer above, as in a watch event.
+    `params` is MCP JSON; `encoded` is a cache for the layer above, as in WatchEvent.
     """
 
     server: str
@@ -101,14 +101,14 @@ class ServerEvent:
 
 @dataclass(frozen=True, slots=True)
 class EventStep:
-    """One step of a watch: an event, or without one a sign of life. `dropped` is how many were lost so far."""
+    """One step of a watch: an event, or without one a keep-alive. `dropped` counts the events lost so far."""
 
     event: ServerEvent | None
     dropped: int = 0
 
 
 class _Buffer:
-    """The newest events, bounded in number and bytes."""
+    """A ring buffer of events, bounded in number and bytes."""
 
     def __init__(self, count: int, size: int) -> None:
         self.events: deque[ServerEvent] = deque()
@@ -137,7 +137,7 @@ class _Watcher:
 
 
 class EventFeed:
-    """The events of all servers."""
+    """The live events of all servers."""
 
     def __init__(self, clock: Clock, door: WatcherLimit) -> None:
         self._clock = clock
@@ -146,28 +146,28 @@ class EventFeed:
         self._logs: dict[str, _Buffer] = {}
         self._closed = False
 
-    # Telling
+    # Publishing
 
     def tell(self, server: str, method: str, params: Mapping[str, Any], call_id: str | None = None) -> None:
-        """Shows a notification to those who watch."""
+        """Publish a server's notification."""
         kind = KINDS.get(method, ServerEventKind.OTHER)
         if kind is ServerEventKind.LOG or self._watchers:
             self._publish(server, kind, method, params, call_id)
 
     def stderr(self, server: str, line: str) -> None:
-        """Shows a line that a stdio server wrote to its standard error."""
+        """Publish a line that a stdio server wrote to stderr."""
         self._publish(server, ServerEventKind.STDERR, "", {"line": line}, None)
 
     def throttled(self, server: str, line: str) -> None:
-        """Shows that the hub has begun to slow a server down."""
+        """Publish that the hub has begun to throttle a server (rate limit)."""
         self._publish(server, ServerEventKind.THROTTLED, "", {"line": line}, None)
 
     def reloaded(self, about: Mapping[str, Any]) -> None:
-        """Shows what a reload of the configuration has changed."""
+        """Publish what a reload of the configuration changed."""
         self._publish(OF_HUB, ServerEventKind.CONFIG_RELOADED, "", about, None)
 
     def config_problem(self, problem: str) -> None:
-        """Shows why the configuration was not taken over, or not all of it."""
+        """Publish why the configuration was rejected, or only partly applied."""
         self._publish(OF_HUB, ServerEventKind.CONFIG_PROBLEM, "", {"problem": problem}, None)
 
     def _publish(
@@ -194,17 +194,17 @@ class EventFeed:
     # Servers that come and go
 
     def open(self, server: str) -> None:
-        """Begins the log of a server, unless it has one."""
+        """Start a server's log, unless it has one."""
         self._logs.setdefault(server, _Buffer(LOG_LINES, LOG_BYTES))
 
     def forget(self, server: str) -> None:
-        """Drops the log of a server that is gone."""
+        """Drop the log of a removed server."""
         self._logs.pop(server, None)
 
     # Watching
 
     def watch(self, chosen: EventFilter) -> AsyncGenerator[EventStep]:
-        """Events from now on; the first step says that it has begun.
+        """Yield events from now on; the first step, without an event, says that the watch has begun.
 
         Raises NotFound, ResourceExhausted (TOO_MANY_WATCHERS), Unavailable (SHUTTING_DOWN).
         """
@@ -213,13 +213,13 @@ class EventFeed:
         return self._follow(chosen, ())
 
     def tail(self, server: str, lines: int, *, follow: bool) -> AsyncGenerator[EventStep]:
-        """The last lines of a server's log, oldest first, and with `follow` those to come. Raises as `watch`."""
+        """Yield the last lines of a server's log, oldest first, and with `follow` new ones. Raises as `watch`."""
         kept = self._log(server).events
         last = list(islice(kept, max(len(kept) - lines, 0), None))
         return self._follow(EventFilter(server, LOGGED), last) if follow else _each(last)
 
     def close(self) -> None:
-        """Ends all watches."""
+        """End all watches."""
         self._closed = True
         for watcher in self._watchers:
             watcher.pulse.close()

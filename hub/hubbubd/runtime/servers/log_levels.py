@@ -1,5 +1,7 @@
-"""The level of log messages that was asked of each server. A server knows it for as long as a connection lasts, so it
-is asked again over each new one; from 2026-07-28 on each request carries it instead."""
+"""Replays `logging/setLevel` over new connections, as servers remember a level per connection only (2025-11-25).
+
+From 2026-07-28 on each request carries the level instead.
+"""
 
 from contextlib import suppress
 
@@ -16,13 +18,13 @@ from hubbubd.upstream.ports import Era, Link
 METHOD = "logging/setLevel"
 
 TELL_S = 10.0
-"""Longest wait for a server to take it."""
+"""Seconds a server gets to accept the level."""
 
 log = structlog.get_logger(__name__)
 
 
 class LogLevels:
-    """What the last call of `logging/setLevel` to each server asked for, until the hub ends."""
+    """The params of the last successful `logging/setLevel` call to each server, in memory."""
 
     def __init__(self, calls: Table[Call], background: Background) -> None:
         self._background = background
@@ -31,14 +33,14 @@ class LogLevels:
         calls.follow(self._follow_call)
 
     def follow(self, server: str, link: Link | None) -> None:
-        """Notes how a server is connected now."""
+        """Note a server's current connection; set the level over a new one."""
         before, self._links[server] = self._links.get(server), link
         params = self._asked.get(server)
         if link is not None and link is not before and params is not None and link.hello.era is Era.HANDSHAKE:
             self._background.start_soon(self._tell, server, link, params)
 
     def forget(self, server: str) -> None:
-        """The server is gone."""
+        """Forget a removed server."""
         self._asked.pop(server, None)
         self._links.pop(server, None)
 
@@ -48,6 +50,6 @@ class LogLevels:
 
     async def _tell(self, server: str, link: Link, params: bytes) -> None:
         with anyio.move_on_after(TELL_S), suppress(PeerError, HubError):
-            await link.request(METHOD, payload.loads(params))
+            await link.request(METHOD, payload.loads_message(params, "params"))
             return
-        log.info("a server did not take the level of its log messages again", server=server)
+        log.info("log level not accepted by server", server=server)

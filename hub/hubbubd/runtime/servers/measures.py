@@ -1,5 +1,6 @@
-"""What the hub's records and rooms say in numbers. Counted as things change, so that reading them costs the same
-however many records there are. Whoever reads does so in another thread: it finds numbers, never what is being changed.
+"""Gauges and counters from records and connections, updated as they change, so that a scrape costs O(1) per record.
+
+Scrapes run in another thread: they read plain numbers and dicts that are replaced, never modified.
 """
 
 from collections import OrderedDict, deque
@@ -12,7 +13,7 @@ from hubbubd.clock import Clock
 from hubbubd.config import ServerConfig
 from hubbubd.core.calls import Call, CallState
 from hubbubd.core.connection import Connection, Event, State
-from hubbubd.core.inbox import Answer, Happening, PendingRequest, RequestKind, RequestState
+from hubbubd.core.inbox import Answer, PendingRequest, RequestEventType, RequestKind, RequestState
 from hubbubd.core.server import ServerRecord
 from hubbubd.errors import Fault
 from hubbubd.runtime.records import Ledger, Table
@@ -21,13 +22,13 @@ from hubbubd.telemetry.meter import Meter, Reading
 from hubbubd.upstream.ports import Hello
 
 PULSE_S = 0.25
-"""How often the hub looks at how late it is."""
+"""Seconds between samples of the event loop's lag."""
 
 PULSES = 60
-"""How many of these looks count: a scrape every 15 s sees the worst since the one before."""
+"""How many samples the maximum covers: a scrape every 15 s sees the worst since the last one."""
 
 MAX_NAMES = 200
-"""Servers that have a series under their name in the time of one hub; those that come later are counted only."""
+"""The most servers with a series of their own, per process; later ones are only in the totals."""
 
 LOST = frozenset({Event.CONNECTION_LOST, Event.SESSION_LOST})
 
@@ -35,7 +36,7 @@ OUTCOMES: Mapping[object, str] = {"accept": "accepted", "decline": "declined", "
 
 
 class Measures:
-    """Follows servers, calls and pending requests. Follows nothing while the meter is off."""
+    """Metrics that follow servers, calls and pending requests; inactive while the meter is off."""
 
     def __init__(
         self,
@@ -59,9 +60,9 @@ class Measures:
         self._max_names = max_names
         self._names: set[str] = set()
         self._connected: dict[str, int] = {}
-        """Of the servers with a name here; never changed, but replaced by another one."""
+        """1 or 0 by name of the server; replaced, never modified, as scrapes run in another thread."""
         self._queued = 0
-        # Ordered, since of a plain dict whose oldest one goes again and again the next one takes ever longer to find.
+        # OrderedDict: a plain dict whose oldest key is deleted repeatedly takes ever longer to find the next one.
         self._open = {kind: OrderedDict[str, float]() for kind in RequestKind}
         self._pending = dict.fromkeys(RequestKind, 0)
         self._oldest: dict[RequestKind, float | None] = dict.fromkeys(RequestKind)
@@ -100,7 +101,7 @@ class Measures:
         meter.observe(metrics.OPEN_FDS, process.open_fds)
 
     async def run(self) -> None:
-        """Looks at what nobody tells, for as long as the hub runs."""
+        """Sample event-loop lag and watcher backlog until cancelled."""
         while True:
             due = anyio.current_time() + PULSE_S
             await anyio.sleep(PULSE_S)
@@ -113,7 +114,7 @@ class Measures:
     def happened(
         self, config: ServerConfig, hello: Hello | None, before: Connection, event: Event, fault: Fault | None
     ) -> None:
-        """A connection has made a transition from the record `before`; `hello` is what its server said last."""
+        """Record a connection's transition from the record `before`; `hello` is the server's last handshake."""
         if not self.on:
             return
         if event is Event.HANDSHAKE_COMPLETE and config.name in self._lost:
@@ -124,7 +125,7 @@ class Measures:
             self._lost.discard(config.name)
         if before.state is State.CONNECTED and before.connected_at is not None and hello is not None:
             about = mcp.connection(config.transport, hello.protocol_version)
-            if event in LOST and fault is not None:  # else it was wanted
+            if event in LOST and fault is not None:  # otherwise the end was requested
                 about["error.type"] = fault.code
             self._meter.record(metrics.SESSION, max(self._clock.now() - before.connected_at, 0.0), about)
 
@@ -138,7 +139,7 @@ class Measures:
         self._name(before, after)
 
     def _name(self, before: ServerRecord | None, after: ServerRecord | None) -> None:
-        """Keeps what is said of a server by its name, for as long as it is there and wanted."""
+        """Update the series under a server's name, which exists while the server is wanted."""
         known = after or before
         if known is None:
             return
@@ -187,7 +188,7 @@ class Measures:
         else:
             is_open.pop(request.id, None)
         self._pending[request.kind] = len(is_open)
-        # They are opened one after the other, so the first is the oldest.
+        # Requests are added in order of creation, so the first is the oldest.
         self._oldest[request.kind] = next(iter(is_open.values()), None)
 
     def _ages(self) -> Iterable[Reading]:
@@ -217,11 +218,11 @@ def _is_open(request: PendingRequest | None) -> bool:
 
 
 def _by_agent(request: PendingRequest) -> bool:
-    return any(moment.what is Happening.ANSWERED and moment.agent for moment in request.moments)
+    return any(moment.what is RequestEventType.ANSWERED and moment.agent for moment in request.moments)
 
 
 def _outcome(kind: RequestKind, answer: Answer) -> str:
-    """What an answer says: a form or a page can be declined as well, whatever else can only be refused."""
+    """Return an answer's outcome: elicitations can also be declined or cancelled, anything else only refused."""
     if answer.refused:
         return "refused"
     if kind in (RequestKind.ELICITATION_FORM, RequestKind.ELICITATION_URL):

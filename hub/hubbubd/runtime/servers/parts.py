@@ -1,4 +1,4 @@
-"""The parts of each server, and where they are made: one record, one queue, one connection, one catalog."""
+"""The parts of one server (record, queue, connection, catalog), and the factory that makes them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -30,21 +30,21 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class ServerParts:
-    """What the hub keeps for one server while it runs."""
+    """What the hub has at run time for one server. `lane` is its call queue."""
 
     record: ServerRecord
-    lane: ServerQueue
+    queue: ServerQueue
     shell: ConnectionShell
     catalog: ServerCatalog
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
     async def run(self) -> None:
-        """Keeps the connection, until the server is dropped."""
+        """Run the connection until the server is dropped."""
         with self.scope:
             await self.shell.run()
 
     def seen(self) -> ServerRecord:
-        """The record, brought up to what connection and queue are now."""
+        """Update the record from connection and queue, and return it."""
         hello = self.shell.hello
         self.record = replace(
             self.record,
@@ -53,13 +53,13 @@ class ServerParts:
             server_info=payload.dumps(hello.server_info) if hello else None,
             capabilities=payload.dumps(hello.capabilities) if hello else None,
             pid=hello.pid if hello and self.shell.link else None,
-            counts=self.lane.counts(),
+            counts=self.queue.counts(),
         )
         return self.record
 
 
 class Assembly:
-    """Makes the parts of servers from what the hub has for all of them, and takes them apart again."""
+    """Factory of ServerParts: holds what all servers share, and dismantles the parts again."""
 
     def __init__(
         self,
@@ -102,24 +102,24 @@ class Assembly:
         record: ServerRecord,
         confinement: Confinement | None,
         changed: Callable[[], None],
-        lane: ServerQueue | None = None,
+        queue: ServerQueue | None = None,
     ) -> ServerParts:
-        """The parts of a server; `lane` is its queue where it has one already."""
+        """Return the parts of a server; `lane` is an existing queue to take over."""
         config = record.config
-        if lane is None:
-            lane = self._calls.open_lane(record.effective)
+        if queue is None:
+            queue = self._calls.open_queue(record.effective)
         else:
-            lane.adopt(record.effective)
+            queue.adopt(record.effective)
         catalog = self._catalog.open(config)
         self._events.open(config.name)
         inbound = ServerInbound(
             name=config.name,
-            lane=lane,
+            queue=queue,
             inbox=self._inbox,
             tasks=self._tasks,
             client_tasks=self._client_tasks,
             consents=self._consents,
-            receiver=ReceiverTasks(lane, self._tasks, self._inbox, self._clock),
+            receiver=ReceiverTasks(queue, self._tasks, self._inbox, self._clock),
             clock=self._clock,
             background=self._background,
             on_log=self._calls.logged,
@@ -133,67 +133,67 @@ class Assembly:
             config=config,
             connector=self._connector,
             inbound=inbound,
-            lane=lane,
+            queue=queue,
             clock=self._clock,
             measures=self._measures,
             changed=changed,
             confinement=confinement,
             turns=self._reconnects,
         )
-        return ServerParts(record, lane, shell, catalog)
+        return ServerParts(record, queue, shell, catalog)
 
     def adopt(self, parts: ServerParts, record: ServerRecord) -> None:
-        """Takes over options of the hub's side; the connection, the calls and the questions stay as they are.
+        """Apply options of the hub's side (`config/options.py`); connection, calls and pending requests stay.
 
-        A server that has no connection but should have one is tried at once: it may be what the change is for.
+        A wanted server that is not connected is tried at once, as the change may be meant to fix it.
         """
         parts.record = record
-        parts.lane.adopt(record.effective)
+        parts.queue.adopt(record.effective)
         parts.shell.adopt(record.config)
         self._catalog.adopt(record.config)
         if record.wanted and parts.shell.state in (State.DISCONNECTED, State.ERROR):
             parts.shell.connect()
 
     def follow(self, parts: ServerParts) -> None:
-        """Tells those who send requests of their own over which connection they go now."""
+        """Pass the current connection on to those that send requests of their own."""
         name, link = parts.record.name, parts.shell.link
         parts.catalog.follow(link)
         self._subscriptions.follow(name, link)
         self._log_levels.follow(name, link)
 
     async def let_go(self, parts: ServerParts, fault: Fault) -> ServerQueue:
-        """Ends the connection, for another one to the same server; returns its queue.
+        """End the connection for a new one to the same server, and return its queue.
 
-        What is on the wire fails with the connection; all else waits in the queue, for its turn, people or a task.
+        Calls on the wire fail with the connection; all others stay in the queue.
         """
         await parts.shell.hand_over(fault)
         parts.scope.cancel()
         self._catalog.close(parts.record.name)
-        return parts.lane
+        return parts.queue
 
     async def drop(self, parts: ServerParts, fault: Fault) -> None:
-        """Ends the connection and the calls of a server that goes away."""
+        """End the connection and the calls of a server that is removed or replaced."""
         name = parts.record.name
         await parts.shell.disconnect(fault)
         parts.scope.cancel()
         self._catalog.close(name)
-        await self._calls.close_lane(name, fault)
+        await self._calls.close_queue(name, fault)
 
     async def end_tasks(self, name: str) -> None:
-        """Ends the receiver tasks of a server and closes their questions."""
+        """End a server's receiver tasks and their pending requests."""
         await self._tasks.clear(name)
 
     def forget(self, name: str) -> None:
-        """Forgets what belongs to a name in the configuration."""
+        """Forget what belongs to a name in the configuration."""
         self._events.forget(name)
         self._subscriptions.forget(name)
         self._log_levels.forget(name)
 
     async def forget_peer(self, name: str) -> None:
-        """Forgets what belongs to the server itself, not to its name in the configuration."""
+        """Forget what belongs to the server behind the name: tasks, catalog, OAuth tokens."""
         await self.end_tasks(name)
         self._catalog.forget(name)
         try:
             await self._connector.forget(name)
         except OSError as exc:
-            log.warning("the tokens of a server cannot be deleted", server=name, error=str(exc))
+            log.warning("server tokens not deleted", server=name, error=str(exc))

@@ -1,4 +1,7 @@
-"""The servers: who is configured, who is wanted, and everything the hub keeps per server."""
+"""The registry of servers: those of files and of the API, wanted or not, with their parts.
+
+Changes of one server are serialized and run to their end even if the caller is cancelled.
+"""
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -36,15 +39,15 @@ R = TypeVar("R")
 log = structlog.get_logger(__name__)
 
 CONNECTED = ("connection", "protocol_version", "server_info", "capabilities", "pid")
-"""What of a record its connection has told."""
+"""Fields of a record that its connection sets."""
 
 COUNTS_S = 0.5
-"""How long after a call's change its server's counts are shown anew."""
+"""Seconds for which changes of a server's call counts are coalesced into one update."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerDiff:
-    """Which servers the files brought, changed, and have no more, by name."""
+    """Names of the servers that a reload added, changed and removed."""
 
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
@@ -86,26 +89,26 @@ class Servers:
     # Reading
 
     def get(self, name: str) -> ServerRecord:
-        """One server. Raises NotFound."""
+        """Return a server's record. Raises NotFound."""
         kept = self._kept.get(name)
         if kept is None:
             raise NotFound("server", name)
-        return replace(kept.record, counts=kept.lane.counts())
+        return replace(kept.record, counts=kept.queue.counts())
 
     def all(self) -> list[ServerRecord]:
-        """All servers, by name."""
+        """Return all servers, by name."""
         return [self.get(name) for name in sorted(self._kept)]
 
     def watch(self, chosen: ServerFilter, token: str = "") -> AsyncIterator[WatchEvent[ServerRecord]]:
-        """Snapshot and changes."""
+        """Watch the servers: snapshot, then changes; `token` resumes."""
         return self._table.feed.watch(chosen, token)
 
     # Changing
 
     async def start(self, configured: Mapping[str, ServerConfig]) -> None:
-        """Takes up the servers of the files and those that the store remembers; connects the wanted ones.
+        """Load the servers of the files and those stored from the API, and connect the wanted ones.
 
-        A name that a file uses belongs to the file.
+        A file takes a name over from the API.
         """
         self._warn_of_missing_commands()
         for record in list(self._table):
@@ -119,12 +122,12 @@ class Servers:
         await self._ledger.flush()  # so that the first snapshot of a watch is whole
 
     async def adopt(self, configured: Mapping[str, ServerConfig], settings: HubSettings) -> ServerDiff:
-        """Follows what the files say now. Servers whose configuration is the same are not touched.
+        """Apply the servers of reloaded files and the live settings. Unchanged servers are not touched.
 
-        Raises Unavailable, when it is to be done once more.
+        Raises Unavailable when some could not be applied; then it must be repeated.
         """
         await self._confine(settings)
-        turnover = ServerDiff(
+        diff = ServerDiff(
             added=tuple(name for name in configured if name not in self._kept),
             changed=tuple(name for name, config in configured.items() if self._differs(config)),
             removed=tuple(
@@ -143,14 +146,14 @@ class Servers:
                 troubles.append(exc)
 
         async with anyio.create_task_group() as together:
-            for name in (*turnover.removed, *turnover.changed, *turnover.added):
+            for name in (*diff.removed, *diff.changed, *diff.added):
                 together.start_soon(turn, name)
         if troubles:
             raise troubles[0]
-        return turnover
+        return diff
 
     async def add(self, config: ServerConfig) -> ServerRecord:
-        """Adds a server and starts connecting.
+        """Add a server and start connecting.
 
         Raises AlreadyExists, InvalidArgument, PermissionDenied, ResourceExhausted and Unavailable.
         """
@@ -160,34 +163,34 @@ class Servers:
     async def change(
         self, name: str, how: Callable[[ServerConfig], ServerConfig], *, expected: int | None = None
     ) -> ServerRecord:
-        """Changes a server's configuration, and reconnects where that is needed.
+        """Change a server's configuration, and reconnect where needed. `how` maps the current one to the new one.
 
-        `how` makes the new configuration of the one there is, and may refuse. Raises NotFound, FailedPrecondition,
-        Stale where the revision is not the expected one, and as `add`.
+        With `expected` the change is guarded by that revision (optimistic concurrency). Raises NotFound,
+        FailedPrecondition, Stale, what `how` raises, and as `add`.
         """
         return await self._one_at_a_time(name, self._update, (name, how, expected))
 
     async def remove(self, name: str, *, expected: int | None = None) -> None:
-        """Disconnects and forgets a server. Raises NotFound, FailedPrecondition and Stale."""
+        """Disconnect and forget a server. Raises NotFound, FailedPrecondition and Stale."""
         await self._one_at_a_time(name, self._remove, (name, expected))
 
     async def connect(self, name: str) -> ServerRecord:
-        """Wants a server connected. Raises NotFound."""
+        """Want a server connected; returns at once. Raises NotFound."""
         return await self._one_at_a_time(name, self._connect, name)
 
     async def disconnect(self, name: str) -> ServerRecord:
-        """Wants a server disconnected; its receiver tasks and their questions end. Raises NotFound."""
+        """Want a server disconnected, and wait for it; ends its receiver tasks, too. Raises NotFound."""
         return await self._one_at_a_time(name, self._disconnect, name)
 
     async def set_roots(self, name: str, roots: Roots | None, *, expected: int | None = None) -> ServerRecord:
-        """Sets what the server is told when it asks for roots, None as configured; tells it.
+        """Override the roots of a server (None: as configured), and notify it.
 
         Raises NotFound and Stale.
         """
         return await self._one_at_a_time(name, self._set_roots, (name, roots, expected))
 
     async def _one_at_a_time(self, name: str, change: Callable[[T], Awaitable[R]], about: T) -> R:
-        """Changes a server when the change before has ended, and to its end, whatever becomes of the caller."""
+        """Serialize changes of a server; run each to its end even if the caller is cancelled."""
 
         async def in_turn() -> R:
             turn = self._turns.setdefault(name, anyio.Lock())
@@ -235,27 +238,28 @@ class Servers:
         await self._forget(record)
 
     def _differs(self, config: ServerConfig) -> bool:
-        """Whether a server of the files is there, and not like this."""
+        """Return whether a server of the files exists with another configuration or from the API."""
         kept = self._kept.get(config.name)
         return kept is not None and (kept.record.source == "api" or kept.record.config != config)
 
     async def _take_up(self, config: ServerConfig) -> None:
-        """A server of the files, whatever had its name before."""
+        """Apply a server of the files, whatever had its name before."""
         name, before = config.name, self._table.record(config.name)
         if name not in self._kept and before is not None and before.fingerprint != config.fingerprint:
             await self._assembly.forget_peer(name)
         if before is not None and before.source == "api":
-            log.warning("a configuration file takes over the name of a server added over the API", server=name)
+            log.warning("server of the API replaced by one of a configuration file", server=name)
             self._audit.note("TakeOverServer", name)
             await self._secrets.drop(name)
         wanted = before.wanted if before is not None else True
         roots = _lasting_roots(before, config) if before is not None else None
         record = replace(_record(config, "file", wanted=wanted), roots=roots)
-        revision = kept_revision(before, record, self._table.feed.revision)
+        newest = self._table.feed.revision
+        revision = following(newest, before) if self._differs(config) else kept_revision(before, record, newest)
         await self._become(replace(record, revision=revision), "its configuration was changed")
 
     async def _let_go(self, name: str) -> None:
-        """A server that is in no file any more."""
+        """Remove a server that is no longer in any file."""
         record = self._table.record(name)
         if record is None or record.source != "file":
             return
@@ -264,7 +268,7 @@ class Servers:
         await self._forget(record)
 
     async def _confine(self, settings: HubSettings) -> None:
-        """Takes over the settings, and has servers of the API connect anew to whom others apply now."""
+        """Apply the settings; servers of the API are checked again if their confinement changed."""
         before, self._settings = self._settings, settings
         changed = {name for name in CONFINING if getattr(before, name) != getattr(settings, name)}
         if not changed:
@@ -276,14 +280,14 @@ class Servers:
                 await self._one_at_a_time(name, self._confine_anew, (name, changed))
 
     async def _confine_anew(self, about: tuple[str, set[str]]) -> None:
-        """A connection was made to addresses as they were allowed then, a process started with what was."""
+        """Reconnect if the new policy changes what this server may reach or run."""
         name, changed = about
         kept = self._kept.get(name)
         if kept is None or kept.record.source != "api":
             return
         config, before = kept.record.config, kept.shell.confinement
         moved = config.url is not None and changed & {"allow_hosts", "deny_hosts"}
-        if before and not moved and before.verdict(config, os.environ) == self._confinement.verdict(config, os.environ):
+        if before and not moved and before.refusal(config, os.environ) == self._confinement.refusal(config, os.environ):
             kept.shell.confinement = self._confinement
             return
         known = kept.record
@@ -292,7 +296,7 @@ class Servers:
 
     def _warn_of_missing_commands(self) -> None:
         for command in self._confinement.commands.missing:
-            log.warning("a command of allow_commands is not there, or cannot be executed", command=command)
+            log.warning("allowed command not found or not executable", command=command)
 
     async def _connect(self, name: str) -> ServerRecord:
         await self._write(name, wanted=True)
@@ -310,33 +314,33 @@ class Servers:
         before = expect(self.get(name), expected)
         await self._write(name, roots=roots, revision=following(self._table.feed.revision, before))
         kept = self._kept[name]
-        kept.lane.adopt(kept.record.effective)
+        kept.queue.adopt(kept.record.effective)
         self._tell_roots(kept)
         return self.get(name)
 
     def _tell_roots(self, kept: ServerParts) -> None:
         link = kept.shell.link
-        if link is not None and link.hello.era is Era.HANDSHAKE:  # the other one asks whenever it needs them
+        if link is not None and link.hello.era is Era.HANDSHAKE:  # a stateless server asks whenever it needs them
             self.notify(kept.record.name, "notifications/roots/list_changed", {})
 
     async def close(self) -> None:
-        """Ends all connections and calls; what the servers are wanted for stays."""
+        """End all connections and calls at shutdown; whether servers are wanted stays as it is."""
         async with anyio.create_task_group() as together:
             for kept in list(self._kept.values()):
                 together.start_soon(kept.shell.disconnect, SHUTTING_DOWN, End.SHUTTING_DOWN)
-                together.start_soon(kept.lane.wait_idle)
+                together.start_soon(kept.queue.wait_idle)
 
     def notify(self, server: str, method: str, params: dict[str, Any]) -> None:
-        """Sends a notification if the server is connected."""
+        """Send a notification in the background, if the server is connected."""
         kept = self._kept.get(server)
         if kept is not None and kept.shell.link is not None:
             self._background.start_soon(_notify, kept.shell.link, method, params)
 
     async def _write(self, name: str, **changes: Any) -> None:
-        """Makes a change of a server's record durable."""
+        """Make a change of a server's record durable."""
         before = self.get(name)
         kept = self._kept[name]
-        # In memory first: what is shown of the server meanwhile must not bring the old value back.
+        # In memory first: a write-behind update of the record meanwhile must not bring the old value back.
         kept.record = replace(kept.record, **changes)
         try:
             await self._ledger.commit([Change(self._table, name, replace(before, **changes))])
@@ -352,20 +356,20 @@ class Servers:
             )
         return expect(record, expected)
 
-    def _keep(self, record: ServerRecord, lane: ServerQueue | None = None) -> None:
+    def _keep(self, record: ServerRecord, queue: ServerQueue | None = None) -> None:
         name = record.name
         confined = self._confinement if record.source == "api" else None
-        kept = self._kept[name] = self._assembly.make(record, confined, lambda: self._show(name), lane)
+        kept = self._kept[name] = self._assembly.make(record, confined, lambda: self._show(name), queue)
         self._show(name)
         self._background.start_soon(kept.run)
         if record.wanted:
             kept.shell.connect()
 
     async def _become(self, record: ServerRecord, why: str, *, anew: bool = False) -> None:
-        """Has a server be as its record says; no more of it is made anew than must be.
+        """Make a server match its record, and replace no more of it than necessary.
 
-        Another server under the name gets nothing of the one before. The same one keeps its queue, its questions and
-        tasks; its connection too, unless it is not the one that is wanted now, or `anew` says so.
+        Another server under the name inherits nothing. The same one (by fingerprint) keeps its queue, pending requests
+        and tasks, and its connection unless connection options changed or `anew` is set.
         """
         kept = self._kept.get(record.name)
         if kept is None or kept.shell.config.fingerprint != record.fingerprint:
@@ -378,7 +382,7 @@ class Servers:
             fault = cancelled(f"{record.name} is connected anew: {why}", "SERVER_REMOVED")
             self._keep(record, await self._assembly.let_go(kept, fault))
         else:
-            told = kept.lane.config.roots
+            told = kept.queue.config.roots
             connection = {each: getattr(kept.record, each) for each in CONNECTED}
             self._assembly.adopt(kept, replace(record, **connection))
             self._show(record.name)
@@ -395,7 +399,7 @@ class Servers:
         await self._secrets.drop(record.name)
 
     def _show(self, name: str) -> None:
-        """Brings a server's record up to what its connection and queue are now."""
+        """Publish a server's record with the current state of connection and queue."""
         kept = self._kept.get(name)
         if kept is None:
             return
@@ -403,11 +407,11 @@ class Servers:
         self._ledger.later(Change(self._table, name, kept.seen()))
 
     def _hasten(self, _by_s: float) -> None:
-        for kept in self._kept.values():  # the clock jumped: the machine has slept, mostly
+        for kept in self._kept.values():  # the clock jumped, most likely as the computer was suspended
             kept.shell.hasten()
 
     def _follow_call(self, before: Call | None, after: Call | None) -> None:
-        """A call has changed: its server's counts are shown anew, a moment later and once for many."""
+        """Publish a server's counts COUNTS_S after the first of several changes of its calls (coalesced)."""
         call = after or before
         if call is not None and call.server in self._kept and call.server not in self._counting:
             self._counting.add(call.server)
@@ -432,7 +436,7 @@ def _record(config: ServerConfig, source: Source, *, wanted: bool, revision: int
 
 
 def _lasting_roots(before: ServerRecord, config: ServerConfig) -> Roots | None:
-    """The roots that were set last for as long as the configuration does not name others."""
+    """Return the overriding roots, unless the configuration changed its own roots."""
     return before.roots if before.config.roots == config.roots else None
 
 

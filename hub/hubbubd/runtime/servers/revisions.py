@@ -1,11 +1,11 @@
-"""Optimistic concurrency for those who read a server, think, and change it: each change gives it a new revision."""
+"""Optimistic concurrency for changes of a server over the API: each change gives it a new revision."""
 
 from hubbubd.core.server import ServerRecord
 from hubbubd.errors import Aborted
 
 
 class Stale(Aborted):
-    """Somebody has changed a server since it was read; `now` is what is there."""
+    """The server was changed since the caller read it; `now` is its current record."""
 
     def __init__(self, now: ServerRecord) -> None:
         super().__init__(
@@ -17,21 +17,21 @@ class Stale(Aborted):
 
 
 def expect(record: ServerRecord, revision: int | None) -> ServerRecord:
-    """The record, if nobody has changed it since this revision. Raises Stale."""
+    """Return the record if it has this revision (None: any). Raises Stale."""
     if revision is not None and record.revision != revision:
         raise Stale(record)
     return record
 
 
 def following(newest: int, before: ServerRecord | None = None) -> int:
-    """A revision that no server of this name has had, also none that was removed: the store's `newest` only grows."""
+    """Return a revision that no server of this name ever had, removed ones included: above the store's `newest`."""
     return max(newest, before.revision if before else 0) + 1
 
 
 def kept_revision(before: ServerRecord | None, record: ServerRecord, newest: int) -> int:
-    """The revision of a server of the files: that of before, if it is configured the same way.
+    """Return the revision of a server of the files: the stored one if the configuration is unchanged.
 
-    What the store gave back has no secrets, so they are left out of the comparison.
+    Stored configurations have no secrets, so these are not compared.
     """
     if before is None or before.source != record.source or before.roots != record.roots:
         return following(newest, before)

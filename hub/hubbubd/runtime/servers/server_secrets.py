@@ -1,4 +1,4 @@
-"""What servers were added with that is not for the store: values of variables and headers, and queries of urls."""
+"""Secrets of servers added over the API, kept out of the store: values of variables and headers, queries of urls."""
 
 import structlog
 
@@ -11,13 +11,13 @@ log = structlog.get_logger(__name__)
 
 
 class SpecSecrets:
-    """The secrets of the servers of the API, in the connector's vault."""
+    """Moves these secrets to and from the connector's vault."""
 
     def __init__(self, connector: Connector) -> None:
         self._connector = connector
 
     async def keep(self, config: ServerConfig) -> None:
-        """Keeps those of a configuration, and no others of that server. Raises Unavailable."""
+        """Replace the stored secrets of a server by those of a configuration. Raises Unavailable."""
         secrets = config.secrets()
         kept = {"fingerprint": config.fingerprint, "secrets": secrets} if secrets else None
         try:
@@ -26,16 +26,16 @@ class SpecSecrets:
             raise Unavailable(str(exc), reason="STORE_UNAVAILABLE") from None
 
     async def drop(self, name: str) -> None:
-        """Forgets those of a server."""
+        """Delete the secrets of a server; a failure is only logged."""
         try:
             await self._connector.keep_spec_secrets(name, None)
         except OSError as exc:
-            log.warning("the secrets of a server cannot be deleted", server=name, error=str(exc))
+            log.warning("server secrets not deleted", server=name, error=str(exc))
 
     async def complete(self, record: ServerRecord) -> ServerConfig:
-        """The configuration of a server that was added over the API, with what the store does not have of it."""
+        """Return the configuration of a stored server with its secrets put back."""
         kept = self._connector.spec_secrets(record.name)
-        # A hub that was killed in the middle of a change may have left those of another server.
+        # After a crash in the middle of a change the vault may have another server's secrets under this name.
         if kept and kept["fingerprint"] == record.fingerprint:
             return record.config.with_secrets(kept["secrets"])
         if not record.config.lacks_secrets:

@@ -1,5 +1,8 @@
-"""Resources that somebody watches: subscribed once for all of them, read again after each change, and subscribed again
-whenever their server is connected anew (2025: resources/subscribe; 2026-07-28: subscriptions/listen)."""
+"""Watched resources: one subscription per resource for all its watchers, read again after each change.
+
+Renewed after a reconnect. 2025-11-25: `resources/subscribe`; 2026-07-28: `subscriptions/listen`. Changes during a read
+are coalesced into one further read.
+"""
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
@@ -25,20 +28,20 @@ from hubbubd.runtime.records import BOOKMARK_S, Pulse, WatcherLimit
 from hubbubd.upstream.ports import Era, Link
 
 PRINCIPAL = "hub"
-"""Who makes the calls that keep a subscription."""
+"""The principal of the calls that a subscription makes."""
 
 QUIET_S = 0.25
-"""How far apart a resource is read that changes all the time."""
+"""Seconds between reads of a resource that changes all the time (rate limit)."""
 
 LISTEN_AGAIN_S = 1.0
-"""How long after a server has ended a subscription the hub asks for it again."""
+"""Seconds until `subscriptions/listen` is repeated after a server has ended it."""
 
 _CONNECTION_GONE = (Category.CONNECTION, Category.TRANSPORT, Category.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceUpdate:
-    """A resource as it was read: the MCP result of resources/read, or why there is none."""
+    """A resource as read: the MCP result of `resources/read`, or a fault. `at` is seconds since the epoch."""
 
     server: str
     uri: str
@@ -60,30 +63,30 @@ class Subscriptions:
         self._open: dict[tuple[str, str], _Subscription] = {}
 
     def follow(self, server: str, link: Link | None) -> None:
-        """Notes how a server is connected now."""
+        """Note a server's current connection."""
         if server not in self._links or self._links[server] is not link:
             self._links[server] = link
             for subscription in self._of(server):
                 subscription.stir()
 
     def forget(self, server: str) -> None:
-        """Ends the watches of a server that is gone."""
+        """End the watches of a removed server."""
         self._links.pop(server, None)
         for subscription in self._of(server):
             subscription.fail(NotFound("server", server))
 
     def notice(self, server: str, params: Mapping[str, Any]) -> None:
-        """Takes notifications/resources/updated; its uri may name a part of the resource that is watched."""
+        """Handle `notifications/resources/updated`; its uri may be that of a sub-resource."""
         uri = str(params.get("uri"))
         for subscription in self._of(server):
             if uri == subscription.uri or uri.startswith(subscription.uri.removesuffix("/") + "/"):
                 subscription.read_again()
 
     async def watch(self, server: str, uri: str) -> AsyncGenerator[ResourceUpdate | None]:
-        """The newest contents, and None as a sign of life; the first one says that the watch has begun.
+        """Yield the newest contents, and None as a keep-alive; the first None says that the watch has begun.
 
-        Raises NotFound, FailedPrecondition (SUBSCRIPTIONS_NOT_OFFERED), UpstreamError, PeerError,
-        ResourceExhausted (TOO_MANY_WATCHERS), Unavailable (SHUTTING_DOWN).
+        Raises NotFound, FailedPrecondition (SUBSCRIPTIONS_NOT_OFFERED), UpstreamError, PeerError, ResourceExhausted
+        (TOO_MANY_WATCHERS), Unavailable (SHUTTING_DOWN).
         """
         if server not in self._links:
             raise NotFound("server", server)
@@ -108,13 +111,13 @@ class Subscriptions:
             self._door.leave()
 
     def close(self) -> None:
-        """Ends all watches."""
+        """End all watches."""
         self.closed = True
         for subscription in self._open.values():
             subscription.pulse.close()
 
     def link(self, server: str) -> Link | None:
-        """How a server is connected now."""
+        """Return a server's current connection, or None."""
         return self._links.get(server)
 
     def _of(self, server: str) -> list["_Subscription"]:
@@ -139,7 +142,7 @@ class Subscriptions:
 
 
 class _Subscription:
-    """One resource, kept subscribed by `run` while somebody watches it."""
+    """One resource, kept subscribed by `run` while it has watchers."""
 
     def __init__(self, room: Subscriptions, server: str, uri: str) -> None:
         self.server = server
@@ -154,37 +157,37 @@ class _Subscription:
         self._subscribed_on: Link | None = None
         self._scope = anyio.CancelScope()
 
-    # What others tell it
+    # Called by others
 
     def leave(self) -> None:
-        """One watcher less; after the last one the server is told."""
+        """Remove a watcher; the last one ends the subscription."""
         self.watchers -= 1
         if not self.watchers:
             self._scope.cancel()
 
     def stir(self) -> None:
-        """The connection has changed."""
+        """Note that the connection has changed."""
         self._stirred.set()
 
     def read_again(self) -> None:
-        """The resource has changed; many changes while it is being read are one."""
+        """Note that the resource has changed."""
         self._stale = True
         self._stirred.set()
 
     def fail(self, failure: HubError | PeerError) -> None:
-        """Ends all watches of it."""
+        """End all watches with an error."""
         self.failure = self.failure or failure
         self._scope.cancel()
         self.tell()
 
     def tell(self) -> None:
-        """Wakes the watchers."""
+        """Wake the watchers."""
         self.pulse.beat()
 
-    # What it does
+    # The task
 
     async def run(self) -> None:
-        """Returns when nobody watches it any more, or it has failed."""
+        """Keep the resource subscribed until it has no watchers or has failed, then unsubscribe."""
         while self.watchers and self.failure is None:
             with anyio.CancelScope() as self._scope:
                 try:
@@ -208,7 +211,7 @@ class _Subscription:
         await self._stirred.wait()
 
     async def _hold(self, link: Link) -> None:
-        """Subscribes over a connection, and reads the resource as often as it changes while the connection lasts."""
+        """Subscribe over a connection, and read the resource after each change while the connection lasts."""
         if link.hello.era is Era.STATELESS:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._listen, link)
@@ -228,7 +231,7 @@ class _Subscription:
         await self._keep_fresh(link)
 
     async def _listen(self, link: Link) -> None:
-        """Listens for as long as the connection lasts; what changed while nobody listened is read again."""
+        """Listen while the connection lasts; each acknowledgement causes a read, as nothing is replayed."""
 
         def acknowledged(honoured: dict[str, Any]) -> None:
             if self.uri in (honoured.get("resourceSubscriptions") or ()):
@@ -259,7 +262,7 @@ class _Subscription:
             await anyio.sleep(QUIET_S)
 
     async def _call(self, method: str) -> Call | None:
-        """The ended call; None when the server is meant to be without a connection."""
+        """Make a call and return it ended; None when the server is removed or disconnected on purpose."""
         spec = CallSpec(server=self.server, method=method, params=payload.dumps({"uri": self.uri}))
         try:
             return await self._room.calls.call(spec, PRINCIPAL)

@@ -1,10 +1,8 @@
-"""What is done around every RPC that has been let in: its entry in the audit log, and the limits of its principal."""
+"""Middleware of every authenticated RPC: its audit entry, and the quotas and rate limits of its principal."""
 
 import ipaddress
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, nullcontext
-from contextvars import ContextVar
-from enum import Enum
 from typing import Any
 from urllib.parse import unquote
 
@@ -12,45 +10,26 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
 from hubbubd.core.access import Principal
-from hubbubd.core.audit import Sort
+from hubbubd.core.audit import AuditKind
 from hubbubd.errors import HubError, InvalidArgument, PermissionDenied, Unauthenticated
-from hubbubd.rpc.permissions import RULES, Reach, audited
+from hubbubd.rpc.context import Crowd, current, principal
+from hubbubd.rpc.permissions import RULES, Reach
 from hubbubd.runtime.oversight import Attempt, Audit, Quotas
-from hubbubd.telemetry.trace import CALLER
+from hubbubd.telemetry.trace import CURRENT_TRACE
 
 MAX_TARGET = 128
-
-peer: ContextVar[Callable[[], str]] = ContextVar("peer")
-"""Tells where the RPC that is being served comes from, as its transport puts it."""
-
-principal: ContextVar[Principal] = ContextVar("principal")
-"""The caller of the RPC that is being served; unset where none is needed."""
-
-standing: ContextVar[Callable[[], bool]] = ContextVar("standing", default=lambda: True)
-"""Whether the credential of the RPC that is being served can still be used; asked before each effect on a stream."""
-
-
-class Crowd(Enum):
-    """Among whom somebody is counted who calls what needs no credential."""
-
-    KNOWN = "has shown a good one"
-    LOCAL = "is on the hub's own machine"
-    AWAY = "is anybody"
-
-
-CROWD: ContextVar[Crowd] = ContextVar("crowd", default=Crowd.AWAY)
-"""Whose RPC is being served."""
+"""Characters of what an audit entry names; ids and names are no longer (`requests.MAX_ID`)."""
 
 
 class Oversight:
-    """What stands around RPCs; `over` is a `methods.Around`."""
+    """Wraps RPCs; `over` is a `methods.Around`."""
 
     def __init__(self, audit: Audit, quotas: Quotas) -> None:
         self._audit = audit
         self._quotas = quotas
 
     def over(self, method: MethodDescriptor, serve: Callable[..., Any]) -> Callable[..., Any]:
-        """Serves an RPC as before, overseen."""
+        """Return the RPC wrapped with audit log and quotas."""
         path = f"/{method.containing_service.full_name}/{method.name}"
         if RULES[path].reach is Reach.OPEN:
             return self._counted(serve) if method.server_streaming else serve
@@ -59,48 +38,49 @@ class Oversight:
         return self._stream(path, serve) if method.server_streaming else self._unary(path, serve)
 
     def admit(self, caller: Principal) -> None:
-        """Counts an RPC. Raises ResourceExhausted (RPC_RATE_EXCEEDED)."""
+        """Charge the RPC to its principal's rate limit. Raises ResourceExhausted (RPC_RATE_EXCEEDED)."""
         self._quotas.rpcs.charge(caller.name)
 
     def refused(self, path: str, exc: HubError, caller: Principal) -> HubError:
-        """Notes that an RPC was not let in, and returns what its caller is told."""
+        """Record that an RPC was refused, and return the error for its caller; bad credentials are rate-limited."""
         if not isinstance(exc, InvalidArgument):
             self._audit.refused(_attempt(path, caller), exc.reason)
         if isinstance(exc, Unauthenticated):
             try:
-                self._quotas.attempts.charge(_address(_peer()))
+                self._quotas.attempts.charge(_address(current().address()))
             except HubError as too_many:
                 return too_many
         return exc
 
     def cut_short(self, path: str, exc: HubError, caller: Principal) -> HubError:
-        """Notes that an RPC was ended on its way, and returns what its caller is told; a change has its entry."""
-        if audited(path) is None:
+        """Record that an RPC was ended midway, and return the error for its caller; changes have an entry already."""
+        rule = RULES.get(path)
+        if rule is None or rule.audit is None:
             self._audit.refused(_attempt(path, caller), exc.reason)
         return exc
 
     def _unary(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
-        sort = audited(path)
+        kind = RULES[path].audit
 
         async def changes(request: Message) -> Message:
-            with self._audit.change(_attempt(path, principal.get(), request), sort or Sort.CHANGE):
+            with self._audit.change(_attempt(path, principal(), request), kind or AuditKind.CHANGE):
                 return await serve(request)
 
         async def reads(request: Message) -> Message:
             try:
                 return await serve(request)
             except PermissionDenied as exc:
-                self._audit.refused(_attempt(path, principal.get(), request), exc.reason)
+                self._audit.refused(_attempt(path, principal(), request), exc.reason)
                 raise
 
-        return reads if sort is None else changes
+        return reads if kind is None else changes
 
     def _counted(self, serve: Callable[..., Any]) -> Callable[..., Any]:
-        """A stream that needs no credential: counted like any other for who has shown one."""
+        """Wrap a stream that needs no credential; with a valid one it counts against the quota of streams."""
 
         async def stream(request: Message) -> AsyncGenerator[bytes, None]:
-            known = CROWD.get() is Crowd.KNOWN
-            with self._quotas.streams.hold(principal.get().name) if known else nullcontext():
+            known = current().crowd is Crowd.KNOWN
+            with self._quotas.streams.hold(principal().name) if known else nullcontext():
                 async with aclosing(serve(request)) as responses:
                     async for response in responses:
                         yield response
@@ -108,13 +88,13 @@ class Oversight:
         return stream
 
     def _stream(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
-        sort = audited(path)
+        kind = RULES[path].audit
 
         async def stream(request: Message) -> AsyncGenerator[bytes, None]:
-            caller = principal.get()
+            caller = principal()
             with self._quotas.streams.hold(caller.name):
-                if sort is not None:
-                    self._audit.began(_attempt(path, caller, request), sort)
+                if kind is not None:
+                    self._audit.began(_attempt(path, caller, request), kind)
                 try:
                     async with aclosing(serve(request)) as responses:
                         async for response in responses:
@@ -126,24 +106,24 @@ class Oversight:
         return stream
 
     def _dialogue(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
-        sort = audited(path)
+        kind = RULES[path].audit
 
         async def dialogue(requests: AsyncIterator[Any], write: Any) -> None:
-            caller = principal.get()
+            caller = principal()
             with self._quotas.streams.hold(caller.name):
-                if sort is not None:
-                    self._audit.began(_attempt(path, caller), sort)
+                if kind is not None:
+                    self._audit.began(_attempt(path, caller), kind)
                 await serve(requests, write)
 
         return dialogue
 
 
 def _attempt(path: str, caller: Principal, request: Message | None = None) -> Attempt:
-    trace = CALLER.get()
+    trace = CURRENT_TRACE.get()
     return Attempt(
         principal=caller.name,
         credential=caller.credential,
-        peer=_kind(_peer()),
+        peer=_kind(current().address()),
         action=path.rpartition("/")[2] if path in RULES else "?",
         target=_target(request) if request is not None else "",
         trace_id=trace.trace_id if trace is not None else "",
@@ -151,7 +131,7 @@ def _attempt(path: str, caller: Principal, request: Message | None = None) -> At
 
 
 def _target(request: Any) -> str:
-    """What a request names: a server, a record, a token."""
+    """Return what a request names: a server, a record, a token."""
     spec = getattr(request, "spec", request)
     for field in ("name", "server", "id"):
         if text := getattr(spec, field, ""):
@@ -159,13 +139,8 @@ def _target(request: Any) -> str:
     return ""
 
 
-def _peer() -> str:
-    where = peer.get(None)
-    return where() if where is not None else ""
-
-
 def _address(where: str) -> str:
-    """The host of a peer, without its port: `ipv4:127.0.0.1:40000`, `ipv6:%5B::1%5D:40000`, `unix:`, or bare."""
+    """Return a peer's host without port: from `ipv4:127.0.0.1:40000`, `ipv6:%5B::1%5D:40000`, `unix:`, or bare."""
     if where.startswith("unix"):
         return "unix"
     host, _, _ = unquote(where).removeprefix("ipv4:").removeprefix("ipv6:").rpartition(":")
@@ -177,4 +152,4 @@ def _kind(where: str) -> str:
     try:
         return "loopback" if ipaddress.ip_address(address).is_loopback else "network"
     except ValueError:
-        return address  # of a unix socket, or unknown
+        return address  # "unix", or "" where unknown

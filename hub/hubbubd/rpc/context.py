@@ -1,0 +1,76 @@
+"""The context of the RPC being served: its caller, from where, and whether the credential is still valid.
+
+The gate (`auth.py`) fills it in; anything within the RPC may read it. The RPC's trace is in `telemetry.trace` instead,
+because the calls that an RPC starts outlive it and keep their trace.
+"""
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from hubbubd.core.access import Principal
+
+LOCAL = "local"
+"""Name and credential of whoever can read the hub's client.json."""
+
+NOBODY = Principal(name="", grants=(), credential="")
+"""The principal of callers without a valid credential."""
+
+
+class Crowd(Enum):
+    """The group that an RPC without a required credential is counted in."""
+
+    KNOWN = "has shown a good one"
+    LOCAL = "is on the hub's own machine"
+    AWAY = "is anybody"
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The other end of a connection: whether it is on this machine, and its client certificate."""
+
+    local: bool
+    certificate: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RpcContext:
+    """What is known of the RPC being served."""
+
+    principal: Principal = NOBODY
+    """The caller."""
+
+    crowd: Crowd = Crowd.AWAY
+    """Set for RPCs that need no credential."""
+
+    standing: Callable[[], bool] = lambda: True
+    """Whether the caller's credential is still valid; checked before each effect on a stream."""
+
+    address: Callable[[], str] = lambda: ""
+    """Returns the caller's address, as its transport writes it."""
+
+    peer: Peer | None = None
+    """The other end; None where the transport has to be asked for it (gRPC)."""
+
+    let_in: Callable[[], None] = lambda: None
+    """Called once the caller has shown a valid credential."""
+
+
+_CURRENT: ContextVar[RpcContext] = ContextVar("hubbub_rpc", default=RpcContext())  # noqa: B039 - frozen
+
+
+def current() -> RpcContext:
+    """Return the context of the RPC being served."""
+    return _CURRENT.get()
+
+
+def amend(**known: Any) -> None:
+    """Replace fields of the current context for the rest of the RPC. Raises TypeError for an unknown field."""
+    _CURRENT.set(replace(_CURRENT.get(), **known))
+
+
+def principal() -> Principal:
+    """Return the caller of the RPC being served."""
+    return _CURRENT.get().principal
