@@ -25,7 +25,6 @@ from typing import Any
 from google.protobuf.message import DecodeError
 from grpc import StatusCode, aio
 
-from hubbub.v1.server_pb2 import RevisionConflict
 from hubbub_client import numbers, payload
 from hubbub_client.records import Fault
 
@@ -123,8 +122,8 @@ class Aborted(HubbubError):
     """Lost a race; trying again helps."""
 
     code = StatusCode.ABORTED
-    conflict: RevisionConflict | None = None
-    """What is there now, as the API says it, where the hub said that."""
+    conflict: bytes | None = None
+    """What is there now, a serialized `hubbub.v1.RevisionConflict`, where the hub said that."""
 
 
 class Unimplemented(HubbubError):
@@ -224,7 +223,7 @@ def _take(name: str, detail: Any, found: dict[str, Any]) -> None:
         case "Help" if detail.links:
             found["help_url"] = detail.links[0].url
         case "RevisionConflict":
-            found["conflict"] = detail
+            found["conflict"] = detail.SerializeToString()
         case "BadRequest":
             found["violations"] = tuple((each.field, each.description) for each in detail.field_violations)
         case _:

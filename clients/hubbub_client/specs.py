@@ -96,12 +96,11 @@ class RevisionConflict(Aborted):
     the refusal had no room for it, or where one may not know it.
     """
 
-    def __init__(self, refusal: Aborted, now: server_pb2.RevisionConflict) -> None:
+    def __init__(self, refusal: Aborted, *, revision: int, spec: ServerSpec | None, roots: Roots | None) -> None:
         super().__init__(refusal.message, reason=refusal.reason, metadata=refusal.metadata, help_url=refusal.help_url)
-        self.conflict = now
-        self.revision = now.revision
-        self.spec = from_message(now.spec, now.withheld) if now.HasField("spec") else None
-        self.roots = roots(now.roots) if now.HasField("roots") else None
+        self.revision = revision
+        self.spec = spec
+        self.roots = roots
 
 
 @contextmanager
@@ -112,7 +111,13 @@ def conflicts() -> Generator[None]:
     except Aborted as refusal:
         if refusal.conflict is None:
             raise
-        raise RevisionConflict(refusal, refusal.conflict) from None
+        now = server_pb2.RevisionConflict.FromString(refusal.conflict)
+        raise RevisionConflict(
+            refusal,
+            revision=now.revision,
+            spec=from_message(now.spec, now.withheld) if now.HasField("spec") else None,
+            roots=roots(now.roots) if now.HasField("roots") else None,
+        ) from None
 
 
 def to_message(spec: ServerSpec) -> server_pb2.ServerSpec:

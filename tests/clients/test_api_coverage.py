@@ -89,5 +89,6 @@ async def test_its_command_is_what_calls_an_rpc(rpc: str, hub: Any, hubbub: Any,
     hub.replies = defaultdict[str, Callable[[Any], Any]](lambda: refuse)
     hub.streams = defaultdict[str, Callable[[Any], AsyncIterator[Any]]](lambda: refuse_a_watch)
     ran = await hubbub(*(str(hub.data_dir / "copy") if word == "COPY" else word for word in COMMANDS[rpc]))
-    assert [name for name, _, _ in hub.seen] == [rpc.partition(".")[2]]
+    # A set: gRPC may lose why a dialogue was refused when it is being written to, and then the dialogue is tried again.
+    assert {name for name, _, _ in hub.seen} == {rpc.partition(".")[2]}
     assert (ran.status, ran.error["reason"]) == (1, "NOT_ALLOWED")

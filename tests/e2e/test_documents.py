@@ -20,8 +20,9 @@ from .conftest import BIN, child, environment
 from .terminals import on_a_terminal
 
 ROOT = Path(__file__).parents[2]
-# Needs a hub that is served by TLS: test_network.py runs it, as written.
-ELSEWHERE = {ROOT / "docs/tls.md"}
+# These are run elsewhere, as written: test_network.py has a hub that is served by TLS, and test_connect.py types whole
+# blocks, as functions and pipes need.
+ELSEWHERE = {ROOT / "docs/tls.md", ROOT / "docs/connect.md"}
 DOCUMENTS = {
     str(path.relative_to(ROOT)): path.read_text()
     for path in [ROOT / "README.md", *sorted({*ROOT.glob("docs/*.md")} - ELSEWHERE)]
@@ -37,10 +38,6 @@ NOT_RUN = {
     ". .venv/bin/activate": "the tests run in that environment",
     "export HUBBUB_DATA_DIR=.hubbub": "the demo of a test has a directory of its own",
     "pip install 'hubbub[tui]'": INSTALLS,
-    "pip install 'hubbub[connect]'": INSTALLS,
-    "npm ci": INSTALLS,
-    "npm run generate": INSTALLS,
-    "node src/call.ts demo order_lunch": "test_connect.py runs it, where its packages have been installed",
     "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4317 hubbubd": "test_traces.py does, with a collector",
     "HUBBUBD_METRICS_LISTEN=127.0.0.1:9464 hubbubd": "tests/deploy/test_metrics.py does, on a free port",
     REDIRECTED: "test_authorizations.py does it, with an address where a browser has really ended",
@@ -58,7 +55,7 @@ ENDLESS: dict[str, tuple[str, str | None]] = {
 # These call nothing: what one of them leaves behind is nothing to the next, so that one demo does for all.
 CALL_NOTHING = {
     f"docs/{name}.md"
-    for name in ("access", "configuration", "connect", "metrics", "operations", "store", "tracing", "tui", "web")
+    for name in ("access", "configuration", "metrics", "operations", "store", "tracing", "tui", "web")
 }
 # What must have been printed when a document is through.
 SAYS = {
