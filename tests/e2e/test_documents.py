@@ -54,8 +54,7 @@ ENDLESS: dict[str, tuple[str, str | None]] = {
 }
 # These call nothing: what one of them leaves behind is nothing to the next, so that one demo does for all.
 CALL_NOTHING = {
-    f"docs/{name}.md"
-    for name in ("access", "configuration", "metrics", "operations", "store", "tracing", "tui", "web")
+    f"docs/{name}.md" for name in ("access", "configuration", "metrics", "operations", "store", "tracing", "tui", "web")
 }
 # What must have been printed when a document is through.
 SAYS = {
