@@ -1,5 +1,7 @@
 """What every test shares."""
 
+import asyncio
+import gc
 import os
 import shutil
 import socket
@@ -9,24 +11,56 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+import uvicorn.server
 from hypothesis import settings
 
 from . import forks
+from .idle_time import IdleTimeLoop
 from .ports import reserved
 from .tiers import pytest_collection_modifyitems, pytest_runtest_call, pytest_runtest_setup
 
 __all__ = ["pytest_collection_modifyitems", "pytest_runtest_call", "pytest_runtest_setup"]
 
-# Examples are not timed: the machine may be busy. HYPOTHESIS_PROFILE=nightly tries a hundred times as many.
+# Examples are not timed: the machine may be busy. HYPOTHESIS_PROFILE: quick tries a fifth of them, nightly a hundred
+# times as many.
 settings.register_profile("normal", deadline=None)
+settings.register_profile("quick", deadline=None, max_examples=settings().max_examples // 5)
 settings.register_profile("nightly", deadline=None, max_examples=100 * settings().max_examples)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "normal"))
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+ALLOCATIONS = 50_000
+"""How many more objects than were freed there are before the collector looks: of Python itself, 700."""
+
 START_LIMIT_S = 60
 STOP_LIMIT_S = 5
+
+
+class _Sooner:
+    """The asyncio of uvicorn, whose server looks ten times a second whether it is to end, and whether it has ended.
+
+    A test has servers of its own, and would wait for the end of each: here it looks fifty times as often.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+    async def sleep(self, delay_s: float) -> None:
+        idle = isinstance(asyncio.get_running_loop(), IdleTimeLoop)
+        await asyncio.sleep(delay_s if idle else delay_s / 50)
+
+
+uvicorn.server.asyncio = _Sooner()  # type: ignore[assignment]
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: the collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(ALLOCATIONS)
 
 
 @pytest.fixture(scope="session")

@@ -36,7 +36,7 @@ def doctor(context: typer.Context) -> None:
         if settings.json:
             print_json(each.to_json())
             continue
-        verdict = each.verdict or "warn"
+        verdict = each.verdict if each.verdict in COLOURS else "warn"  # a newer hub may have others
         say(coloured(f"{verdict:4}", COLOURS[verdict]), f"{each.about}: {each.message or ''}")
         if each.advice:
             say(f"      {each.advice}")

@@ -53,6 +53,7 @@ def bind(listen: str, *, secure: bool = False) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else a body waits until its headers are acknowledged
     try:
         bound.bind((host, number))
     except OSError:

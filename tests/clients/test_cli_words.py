@@ -68,6 +68,17 @@ async def test_the_doctor_never_says_ok_of_what_it_also_finds_ill(hub: Any, hubb
     assert [line["verdict"] for line in ran.lines if line["about"] == "store"] == ["ok"]
 
 
+@pytest.mark.parametrize("severity", [0, 99])
+async def test_the_doctor_takes_a_finding_of_a_severity_it_does_not_know_for_a_warning(
+    hub: Any, hubbub: Any, severity: Any
+) -> None:
+    listed(hub, dead())
+    finding = admin_pb2.Finding(about="moon", severity=severity, message="it is full")
+    hub.replies["CheckHub"] = lambda _: admin_pb2.CheckHubResponse(findings=[finding])
+    ran = await hubbub("doctor", json=False)
+    assert "warn  moon: it is full" in ran.out
+
+
 def faults_put_together(tree: ast.AST) -> list[int]:
     """The lines where a text is made of a `code` and a `message`."""
     return [

@@ -1,6 +1,7 @@
 """Forms made to hurt: they are answered or refused like any other, and nothing else happens."""
 
 import sys
+from functools import partial
 from typing import Any
 
 import pytest
@@ -67,14 +68,15 @@ def nested(depth: int, keyword: str) -> dict[str, Any]:
         "string",
         ["string"],
         7,
-        nested(100_000, "anyOf"),
-        nested(100_000, "items"),
-        nested(100_000, "not"),
+        partial(nested, 100_000, "anyOf"),
+        partial(nested, 100_000, "items"),
+        partial(nested, 100_000, "not"),
         {"type": "string", "enumNames": nested(1000, "x")},
     ],
 )
 def test_a_field_with_nonsense_in_it_can_still_be_answered(field: Any) -> None:
     words = "a" * 40 + "b"
+    field = field() if callable(field) else field  # those of much are made for their test alone
     assert accept(one(field), {"a": words}) == {"a": words}
 
 

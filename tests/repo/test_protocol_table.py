@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 
@@ -17,6 +18,7 @@ ROWS = [
 ]
 
 
+@cache
 def named_in(path: Path) -> set[str]:
     tree = ast.parse(path.read_bytes())
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}

@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterable
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -33,17 +34,29 @@ DAEMON = {name: path for name, path in MODULES.items() if name.partition(".")[0]
 ROOMS = {name for name, path in MODULES.items() if path.name == "__init__.py" and name.count(".") == 2}
 
 
-def imported(path: Path, nodes: Iterable[ast.AST] | None = None) -> set[str]:
+@cache
+def tree(path: Path) -> ast.Module:
+    """Of a file: several rules look at it."""
+    return ast.parse(path.read_bytes())
+
+
+@cache
+def imported(path: Path) -> frozenset[str]:
     """Our modules that a file names in imports, those inside functions and for the type checker alone included."""
+    return among(ast.walk(tree(path)))
+
+
+def among(nodes: Iterable[ast.AST]) -> frozenset[str]:
+    """Our modules that these import."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_bytes())) if nodes is None else nodes:
+    for node in nodes:
         if isinstance(node, ast.ImportFrom) and node.module is not None:
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"
                 found.add(whole if whole in MODULES else node.module)
         elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-    return found & MODULES.keys()
+    return frozenset(found & MODULES.keys())
 
 
 def room(module: str) -> str | None:
@@ -112,7 +125,7 @@ def test_the_library_needs_grpc_and_protobuf_and_nothing_else() -> None:
         (name, each)
         for name, path in MODULES.items()
         if name.partition(".")[0] == "hubbub_client"
-        for node in ast.walk(ast.parse(path.read_bytes()))
+        for node in ast.walk(tree(path))
         for each in named(node)
         if not any(each == known or each.startswith(f"{known}.") for known in allowed)
     }
@@ -132,7 +145,7 @@ def test_a_frontend_imports_no_other_but_the_command_that_starts_it() -> None:
 def test_a_command_imports_the_frontend_it_starts_only_when_it_is_run() -> None:
     for name, frontend in STARTED_BY.items():
         path = MODULES[name]
-        assert frontend not in packages(imported(path, ast.parse(path.read_bytes()).body))
+        assert frontend not in packages(among(tree(path).body))
 
 
 def test_a_constructor_names_its_collaborators() -> None:
@@ -142,7 +155,7 @@ def test_a_constructor_names_its_collaborators() -> None:
     """
     found: dict[str, int] = {}
     for name, path in MODULES.items():
-        for node in ast.walk(ast.parse(path.read_bytes())):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (name in DAEMON or node.name == "__init__"):
                 given = [each.arg for each in (*node.args.posonlyargs, *node.args.args)]
                 count = len(given) - (given[:1] in (["self"], ["cls"]))
@@ -154,7 +167,7 @@ def test_a_constructor_names_its_collaborators() -> None:
 def test_a_dataclass_of_many_fields_takes_them_by_keyword() -> None:
     found: dict[str, int] = {}
     for path in MODULES.values():
-        for node in ast.walk(ast.parse(path.read_bytes())):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.ClassDef) and (count := positional(node)) > PARAMETERS:
                 found[f"{path.relative_to(REPOSITORY)}:{node.lineno}"] = count
     assert found == {}

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from hubbubd.config.commands import REST, AllowedCommand
 from hubbubd.rpc.auth import Gate
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.inbox import work
 from hubbubd.store.sqlite import SqliteStore
 from hubbubd.store.vault import TokenFile
 from hubbubd.upstream.connector import McpConnector
@@ -142,21 +143,31 @@ class Caller:
         return await self.raw(method, request.SerializeToString())
 
 
+@asynccontextmanager
+async def _hub(directory: Path) -> AsyncIterator[Hub]:
+    store = await SqliteStore.open(":memory:")
+    away = ServerConfig(name="away", transport="http", url="http://127.0.0.1:9/mcp")
+    settings = HubSettings(data_dir=directory, allow_commands=(ANY_PYTHON,), allow_hosts=("127.0.0.1",))
+    async with settled(), Hub.open(store, McpConnector(TokenFile.open(directory)), {"away": away}, settings) as hub:
+        yield hub
+    await store.close()
+
+
+def _served(hub: Hub) -> AbstractAsyncContextManager[str]:
+    return serve(hub, listen="127.0.0.1:0", gate=gate(hub), max_message_bytes=1024 * 1024, grace_s=2)
+
+
 @pytest.fixture
 async def hub(tmp_path: Path) -> AsyncIterator[Hub]:
     """A hub in memory that knows one server, which nobody has started."""
-    store = await SqliteStore.open(":memory:")
-    away = ServerConfig(name="away", transport="http", url="http://127.0.0.1:9/mcp")
-    settings = HubSettings(data_dir=tmp_path, allow_commands=(ANY_PYTHON,), allow_hosts=("127.0.0.1",))
-    async with settled(), Hub.open(store, McpConnector(TokenFile.open(tmp_path)), {"away": away}, settings) as hub:
+    async with _hub(tmp_path) as hub:
         yield hub
-    await store.close()
 
 
 @pytest.fixture
 async def address(hub: Hub) -> AsyncIterator[str]:
     """Where that hub is served."""
-    async with serve(hub, listen="127.0.0.1:0", gate=gate(hub), max_message_bytes=1024 * 1024, grace_s=2) as address:
+    async with _served(hub) as address:
         yield address
 
 
@@ -165,6 +176,33 @@ async def api(address: str) -> AsyncIterator[Caller]:
     """A caller of that hub."""
     async with grpc.aio.insecure_channel(address) as channel:
         yield Caller(channel)
+
+
+@pytest.fixture(scope="module")
+async def shared_hub(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hub]:
+    """As `hub`, for all tests of a module: none of them changes it."""
+    async with _hub(tmp_path_factory.mktemp("hub")) as hub:
+        yield hub
+
+
+@pytest.fixture(scope="module")
+async def shared_address(shared_hub: Hub) -> AsyncIterator[str]:
+    """Where that hub is served."""
+    async with _served(shared_hub) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+async def shared_api(shared_address: str) -> AsyncIterator[Caller]:
+    """A caller of that hub."""
+    async with grpc.aio.insecure_channel(shared_address) as channel:
+        yield Caller(channel)
+
+
+@pytest.fixture
+def lively(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker's stream that is quiet shows sooner that the hub is alive."""
+    monkeypatch.setattr(work, "BOOKMARK_S", 0.1)
 
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]

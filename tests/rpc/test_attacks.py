@@ -38,7 +38,7 @@ async def http(hub: Hub) -> AsyncIterator[httpx2.AsyncClient]:
     networked = Gate(TOKEN, hub.clock, [hub.tokens], networked=True)
     async with (
         serve_connect(hub, listen="127.0.0.1:0", gate=networked) as base,
-        httpx2.AsyncClient(base_url=base, trust_env=False, timeout=LIMIT_S) as http,
+        httpx2.AsyncClient(base_url=base, verify=False, trust_env=False, timeout=LIMIT_S) as http,
     ):
         yield http
 
@@ -146,7 +146,9 @@ async def test_connections_over_connect_that_are_open_at_once_are_bounded(
     monkeypatch.setattr("hubbubd.rpc.connect.MAX_RPCS", 3)
     async with AsyncExitStack() as opened:
         base = await opened.enter_async_context(serve_connect(hub, listen="127.0.0.1:0", gate=gate(hub)))
-        http = httpx2.AsyncClient(base_url=base, trust_env=False, timeout=LIMIT_S, headers={"connection": "close"})
+        http = httpx2.AsyncClient(
+            base_url=base, verify=False, trust_env=False, timeout=LIMIT_S, headers={"connection": "close"}
+        )
         await opened.enter_async_context(http)
         assert (await http.post(GET_SELF, json={}, headers=RIGHT)).status_code == 200
         port = int(base.rpartition(":")[2])

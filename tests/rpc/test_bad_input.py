@@ -26,36 +26,36 @@ GET_STATUS = METHODS["GetStatus"]
 
 
 @pytest.fixture(autouse=True)
-async def unharmed(hub: Hub, api: Caller) -> Any:
+async def unharmed(shared_hub: Hub, shared_api: Caller) -> Any:
     """The hub answers as before, and has nothing that it had not."""
     yield
-    assert (await api(GET_STATUS, admin_pb2.GetStatusRequest())).pid
-    assert [server.name for server in hub.servers.all()] == ["away"]
-    assert hub.calls.select(CallFilter()) == []
-    assert hub.inbox.select(RequestFilter()) == []
-    assert hub.tasks.select(TaskFilter()) == []
+    assert (await shared_api(GET_STATUS, admin_pb2.GetStatusRequest())).pid
+    assert [server.name for server in shared_hub.servers.all()] == ["away"]
+    assert shared_hub.calls.select(CallFilter()) == []
+    assert shared_hub.inbox.select(RequestFilter()) == []
+    assert shared_hub.tasks.select(TaskFilter()) == []
 
 
 @EVERY
-async def test_bytes_that_are_no_message_are_refused(api: Caller, method: MethodDescriptor) -> None:
-    refusal = await api.refused(method, b"\xff\xff\xff\xff")
+async def test_bytes_that_are_no_message_are_refused(shared_api: Caller, method: MethodDescriptor) -> None:
+    refusal = await shared_api.refused(method, b"\xff\xff\xff\xff")
     assert (refusal.code, refusal.reason) == (INVALID, "MALFORMED_REQUEST")
     assert method.input_type.full_name in refusal.message
 
 
 @EVERY
 async def test_a_request_that_is_a_little_too_long_is_refused_with_the_limit(
-    api: Caller, method: MethodDescriptor
+    shared_api: Caller, method: MethodDescriptor
 ) -> None:
-    refusal = await api.refused(method, unknown_field(1024 * 1024 + 1))
+    refusal = await shared_api.refused(method, unknown_field(1024 * 1024 + 1))
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "MESSAGE_TOO_LARGE")
     assert "1048576" in refusal.message
 
 
 @EVERY
-async def test_a_request_that_is_much_too_long_is_not_even_read(api: Caller, method: MethodDescriptor) -> None:
+async def test_a_request_that_is_much_too_long_is_not_even_read(shared_api: Caller, method: MethodDescriptor) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await api.raw(method, unknown_field(8 * 1024 * 1024))
+        await shared_api.raw(method, unknown_field(8 * 1024 * 1024))
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
@@ -82,8 +82,10 @@ def text_fields(*, but: set[str] | frozenset[str] = frozenset()) -> list[Any]:
 
 
 @pytest.mark.parametrize(("method", "field"), text_fields())
-async def test_text_that_is_no_utf_8_is_refused(api: Caller, method: MethodDescriptor, field: FieldDescriptor) -> None:
-    refusal = await api.refused(method, varint(field.number << 3 | 2) + b"\x02\xc3\x28")
+async def test_text_that_is_no_utf_8_is_refused(
+    shared_api: Caller, method: MethodDescriptor, field: FieldDescriptor
+) -> None:
+    refusal = await shared_api.refused(method, varint(field.number << 3 | 2) + b"\x02\xc3\x28")
     assert (refusal.code, refusal.reason) == (INVALID, "MALFORMED_REQUEST")
 
 
@@ -94,7 +96,7 @@ LONG = "one character more than it may have"
 @pytest.mark.parametrize("value", [LONG, "a\nb", "a\x00b"], ids=["long", "newline", "null"])
 @pytest.mark.parametrize(("method", "field"), text_fields(but=FREE))
 async def test_a_name_of_the_wrong_shape_is_refused_by_field(
-    api: Caller, method: MethodDescriptor, field: FieldDescriptor, value: str
+    shared_api: Caller, method: MethodDescriptor, field: FieldDescriptor, value: str
 ) -> None:
     if value is LONG:
         value = "x" * (LONGEST.get(field.name, 128) + 1)
@@ -108,7 +110,7 @@ async def test_a_name_of_the_wrong_shape_is_refused_by_field(
         getattr(request, field.name).append(value)
     else:
         setattr(request, field.name, value)
-    refusal = await api.refused(method, request)
+    refusal = await shared_api.refused(method, request)
     assert refusal.code is INVALID
     assert [path.partition(".")[0] for path in refusal.violations] == [field.name]
 
@@ -133,9 +135,11 @@ WATCHES = [name for name, method in METHODS.items() if "resume_token" in method.
 
 @pytest.mark.parametrize("token", ["x", "????", "ä", "bm90IG91cnM", "A" * 5000, "\x00"])
 @pytest.mark.parametrize("rpc", WATCHES)
-async def test_a_watch_with_a_token_that_is_none_starts_over_and_says_so(api: Caller, rpc: str, token: str) -> None:
+async def test_a_watch_with_a_token_that_is_none_starts_over_and_says_so(
+    shared_api: Caller, rpc: str, token: str
+) -> None:
     request = GetMessageClass(METHODS[rpc].input_type)(resume_token=token)
-    response = await api(METHODS[rpc], request)
+    response = await shared_api(METHODS[rpc], request)
     assert response.WhichOneof("event") == "reset"
     assert response.reset.reason == common_pb2.RESET_REASON_MALFORMED
 
@@ -380,8 +384,8 @@ WRONG: list[tuple[str, Message, str]] = [
 
 
 @pytest.mark.parametrize(("rpc", "request_", "violation"), WRONG)
-async def test_a_wrong_field_is_named(api: Caller, rpc: str, request_: Message, violation: str) -> None:
-    refusal = await api.refused(METHODS[rpc], request_)
+async def test_a_wrong_field_is_named(shared_api: Caller, rpc: str, request_: Message, violation: str) -> None:
+    refusal = await shared_api.refused(METHODS[rpc], request_)
     assert refusal.code is INVALID
     assert violation in refusal.violations
     assert refusal.violations[violation]
@@ -427,8 +431,8 @@ UNKNOWN: list[tuple[str, Message, str]] = [
 
 
 @pytest.mark.parametrize(("rpc", "request_", "reason"), UNKNOWN)
-async def test_what_does_not_exist_is_said_not_to(api: Caller, rpc: str, request_: Message, reason: str) -> None:
-    refusal = await api.refused(METHODS[rpc], request_)
+async def test_what_does_not_exist_is_said_not_to(shared_api: Caller, rpc: str, request_: Message, reason: str) -> None:
+    refusal = await shared_api.refused(METHODS[rpc], request_)
     assert (refusal.code, refusal.reason) == (MISSING, reason)
 
 

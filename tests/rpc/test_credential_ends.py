@@ -216,6 +216,7 @@ async def test_every_rpc_is_refused_once_the_credential_has_ended_and_nothing_ha
     assert sum(entry.count for entry in entries) == len(caller.asked)
 
 
+@pytest.mark.usefixtures("lively")
 async def test_a_stream_takes_and_sends_nothing_once_the_clock_is_past_the_end(caller: Caller, until: Until) -> None:
     """Also where no timer has gone off yet: the loop was busy, or the machine slept."""
     hub = caller.world.hub

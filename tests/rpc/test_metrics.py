@@ -15,7 +15,9 @@ async def http() -> AsyncIterator[httpx2.AsyncClient]:
     """Whoever asks."""
     async with (
         serve_metrics("127.0.0.1:0", lambda: ("text/plain", b"up 1")) as url,
-        httpx2.AsyncClient(base_url=url.removesuffix("/metrics"), trust_env=False, timeout=LIMIT_S) as http,
+        httpx2.AsyncClient(
+            base_url=url.removesuffix("/metrics"), verify=False, trust_env=False, timeout=LIMIT_S
+        ) as http,
     ):
         yield http
 

@@ -11,6 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from hubbub.v1 import admin_pb2, server_pb2
 from hubbubd.errors import ConfigError
+from hubbubd.rpc.listen import bound_socket
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
 
@@ -63,6 +64,13 @@ async def test_a_file_that_is_not_a_socket_is_left_alone(hub: Hub, tmp_path: Pat
     with pytest.raises(OSError, match="not a socket"):
         await serve(hub, listen=f"unix:{path}", gate=gate(hub)).__aenter__()
     assert path.read_text() == "keep me"
+
+
+def test_an_answer_over_http_is_sent_at_once() -> None:
+    """Headers and body are two packets: the second is not to wait until the first is acknowledged, 40 ms later."""
+    listener, _ = bound_socket("127.0.0.1:0")
+    with listener, socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 async def test_a_busy_port_is_named(hub: Hub) -> None:

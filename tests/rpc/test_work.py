@@ -35,6 +35,7 @@ async def test_a_worker_counts_from_its_first_bookmark_until_it_hangs_up(hub: Hu
     await until(lambda: hub.watchers() == 0)
 
 
+@pytest.mark.usefixtures("lively")
 async def test_a_worker_that_has_nothing_more_to_say_goes_on_listening(hub: Hub, worker: Call) -> None:
     await worker.done_writing()
     assert (await worker.read()).HasField("bookmark")

@@ -200,7 +200,8 @@ class InAFile(InMemory):
 
 def share(of_the_profile: float) -> settings:
     """As many examples as this share of what the profile asks for."""
-    return settings(max_examples=int(settings().max_examples * of_the_profile), stateful_step_count=25, deadline=None)
+    examples = max(int(settings().max_examples * of_the_profile), 1)
+    return settings(max_examples=examples, stateful_step_count=25, deadline=None)
 
 
 TestInMemory = InMemory.TestCase

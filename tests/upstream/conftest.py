@@ -22,6 +22,8 @@ from hubbubd.errors import FailedPrecondition
 from hubbubd.upstream.connector import McpConnector
 from hubbubd.upstream.ports import Era, InboundRequest, Link, Reply
 
+from ..idle_time import IdleTimeLoop
+
 LIMIT_S = 60
 """Bound of every wait of these tests."""
 
@@ -102,6 +104,14 @@ class Recorder:
     def _change(self) -> None:
         self._changed.set()
         self._changed = anyio.Event()
+
+
+@pytest.fixture
+def anyio_backend(request: pytest.FixtureRequest) -> str | tuple[str, dict[str, Any]]:
+    """Time passes faster while nothing happens, where all that happens is in the loop: in tests without processes."""
+    if request.node.get_closest_marker("quick") is None:
+        return "asyncio"
+    return "asyncio", {"loop_factory": IdleTimeLoop}
 
 
 @pytest.fixture
@@ -197,7 +207,7 @@ async def scripted() -> AsyncIterator[Scripted]:
 @asynccontextmanager
 async def served(app: Starlette) -> AsyncIterator[str]:
     """Serves an application on loopback until the end of the block; its origin."""
-    with socket.socket() as listening:
+    with socket.socket(proto=socket.IPPROTO_TCP) as listening:
         listening.bind(("127.0.0.1", 0))
         config = uvicorn.Config(app, log_level="error", lifespan="off", ws="none", timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)

@@ -266,7 +266,7 @@ async def test_a_process_gets_a_few_variables_its_own_and_nothing_else(
 
 @asynccontextmanager
 async def _listening(app: Starlette, **options: Any) -> AsyncIterator[str]:
-    with socket.socket() as listening:
+    with socket.socket(proto=socket.IPPROTO_TCP) as listening:
         listening.bind(("127.0.0.1", 0))
         config = uvicorn.Config(
             app, log_level="critical", lifespan="off", ws="none", timeout_graceful_shutdown=1, **options

@@ -1,6 +1,7 @@
 """The page over TLS, which others on the network may reach."""
 
 import json
+import socket
 import ssl
 from pathlib import Path
 from subprocess import PIPE
@@ -66,6 +67,14 @@ def test_the_network_is_served_only_with_tls(tmp_path: Path) -> None:
         bind("192.0.2.1:0")
     with pytest.raises(OSError):  # an address of nobody here: it got as far as to ask for it
         bind("192.0.2.1:0", secure=True)
+
+
+def test_a_response_of_the_page_is_sent_at_once() -> None:
+    """Headers and body are two packets: the second is not to wait until the first is acknowledged, 40 ms later."""
+    with bind("127.0.0.1:0") as listener:
+        listener.listen()
+        with socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_files_that_do_not_belong_together_are_named(tmp_path: Path) -> None:

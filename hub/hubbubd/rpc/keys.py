@@ -4,8 +4,10 @@ JWK sets: RFC 7517, section 5. Discovery: https://openid.net/specs/openid-connec
 While the provider is unreachable the last keys stay in use.
 """
 
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, cast
 
 import anyio
@@ -90,7 +92,7 @@ class Keys:
         """Fetch the keys; on failure the old ones stay."""
         try:
             with anyio.fail_after(FETCH_S):
-                async with httpx2.AsyncClient(timeout=FETCH_S, cookies=NoCookies()) as http:
+                async with httpx2.AsyncClient(verify=_authorities(), timeout=FETCH_S, cookies=NoCookies()) as http:
                     url = self._jwks_url or await self._discover(http)
                     keys = _usable((await _get(http, url)).get("keys"))
         except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, ValueError) as exc:
@@ -103,6 +105,12 @@ class Keys:
         if found.get("issuer") != self._issuer:
             raise ValueError(f"the discovery document is of another issuer: {found.get('issuer')!r}")
         return check_url(str(found.get("jwks_uri")))
+
+
+@cache
+def _authorities() -> ssl.SSLContext:
+    # Loading the certificates takes longer than all else of a fetch, and holds the loop up meanwhile.
+    return httpx2.create_ssl_context()
 
 
 async def _get(http: httpx2.AsyncClient, url: str) -> dict[str, Any]:
