@@ -110,6 +110,29 @@ def test_no_document_is_left_out_where_that_can_be_and_null_where_not() -> None:
     assert json_codec.dumps(ANSWER(result=b"")) == b'{"result":null}'
 
 
+def test_a_document_as_deep_as_the_hub_reads_any_is_written() -> None:
+    deep = next(deep for deep in range(1, 2000) if not _is_read(b"[" * deep + b"]" * deep)) - 1
+    document = b"[" * deep + b"]" * deep
+    assert json_codec.dumps(call_pb2.Call(result=document)) == b'{"result":%s}' % document
+
+
+def _is_read(document: bytes) -> bool:
+    try:
+        payload.loads(document)
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("deep", [1100, 100_000])
+def test_a_document_that_nobody_reads_is_refused_in_words(deep: int) -> None:
+    document = b"[" * deep + b"]" * deep
+    with pytest.raises(ValueError, match="nests too deeply"):
+        json_codec.dumps(call_pb2.Call(result=document))
+    with pytest.raises(InvalidArgument, match="nests too deeply"):
+        json_codec.loads(b'{"result":%s}' % document, call_pb2.Call)
+
+
 def test_what_is_no_document_is_never_written_into_json() -> None:
     for wrong in (b"{", b'{} , "admin": true', b'"\xff"', b"NaN", b" "):
         with pytest.raises(ValueError):

@@ -140,7 +140,10 @@ def _not_finite(value: float) -> str:
 def _fragment(document: bytes) -> orjson.Fragment:
     """A document as part of another. Empty stands for none; where that cannot be left out, it is null."""
     document.decode()
-    checked(document or b"null")
+    try:
+        checked(document or b"null")
+    except RecursionError:
+        raise ValueError("it nests too deeply") from None
     return orjson.Fragment(document or b"null")
 
 
