@@ -18,10 +18,10 @@ from hubbub_agent.limits import NOTHING, Meter, OverLimit
 from hubbub_agent.rules import Answer, AnswerProblem, Rule, Rulebook
 from hubbub_client import payload
 from hubbub_client.errors import DeadlineExceeded, FailedPrecondition, HubbubError, NotFound, Unavailable
-from hubbub_client.events import Removed, Synced, Upsert
 from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object
 from hubbub_client.records import PendingRequest
+from hubbub_client.watch_events import Removed, Synced, Upsert
 from hubbub_client.work import SETTLED
 
 GRACE_S = 30.0

@@ -25,11 +25,11 @@ from hubbub_cli.params import (
 )
 from hubbub_cli.session import Usage, json_object, run, settings_of
 from hubbub_client.errors import NotFound
-from hubbub_client.events import Removed, Reset, Synced, Upsert
 from hubbub_client.hub import Hub
 from hubbub_client.options import CallOptions
 from hubbub_client.records import Call
 from hubbub_client.results import ToolResult
+from hubbub_client.watch_events import Removed, Reset, Synced, Upsert
 from hubbub_frontend.timeline import timeline
 
 app = typer.Typer(help="Calls to servers, and their outcomes.")

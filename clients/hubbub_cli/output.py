@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 from hubbub_client.audit import AuditEntry
 from hubbub_client.errors import HubbubError
-from hubbub_client.events import Event, Logged, Progressed, Removed, Reset, Upsert
 from hubbub_client.legible import clean, escaped
 from hubbub_client.payload import as_object
 from hubbub_client.records import Call, CatalogEntry, CatalogList, PendingRequest, Record, Server, Task
 from hubbub_client.tokens import Caller, Token
+from hubbub_client.watch_events import Event, Logged, Progressed, Removed, Reset, Upsert
 from hubbub_frontend.content import describe_result
 from hubbub_frontend.wording import (
     call_state,

@@ -12,10 +12,10 @@ from hubbub_cli.output import note, print_event, print_json, print_records
 from hubbub_cli.params import Resume, ServerName, example, finite
 from hubbub_cli.session import Usage, json_value, run, settings_of
 from hubbub_client.errors import DeadlineExceeded
-from hubbub_client.events import Removed, Reset, Synced, Upsert
 from hubbub_client.hub import Hub
 from hubbub_client.records import Server, Transport
 from hubbub_client.specs import KEYS, ServerSpec, to_message
+from hubbub_client.watch_events import Removed, Reset, Synced, Upsert
 
 FIRST_LOOK_S = 30.0
 """Longest wait for the hub's snapshot of servers, before the timeout begins; seconds."""

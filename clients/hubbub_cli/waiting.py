@@ -2,9 +2,9 @@
 
 import contextlib
 
-from hubbub_client.events import Removed, Reset, Synced, Upsert
 from hubbub_client.hub import Hub
 from hubbub_client.records import PendingRequest
+from hubbub_client.watch_events import Removed, Reset, Synced, Upsert
 
 
 async def settled(hub: Hub, request: PendingRequest, *, answered: bool = True) -> PendingRequest | None:

@@ -25,7 +25,6 @@ from hubbub_client.errors import (
     Unimplemented,
     UpstreamError,
 )
-from hubbub_client.events import Bookmark, Logged, Progressed, Removed, Reset, Synced, Upsert, WatchEvent
 from hubbub_client.hub import Hub, connect
 from hubbub_client.options import CallCallbacks, CallOptions
 from hubbub_client.records import (
@@ -47,6 +46,7 @@ from hubbub_client.results import ToolResult
 from hubbub_client.specs import ConfiguredServer, RevisionConflict, ServerSpec
 from hubbub_client.store import Backup, Compaction, StoreStatus
 from hubbub_client.tokens import Caller, Grant, NewToken, Token
+from hubbub_client.watch_events import Bookmark, Logged, Progressed, Removed, Reset, Synced, Upsert, WatchEvent
 
 __all__ = [
     "Aborted",

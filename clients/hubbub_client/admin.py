@@ -1,4 +1,4 @@
-"""`hub.admin`: the hub itself."""
+"""`hub.admin`: status, reload and checks of the hub."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,7 +20,7 @@ Verdict = Literal["ok", "warn", "fail"]
 
 @dataclass(frozen=True, kw_only=True)
 class Versions(Record):
-    """What a hub is made of; the revisions of MCP newest first."""
+    """Versions of the software that a hub runs on, and the revisions of MCP that it speaks, newest first."""
 
     python: str | None
     mcp: str | None
@@ -30,7 +30,7 @@ class Versions(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigStatus(Record):
-    """Where the settings of a hub come from; `problem` is why not what the files say now."""
+    """Sources of a hub's settings; `problem` is set if the files have changed and cannot be used."""
 
     files: tuple[str, ...]
     loaded_at: datetime | None
@@ -41,7 +41,7 @@ class ConfigStatus(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class TelemetryStatus(Record):
-    """Where a hub sends traces, metrics and logs, if it does."""
+    """Whether a hub exports traces, metrics and logs, and where to."""
 
     on: bool
     endpoint: str | None
@@ -49,7 +49,7 @@ class TelemetryStatus(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Reload(Record):
-    """What reading the configuration again was good for: servers, and settings of the hub, by name."""
+    """Changes that a reload of the configuration made: names of servers and of settings of the hub."""
 
     added: tuple[str, ...]
     changed: tuple[str, ...]
@@ -60,7 +60,7 @@ class Reload(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding(Record):
-    """One thing that was looked at, and what to do about it."""
+    """Result of one check of the hub, with advice if something is wrong."""
 
     about: str
     verdict: Verdict | None
@@ -70,7 +70,7 @@ class Finding(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class HubStatus(Record):
-    """The hub in numbers."""
+    """State of the hub and its parts."""
 
     version: str | None
     pid: int
@@ -93,7 +93,7 @@ class HubStatus(Record):
     telemetry: TelemetryStatus | None
 
 
-# Where the converter looks for the record of a message.
+# Registered here, so that the converter finds the record of each message.
 RECORDS.update({kind.__name__: kind for kind in (Versions, ConfigStatus, TelemetryStatus, Finding)})
 RECORDS["ConfigChanges"] = Reload
 for _noun in ("Server", "PendingRequest", "PendingRequestKind", "Call", "Task"):
@@ -102,34 +102,34 @@ RECORDS["GetStatusResponse"] = HubStatus
 
 
 class Admin:
-    """AdminService."""
+    """AdminService. Every method raises HubbubError."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
 
     async def status(self) -> HubStatus:
-        """The hub in numbers."""
+        """Return the state of the hub and its parts."""
         return read(HubStatus, await self._link.call(lambda hub: hub.admin.GetStatus, admin_pb2.GetStatusRequest()))
 
     async def reload(self) -> Reload:
-        """Has the hub take over its configuration as it is now, and says what changed.
+        """Make the hub read its configuration again, and return the changes.
 
-        Raises FailedPrecondition (CONFIG_REJECTED) when it is wrong; the hub then goes on as before.
+        Raises FailedPrecondition (CONFIG_REJECTED) if the configuration is wrong; then nothing changes.
         """
         answer = await self._link.call(lambda hub: hub.admin.ReloadConfig, admin_pb2.ReloadConfigRequest())
         return read(Reload, answer.changes)
 
     async def check(self) -> list[Finding]:
-        """What the hub finds when it looks at its configuration, its directory, and the way to its servers."""
+        """Make the hub check its configuration, its data directory and its servers, and return the findings."""
         answer = await self._link.call(lambda hub: hub.admin.CheckHub, admin_pb2.CheckHubRequest())
         return [read(Finding, each) for each in answer.findings]
 
     async def whoami(self) -> Caller:
-        """Who one is to the hub, and what one may do."""
+        """Return the caller's principal and grants."""
         answer = await self._link.call(lambda hub: hub.admin.GetSelf, admin_pb2.GetSelfRequest())
         return read(Caller, answer.caller)
 
     async def well(self) -> bool:
-        """Whether the hub takes new work, as the standard health service says (grpc.health.v1)."""
+        """Return whether the hub takes new work, from the standard health service (grpc.health.v1)."""
         found = await self._link.call(lambda hub: hub.healthy, StringValue())
         return found.value == SERVING

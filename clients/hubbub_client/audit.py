@@ -17,7 +17,7 @@ PAGE = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class AuditEntry(Record):
-    """Who changed what, or was refused; of equal refusals within a minute `count` says how many there were."""
+    """One change or refusal; `count` is the number of equal refusals within a minute, else 1."""
 
     id: str
     sort: AuditSort
@@ -47,7 +47,7 @@ class AuditLog:
         since: datetime | None = None,
         limit: int | None = None,
     ) -> Sequence[AuditEntry]:
-        """Entries, newest first; every condition given must hold."""
+        """Return the entries that match all given conditions, newest first."""
         condition = _filter(principal, action, target, since)
 
         async def page(which: Page) -> tuple[Sequence[AuditEntry], str]:
@@ -56,7 +56,7 @@ class AuditLog:
         return await pages(page, limit)
 
     async def export(self, *, since: datetime | None = None) -> AsyncGenerator[AuditEntry, None]:
-        """All entries, newest first, a page at a time."""
+        """Yield all entries since a time, newest first, fetched a page at a time."""
         condition, token = _filter(None, None, None, since), ""
         while True:
             entries, token = await self._page(condition, Page(page_size=PAGE, page_token=token))

@@ -1,7 +1,7 @@
-"""How a program without an event loop uses the library: each method waited for in the caller's own thread.
+"""Building blocks of `sync`: each wraps an async method so that the caller's thread waits for it.
 
-`sync` is made of this. What holds for every call is here, once: an interrupted wait takes the work back, a forked
-process is told that it has no connection, records answer without `await`, and one error comes out, never a group.
+They hold for every call: an interrupted wait cancels the work; a forked process gets an error, since it has no
+connection; the methods of records wait too; one error is raised, never an exception group.
 """
 
 import asyncio
@@ -17,20 +17,20 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from hubbub_client import options
 from hubbub_client.errors import Cancelled, FailedPrecondition, HubbubError
-from hubbub_client.events import Event
 from hubbub_client.portal import Portal
 from hubbub_client.records import PendingRequest, Record
 from hubbub_client.waits import in_thread
+from hubbub_client.watch_events import Event
 
 S = TypeVar("S")
 R = TypeVar("R")
 P = ParamSpec("P")
-# What the library calls while somebody waits: here in a thread of its own, where it may use the hub itself.
+# Keywords that take callbacks. Each callback runs in a thread of its own, so that it may use the hub.
 CALLBACKS = options.CALLBACKS | {"on_copied"}
 
 
 class Errand:
-    """Work for the loop that can be taken back at any time, also before it has begun there."""
+    """Work for the loop that can be cancelled at any time, even before it begins there."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[Any] | None = None
@@ -38,7 +38,7 @@ class Errand:
         self.ended = False
 
     async def run(self, work: Callable[..., Awaitable[R]], *args: Any) -> R | None:
-        """What the work comes to; None when it was taken back, and nobody waits for it."""
+        """Run the work and return its result; None if it was cancelled and nobody waits for it."""
         self._task = asyncio.current_task()
         try:
             return None if self._taken_back else await work(*args)
@@ -50,14 +50,14 @@ class Errand:
             self.ended = True
 
     def take_back(self) -> None:
-        """Ends the work, or has it never begin. Called on the loop."""
+        """Cancel the work, or keep it from beginning. Must be called on the loop."""
         self._taken_back = True
         if self._task is not None and not self.ended:
             self._task.cancel()
 
 
 class Home:
-    """The event loop behind one `connect`, and the process and the thread that it belongs to."""
+    """The event loop behind one `connect`, with the process and the thread that own it."""
 
     def __init__(self, portal: Portal) -> None:
         self._portal = portal
@@ -65,11 +65,11 @@ class Home:
 
     @property
     def here(self) -> bool:
-        """Whether this is the process that has connected."""
+        """Return whether this is the process that connected."""
         return os.getpid() == self._process
 
     def wait_for(self, work: Callable[..., Awaitable[R]], *args: Any) -> R:
-        """What the work comes to. Raises HubbubError, and what the work's own callbacks raise."""
+        """Run the work on the loop and return its result. Raises HubbubError, and what its callbacks raise."""
         if not self.here:
             raise FailedPrecondition(
                 "this process was forked from the one that has connected; connect in it anew", reason="FORKED"
@@ -92,13 +92,13 @@ class Home:
         except BaseExceptionGroup as group:
             raise first(group) from None
         finally:
-            # A signal has ended the wait, perhaps in the hand-over, when there is no future to cancel yet.
+            # A signal ended the wait, perhaps during the hand-over, before there was a future to cancel.
             if not errand.ended:
-                with suppress(RuntimeError):  # the loop has ended, and the work with it
+                with suppress(RuntimeError):  # the loop ended, and the work with it
                     self._portal.loop.call_soon_threadsafe(errand.take_back)
 
     def told(self, value: Any) -> Any:
-        """What the library gives back, its records as those of this module: also within lists and events."""
+        """Return a value of the library with each PendingRequest as a SyncPendingRequest, also in lists and events."""
         match value:
             case SyncPendingRequest():
                 return value
@@ -117,7 +117,7 @@ class Home:
                 return value
 
     def callback(self, function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-        """A function of the caller's, as one that the library can wait for; it gets records of this module."""
+        """Return a coroutine function that calls the caller's function in a thread, with records of this module."""
 
         async def call(*args: Any) -> Any:
             found = await in_thread(function, *map(self.told, args))
@@ -127,7 +127,7 @@ class Home:
 
 
 def _answering(method: Callable[..., Awaitable[PendingRequest]]) -> Any:
-    """A method of the record, waited for."""
+    """Return a method of the record that waits for its result."""
 
     def wait(request: "SyncPendingRequest", *args: Any, **kwargs: Any) -> PendingRequest:
         if request.home is None:
@@ -140,13 +140,13 @@ def _answering(method: Callable[..., Awaitable[PendingRequest]]) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class SyncPendingRequest(PendingRequest):
-    """As `PendingRequest`; each of its methods waits, and gives back such a record."""
+    """As `PendingRequest`, but each of its methods waits, and returns a SyncPendingRequest."""
 
     _home: Home | None = field(default=None, repr=False, compare=False)
 
     @property
     def home(self) -> Home | None:
-        """Where its methods are carried out."""
+        """Return where its methods run; None if it does not come from a hub."""
         return self._home
 
     accept = _answering(PendingRequest.accept)
@@ -158,7 +158,7 @@ class SyncPendingRequest(PendingRequest):
 
 
 def first(error: BaseException) -> BaseException:
-    """The error that a group of tasks ended with: that of the hub, where there is one."""
+    """Return one error of an exception group: the HubbubError if there is one, else the first."""
     while isinstance(error, BaseExceptionGroup):
         within = cast("BaseExceptionGroup[BaseException]", error).exceptions
         error = next((each for each in within if isinstance(each, HubbubError)), within[0])
@@ -166,7 +166,7 @@ def first(error: BaseException) -> BaseException:
 
 
 class Facade(Generic[S]):
-    """A part of the library, used from a thread that has no event loop."""
+    """A part of the library, for threads without an event loop."""
 
     def __init__(self, home: Home, part: S) -> None:
         self._home = home
@@ -174,28 +174,28 @@ class Facade(Generic[S]):
 
     @property
     def home(self) -> Home:
-        """Where its methods are carried out."""
+        """Return where its methods run."""
         return self._home
 
     @property
     def here(self) -> bool:
-        """Whether this is the process that has connected."""
+        """Return whether this is the process that connected."""
         return self._home.here
 
     def given(self, keywords: Mapping[str, Any]) -> dict[str, Any]:
-        """A method's keywords, its callbacks made fit."""
+        """Return a method's keywords with its callbacks wrapped for the library."""
         return {
             name: self._home.callback(value) if name in CALLBACKS and value is not None else value
             for name, value in keywords.items()
         }
 
     def wait_for(self, work: Callable[[S], Awaitable[R]]) -> R:
-        """What the work on the library's part comes to."""
+        """Run the work on the library's part and return its result."""
         return self._home.wait_for(work, self._part)
 
 
 def blocking(method: Callable[Concatenate[S, P], Awaitable[R]]) -> Callable[Concatenate[Facade[S], P], R]:
-    """The method, waited for."""
+    """Return the method as one that waits for its result."""
 
     def wait(facade: Facade[S], /, *args: P.args, **kwargs: P.kwargs) -> R:
         given = facade.given(kwargs)
@@ -208,12 +208,12 @@ def blocking(method: Callable[Concatenate[S, P], Awaitable[R]]) -> Callable[Conc
 def iterating(
     method: Callable[Concatenate[S, P], AsyncGenerator[R, None]],
 ) -> Callable[Concatenate[Facade[S], P], Iterator[R]]:
-    """The method's events, each waited for; closing the iterator ends the watch."""
+    """Return the method as one that yields its events, and waits for each; closing the iterator ends the watch."""
 
     def iterate(facade: Facade[S], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
         given = facade.given(kwargs)
 
-        turn = asyncio.Lock()  # a step that was interrupted may still be on its way out
+        turn = asyncio.Lock()  # an interrupted step may still be ending
 
         async def begin(part: S) -> AsyncGenerator[R, None]:
             return cast("Any", method)(part, *args, **given)
@@ -243,12 +243,12 @@ def iterating(
 def asking(
     method: Callable[Concatenate[S, P], Awaitable[PendingRequest]],
 ) -> Callable[Concatenate[Facade[S], P], SyncPendingRequest]:
-    """As `blocking`, and says what comes back."""
+    """As `blocking`, typed for a method that returns a pending request."""
     return cast("Any", blocking(method))
 
 
 def asking_all(
     method: Callable[Concatenate[S, P], Awaitable[Sequence[PendingRequest]]],
 ) -> Callable[Concatenate[Facade[S], P], Sequence[SyncPendingRequest]]:
-    """As `asking`, for several."""
+    """As `blocking`, typed for a method that returns several pending requests."""
     return cast("Any", blocking(method))

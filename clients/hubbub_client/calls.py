@@ -8,7 +8,6 @@ from typing import Any, Generic, TypeVar, Unpack, cast
 from hubbub.v1 import call_pb2
 from hubbub_client import errors
 from hubbub_client.errors import FailedPrecondition, HubbubError, NotFound
-from hubbub_client.events import CallEvent, Progressed, Removed, Reset, Synced, Upsert, read_call
 from hubbub_client.handlers import CallAnswers
 from hubbub_client.inbox import Inbox
 from hubbub_client.link import Link, Page, pages
@@ -18,8 +17,9 @@ from hubbub_client.records import Call, CallState, PendingRequest, Progress, Que
 from hubbub_client.results import ToolResult
 from hubbub_client.waits import beside, within
 from hubbub_client.watch import follow
+from hubbub_client.watch_events import CallEvent, Progressed, Removed, Reset, Synced, Upsert, read_call
 
-# How long a call that has ended waits for the last of its progress.
+# How long to wait for the last progress of a call that has ended.
 LAST_NEWS_S = 1.0
 TOOL_CALL = "tools/call"
 
@@ -27,9 +27,9 @@ R = TypeVar("R")
 
 
 class CallHandle(Generic[R]):
-    """One call, from its start to its end and for as long as the hub remembers it. Made by `start` and `calls.handle`.
+    """Follows one call for as long as the hub keeps it. Made by `start` and `calls.handle`.
 
-    Every method raises HubbubError; a call that does not exist (any more) is NotFound.
+    Every method raises HubbubError; NotFound if the hub has no such call, or no longer.
     """
 
     def __init__(
@@ -43,24 +43,24 @@ class CallHandle(Generic[R]):
 
     @property
     def id(self) -> str:
-        """The call's id, under which any program finds it (`calls.handle`)."""
+        """Return the id by which any program finds the call (`calls.handle`)."""
         return self._id
 
     @property
     def started(self) -> Call | None:
-        """The call as it was when `start` returned; None for a handle of `calls.handle`."""
+        """Return the call as it was when `start` returned; None for a handle made by `calls.handle`."""
         return self._started
 
     async def get(self) -> Call:
-        """The call as it is now."""
+        """Return the call as it is now."""
         return await self._calls.get(self._id)
 
     async def result(self) -> R:
-        """Waits for the end, also over a restart of the hub: a ToolResult for a tool, else the MCP result.
+        """Wait for the end and return a ToolResult for a tool, else the MCP result.
 
-        Meanwhile the call's callbacks are told and asked; what they raise comes out of here. To cancel the wait leaves
-        the call alone.
-        Raises HubbubError for a call that has failed or was cancelled, the same one that `Calls.call` raises.
+        The wait survives a restart of the hub. Meanwhile the call's callbacks run; this method raises what they raise.
+        Cancelling the wait does not cancel the call.
+        Raises HubbubError if the call failed or was cancelled, the same one as `Calls.call`.
         """
         call = await self.wait()
         if call.state != "completed":
@@ -68,7 +68,7 @@ class CallHandle(Generic[R]):
         return cast("R", ToolResult(call.result) if call.method == TOOL_CALL else call.result)
 
     async def wait(self) -> Call:
-        """As `result`, and gives back the call whatever became of it."""
+        """As `result`, but return the call, in whatever state it ended."""
         last: Call | None = None
         reporter = Reporter(self._callbacks)
         async with (
@@ -82,16 +82,16 @@ class CallHandle(Generic[R]):
         return last
 
     async def progress(self) -> AsyncGenerator[Progress, None]:
-        """How far the call is, each time that its server says so from now on; ends with the call."""
+        """Yield the progress that the server reports from now on; end with the call."""
         async with contextlib.aclosing(self._events()) as events:
             async for event in events:
                 if isinstance(event, Progressed):
                     yield event.progress
 
     async def pending_requests(self) -> AsyncGenerator[PendingRequest, None]:
-        """What the call asks: each open request once, as soon as it is certain that it is this call's.
+        """Yield each open pending request that this call caused, once the cause is certain; end with the call.
 
-        Ends with the call. It claims nothing.
+        Claims nothing.
         """
         seen: set[str] = set()
         async with contextlib.aclosing(self._events()) as events:
@@ -104,7 +104,7 @@ class CallHandle(Generic[R]):
                     seen.add(id_)
 
     async def cancel(self) -> Call:
-        """Ends the call wherever it is, and gives it back; one that has ended stays as it is."""
+        """Cancel the call in any state and return it; a call that has ended stays as it is."""
         try:
             return await self._calls.cancel(self._id, abort=True)
         except FailedPrecondition as error:
@@ -113,7 +113,7 @@ class CallHandle(Generic[R]):
             return await self.get()
 
     async def _events(self) -> AsyncGenerator[CallEvent, None]:
-        """What happens to the call, up to its end. Raises NotFound."""
+        """Yield the events of the call's watch up to its end. Raises NotFound."""
         known = False
         async with contextlib.aclosing(self._calls.watch(ids=[self._id])) as events:
             async for event in events:
@@ -128,7 +128,7 @@ class CallHandle(Generic[R]):
                     case Removed(id=self._id):
                         raise NotFound(f"no call {self._id!r}", reason="CALL_NOT_FOUND", metadata={"call": self._id})
                     case Synced() if not known:
-                        # Readers are shown a new call at once, watchers when it is on the disk.
+                        # A new call is readable at once, but watches show it only when it is on disk.
                         now, known = await self.get(), True
                         if now.ended:
                             yield Upsert(event.resume_token, now)
@@ -137,7 +137,7 @@ class CallHandle(Generic[R]):
                         pass
 
     async def _open(self, id_: str) -> PendingRequest | None:
-        """A pending request that is still open; None for one that is not, or may not be seen."""
+        """Return a pending request if it is open and visible to this caller, else None."""
         try:
             found = await self._inbox.get(id_)
         except NotFound:
@@ -146,7 +146,7 @@ class CallHandle(Generic[R]):
 
 
 class Calls:
-    """CallService. Every method raises HubbubError; a call that does not exist is NotFound."""
+    """CallService. Every method raises HubbubError; NotFound if the call does not exist."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -155,10 +155,10 @@ class Calls:
     async def call(
         self, server: str, method: str, params: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
     ) -> Call:
-        """Sends a request and waits for its end: the completed call, with its result.
+        """Send a request, wait for its end, and return the completed call with its result.
 
-        A cancelled wait aborts the call, and so does what a callback raises, which comes out of here.
-        Raises HubbubError, UpstreamError where the server answered with an error.
+        Cancelling the wait aborts the call. So does an exception in a callback, which this method raises.
+        Raises HubbubError; UpstreamError if the server responded with an error.
         """
         spec = call_spec(server, method, params, options)
         reporter, answers = Reporter(options), CallAnswers(self._inbox, spec.call_id, options)
@@ -168,9 +168,9 @@ class Calls:
     async def start(
         self, server: str, method: str, params: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
     ) -> CallHandle[Any]:
-        """Queues a call and returns at once; the hub goes on with it, whatever becomes of this program.
+        """Queue a call and return its handle at once; the call goes on even if this program ends.
 
-        The callbacks are told and asked while somebody waits for the handle's `result`.
+        The callbacks run only while the handle's `result` or `wait` is awaited.
         """
         request = call_pb2.StartCallRequest(spec=call_spec(server, method, params, options))
         answer = await self._link.call(lambda hub: hub.calls.StartCall, request)
@@ -178,13 +178,13 @@ class Calls:
         return CallHandle(self, self._inbox, call.id, options, call)
 
     def handle(self, id: str, **callbacks: Unpack[CallCallbacks]) -> CallHandle[Any]:  # noqa: A002 - the field's name
-        """The handle of any call, which need not exist yet. The callbacks as in `start`."""
+        """Return a handle of any call, even one that does not exist yet; callbacks as in `start`."""
         return CallHandle(self, self._inbox, id, callbacks)
 
     async def _reported(self, spec: call_pb2.CallSpec, reporter: Reporter) -> Call:
         outcome: Call | HubbubError | None = None
         following, ended = asyncio.Event(), asyncio.Event()
-        # What a callback raises, or the watch for it, aborts the call.
+        # An exception in a callback, or in the watch that feeds it, aborts the call.
         async with beside(self._report(spec.call_id, reporter, following, ended)):
             await following.wait()
             try:
@@ -202,7 +202,7 @@ class Calls:
     async def list(
         self, *, server: str | None = None, states: Collection[CallState] = (), limit: int | None = None
     ) -> Sequence[Call]:
-        """Calls, newest first; every condition given must hold."""
+        """Return the calls that match all given conditions, newest first."""
         condition = _filter(server, states, ())
 
         async def page(which: Page) -> tuple[Sequence[Call], str]:
@@ -213,23 +213,23 @@ class Calls:
         return await pages(page, limit)
 
     async def get(self, id: str) -> Call:  # noqa: A002 - the field's name
-        """One call."""
+        """Return one call."""
         answer = await self._link.call(lambda hub: hub.calls.GetCall, call_pb2.GetCallRequest(id=id))
         return read(Call, answer.call)
 
     async def cancel(self, id: str, *, abort: bool = False) -> Call:  # noqa: A002
-        """Cancels a call that is queued or waits for input; one on the wire only with `abort`."""
+        """Cancel a call that is queued or waits for input, with `abort` also one in progress; return the call."""
         request = call_pb2.CancelCallRequest(id=id, abort=abort)
         answer = await self._link.call(lambda hub: hub.calls.CancelCall, request)
         return read(Call, answer.call)
 
     async def queue(self, server: str) -> QueueCounts:
-        """How many calls of a server are in each state."""
+        """Return the number of a server's calls in each state."""
         answer = await self._link.call(lambda hub: hub.calls.GetQueue, call_pb2.GetQueueRequest(server=server))
         return read(QueueCounts, answer.counts)
 
     async def clear_queue(self, server: str) -> QueueCounts:
-        """Cancels all queued calls of a server; the counts afterwards."""
+        """Cancel all queued calls of a server and return the counts afterwards."""
         request = call_pb2.ClearQueueRequest(server=server)
         answer = await self._link.call(lambda hub: hub.calls.ClearQueue, request)
         return read(QueueCounts, answer.counts)
@@ -242,7 +242,7 @@ class Calls:
         ids: Collection[str] = (),
         resume_token: str | None = None,
     ) -> AsyncGenerator[CallEvent, None]:
-        """Snapshot and changes of calls, with progress and log lines in between (these are seen live only)."""
+        """Watch calls: a snapshot, then changes, with progress and log lines in between (these live only)."""
         condition = _filter(server, states, ids)
         return follow(
             self._link,
@@ -257,7 +257,7 @@ class Calls:
         return read(Call, answer.call)
 
     async def _report(self, call_id: str, reporter: Reporter, following: asyncio.Event, ended: asyncio.Event) -> None:
-        """Tells what happens to a call until it has ended; `following` when nothing can be missed any more."""
+        """Report the events of a call until it ends; set `following` once no event can be missed."""
         async with contextlib.aclosing(self.watch(ids=[call_id])) as events:
             async for event in events:
                 await reporter.tell(event)
@@ -269,7 +269,7 @@ class Calls:
 
 @contextlib.asynccontextmanager
 async def _answering(answers: CallAnswers) -> AsyncGenerator[None]:
-    """Has a call's callbacks answer what it asks while the block goes on; what they raise ends the block."""
+    """Answer the call's pending requests with its callbacks during the block; an exception in one ends the block."""
     if not answers.wanted:
         yield
         return

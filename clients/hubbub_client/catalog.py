@@ -1,44 +1,44 @@
-"""`hub.catalog`: what the servers offer, and how far each list can be relied on."""
+"""`hub.catalog`: tools, resources, templates and prompts of the servers, and the freshness of each list."""
 
 from collections.abc import AsyncGenerator, Collection, Sequence
 
 from hubbub.v1 import catalog_pb2
-from hubbub_client import events
-from hubbub_client.events import WatchEvent
+from hubbub_client import watch_events
 from hubbub_client.link import Link, Page, pages
 from hubbub_client.reading import enum_numbers, read
 from hubbub_client.records import CatalogEntry, CatalogKind, CatalogList
 from hubbub_client.watch import follow
+from hubbub_client.watch_events import WatchEvent
 
 
 class Catalog:
-    """CatalogService. Every method raises HubbubError; a server that does not exist is NotFound."""
+    """CatalogService. Every method raises HubbubError; NotFound if the server does not exist."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
 
     async def tools(self, server: str | None = None) -> Sequence[CatalogEntry]:
-        """The tools of a server, or of all."""
+        """Return the tools of a server, or of all servers."""
         return (await self.read("tool", server))[0]
 
     async def resources(self, server: str | None = None) -> Sequence[CatalogEntry]:
-        """The resources of a server, or of all."""
+        """Return the resources of a server, or of all servers."""
         return (await self.read("resource", server))[0]
 
     async def templates(self, server: str | None = None) -> Sequence[CatalogEntry]:
-        """The resource templates of a server, or of all."""
+        """Return the resource templates of a server, or of all servers."""
         return (await self.read("template", server))[0]
 
     async def prompts(self, server: str | None = None) -> Sequence[CatalogEntry]:
-        """The prompts of a server, or of all."""
+        """Return the prompts of a server, or of all servers."""
         return (await self.read("prompt", server))[0]
 
     async def read(
         self, kind: CatalogKind | None = None, server: str | None = None
     ) -> tuple[Sequence[CatalogEntry], Sequence[CatalogList]]:
-        """The entries, by server and kind, then in the server's own order; and the lists that they come from.
+        """Return the entries that match all given conditions, and the lists that hold them.
 
-        Every condition given must hold.
+        Entries are sorted by server and kind, then in the server's own order.
         """
         condition = _filter(server, [kind] if kind else ())
         lists: list[CatalogList] = []
@@ -52,7 +52,7 @@ class Catalog:
         return await pages(page), lists
 
     async def refresh(self, server: str) -> Sequence[CatalogList]:
-        """Fetches all lists of a server anew; one that could not be fetched says so in `error`.
+        """Fetch all lists of a server again and return them; `error` is set on one that could not be fetched.
 
         Raises FailedPrecondition (SERVER_NOT_CONNECTED).
         """
@@ -63,13 +63,13 @@ class Catalog:
     def watch(
         self, *, server: str | None = None, kinds: Collection[CatalogKind] = (), resume_token: str | None = None
     ) -> AsyncGenerator[WatchEvent[CatalogList], None]:
-        """Snapshot and changes of the lists; every condition given must hold."""
+        """Watch the lists that match all given conditions: a snapshot, then changes."""
         condition = _filter(server, kinds)
         return follow(
             self._link,
             lambda hub: hub.catalog.WatchCatalogLists,
             lambda token: catalog_pb2.WatchCatalogListsRequest(filter=condition, resume_token=token),
-            lambda step: events.read(CatalogList, step),
+            lambda step: watch_events.read(CatalogList, step),
             resume_token,
         )
 

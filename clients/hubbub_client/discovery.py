@@ -1,4 +1,4 @@
-"""Where the hub is: from arguments, the environment, or the `client.json` that a running hub leaves behind."""
+"""Finds the hub: from arguments, the environment, or the `client.json` that a running hub writes."""
 
 import json
 import os
@@ -11,14 +11,14 @@ from hubbub_client import numbers
 from hubbub_client.errors import InvalidArgument, Unavailable
 from hubbub_client.legible import is_clean, is_text
 
-# `sun_path` without its final NUL, unix(7).
+# Length of `sun_path` without its final NUL, unix(7).
 MAX_UNIX_BYTES = 107
 PORT_DIGITS = 5
 UNIX, HTTP, HTTPS = "unix:", "http://", "https://"
 
 
 class Where(NamedTuple):
-    """What is given to find the hub; None for what the environment or `client.json` say."""
+    """Arguments for finding the hub; None leaves one to the environment or `client.json`."""
 
     address: str | None = None
     token: str | None = None
@@ -30,7 +30,7 @@ class Where(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """As PEM: the authorities to believe (None: those that gRPC brings along), and what to show."""
+    """Authorities to trust (None: those of gRPC), and the client certificate and key; all as PEM."""
 
     ca: bytes | None = None
     cert: bytes | None = None
@@ -39,7 +39,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """`address` is as found, `source` says in words where; `target` is HOST:PORT or unix:PATH."""
+    """A hub's `address` as found, with its `source` in words; `target` is HOST:PORT or unix:PATH."""
 
     address: str
     token: str | None = field(repr=False)
@@ -49,7 +49,10 @@ class Endpoint:
 
 
 def default_data_dir() -> Path:
-    """`hubbub` below XDG_DATA_HOME (https://specifications.freedesktop.org/basedir-spec)."""
+    """Return `hubbub` below XDG_DATA_HOME (https://specifications.freedesktop.org/basedir-spec).
+
+    Raises Unavailable if the user has no home directory.
+    """
     if given := os.environ.get("XDG_DATA_HOME"):
         return Path(given) / "hubbub"
     try:
@@ -62,10 +65,10 @@ def default_data_dir() -> Path:
 
 
 def discover(where: Where) -> Endpoint:
-    """The hub to talk to; reads the disk each time, since a restarted hub may have moved.
+    """Return the hub's endpoint. Reads the disk each time, since a restarted hub may have moved.
 
-    Raises Unavailable when no address is found anywhere, and InvalidArgument for one that is none, for one that would
-    show the token to the network, for a token that cannot be sent, and for files of TLS that cannot be read.
+    Raises Unavailable if no address is found. Raises InvalidArgument for a malformed address, for plaintext off this
+    machine, for a token that cannot be sent, and for TLS files that cannot be read.
     """
     source = "as given" if where.address else "from HUBBUB_ADDRESS"
     address = where.address or os.environ.get("HUBBUB_ADDRESS")
@@ -74,7 +77,7 @@ def discover(where: Where) -> Endpoint:
         file = Path(where.data_dir or os.environ.get("HUBBUB_DATA_DIR") or default_data_dir()) / "client.json"
         found = _client_file(file)
         if address:
-            # The token of one hub is not shown to another.
+            # Never send one hub's token to another.
             token = token or (found.get("token") if found.get("address") == address else None)
         elif "address" in found:
             address, token, source = found["address"], token or found.get("token"), f"from {file}"
@@ -89,7 +92,7 @@ def discover(where: Where) -> Endpoint:
 
 
 def _token(given: str | None) -> str | None:
-    """A token as it can be sent in a header; the line end that files and `echo` give one is not of it."""
+    """Return a token fit for a header, without the line end that files and `echo` add."""
     token = (given or "").strip()
     if not (token.isascii() and token.isprintable()):
         raise InvalidArgument(
@@ -101,7 +104,7 @@ def _token(given: str | None) -> str | None:
 
 
 def _target(address: str) -> tuple[str, bool]:
-    """What to connect to, and whether by TLS: wherever others could listen, and where https:// asks for it."""
+    """Return the target of an address, and whether it needs TLS: always off this machine, and with https://."""
     if not is_text(address) or not is_clean(address):
         raise InvalidArgument(f"{address!a} has characters that no address has", reason="ADDRESS_INVALID")
     if address.startswith(UNIX):
@@ -132,7 +135,7 @@ def _is_port(text: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether this name or address never leaves the machine."""
+    """Return whether a host name or address is on this machine."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
@@ -141,7 +144,7 @@ def is_loopback(host: str) -> bool:
 
 def _tls(where: Where) -> Tls:
     cert = _pem("cert", where.cert)
-    # One file may hold both.
+    # One file may hold the certificate and the key.
     return Tls(_pem("ca", where.ca), cert, _pem("key", where.key) or cert)
 
 
@@ -158,7 +161,7 @@ def _pem(name: str, given: str | Path | None) -> bytes | None:
 
 def _client_file(file: Path) -> dict[str, str]:
     try:
-        # A pipe in its place would be waited for.
+        # Reading a pipe in its place would block.
         content: object = json.loads(file.read_bytes()) if file.is_file() else None
     except (OSError, ValueError, RecursionError):
         return {}

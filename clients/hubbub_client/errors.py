@@ -1,17 +1,17 @@
-"""What the hub refuses, as exceptions: one class per gRPC status that a caller may want to tell apart.
+"""The library's exceptions: one class for each gRPC status that callers may want to handle.
 
 HubbubError
 ├── Cancelled            the call was cancelled
 ├── InvalidArgument      the request is wrong; `violations` says where
 ├── DeadlineExceeded     the call took too long
-├── NotFound             no such server, call, request or task
+├── NotFound             no such server, call, pending request or task
 ├── AlreadyExists        the name or id is taken
-├── PermissionDenied     known, but not allowed
-├── ResourceExhausted    a bound of the hub is reached
-├── FailedPrecondition   right request, wrong moment: ALREADY_ANSWERED, SERVER_NOT_CONNECTED, ...
+├── PermissionDenied     the caller is known, but not allowed
+├── ResourceExhausted    a limit of the hub is reached
+├── FailedPrecondition   right request, wrong state: ALREADY_ANSWERED, SERVER_NOT_CONNECTED, ...
 ├── Aborted              lost a race; trying again helps
-│   └── RevisionConflict   somebody has changed the server since it was read; it has what is there now (specs.py)
-├── Unimplemented        this hub is older than the client
+│   └── RevisionConflict   the server has changed since it was read; has its current spec (specs.py)
+├── Unimplemented        the hub is older than the client
 ├── Unavailable          no hub, or no connection to the server; trying again may help
 ├── Unauthenticated      no valid token
 └── UpstreamError        the server's own error (status UNKNOWN)
@@ -32,10 +32,10 @@ DETAILS_KEY = "grpc-status-details-bin"
 
 
 class HubbubError(Exception):
-    """The hub said no, or could not be reached.
+    """The hub refused a request, could not be reached, or reported an error of the server.
 
-    `reason` is stable and UPPER_SNAKE_CASE (google.rpc.ErrorInfo), `metadata` has only strings, `violations`
-    pairs a field's path with its problem, `retry_after_s` is in seconds.
+    `reason` is stable and UPPER_SNAKE_CASE (google.rpc.ErrorInfo). `metadata` has only strings. `violations` pairs
+    the path of a field with its problem. `retry_after_s` is in seconds.
     """
 
     code = StatusCode.INTERNAL
@@ -61,7 +61,7 @@ class HubbubError(Exception):
         self.help_url = help_url
 
     def to_json(self) -> dict[str, Any]:
-        """`{code, reason, message, metadata}`; violations stand in the message and in the metadata."""
+        """Return `{code, reason, message, metadata}`; the message and the metadata contain the violations."""
         message = self.message
         for path, problem in self.violations:
             if problem not in message:
@@ -83,13 +83,13 @@ class InvalidArgument(HubbubError):
 
 
 class DeadlineExceeded(HubbubError):
-    """It took too long."""
+    """The call took too long."""
 
     code = StatusCode.DEADLINE_EXCEEDED
 
 
 class NotFound(HubbubError):
-    """No such server, call, request or task."""
+    """No such server, call, pending request or task."""
 
     code = StatusCode.NOT_FOUND
 
@@ -107,13 +107,13 @@ class PermissionDenied(HubbubError):
 
 
 class ResourceExhausted(HubbubError):
-    """A bound of the hub is reached."""
+    """A limit of the hub is reached."""
 
     code = StatusCode.RESOURCE_EXHAUSTED
 
 
 class FailedPrecondition(HubbubError):
-    """The request is fine, but not in this state."""
+    """The request is right, but not in the present state."""
 
     code = StatusCode.FAILED_PRECONDITION
 
@@ -123,11 +123,11 @@ class Aborted(HubbubError):
 
     code = StatusCode.ABORTED
     conflict: bytes | None = None
-    """What is there now, a serialized `hubbub.v1.RevisionConflict`, where the hub said that."""
+    """Current state of the server, if the hub sent it: a serialized `hubbub.v1.RevisionConflict`."""
 
 
 class Unimplemented(HubbubError):
-    """The hub does not know this call."""
+    """The hub does not have this RPC."""
 
     code = StatusCode.UNIMPLEMENTED
 
@@ -145,14 +145,14 @@ class Unauthenticated(HubbubError):
 
 
 class UpstreamError(HubbubError):
-    """The MCP server answered with an error; the metadata has its JSON-RPC error."""
+    """The MCP server responded with an error; the metadata has the JSON-RPC error."""
 
     code = StatusCode.UNKNOWN
 
 
 _BY_CODE = {kind.code: kind for kind in HubbubError.__subclasses__()}
 
-# The status that the hub gives a call's fault, by its code and else by its category.
+# The status of a call's fault, by its code, else by its category; as in the hub.
 FAULT_CODES: Mapping[str, StatusCode] = {
     "INVALID_ARGUMENT": StatusCode.INVALID_ARGUMENT,
     "AUTHENTICATION_FAILED": StatusCode.FAILED_PRECONDITION,
@@ -170,7 +170,7 @@ FAULT_CATEGORIES: Mapping[str, StatusCode] = {
 
 
 def from_call(call_id: str, state: str, fault: Fault | None) -> HubbubError:
-    """The exception for a call that has failed or was cancelled: the same one as whoever waited for it was told."""
+    """Return the exception for a call that failed or was cancelled, the same one as a waiting caller gets."""
     if fault is None:
         return HubbubError(f"the call is {state}", metadata={"call_id": call_id})
     details = {key: _text(value) for key, value in payload.as_object(fault.details).items() if value is not None}
@@ -190,7 +190,7 @@ def _text(value: object) -> str:
 
 
 def from_rpc(failure: aio.AioRpcError) -> HubbubError:
-    """The exception for a failed RPC, with the details of its google.rpc.Status (AIP-193) where it has one."""
+    """Return the exception for a failed RPC, with the details of its google.rpc.Status (AIP-193) if it has one."""
     details = _details(failure)
     code, conflict = failure.code(), details.pop("conflict", None)
     error = _BY_CODE.get(code, HubbubError)(failure.details() or code.name, code=code, **details)
@@ -204,10 +204,10 @@ def _details(failure: aio.AioRpcError) -> dict[str, Any]:
     document = next((value for key, value in trailers if key == DETAILS_KEY), None)
     if not isinstance(document, bytes):
         return {}
-    from hubbub_client import status  # for the few who see an error
+    from hubbub_client import status  # imported late, since few programs see an error
 
     found: dict[str, Any] = {}
-    with suppress(DecodeError):  # what comes from no hub, but from whatever stands before it
+    with suppress(DecodeError):  # from a proxy, not from a hub
         for name, detail in status.details(document):
             _take(name, detail, found)
     return found

@@ -1,127 +1,83 @@
-"""What a watch yields. `resume_token` goes on after the event, in this process or another."""
+"""`hub.events`: notifications, log lines and resource updates of the servers, live."""
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from functools import partial
 
-from hubbub.v1 import call_pb2
-from hubbub_client import reading, records
-from hubbub_client.records import CallLog, Progress, Record
-
-R = TypeVar("R", bound=Record)
-
-
-@dataclass(frozen=True)
-class Event:
-    """One step of a watch."""
-
-    type: ClassVar[str]
-    resume_token: str
-
-    def to_json(self) -> dict[str, Any]:
-        """`{type, resume_token, record}`; the record of a removal has only its id, of a reset its reason."""
-        return {"type": self.type, "resume_token": self.resume_token, "record": self._record()}
-
-    def _record(self) -> dict[str, Any] | None:
-        return None
+from hubbub.v1 import event_pb2
+from hubbub_client.link import Link
+from hubbub_client.reading import enum_numbers, read
+from hubbub_client.records import EPOCH, EventKind, ResourceUpdate, ServerEvent
+from hubbub_client.watch import listen
 
 
-@dataclass(frozen=True)
-class Upsert(Event, Generic[R]):
-    """A record is new or has changed."""
+class Events:
+    """EventService. Every method raises HubbubError; NotFound if the server does not exist."""
 
-    type = "upsert"
-    record: R
+    def __init__(self, link: Link) -> None:
+        self._link = link
 
-    def _record(self) -> dict[str, Any]:
-        return self.record.to_json()
+    async def watch(
+        self,
+        *,
+        server: str | None = None,
+        kinds: Collection[EventKind] = (),
+        on_listening: Callable[[], None] | None = None,
+        on_dropped: Callable[[int], None] | None = None,
+    ) -> AsyncGenerator[ServerEvent, None]:
+        """Yield events from now on; events are lost while there is no connection to the hub.
 
+        `on_listening` is called once for each connection to the hub, when its events begin to arrive. `on_dropped`
+        gets the number of events that a connection has lost so far because they were read too slowly.
+        """
+        numbers = enum_numbers(event_pb2.EventKind.DESCRIPTOR, kinds)
+        request = event_pb2.WatchEventsRequest(filter=event_pb2.EventFilter(server=server or "", kinds=numbers))
+        dropped, begun = 0, False
 
-@dataclass(frozen=True)
-class Removed(Event):
-    """A record has left the filter, or is gone. `id` is a server's name where servers are watched."""
+        def again() -> AsyncGenerator[event_pb2.WatchEventsResponse, None]:
+            nonlocal dropped, begun
+            dropped, begun = 0, False
+            return self._link.stream(lambda hub: hub.events.WatchEvents, request)
 
-    type = "removed"
-    id: str
+        async with contextlib.aclosing(listen(self._link, again)) as steps:
+            async for step in steps:
+                if not begun and on_listening is not None:
+                    on_listening()
+                begun = True
+                if step.dropped > dropped and on_dropped is not None:
+                    on_dropped(step.dropped)
+                dropped = step.dropped
+                if step.HasField("event"):
+                    yield read(ServerEvent, step.event)
 
-    def _record(self) -> dict[str, Any]:
-        return {"id": self.id}
+    async def logs(self, server: str, *, lines: int = 100) -> Sequence[ServerEvent]:
+        """Return the last log messages and stderr lines of a server, oldest first; the hub keeps at most 500."""
+        request = event_pb2.TailLogsRequest(server=server, lines=lines)
+        async with contextlib.aclosing(self._link.stream(lambda hub: hub.events.TailLogs, request)) as steps:
+            return [read(ServerEvent, step.event) async for step in steps if step.HasField("event")]
 
+    async def follow_logs(self, server: str, *, lines: int = 100) -> AsyncGenerator[ServerEvent, None]:
+        """Yield the last log lines of a server, then new ones, each once."""
+        request = event_pb2.TailLogsRequest(server=server, lines=lines, follow=True)
+        last = seen = EPOCH
 
-@dataclass(frozen=True)
-class Synced(Event):
-    """The snapshot is complete; what follows are changes."""
+        def again() -> AsyncGenerator[event_pb2.TailLogsResponse, None]:
+            nonlocal seen
+            seen = last
+            return self._link.stream(lambda hub: hub.events.TailLogs, request)
 
-    type = "synced"
+        async with contextlib.aclosing(listen(self._link, again)) as steps:
+            async for step in steps:
+                line = read(ServerEvent, step.event) if step.HasField("event") else None
+                if line is not None and line.at > seen:
+                    last = line.at
+                    yield line
 
-
-@dataclass(frozen=True)
-class Reset(Event):
-    """Forget all records: a fresh snapshot follows."""
-
-    type = "reset"
-    reason: str
-
-    def _record(self) -> dict[str, Any]:
-        return {"reason": self.reason}
-
-
-@dataclass(frozen=True)
-class Bookmark(Event):
-    """Nothing has changed; the token is fresh."""
-
-    type = "bookmark"
-
-
-@dataclass(frozen=True)
-class Progressed(Event):
-    """A call has come further; seen live only."""
-
-    type = "progress"
-    progress: Progress
-
-    def _record(self) -> dict[str, Any]:
-        return self.progress.to_json()
-
-
-@dataclass(frozen=True)
-class Logged(Event):
-    """A server wrote a log line about a call; seen live only."""
-
-    type = "log"
-    log: CallLog
-
-    def _record(self) -> dict[str, Any]:
-        return self.log.to_json()
-
-
-WatchEvent = Upsert[R] | Removed | Synced | Reset | Bookmark
-CallEvent = WatchEvent[records.Call] | Progressed | Logged
-
-
-def read(kind: type[R], message: Any) -> WatchEvent[R] | None:
-    """The event of a watch response; None for one that only a newer client knows."""
-    token: str = message.resume_token
-    match message.WhichOneof("event"):
-        case "upsert":
-            return Upsert(token, reading.read(kind, message.upsert))
-        case "removed":
-            return Removed(token, message.removed.id)
-        case "synced":
-            return Synced(token)
-        case "reset":
-            return Reset(token, reading.enum_name(message.reset, "reason").upper())
-        case "bookmark":
-            return Bookmark(token)
-        case _:
-            return None
-
-
-def read_call(message: call_pb2.WatchCallsResponse) -> CallEvent | None:
-    """As `read`, with what only calls have."""
-    match message.WhichOneof("event"):
-        case "progress":
-            return Progressed(message.resume_token, reading.read(Progress, message.progress))
-        case "log":
-            return Logged(message.resume_token, reading.read(CallLog, message.log))
-        case _:
-            return read(records.Call, message)
+    async def resource(self, server: str, uri: str) -> AsyncGenerator[ResourceUpdate, None]:
+        """Yield the contents of a resource now and after each change; closing the iterator unsubscribes."""
+        request = event_pb2.WatchResourceRequest(server=server, uri=uri)
+        again = partial(self._link.stream, lambda hub: hub.events.WatchResource, request)
+        async with contextlib.aclosing(listen(self._link, again)) as steps:
+            async for step in steps:
+                if step.HasField("update"):
+                    yield read(ResourceUpdate, step.update)

@@ -1,4 +1,4 @@
-"""Functions that answer what servers ask: any call (`@hub.on_form()`, run by `hub.serve()`), or one (`on_form=`)."""
+"""Functions that answer pending requests: of any call (`@hub.on_form()`, run by `hub.serve()`) or one (`on_form=`)."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ CALLBACKS: Mapping[RequestKind, Literal["on_form", "on_page", "on_sampling", "on
     "sampling": "on_sampling",
     "roots": "on_roots",
 }
-"""Which callback answers what."""
+"""Name of the callback for each kind of pending request."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,14 @@ class _Registered:
 
 
 class Handlers:
-    """What is registered, by kind and server."""
+    """Registered functions, by kind and server."""
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
         self._registered: list[_Registered] = []
 
     def on(self, kind: RequestKind, server: str | None) -> Callable[[H], H]:
-        """Registers the decorated function for requests of this kind, of one server or of all."""
+        """Return a decorator that registers a function for pending requests of a kind, of one server or of all."""
 
         def register(handler: H) -> H:
             self._registered.append(_Registered(handler, kind, server))
@@ -48,7 +48,7 @@ class Handlers:
         return register
 
     async def serve(self, *, capacity: int, on_error: OnError | None) -> None:
-        """Works until cancelled. Raises ValueError when nothing is registered, HubbubError as `inbox.work`."""
+        """Work until cancelled. Raises ValueError if nothing is registered, HubbubError as `inbox.work`."""
         if not self._registered:
             raise ValueError("no handler is registered; decorate one with on_form, on_page, on_sampling or on_roots")
         working = [asyncio.ensure_future(self._work(each, capacity, on_error)) for each in self._registered]
@@ -71,7 +71,7 @@ class Handlers:
 
 
 class CallAnswers:
-    """What answers the pending requests of one call: those whose record names it as their cause."""
+    """Callbacks of one call, which answer the pending requests that name the call as their cause."""
 
     def __init__(self, inbox: Inbox, call_id: str, callbacks: CallCallbacks) -> None:
         self._inbox = inbox
@@ -82,20 +82,21 @@ class CallAnswers:
 
     @property
     def wanted(self) -> bool:
-        """Whether anything is answered."""
+        """Return whether there is any callback."""
         return bool(self._by_kind)
 
     async def serve(self, on_listening: Callable[[], None]) -> None:
-        """Answers one request after the other until cancelled; `on_listening` when none can be missed any more.
+        """Answer one pending request after the other until cancelled.
 
-        Raises what a callback raises, HubbubError as `inbox.work`, and InvalidArgument for an answer that does not fit.
+        `on_listening` is called once none can be missed. Raises what a callback raises, HubbubError as `inbox.work`,
+        and InvalidArgument for an answer that does not fit.
         """
 
         async def handle(request: PendingRequest) -> None:
             answer = await _asked(self._by_kind[request.kind], request)
             try:
                 await _give(request, answer)
-            except Unavailable as error:  # a hub that comes back assigns it anew
+            except Unavailable as error:  # the hub assigns it again when it is back
                 log_error(request, error)
 
         await self._inbox.work(
@@ -113,7 +114,7 @@ async def _asked(function: OnRequest, request: PendingRequest) -> Answer:
 
 
 async def _give(request: PendingRequest, answer: object) -> None:
-    """Makes an answer of what a function returned; None means that it has answered itself, or leaves it to others."""
+    """Answer with what a function returned; None if it answered by itself, or leaves the request to others."""
     match answer:
         case None | PendingRequest():
             return

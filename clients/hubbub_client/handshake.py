@@ -1,4 +1,4 @@
-"""Why no connection comes about, in words for whoever can mend it: gRPC itself only says that there is none."""
+"""Explains why a connection failed, in words that help to fix it; gRPC reports only the failure."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ _OTHER_AUTHORITY = (2, 18, 19, 20, 21)
 
 
 async def problem(endpoint: Endpoint, limit_s: float) -> str | None:
-    """What goes wrong between here and the hub's TLS; None where nobody answers in time, or where all is well."""
+    """Return what fails in the TLS handshake; None if it succeeds or nobody answers within `limit_s` seconds."""
     if endpoint.target.startswith(UNIX):
         return None
     host, _, port = endpoint.target.rpartition(":")
@@ -27,7 +27,7 @@ async def problem(endpoint: Endpoint, limit_s: float) -> str | None:
         async with within(limit_s):
             try:
                 reader, writer = await asyncio.open_connection(host, int(port))
-            except (OSError, ValueError):  # nobody there, or no name that could be looked up
+            except (OSError, ValueError):  # nobody listens, or the name cannot be looked up
                 return None
             try:
                 return await _shake(reader, writer, host, context, endpoint)
@@ -52,7 +52,7 @@ async def _shake(
     if endpoint.tls is None:
         return f"it speaks TLS: use https://{endpoint.target}"
     try:
-        welcome = await reader.read(1)  # with TLS 1.3 a client hears only now whether it is
+        welcome = await reader.read(1)  # with TLS 1.3 the server refuses a client certificate only now
     except OSError:
         welcome = b""
     if not welcome:
@@ -66,11 +66,11 @@ def _context(tls: Tls | None) -> ssl.SSLContext:
     if tls is None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE  # nothing is said over this connection
+        context.verify_mode = ssl.CERT_NONE  # nothing is sent over this connection
     else:
         context = ssl.create_default_context(cadata=tls.ca.decode("latin-1") if tls.ca else None)
-        # The client certificate stays at home, since the standard library takes it from files only. A hub that wants
-        # one hangs up on this, and there it is known whether there was one.
+        # No client certificate here, since the standard library takes it from files only. A hub that wants one hangs
+        # up, and `_shake` knows whether the caller gave one.
     context.set_alpn_protocols(["h2"])
     return context
 

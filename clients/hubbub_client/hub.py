@@ -1,4 +1,4 @@
-"""The hub, as a client sees it."""
+"""`connect` and the `Hub` that it returns."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -10,10 +10,10 @@ from hubbub_client.audit import AuditLog
 from hubbub_client.calls import TOOL_CALL, CallHandle, Calls
 from hubbub_client.catalog import Catalog
 from hubbub_client.discovery import Where
+from hubbub_client.events import Events
 from hubbub_client.handlers import H, Handlers
 from hubbub_client.inbox import Inbox
 from hubbub_client.link import Link
-from hubbub_client.notices import Events
 from hubbub_client.options import CallOptions, LogLevel
 from hubbub_client.records import ResourceUpdate
 from hubbub_client.results import ToolResult
@@ -25,7 +25,7 @@ from hubbub_client.work import OnError
 
 
 class Hub:
-    """One hub, also over its restarts. Made by `connect`."""
+    """One hub, also after it restarts. Made by `connect`."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -43,58 +43,58 @@ class Hub:
 
     @property
     def address(self) -> str:
-        """Where the hub was last found."""
+        """Return the address at which the hub was last found."""
         return self._link.address
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection now; where there is none, whoever waits or watches has it made anew."""
+        """Return whether there is a connection now; without one, the next RPC or an open watch reconnects."""
         return self._link.connected
 
     async def call_tool(
         self, server: str, tool: str, args: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
     ) -> ToolResult:
-        """What a tool gives back (tools/call); a result that says `isError` is returned, not raised.
+        """Call a tool (tools/call) and return its result, also one with `isError`.
 
-        A cancelled wait aborts the call, and so does what a callback raises, which comes out of here.
-        Raises HubbubError, UpstreamError where the server answered with an error.
+        Cancelling the wait aborts the call. So does an exception in a callback, which this method raises.
+        Raises HubbubError; UpstreamError if the server responded with an error.
         """
         return ToolResult(await self.call(server, TOOL_CALL, _tool_params(tool, args), **options))
 
     async def call(
         self, server: str, method: str, params: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
     ) -> Any:
-        """The MCP result of any request, as JSON values. Else as `call_tool`."""
+        """Send any request and return its MCP result as JSON values. Else as `call_tool`."""
         return (await self.calls.call(server, method, params, **options)).result
 
     async def start_tool(
         self, server: str, tool: str, args: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
     ) -> CallHandle[ToolResult]:
-        """Queues a call of a tool and returns at once. As `start`."""
+        """Queue a call of a tool and return its handle at once. As `start`."""
         return await self.start(server, TOOL_CALL, _tool_params(tool, args), **options)
 
     async def start(
         self, server: str, method: str, params: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
     ) -> CallHandle[Any]:
-        """Queues any request and returns at once; the hub goes on with it, whatever becomes of this program.
+        """Queue any request and return its handle at once; the call goes on even if this program ends.
 
-        The callbacks are told and asked while somebody waits for the handle's `result`. Raises HubbubError where the
-        hub does not take the call.
+        The callbacks run only while the handle's `result` or `wait` is awaited. Raises HubbubError if the hub refuses
+        the call.
         """
         return await self.calls.start(server, method, params, **options)
 
     async def read_resource(self, server: str, uri: str, **options: Unpack[CallOptions]) -> dict[str, Any]:
-        """The MCP result of resources/read. As `call`."""
+        """Read a resource (resources/read) and return the MCP result. As `call`."""
         return await self.call(server, "resources/read", {"uri": uri}, **options)
 
     def subscribe(self, server: str, uri: str) -> AsyncGenerator[ResourceUpdate, None]:
-        """The contents of a resource, and again after each change; closing it unsubscribes. As `events.resource`."""
+        """Yield the contents of a resource now and after each change; closing unsubscribes. As `events.resource`."""
         return self.events.resource(server, uri)
 
     async def get_prompt(
         self, server: str, name: str, arguments: Mapping[str, str] | None = None, **options: Unpack[CallOptions]
     ) -> dict[str, Any]:
-        """The MCP result of prompts/get. As `call`."""
+        """Get a prompt (prompts/get) and return the MCP result. As `call`."""
         params = {"name": name, "arguments": dict(arguments or {})}
         return await self.call(server, "prompts/get", params, **options)
 
@@ -109,9 +109,10 @@ class Hub:
         context: Mapping[str, str] | None = None,
         **options: Unpack[CallOptions],
     ) -> dict[str, Any]:
-        """The MCP result of completion/complete for an argument of a `prompt`, or of a resource `template` (its uri).
+        """Complete an argument of a `prompt` or of a resource `template` (its uri), and return the MCP result.
 
         `context` has the arguments that are known already. Raises ValueError unless exactly one of the two is given.
+        Else as `call`.
         """
         if (prompt is None) == (template is None):
             raise ValueError("give either a prompt or a resource template")
@@ -122,20 +123,20 @@ class Hub:
         return await self.call(server, "completion/complete", params, **options)
 
     async def set_log_level(self, server: str, level: LogLevel) -> None:
-        """The level of the log messages that a server sends, until its connection ends (to revision 2025-11-25).
+        """Set the level of a server's log messages, up to revision 2025-11-25; the hub repeats it after a reconnect.
 
-        A 2026-07-28 server takes it with each call instead: `log_level` of `call_tool`.
+        A 2026-07-28 server takes the level with each call instead: `log_level` of `call_tool`.
         """
         await self.call(server, "logging/setLevel", {"level": level})
 
     # Handlers
 
     def on_form(self, *, server: str | None = None) -> Callable[[H], H]:
-        """Has the decorated function answer forms of any call, of one server or of all, while `serve` runs.
+        """Return a decorator: the function answers forms of any call, of one server or of all, while `serve` runs.
 
-        It gets the claimed request, and may be a coroutine function. It returns the content of the form (a mapping),
-        True for the form's defaults, False to decline; None when it has answered through the record, or leaves the
-        request to others.
+        The function gets the claimed request, and may be a coroutine function. It returns the content of the form (a
+        mapping), True for the form's defaults, or False to decline. It returns None if it answered through the record,
+        or leaves the request to others.
 
         >>> import asyncio, hubbub_client
         >>> async def main():
@@ -148,23 +149,24 @@ class Hub:
         return self._handlers.on("elicitation_form", server)
 
     def on_page(self, *, server: str | None = None) -> Callable[[H], H]:
-        """As `on_form`, for pages to visit: it returns True to consent, False to decline."""
+        """As `on_form`, for pages to visit: the function returns True to consent, False to decline."""
         return self._handlers.on("elicitation_url", server)
 
     def on_sampling(self, *, server: str | None = None) -> Callable[[H], H]:
-        """As `on_form`, for samplings: it returns the assistant's text, or the whole MCP result (a mapping)."""
+        """As `on_form`, for samplings: the function returns the assistant's text, or the MCP result (a mapping)."""
         return self._handlers.on("sampling", server)
 
     def on_roots(self, *, server: str | None = None) -> Callable[[H], H]:
-        """As `on_form`, for roots: it returns the MCP result, `{"roots": [...]}`."""
+        """As `on_form`, for roots: the function returns the MCP result, `{"roots": [...]}`."""
         return self._handlers.on("roots", server)
 
     async def serve(self, *, capacity: int = 1, on_error: OnError | None = None) -> None:
-        """Answers requests by the registered handlers, until cancelled.
+        """Answer pending requests with the registered handlers, until cancelled.
 
-        Each handler is one of the hub's workers: a request goes to exactly one of all that may have it, here and in
-        other programs, up to `capacity` at once. What a handler raises goes to `on_error`, else to the log, and the
-        request to others. Raises ValueError when no handler is registered, HubbubError as `inbox.watch`.
+        Each handler is one of the hub's workers, with up to `capacity` pending requests at once. The hub assigns each
+        request to exactly one worker, of this program or another. An exception in a handler goes to `on_error`, else
+        to the log, and its request to other workers. Raises ValueError if no handler is registered, HubbubError as
+        `inbox.watch`.
         """
         await self._handlers.serve(capacity=capacity, on_error=on_error)
 
@@ -183,15 +185,15 @@ async def connect(
     silence_s: float = 15.0,
     patient: bool = True,
 ) -> AsyncGenerator[Hub, None]:
-    """The hub at `address` (HOST:PORT, https://HOST:PORT or unix:PATH), as an asynchronous context.
+    """Connect to the hub at `address` (HOST:PORT, https://HOST:PORT or unix:PATH) for an `async with` block.
 
-    Off loopback TLS is used, with or without https://. `ca` is a PEM file of the authorities to believe, `cert` and
-    `key` are what a hub is shown that asks for it; else HUBBUB_CA, HUBBUB_CERT and HUBBUB_KEY. What else is not given
-    comes from HUBBUB_ADDRESS and HUBBUB_TOKEN, else from `client.json` in `data_dir`, HUBBUB_DATA_DIR or the default
-    data directory. `name` is who answers and claims are said to come from. Each RPC waits up to `connect_timeout_s`
-    for a hub; if not `patient`, connecting fails at once where none listens. A watch that is silent for `silence_s` is
-    opened anew.
-    Raises Unavailable when there is no hub (HUB_UNREACHABLE) or no agreement with it (HANDSHAKE_FAILED), and
+    Address and token default to HUBBUB_ADDRESS and HUBBUB_TOKEN, else to `client.json` in `data_dir`, HUBBUB_DATA_DIR
+    or the default data directory. Off loopback TLS is used, with or without https://: `ca` is a PEM file of trusted
+    authorities, `cert` and `key` are the client certificate; they default to HUBBUB_CA, HUBBUB_CERT and HUBBUB_KEY.
+    `name` is recorded as the author of answers and claims. Each RPC waits up to `connect_timeout_s` seconds for a hub;
+    if not `patient`, connecting fails at once when no hub listens. A watch that is silent for `silence_s` seconds is
+    opened again.
+    Raises Unavailable if there is no hub (HUB_UNREACHABLE) or the handshake fails (HANDSHAKE_FAILED), and
     InvalidArgument for an address or files that cannot be used.
     """
     link = Link(Where(address, token, data_dir, ca, cert, key), name, connect_timeout_s, silence_s)

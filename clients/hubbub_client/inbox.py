@@ -1,21 +1,21 @@
-"""`hub.inbox`: everything that servers ask, and the answers."""
+"""`hub.inbox`: the pending requests of all servers, and their answers."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from hubbub.v1 import inbox_pb2
-from hubbub_client import events, numbers, payload, reading
-from hubbub_client.events import Upsert, WatchEvent
+from hubbub_client import numbers, payload, reading, watch_events
 from hubbub_client.link import Link, Page, pages
 from hubbub_client.reading import enum_numbers
 from hubbub_client.records import Answering, PendingRequest, RequestKind, RequestState
 from hubbub_client.watch import follow
+from hubbub_client.watch_events import Upsert, WatchEvent
 from hubbub_client.work import OnError, Worker
 
 
 class Inbox:
-    """InboxService. Every method raises HubbubError; a request that does not exist is NotFound."""
+    """InboxService. Every method raises HubbubError; NotFound if the pending request does not exist."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -29,7 +29,7 @@ class Inbox:
         call_id: str | None = None,
         limit: int | None = None,
     ) -> Sequence[PendingRequest]:
-        """Pending requests, newest first; every condition given must hold."""
+        """Return the pending requests that match all given conditions, newest first."""
         condition = _filter(server, kinds, states, call_id)
 
         async def page(which: Page) -> tuple[Sequence[PendingRequest], str]:
@@ -40,7 +40,7 @@ class Inbox:
         return await pages(page, limit)
 
     async def get(self, id: str) -> PendingRequest:  # noqa: A002 - the field's name
-        """One pending request."""
+        """Return one pending request."""
         answer = await self._link.call(
             lambda hub: hub.inbox.GetPendingRequest, inbox_pb2.GetPendingRequestRequest(id=id)
         )
@@ -54,11 +54,12 @@ class Inbox:
         claim_id: str | None = None,
         take_over: bool = False,
     ) -> PendingRequest:
-        """Leases an open request for `ttl_s` seconds; the record's claim has the id that answers need.
+        """Claim an open pending request for `ttl_s` seconds, and return it with the claim, whose id answers need.
 
-        With a `claim_id` of one's own (16 to 64 letters, digits, `_` and `-`) it may be repeated: the claim that has
-        this id is prolonged. `take_over` also gets what the same name holds already, in another window or program.
-        Raises FailedPrecondition, for example ALREADY_CLAIMED (its metadata say by whom, and `own` when by oneself).
+        With a `claim_id` of your own (16 to 64 letters, digits, `_` and `-`) it is safe to repeat: the claim with this
+        id is renewed. `take_over` also takes a claim that the same name holds in another window or program.
+        Raises FailedPrecondition, for example ALREADY_CLAIMED (its metadata name the holder, with `own` if that is the
+        caller).
         """
         request = inbox_pb2.ClaimPendingRequestRequest(
             id=id, ttl=numbers.duration(ttl_s), claim_id=claim_id or "", take_over=take_over
@@ -67,13 +68,13 @@ class Inbox:
         return self._read(answer.pending_request)
 
     async def renew(self, id: str, claim_id: str, ttl_s: float = 60) -> PendingRequest:  # noqa: A002
-        """Prolongs a claim to `ttl_s` seconds from now."""
+        """Renew a claim to `ttl_s` seconds from now, and return the pending request."""
         request = inbox_pb2.RenewClaimRequest(id=id, claim_id=claim_id, ttl=numbers.duration(ttl_s))
         answer = await self._link.call(lambda hub: hub.inbox.RenewClaim, request)
         return self._read(answer.pending_request)
 
     async def release(self, id: str, claim_id: str) -> PendingRequest:  # noqa: A002
-        """Gives a claim back."""
+        """Release a claim and return the pending request."""
         request = inbox_pb2.ReleasePendingRequestRequest(id=id, claim_id=claim_id)
         answer = await self._link.call(lambda hub: hub.inbox.ReleasePendingRequest, request)
         return self._read(answer.pending_request)
@@ -91,13 +92,13 @@ class Inbox:
         claim_id: str | None = None,
         answer_id: str | None = None,
     ) -> PendingRequest:
-        """Gives exactly one answer; when this returns, it is durable and the only one.
+        """Answer a pending request and return it; the answer is then durable and the only one.
 
-        accept: the content of a form, or True for its defaults; decline, cancel: the other results of an
-        elicitation; text: a sampling's assistant message; result: the whole MCP result, for any kind; reject:
-        refuses a sampling or a roots request with this message. `answer_id` makes a repeated answer safe.
+        Give exactly one answer. accept: the content of a form, or True for its defaults; decline, cancel: the other
+        results of an elicitation; text: the assistant message of a sampling; result: the MCP result, for any kind;
+        reject: an error message, for a sampling or a roots request. `answer_id` makes the answer safe to repeat.
         Raises InvalidArgument (the request stays open) and FailedPrecondition, for example ALREADY_ANSWERED;
-        ValueError when not exactly one answer is given.
+        ValueError unless exactly one answer is given.
         """
         answers: dict[str, Any] = {}
         if accept is not False:
@@ -131,7 +132,7 @@ class Inbox:
         call_id: str | None = None,
         resume_token: str | None = None,
     ) -> AsyncGenerator[WatchEvent[PendingRequest], None]:
-        """Snapshot and changes of pending requests; every condition given must hold."""
+        """Watch the pending requests that match all given conditions: a snapshot, then changes."""
         condition = _filter(server, kinds, states, call_id)
         return follow(
             self._link,
@@ -152,12 +153,12 @@ class Inbox:
         on_error: OnError | None = None,
         on_listening: Callable[[], None] | None = None,
     ) -> None:
-        """Answers requests as one of the hub's workers, until cancelled: each goes to exactly one of them.
+        """Answer pending requests as one of the hub's workers, until cancelled; each goes to exactly one worker.
 
-        `handle` gets a request that is claimed for this worker, up to `capacity` at once (at most 100), and answers
-        it through its record. One that it leaves unanswered goes to others; it is cancelled when the request is no
-        longer this worker's. What it raises goes to `on_error`, else to the log; what that raises ends the work.
-        `on_listening` is called, again and again, while requests can come. Raises HubbubError as `watch` does.
+        `handle` gets each request with a claim of this worker, up to `capacity` at once (at most 100), and answers it
+        through its record. A request that it leaves unanswered goes to other workers. It is cancelled if the claim is
+        lost. Its exceptions go to `on_error`, else to the log; an exception in `on_error` ends the work.
+        `on_listening` is called repeatedly while requests can come. Raises HubbubError as `watch`.
         """
         worker = Worker(
             self._link,
@@ -171,14 +172,14 @@ class Inbox:
         await worker.run()
 
     def _event(self, step: inbox_pb2.WatchPendingRequestsResponse) -> WatchEvent[PendingRequest] | None:
-        event = events.read(PendingRequest, step)
+        event = watch_events.read(PendingRequest, step)
         return replace(event, record=self._own(event.record)) if isinstance(event, Upsert) else event
 
     def _read(self, message: inbox_pb2.PendingRequest) -> PendingRequest:
         return self._own(reading.read(PendingRequest, message))
 
     def _own(self, request: PendingRequest) -> PendingRequest:
-        """The record, which is answered through this inbox."""
+        """Return the record with this inbox as the one that its methods use."""
         here: Answering = self
         return replace(request, _inbox=here)
 

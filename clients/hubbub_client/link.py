@@ -1,4 +1,4 @@
-"""The channel to the hub: opened, followed when the hub moves, and used for every RPC."""
+"""The gRPC channel to the hub: opens it, replaces it when the hub moves, and sends every RPC over it."""
 
 import asyncio
 import contextlib
@@ -41,10 +41,10 @@ A_co = TypeVar("A_co", covariant=True)
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 PAGE_SIZE = 200
-# How often a client that waits for its hub looks whether the hub has moved.
+# How often a client that waits for its hub looks up the address again.
 LOOK_AGAIN_S = 0.25
 POLL_S = 0.005
-# Replaced channels that may still have failed RPCs to report.
+# Bound of replaced channels that stay open for RPCs under way.
 MAX_RETIRED = 4
 
 OPTIONS: Sequence[tuple[str, int]] = (
@@ -55,25 +55,25 @@ OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
     ("grpc.use_local_subchannel_pool", 1),
-    # A proxy for the web must not swallow a loopback address.
+    # Web proxies cannot reach loopback addresses.
     ("grpc.enable_http_proxy", 0),
 )
 
 
 class Readable(Protocol[A_co]):
-    """What RPCs that answer with a stream have in common."""
+    """An RPC with a stream of responses."""
 
     def read(self) -> Awaitable[A_co | object]:
-        """The next response, or EOF."""
+        """Return the next response, or EOF."""
         ...
 
     def cancel(self) -> object:
-        """Ends the RPC."""
+        """Cancel the RPC."""
         ...
 
 
 class Stubs:
-    """The services of the hub over one channel."""
+    """Stubs of the hub's services over one channel."""
 
     def __init__(self, channel: aio.Channel) -> None:
         self.servers: ServerServiceAsyncStub = server_pb2_grpc.ServerServiceStub(channel)
@@ -83,7 +83,7 @@ class Stubs:
         self.catalog: CatalogServiceAsyncStub = catalog_pb2_grpc.CatalogServiceStub(channel)
         self.events: EventServiceAsyncStub = event_pb2_grpc.EventServiceStub(channel)
         self.admin: AdminServiceAsyncStub = admin_pb2_grpc.AdminServiceStub(channel)
-        # Its request has one string and its response one number, as these two have: no package is needed for them.
+        # Its messages have the wire format of these two (one string, one number), so no further package is needed.
         self.healthy: aio.UnaryUnaryMultiCallable[StringValue, Int32Value] = channel.unary_unary(
             "/grpc.health.v1.Health/Check",
             request_serializer=StringValue.SerializeToString,
@@ -92,7 +92,7 @@ class Stubs:
 
 
 class Link:
-    """One hub, wherever it listens now."""
+    """Connection to one hub, which may move to another address."""
 
     def __init__(
         self,
@@ -113,24 +113,24 @@ class Link:
 
     @property
     def address(self) -> str:
-        """Where the hub was last found, empty before that."""
+        """Return the address at which the hub was last found, empty before that."""
         return self._endpoint.address if self._endpoint else ""
 
     @property
     def connected(self) -> bool:
-        """Whether the channel is open."""
+        """Return whether the channel is connected."""
         return _is_ready(self._channel)
 
     async def close(self) -> None:
-        """Ends every RPC."""
+        """Close all channels, which ends every RPC."""
         for channel in (self._channel, *self._retired):
             if channel is not None:
                 await channel.close()
 
     async def ready(self, *, patient: bool = True) -> Stubs:
-        """The services, connected. Raises Unavailable after `connect_timeout_s` without a hub.
+        """Return the stubs, connected. Raises Unavailable after `connect_timeout_s` seconds without a hub.
 
-        If not `patient`, at once where there is no hub: no address is known, or nobody listens at it.
+        If not `patient`, raise it at once when no address is known or nobody listens there.
         """
         if not _is_ready(self._channel):
             with contextlib.suppress(TimeoutError):
@@ -141,7 +141,7 @@ class Link:
         return self._stubs
 
     async def refresh(self) -> bool:
-        """Looks again where the hub is; whether its address or token has changed."""
+        """Look up the hub again and return whether its address or token has changed. Raises as `discover`."""
         endpoint = discover(self._where)
         before = self._endpoint
         if before is not None and (before.address, before.tls) == (endpoint.address, endpoint.tls):
@@ -154,7 +154,7 @@ class Link:
         return True
 
     async def call(self, method: Callable[[Stubs], aio.UnaryUnaryMultiCallable[Q, A]], request: Q) -> A:
-        """The response of a unary RPC. Raises HubbubError."""
+        """Send a unary RPC and return the response. Raises HubbubError."""
         for may_retry in (True, False):
             stubs = await self.ready()
             try:
@@ -176,10 +176,10 @@ class Link:
     async def stream(
         self, method: Callable[[Stubs], aio.UnaryStreamMultiCallable[Q, A]], request: Q
     ) -> AsyncGenerator[A, None]:
-        """The responses of a streaming RPC, until the hub ends it. Raises HubbubError.
+        """Yield the responses of a streaming RPC until the hub ends it. Raises HubbubError.
 
-        A stream that is silent for `silence_s` is dead, since the hub sends bookmarks: Unavailable. So is its channel
-        then, even if the system holds it open: whatever comes next looks for the hub anew.
+        The hub sends bookmarks, so a stream that is silent for `silence_s` seconds is dead: Unavailable. Its channel is
+        retired too, even if its socket is still open, and the next RPC looks up the hub again.
         """
         stubs = await self.ready()
         async with contextlib.aclosing(
@@ -192,10 +192,10 @@ class Link:
     async def dialogue(
         self, method: Callable[[Stubs], aio.StreamStreamMultiCallable[Q, A]]
     ) -> AsyncGenerator[tuple[Callable[[Q], Awaitable[None]], AsyncGenerator[A, None]], None]:
-        """An RPC in which both sides stream: how to say something, and what the hub says, as `stream` does."""
+        """Open a bidirectional RPC for the block: a function that sends a request, and the responses as `stream`."""
         stubs = await self.ready()
         stream = method(stubs)(metadata=self._metadata())
-        one_at_a_time = asyncio.Lock()  # two writes at once would break the stream, and the hub would not hear of it
+        one_at_a_time = asyncio.Lock()  # two writes at once would break the stream without the hub's knowledge
 
         async def say(message: Q) -> None:
             try:
@@ -203,7 +203,7 @@ class Link:
                     await stream.write(message)
             except aio.AioRpcError as failure:
                 raise from_rpc(failure) from None
-            except asyncio.InvalidStateError:  # gRPC's word for a stream that has ended; reading says why
+            except asyncio.InvalidStateError:  # raised by gRPC for a stream that has ended; a read says why
                 raise await _why_ended(stream) from None
 
         async with contextlib.aclosing(self._responses(stubs, stream)) as responses:
@@ -229,13 +229,13 @@ class Link:
             stream.cancel()
 
     async def moved(self) -> bool:
-        """As `refresh`, and False when no hub is found."""
+        """As `refresh`, but return False if no hub is found."""
         with contextlib.suppress(Unavailable):
             return await self.refresh()
         return False
 
     async def _retire(self) -> None:
-        """Uses the channel for nothing new."""
+        """Keep new RPCs off the channel; those under way may finish."""
         if self._channel is not None:
             self._retired.append(self._channel)
             self._channel = self._stubs = self._endpoint = None
@@ -243,15 +243,15 @@ class Link:
             await self._retired.popleft().close()
 
     async def _connect(self, patient: bool) -> None:
-        """Looks for the hub until it is there; once, and until it is known not to be, if not `patient`."""
+        """Look up the hub until it is connected; if not `patient`, only until the connection is refused."""
         while True:
             await (self.moved() if patient else self.refresh())
             if await self._opened(patient) or (not patient and _is_refused(self._channel)):
                 return
 
     async def _opened(self, patient: bool) -> bool:
-        """Whether the channel is open within LOOK_AGAIN_S."""
-        # Asked again and again, since a wait for the channel's next state cannot be taken back.
+        """Return whether the channel connects within LOOK_AGAIN_S seconds."""
+        # Polled, since a wait for the channel's next state cannot be cancelled.
         clock = asyncio.get_running_loop()
         last = clock.time() + LOOK_AGAIN_S
         while not _is_ready(self._channel, connect=True) and (patient or not _is_refused(self._channel)):
@@ -265,7 +265,7 @@ class Link:
             endpoint = discover(self._where)
         except Unavailable as nowhere:
             return nowhere
-        from hubbub_client.handshake import problem  # for the few who need to know
+        from hubbub_client.handshake import problem  # imported late, since few programs need it
 
         what = await problem(endpoint, self._connect_timeout_s / 4)
         return Unavailable(
@@ -286,15 +286,15 @@ class Link:
 
 
 def _named(name: str) -> tuple[str, str | bytes]:
-    """The metadata for a name; what is no text at all is left to the hub to refuse in words."""
+    """Return the metadata entry for a name; the hub refuses one that is not valid text."""
     if name.isascii() and name.isprintable():
         return "hubbub-as", name
     return "hubbub-as-bin", name.encode(errors="surrogatepass")
 
 
 async def _why_ended(stream: "aio.StreamStreamCall[Q, A]") -> HubbubError:
-    """Why nothing can be said any more in a dialogue: it was refused, or is just over."""
-    if not stream.cancelled():  # else whoever reads would be cancelled
+    """Return why a dialogue has ended: the hub's error, or Unavailable if it ended without one."""
+    if not stream.cancelled():  # reading a cancelled stream would cancel this task
         try:
             await stream.read()
         except aio.AioRpcError as failure:
@@ -311,16 +311,16 @@ def _channel(endpoint: Endpoint) -> aio.Channel:
 
 
 async def _response(call: aio.UnaryUnaryCall[Q, A]) -> A:
-    """The response. gRPC's own waiting forgets who cancelled it, which cancel scopes must know: so it is in a task.
+    """Return the response. gRPC loses track of who cancelled a wait, which cancel scopes must know, so wait in a task.
 
-    Its callbacks alone would not do: there are none for a request that its core refuses to begin with.
+    Done callbacks of gRPC would not do: a request that its core refuses has none.
     """
     waiting = asyncio.ensure_future(_outcome(call))
     waiting.add_done_callback(lambda done: done.cancelled() or done.exception())
     try:
         await asyncio.wait((waiting,))
     finally:
-        call.cancel()  # no harm to one that is done
+        call.cancel()  # does nothing if it is done
     return waiting.result()
 
 
@@ -341,14 +341,14 @@ def _is_refused(channel: aio.Channel | None) -> bool:
 
 
 class Page(TypedDict):
-    """Which page of a list, as every request of a list has it."""
+    """Fields of every list request that choose the page."""
 
     page_size: int
     page_token: str
 
 
 async def pages(fetch: Callable[[Page], Awaitable[tuple[Sequence[A], str]]], limit: int | None = None) -> list[A]:
-    """All records of a list, page by page, at most `limit`."""
+    """Fetch a list page by page and return at most `limit` records of it."""
     found: list[A] = []
     token = ""
     while limit is None or len(found) < limit:

@@ -1,4 +1,4 @@
-"""Numbers from outside (a hub, a model, an environment, a command line), bounded where they are read."""
+"""Reads numbers from outside (a hub, a model, an environment, a command line) within bounds."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -20,14 +20,14 @@ _DIGITS: Final = 20
 
 
 def whole(value: object, low: int = 0, high: int = LARGEST) -> int | None:
-    """A number as an integer from `low` to `high`; None for what is no number, and for NaN."""
+    """Return a number as an integer, clamped to `low` and `high`; None for NaN and for what is not a number."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         return None
     return int(min(max(value, low), high))
 
 
 def whole_text(text: str, high: int = LARGEST) -> int | None:
-    """The integer from 0 to `high` that a text of ASCII digits writes; None for any other text."""
+    """Return the integer of a text of ASCII digits, at most `high`; None for any other text."""
     if not (text.isascii() and text.isdigit()):
         return None
     digits = text.lstrip("0")
@@ -35,7 +35,7 @@ def whole_text(text: str, high: int = LARGEST) -> int | None:
 
 
 def duration(seconds: float) -> Duration:
-    """Seconds as a protobuf duration, to the microsecond. Raises ValueError for what none can express."""
+    """Return seconds as a protobuf Duration, to the microsecond. Raises ValueError if it cannot express them."""
     if seconds != seconds or abs(seconds) > LONGEST_S:
         raise ValueError(f"{seconds} is no number of seconds that can be sent")
     found = Duration()
@@ -44,11 +44,11 @@ def duration(seconds: float) -> Duration:
 
 
 def seconds(value: Duration) -> float:
-    """A protobuf duration in seconds, to the microsecond."""
+    """Return a protobuf Duration in seconds, to the microsecond."""
     return round(value.seconds + value.nanos / 1e9, 6)
 
 
 def date(seconds: int, nanos: int = 0) -> datetime:
-    """A protobuf timestamp as a date, the nearest one that there is."""
+    """Return a protobuf Timestamp as a datetime in UTC, clamped to the years 1970 to 9999."""
     at = whole(seconds, 0, LATEST_S) or 0
     return EPOCH + timedelta(seconds=at, microseconds=(whole(nanos, 0, 999_999_999) or 0) // 1000)

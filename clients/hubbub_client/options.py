@@ -1,4 +1,4 @@
-"""What goes with any call: its limits, its id, and the functions that are told of it or answer what it asks."""
+"""Options of any call: its limits, its id, and its callbacks."""
 
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
@@ -7,8 +7,8 @@ from typing import Any, Literal, TypedDict, TypeVar
 
 from hubbub.v1 import call_pb2
 from hubbub_client import numbers, payload
-from hubbub_client.events import CallEvent, Progressed, Upsert
 from hubbub_client.records import Call, PendingRequest, Progress
+from hubbub_client.watch_events import CallEvent, Progressed, Upsert
 
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
@@ -17,16 +17,16 @@ A = TypeVar("A")
 OnProgress = Callable[[Progress], Awaitable[None] | None]
 OnPending = Callable[[str], Awaitable[None] | None]
 Answer = Mapping[str, Any] | str | bool | PendingRequest | None
-# It is given a PendingRequest, that of `sync` where there is no event loop.
+# It gets a PendingRequest, or a SyncPendingRequest from `sync`.
 OnRequest = Callable[[Any], Awaitable[Answer] | Answer]
 
 
 class CallCallbacks(TypedDict, total=False):
-    """Functions for one call; each may be a coroutine function. What they raise ends the wait and comes out of it.
+    """Callbacks of one call; each may be a coroutine function. An exception in one ends the wait, which raises it.
 
-    `on_progress` is told how far the call is, `on_pending` the id of each request that it puts into the inbox,
-    `on_perhaps_pending` of each that it or another call has put there. The others answer what this call asks, and
-    nothing else (docs/library.md says what they return).
+    `on_progress` gets each Progress. `on_pending` gets the id of each pending request that the call caused, and
+    `on_perhaps_pending` of each that it or another call caused. The others answer the pending requests of this call
+    only (docs/library.md says what they return).
     """
 
     on_progress: OnProgress | None
@@ -42,11 +42,11 @@ CALLBACKS = CallCallbacks.__optional_keys__
 
 
 class CallOptions(CallCallbacks, total=False):
-    """How a call is made. What is not given, or None, is as the server's configuration says.
+    """Options of a call. The server's configuration decides about limits that are missing or None.
 
-    `timeout_s` is the time without progress, `max_s` that in all, both without the time of people. The same `call_id`
-    again finds the same call. `as_task` has the server carry out a tools/call as a task, found by `task_id` among
-    `hub.tasks`. `log_level` asks a 2026-07-28 server for log messages about this call.
+    `timeout_s` limits the seconds without progress, `max_s` all seconds; neither counts while a person is asked. A
+    second call with the same `call_id` is the same call. `as_task` makes the server run a tools/call as a task, which
+    `hub.tasks` has under the call's `task_id`. `log_level` asks a 2026-07-28 server for log messages about this call.
     """
 
     timeout_s: float | None
@@ -57,9 +57,9 @@ class CallOptions(CallCallbacks, total=False):
 
 
 def call_spec(server: str, method: str, params: Mapping[str, Any] | None, options: CallOptions) -> call_pb2.CallSpec:
-    """The call as the API has it. Raises TypeError or ValueError for params that are no JSON."""
+    """Return the CallSpec of a call. Raises TypeError or ValueError for params that JSON cannot express."""
     timeout_s, max_s = options.get("timeout_s"), options.get("max_s")
-    followed = any(options.get(name) is not None for name in CALLBACKS)  # by the id, which the hub would choose later
+    followed = any(options.get(name) is not None for name in CALLBACKS)  # callbacks need the id before the call begins
     if (level := options.get("log_level")) is not None:
         given = params or {}
         params = {**given, "_meta": {**payload.as_object(given.get("_meta")), LOG_LEVEL_KEY: level}}
@@ -76,18 +76,18 @@ def call_spec(server: str, method: str, params: Mapping[str, Any] | None, option
 
 @dataclass
 class Reporter:
-    """Tells the callbacks of a call what happens to it, each pending request once."""
+    """Calls the callbacks of a call for the events of its watch, once for each pending request."""
 
     callbacks: CallCallbacks
     told: set[tuple[bool, str]] = field(default_factory=set[tuple[bool, str]])
 
     @property
     def wanted(self) -> bool:
-        """Whether there is anybody to tell."""
+        """Return whether there is any such callback."""
         return any(map(self.callbacks.get, ("on_progress", "on_pending", "on_perhaps_pending")))
 
     async def tell(self, event: CallEvent) -> None:
-        """Tells of one event of the call's watch. Raises what a callback raises."""
+        """Call the callbacks for one event. Raises what a callback raises."""
         match event:
             case Progressed(progress=progress):
                 await _tell(self.callbacks.get("on_progress"), progress)
@@ -97,7 +97,7 @@ class Reporter:
                 pass
 
     async def _asked(self, call: Call) -> None:
-        # Once more of one that turns out to be the call's own.
+        # Reported again if it turns out to be certain that this call caused it.
         for certain, ids in ((True, call.pending_ids), (False, call.perhaps_pending_ids)):
             callback = self.callbacks.get("on_pending") if certain else self.callbacks.get("on_perhaps_pending")
             for id_ in ids:

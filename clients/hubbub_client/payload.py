@@ -1,4 +1,4 @@
-"""JSON documents as bytes, the form in which MCP payloads cross the API. Integers keep their value at any size."""
+"""JSON documents as bytes, the form of MCP payloads in the API. Integers of any size keep their value."""
 
 import json
 from collections.abc import Mapping
@@ -7,32 +7,32 @@ from typing import Any, cast
 
 
 def loads(data: bytes) -> Any:
-    """The value of a JSON document; None for an absent one (no bytes). Raises ValueError when it is not JSON."""
+    """Return the value of a JSON document, None for no bytes. Raises ValueError if it is not JSON."""
     return json.loads(data) if data else None
 
 
 def dumps(value: object) -> bytes:
-    """The JSON document of a value. Raises TypeError or ValueError for a value that JSON cannot express."""
+    """Return the JSON document of a value. Raises TypeError or ValueError if JSON cannot express it."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
 
 
 def as_object(value: object) -> Mapping[str, Any]:
-    """A JSON object; in place of anything else an empty one, for what servers send need not be what it should."""
+    """Return a JSON object, or an empty one for any other value, since servers may send the wrong type."""
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
 def as_list(value: object) -> list[Any]:
-    """A JSON array; in place of anything else an empty one."""
+    """Return a JSON array, or an empty one for any other value."""
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
 def as_objects(value: object) -> list[Mapping[str, Any]]:
-    """The members of a JSON array, each `as_object`."""
+    """Return the members of a JSON array, each `as_object`."""
     return [as_object(each) for each in as_list(value)]
 
 
 def plain(value: object) -> Any:
-    """What JSON has for a value of a record: nested records, dates in ISO 8601, and tuples as lists."""
+    """Return the value of a record's field as JSON: records as objects, times in RFC 3339, tuples as lists."""
     match value:
         case datetime():
             return value.isoformat().replace("+00:00", "Z")

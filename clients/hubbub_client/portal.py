@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for `sync`: work is handed to it from threads that have none."""
+"""Runs an event loop in a thread of its own, for `sync`; other threads hand work to it."""
 
 import asyncio
 import os
@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 
 R = TypeVar("R")
 
-# Callbacks that can wait at once, each in a thread; what they wait for may call back, too.
+# Bound of callbacks that run at once, each in a thread; a callback may cause further ones.
 MAX_CALLBACKS = 40
 
 
 class Portal:
-    """The way to the loop. Made by `opened`."""
+    """Hands work to the loop. Made by `opened`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
         self.loop = loop
@@ -25,7 +25,7 @@ class Portal:
         self._is_open = True
 
     def start(self, work: Callable[..., Awaitable[R]], *args: Any) -> "Future[R]":
-        """Starts work on the loop, with the context variables of the caller. Raises RuntimeError once it is closed."""
+        """Start work on the loop with the caller's context variables. Raises RuntimeError once it is closed."""
 
         async def working() -> R:
             return await work(*args)
@@ -36,7 +36,7 @@ class Portal:
             return asyncio.run_coroutine_threadsafe(working(), self.loop)
 
     def close(self) -> None:
-        """Takes no more work, and cancels what is under way."""
+        """Refuse further work and cancel the work under way."""
         with self._lock:
             self._is_open = False
             self.loop.call_soon_threadsafe(self._stop.set)
@@ -44,7 +44,7 @@ class Portal:
 
 @contextmanager
 def opened() -> Generator[Portal]:
-    """A loop for the length of the block, and until all its work has ended; in a forked process there is none."""
+    """Run a loop for the block and until its work has ended; a forked process has no loop."""
     begun: Future[Portal] = Future()
     process = os.getpid()
 

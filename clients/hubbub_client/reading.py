@@ -1,9 +1,8 @@
-"""The one converter from the hub's messages to records.
+"""Converts the hub's messages to records, by their descriptors.
 
-It follows the message's descriptor: JSON bytes become values, enums short lower-case strings, timestamps aware
-datetimes; what is unset (an empty string, enum zero) becomes None. A field whose record does not allow None is never
-None: unset, it is an empty text, the state `unknown`, the epoch, or an empty record. It raises nothing, whatever the
-hub says.
+JSON bytes become values, enums short lower-case strings, timestamps aware datetimes, and durations milliseconds. An
+unset field (an empty string, enum zero) becomes None. If the record does not allow None, it becomes an empty string,
+`unknown`, the epoch or an empty record instead. `read` raises nothing, whatever the hub sends.
 """
 
 import dataclasses
@@ -23,7 +22,7 @@ R = TypeVar("R", bound=Record)
 UNKNOWN = "unknown"
 UNREADABLE = (ValueError, RecursionError)
 
-# What the fields of records are called in JSON, where the API has another name for them.
+# Fields of records, and so of the JSON, that have another name in the API: message, its field, the record's field.
 NAMES: Mapping[str, Mapping[str, str]] = {
     "AuditEntry": {"kind": "sort"},
     "Call": {"pending_request_ids": "pending_ids", "perhaps_pending_request_ids": "perhaps_pending_ids"},
@@ -44,13 +43,13 @@ NAMES: Mapping[str, Mapping[str, str]] = {
 
 
 def read(kind: type[R], message: Message) -> R:
-    """The record of a message. What cannot be read of it is None, and its `defect` says so."""
+    """Return the record of a message. A field that cannot be read is None, and the record's `defect` names it."""
     values: dict[str, Any] = {}
     defect = ""
     for name, value in _readers(message.DESCRIPTOR, kind):
         try:
             values[name] = value(message)
-        except UNREADABLE as problem:  # one bad payload must not cost the list it is in
+        except UNREADABLE as problem:  # one bad payload must not spoil a whole list
             values[name] = None
             defect = f"{name} cannot be read: {problem}"
     if defect and "defect" in values:
@@ -59,7 +58,7 @@ def read(kind: type[R], message: Message) -> R:
 
 
 def result(data: bytes) -> Any:
-    """The value of a payload that stands by itself. Raises HubbubError (ANSWER_UNREADABLE)."""
+    """Return the value of a payload outside a record. Raises HubbubError (ANSWER_UNREADABLE)."""
     try:
         return payload.loads(data)
     except UNREADABLE as problem:
@@ -68,7 +67,7 @@ def result(data: bytes) -> Any:
 
 
 def document(data: bytes) -> Any:
-    """The value of a payload; None where it cannot be read."""
+    """Return the value of a payload, None if it cannot be read."""
     try:
         return payload.loads(data)
     except UNREADABLE:
@@ -76,7 +75,7 @@ def document(data: bytes) -> Any:
 
 
 def enum_number(enum: EnumDescriptor, name: str) -> Any:
-    """The number of a short name such as `connected`. Raises ValueError, naming those there are."""
+    """Return the number of a short name such as `connected`. Raises ValueError, which lists the known names."""
     prefix = _prefix(enum)
     known = [each.name.removeprefix(prefix).lower() for each in enum.values if each.number]
     if name not in known:
@@ -85,12 +84,12 @@ def enum_number(enum: EnumDescriptor, name: str) -> Any:
 
 
 def enum_numbers(enum: EnumDescriptor, names: Collection[str]) -> list[Any]:
-    """The numbers of several short names. Raises ValueError as `enum_number` does."""
+    """Return the numbers of several short names. Raises ValueError as `enum_number`."""
     return [enum_number(enum, name) for name in names]
 
 
 def enum_name(message: Message, field: str) -> str:
-    """The short name of an enum's value in a message, such as `connected`."""
+    """Return the short name of an enum field's value, such as `connected`."""
     found: str = _converter(cast("FieldDescriptor", message.DESCRIPTOR.fields_by_name[field]), "")(
         getattr(message, field)
     )
@@ -104,7 +103,7 @@ def _prefix(enum: EnumDescriptor) -> str:
 
 @cache
 def _readers(message: Descriptor, kind: type[Record]) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
-    """For each field, how to take its value out of a message."""
+    """Return the name of each field, with a function that takes its value from a message."""
     declared = {each.name: str(each.type) for each in dataclasses.fields(kind)}
     names = NAMES.get(message.name, {})
     return tuple(
@@ -133,7 +132,7 @@ def _converter(spec: FieldDescriptor, unset: str | None) -> Callable[[Any], Any]
             assert spec.enum_type is not None
             prefix, nothing = _prefix(spec.enum_type), None if unset is None else UNKNOWN
             short = {each.number: each.name.removeprefix(prefix).lower() for each in spec.enum_type.values}
-            # A number that this client does not know yet comes from a newer hub.
+            # A newer hub may send numbers that this client does not know.
             return lambda number: short.get(number, str(number)) if number else nothing
         case FieldDescriptor.TYPE_MESSAGE:
             assert spec.message_type is not None

@@ -1,7 +1,4 @@
-"""The records of the hub as frozen dataclasses; `to_json` has every field under its name.
-
-`reading.py` makes them from the hub's messages.
-"""
+"""The hub's records as frozen dataclasses. `reading.py` makes them from messages."""
 
 from __future__ import annotations
 
@@ -50,7 +47,7 @@ class Record:
     """Base of all records."""
 
     def to_json(self) -> dict[str, Any]:
-        """The record as JSON values, times in RFC 3339."""
+        """Return all fields by name as JSON values, times in RFC 3339."""
         return {
             each.name: payload.plain(getattr(self, each.name))
             for each in dataclasses.fields(self)
@@ -72,7 +69,7 @@ class Fault(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class QueueCounts(Record):
-    """How many calls of a server are in each state."""
+    """Number of a server's calls in each state."""
 
     queued: int
     in_progress: int
@@ -105,7 +102,7 @@ class Server(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Claim(Record):
-    """A lease on a pending request; `id` is known only to the one who claimed it."""
+    """A lease on a pending request; only its holder sees the `id`."""
 
     id: str | None
     by: str | None
@@ -114,7 +111,7 @@ class Claim(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Moment(Record):
-    """Something that happened to a pending request, and who did it: an agent where `agent`."""
+    """An event of a pending request, and who caused it; `agent` is true if that was an agent."""
 
     at: datetime
     what: Happening | None
@@ -123,15 +120,14 @@ class Moment(Record):
 
 
 class How(TypedDict, total=False):
-    """What goes with any answer: the claim it is made under (else the record's own, where it has one), and an id
-    that makes it safe to repeat."""
+    """Options of any answer: a claim (default: the record's own, if it has one), and an id for safe repetition."""
 
     claim_id: str
     answer_id: str
 
 
 class Answering(Protocol):
-    """What a pending request needs of the inbox that it came from."""
+    """The inbox, as far as a pending request needs it."""
 
     def answer(
         self,
@@ -146,13 +142,16 @@ class Answering(Protocol):
         claim_id: str | None = None,
         answer_id: str | None = None,
     ) -> Awaitable[PendingRequest]:
-        """Gives exactly one answer."""
+        """As `Inbox.answer`."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class PendingRequest(Record):
-    """One thing that a server asks; `request` is the MCP params. Answers go through the hub that it came from."""
+    """A request of a server that a person or an agent answers; `request` has its MCP params.
+
+    Its methods answer it through the hub that it came from, and return it as answered. They raise as `Inbox.answer`.
+    """
 
     id: str
     server: str
@@ -179,27 +178,27 @@ class PendingRequest(Record):
     _inbox: Answering | None = field(default=None, repr=False, compare=False)
 
     async def accept(self, content: Mapping[str, Any] | None = None, **how: Unpack[How]) -> PendingRequest:
-        """Agrees to an elicitation with the form's `content`; without it, with the form's defaults."""
+        """Accept an elicitation with the form's `content`, or with the form's defaults."""
         return await self._source.answer(self.id, accept=True if content is None else content, **self._how(how))
 
     async def decline(self, **how: Unpack[How]) -> PendingRequest:
-        """Says no to an elicitation."""
+        """Decline an elicitation."""
         return await self._source.answer(self.id, decline=True, **self._how(how))
 
     async def cancel(self, **how: Unpack[How]) -> PendingRequest:
-        """Dismisses an elicitation without a choice."""
+        """Cancel an elicitation: neither accept nor decline it."""
         return await self._source.answer(self.id, cancel=True, **self._how(how))
 
     async def reply_text(self, text: str, **how: Unpack[How]) -> PendingRequest:
-        """Answers a sampling with an assistant message."""
+        """Answer a sampling with an assistant message."""
         return await self._source.answer(self.id, text=text, **self._how(how))
 
     async def reply(self, result: Mapping[str, Any], **how: Unpack[How]) -> PendingRequest:
-        """Answers any kind with the whole MCP result."""
+        """Answer a pending request of any kind with the MCP result."""
         return await self._source.answer(self.id, result=result, **self._how(how))
 
     async def reject(self, message: str, **how: Unpack[How]) -> PendingRequest:
-        """Refuses a sampling or a roots request."""
+        """Reject a sampling or a roots request with an error message."""
         return await self._source.answer(self.id, reject=message, **self._how(how))
 
     def _how(self, how: How) -> How:
@@ -215,7 +214,7 @@ class PendingRequest(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Call(Record):
-    """One MCP request and what became of it."""
+    """An MCP request to a server, with its state and its outcome."""
 
     id: str
     server: str
@@ -235,13 +234,13 @@ class Call(Record):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will happen to it."""
+        """Return whether the call is completed, failed or cancelled."""
         return self.state in CALL_ENDED
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progress(Record):
-    """How far a call has come, as its server says."""
+    """Progress of a call, as its server reports it."""
 
     call_id: str
     progress: float
@@ -251,7 +250,7 @@ class Progress(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class CallLog(Record):
-    """One log line of a server about a call; `params` are those of notifications/message."""
+    """A log message of a server about a call; `params` are those of notifications/message."""
 
     call_id: str
     params: Any
@@ -259,7 +258,7 @@ class CallLog(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Task(Record):
-    """A task that the hub holds for a server (receiver), or a server for the hub (client)."""
+    """A task that the hub holds for a server (role `receiver`), or a server for the hub (role `client`)."""
 
     id: str
     server: str
@@ -278,10 +277,10 @@ class Task(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class ServerEvent(Record):
-    """One thing that a server told, or the hub: then `server` is None.
+    """A notification or a log line of a server, or an event of the hub itself (then `server` is None).
 
-    `params` is the MCP params, of a line on stderr and of a throttled server `{"line": ...}`; of a configuration that
-    was read again what is different, that of `Reload`, and of one that is wrong `{"problem": ...}`.
+    `params` are the MCP params; `{"line": ...}` for a line on stderr and for a throttled server; the changes (as
+    `Reload`) for a reloaded configuration; `{"problem": ...}` for a configuration that is wrong.
     """
 
     server: str | None
@@ -294,7 +293,7 @@ class ServerEvent(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceUpdate(Record):
-    """A watched resource as it was read: the MCP result of resources/read, or why there is none."""
+    """The contents of a watched resource: the MCP result of resources/read, or the error."""
 
     server: str
     uri: str
@@ -305,7 +304,7 @@ class ResourceUpdate(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class CatalogList(Record):
-    """One list of what a server offers, and how far it can be relied on."""
+    """A server's list of tools, resources, templates or prompts, with its freshness."""
 
     id: str
     server: str
@@ -318,7 +317,7 @@ class CatalogList(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class CatalogEntry(Record):
-    """One thing that a server offers; `object` is the MCP Tool, Resource, ResourceTemplate or Prompt."""
+    """A tool, resource, template or prompt of a server; `object` is the MCP object."""
 
     server: str
     kind: CatalogKind
@@ -326,34 +325,34 @@ class CatalogEntry(Record):
 
     @property
     def name(self) -> str:
-        """What it is called by."""
+        """Return its MCP name, empty if it has none."""
         return _text(self.object, "name") or ""
 
     @property
     def title(self) -> str | None:
-        """What people call it."""
+        """Return its title for people, if it has one."""
         return _text(self.object, "title")
 
     @property
     def description(self) -> str | None:
-        """What it is for."""
+        """Return its description, if it has one."""
         return _text(self.object, "description")
 
     @property
     def uri(self) -> str | None:
-        """Where a resource is; of a template, the pattern of where."""
+        """Return the URI of a resource or the URI template of a template, else None."""
         return _text(self.object, "uri") or _text(self.object, "uriTemplate")
 
 
 def _text(value: object, key: str) -> str | None:
-    """The text under a key of what a server sent, which need not be an object."""
+    """Return the string under a key; None if there is none, or the value is not an object."""
     found = payload.as_object(value).get(key)
     return found if isinstance(found, str) else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class StateCount(Record):
-    """How many of a thing are in one state."""
+    """Number of records in one state."""
 
     state: str
     count: int
@@ -361,7 +360,7 @@ class StateCount(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class StoreStatus(Record):
-    """The store in numbers."""
+    """Size and revisions of the store."""
 
     id: str | None
     revision: int
@@ -374,14 +373,14 @@ class StoreStatus(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Compaction(Record):
-    """What compacting the store was good for; `deleted` counts records."""
+    """Result of compacting the store; `deleted` counts records."""
 
     deleted: int
     before: StoreStatus | None
     after: StoreStatus | None
 
 
-# The record of each message, by the message's name.
+# The record class of each message, by the message's name.
 RECORDS: dict[str, type[Record]] = {kind.__name__: kind for kind in Record.__subclasses__()}
 RECORDS["Event"] = RECORDS.pop("Moment")  # PendingRequest.Event
-del RECORDS["StateCount"]  # one for each kind of state, in admin.py
+del RECORDS["StateCount"]  # admin.py has an entry for each of its messages

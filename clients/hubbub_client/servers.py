@@ -6,23 +6,23 @@ from dataclasses import replace
 from google.protobuf.field_mask_pb2 import FieldMask
 
 from hubbub.v1 import server_pb2
-from hubbub_client import events, specs
-from hubbub_client.events import WatchEvent
+from hubbub_client import specs, watch_events
 from hubbub_client.link import Link, Page, pages
 from hubbub_client.reading import read
 from hubbub_client.records import Server
 from hubbub_client.specs import ConfiguredServer, Roots, ServerSpec
 from hubbub_client.watch import follow
+from hubbub_client.watch_events import WatchEvent
 
 
 class Servers:
-    """ServerService. Every method raises HubbubError; a server that does not exist is NotFound."""
+    """ServerService. Every method raises HubbubError; NotFound if the server does not exist."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
 
     async def list(self, limit: int | None = None) -> Sequence[Server]:
-        """All servers, by name."""
+        """Return all servers, sorted by name."""
 
         async def page(which: Page) -> tuple[Sequence[Server], str]:
             request = server_pb2.ListServersRequest(**which)
@@ -32,7 +32,7 @@ class Servers:
         return await pages(page, limit)
 
     async def get(self, name: str) -> ConfiguredServer:
-        """One server, with its `spec` where one may know it; secrets are withheld in it."""
+        """Return one server, with its `spec` if the caller may see it; the hub withholds secrets in the spec."""
         answer = await self._link.call(lambda hub: hub.servers.GetServer, server_pb2.GetServerRequest(name=name))
         found = read(ConfiguredServer, answer.server)
         if not answer.HasField("spec"):
@@ -40,7 +40,7 @@ class Servers:
         return replace(found, spec=specs.from_message(answer.spec, answer.withheld))
 
     async def add(self, spec: ServerSpec) -> Server:
-        """Adds a server and starts connecting to it. Raises ValueError for a spec that cannot be sent."""
+        """Add a server, begin to connect to it, and return it. Raises ValueError for a spec that cannot be sent."""
         request = server_pb2.AddServerRequest(spec=specs.to_message(spec))
         answer = await self._link.call(lambda hub: hub.servers.AddServer, request)
         return read(Server, answer.server)
@@ -48,11 +48,11 @@ class Servers:
     async def update(
         self, spec: ServerSpec, *, only: Collection[str] | None = None, revision: int | None = None
     ) -> Server:
-        """Changes a server that was added over the API, and reconnects where that is needed.
+        """Change a server that was added over the API, reconnect if needed, and return it.
 
-        `only` names the options that are taken from the spec (one that is None takes its default), else all are.
-        With the `revision` that was read, nothing is changed that somebody else has changed meanwhile: raises
-        RevisionConflict, which says what is there now. Raises ValueError for a spec that cannot be sent.
+        `only` names the options to take from the spec (None sets the default); without it, all are taken. With the
+        `revision` that was read, raises RevisionConflict if the server has changed since. Raises ValueError for a spec
+        that cannot be sent.
         """
         mask = None if only is None else FieldMask(paths=specs.paths(*only))
         message = specs.to_message(spec)
@@ -62,30 +62,30 @@ class Servers:
         return read(Server, answer.server)
 
     async def remove(self, name: str, *, revision: int | None = None) -> None:
-        """Disconnects and forgets a server that was added over the API; `revision` as in `update`."""
+        """Disconnect and remove a server that was added over the API; `revision` as in `update`."""
         request = server_pb2.RemoveServerRequest(name=name, expected_revision=revision)
         with specs.conflicts():
             await self._link.call(lambda hub: hub.servers.RemoveServer, request)
 
     async def connect(self, name: str) -> Server:
-        """Wants the server connected; returns at once."""
+        """Set the desired state of a server to connected, and return the server at once."""
         request = server_pb2.ConnectServerRequest(name=name)
         answer = await self._link.call(lambda hub: hub.servers.ConnectServer, request)
         return read(Server, answer.server)
 
     async def disconnect(self, name: str) -> Server:
-        """Wants the server disconnected; its calls fail and its receiver tasks end."""
+        """Set the desired state of a server to disconnected, and return it; its calls and receiver tasks end."""
         request = server_pb2.DisconnectServerRequest(name=name)
         answer = await self._link.call(lambda hub: hub.servers.DisconnectServer, request)
         return read(Server, answer.server)
 
     async def roots(self, name: str) -> Roots:
-        """What the hub tells the server when it asks for roots: a list of MCP roots, or `ask`."""
+        """Return the roots that the hub gives the server: a list of MCP roots, or `ask` for a person."""
         answer = await self._link.call(lambda hub: hub.servers.GetRoots, server_pb2.GetRootsRequest(name=name))
         return specs.roots(answer.roots)
 
     async def set_roots(self, name: str, roots: Roots | None, *, revision: int | None = None) -> Roots:
-        """Sets the roots and tells the server; None goes back to its configuration. The roots now in force.
+        """Set a server's roots (None: those of its configuration), notify the server, and return its roots.
 
         `revision` as in `update`.
         """
@@ -97,12 +97,12 @@ class Servers:
     def watch(
         self, names: Collection[str] = (), *, resume_token: str | None = None
     ) -> AsyncGenerator[WatchEvent[Server], None]:
-        """Snapshot and changes of servers (of all, without names)."""
+        """Watch the named servers, or all: a snapshot, then changes."""
         condition = server_pb2.ServerFilter(names=names)
         return follow(
             self._link,
             lambda hub: hub.servers.WatchServers,
             lambda token: server_pb2.WatchServersRequest(filter=condition, resume_token=token),
-            lambda step: events.read(Server, step),
+            lambda step: watch_events.read(Server, step),
             resume_token,
         )

@@ -1,7 +1,6 @@
-"""How a server is reached and treated, as callers write it: under the keys of a configuration file.
+"""Specs of servers under the keys of a configuration file, and their conversion to and from the API.
 
-The API has the same in groups; the option `config_key` of its fields says which key each one is, so that one table
-converts both ways.
+The API groups the same options. The option `config_key` of each field names its key, so one table converts both ways.
 """
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -21,10 +20,10 @@ Roots = Sequence[Mapping[str, Any]] | Literal["ask"]
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSpec(Record):
-    """A server's configuration; None is the default of an option (docs/configuration.md). `*_s` are seconds.
+    """A server's configuration; None stands for an option's default (docs/configuration.md). `*_s` are in seconds.
 
-    One needs a `command` or a `url`. `withheld` names the values that the hub does not show: in an update they stay
-    what they are, as long as the endpoint stays the same.
+    A `command` or a `url` is needed. `withheld` names the values that the hub does not show: an update leaves them as
+    they are if the endpoint stays the same.
     """
 
     name: str
@@ -74,7 +73,7 @@ class ServerSpec(Record):
     withheld: tuple[str, ...] = field(default=(), compare=False)
 
     def to_json(self) -> dict[str, Any]:
-        """As configured: options that are at their default are left out."""
+        """Return the options that are set, by key."""
         found = super().to_json()
         return {key: value for key, value in found.items() if value is not None and (key != "withheld" or value)}
 
@@ -84,16 +83,16 @@ KEYS = tuple(each.name for each in fields(ServerSpec) if each.name != "withheld"
 
 @dataclass(frozen=True, kw_only=True)
 class ConfiguredServer(Server):
-    """A server with its spec, where one may know it: with the grant `administer`."""
+    """A server, with its spec if the caller may administer it."""
 
     spec: ServerSpec | None = None
 
 
 class RevisionConflict(Aborted):
-    """Somebody has changed the server since it was read, so nothing was changed.
+    """The server has changed since it was read, so the hub changed nothing.
 
-    `revision` is that of the server now, `spec` and `roots` are what it is configured with and told now: None where
-    the refusal had no room for it, or where one may not know it.
+    `revision`, `spec` and `roots` are the current ones. `spec` and `roots` are None if they did not fit into the error,
+    or if the caller may not see them.
     """
 
     def __init__(self, refusal: Aborted, *, revision: int, spec: ServerSpec | None, roots: Roots | None) -> None:
@@ -105,7 +104,7 @@ class RevisionConflict(Aborted):
 
 @contextmanager
 def conflicts() -> Generator[None]:
-    """Has a refusal that says what is there now raised as a RevisionConflict."""
+    """Raise a RevisionConflict in place of an Aborted that has the current state of the server."""
     try:
         yield
     except Aborted as refusal:
@@ -121,7 +120,7 @@ def conflicts() -> Generator[None]:
 
 
 def to_message(spec: ServerSpec) -> server_pb2.ServerSpec:
-    """The spec as the API has it. Raises ValueError for values that no field takes."""
+    """Return the spec as a message of the API. Raises ValueError for values that no field takes."""
     message = server_pb2.ServerSpec()
     if spec.transport == "stdio" and spec.url is not None:
         raise ValueError("the transport stdio goes with a command, not with a url")
@@ -149,7 +148,7 @@ def to_message(spec: ServerSpec) -> server_pb2.ServerSpec:
 
 
 def from_message(message: server_pb2.ServerSpec, withheld: Sequence[str] = ()) -> ServerSpec:
-    """The spec as callers write it. It raises nothing, whatever the hub says."""
+    """Return the spec of a message. Raises nothing, whatever the hub sends."""
     values: dict[str, Any] = {key: _take(message, way, description) for key, way, description in _FIELDS}
     if message.WhichOneof("endpoint") == "http":
         values["transport"] = "sse" if message.http.variant == server_pb2.HttpEndpoint.VARIANT_SSE else "http"
@@ -160,14 +159,14 @@ def from_message(message: server_pb2.ServerSpec, withheld: Sequence[str] = ()) -
 
 
 def roots(message: server_pb2.Roots) -> Roots:
-    """What a server is told when it asks for roots."""
+    """Return the roots of a message: a list of MCP roots, or `ask`."""
     if message.WhichOneof("choice") == "ask":
         return "ask"
     return [payload.as_object(reading.document(each)) for each in message.fixed.roots]
 
 
 def roots_message(given: Roots) -> server_pb2.Roots:
-    """The roots as the API has them. Raises ValueError for a text other than `ask`."""
+    """Return the roots as a message of the API. Raises ValueError for a string other than `ask`."""
     if isinstance(given, str):
         if given != "ask":
             raise ValueError("roots: must be `ask`, or a list of MCP roots")
@@ -176,7 +175,7 @@ def roots_message(given: Roots) -> server_pb2.Roots:
 
 
 def paths(*keys: str) -> list[str]:
-    """Where the API has these keys, for an update mask. Raises ValueError for what is no key."""
+    """Return the field paths of keys, for an update mask. Raises ValueError for an unknown key."""
     known = {key: ".".join(way) for key, way, _ in _FIELDS} | {"transport": "http.variant", "roots": "roots"}
     unknown = [key for key in keys if key not in known]
     if unknown:

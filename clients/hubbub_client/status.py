@@ -1,6 +1,6 @@
-"""google.rpc.Status (AIP-193), as far as hubs use it, read without the package that has it generated.
+"""Reads google.rpc.Status (AIP-193), as far as hubs use it, without the package of generated messages.
 
-Importing this takes time that most programs need not spend: they never see an error.
+Imported only when an RPC fails, since the import takes time.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from hubbub.v1.server_pb2 import RevisionConflict
 
-# Of each message the fields that are read: their name, number, type, and whether there may be several.
+# The fields to read of each message: name, number, type, and whether it is repeated.
 # https://github.com/googleapis/googleapis/blob/master/google/rpc/error_details.proto
 _MESSAGES: dict[str, tuple[tuple[str, int, str, bool], ...]] = {
     "Status": (("details", 3, "Detail", True),),
@@ -45,7 +45,7 @@ def _field(name: str, number: int, of: str, several: bool) -> FieldDescriptorPro
     )
 
 
-# A pool of their own: a program may have the generated ones as well.
+# A separate pool, since the program may have loaded the generated messages too.
 _POOL = DescriptorPool()
 _POOL.AddSerializedFile(
     FileDescriptorProto(
@@ -71,7 +71,7 @@ _DETAILS = {
 
 
 def details(document: bytes) -> Iterator[tuple[str, Any]]:
-    """The details of a status that are known here, each with the name of its message. Raises DecodeError."""
+    """Yield the name and the message of each known detail of a status. Raises DecodeError."""
     for each in _STATUS.FromString(document).details:
         name = each.type_url.rpartition("/")[2]
         if name in _DETAILS:

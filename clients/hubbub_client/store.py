@@ -1,4 +1,4 @@
-"""`hub.store`: what the hub remembers on its disk."""
+"""`hub.store`: size, compaction and backup of the hub's store."""
 
 import contextlib
 import hashlib
@@ -16,7 +16,7 @@ from hubbub_client.records import Compaction, Record, StoreStatus
 from hubbub_client.waits import in_thread
 
 OnCopied = Callable[[int, int], Awaitable[None] | None]
-"""(bytes that are here, bytes of the whole); both are 0 while the hub makes the copy."""
+"""Gets the bytes received and the bytes in all; both are 0 while the hub makes the copy."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,20 +35,20 @@ class Store:
         self._link = link
 
     async def stats(self) -> StoreStatus:
-        """The store in numbers."""
+        """Return size and revisions of the store."""
         answer = await self._link.call(lambda hub: hub.admin.GetStoreStats, admin_pb2.GetStoreStatsRequest())
         return read(StoreStatus, answer.store)
 
     async def compact(self) -> Compaction:
-        """Deletes now what is too old or too much, gives the space back, and says what that was good for."""
+        """Delete now what exceeds the history limits, free the space, and return the result."""
         answer = await self._link.call(lambda hub: hub.admin.CompactStore, admin_pb2.CompactStoreRequest())
         return read(Compaction, answer.compaction)
 
     async def backup(self, path: str | Path, *, replace: bool = False, on_copied: OnCopied | None = None) -> Backup:
-        """Writes a copy of the store into a file of this machine that only its owner can read.
+        """Write a copy of the store to a file on this machine that only its owner can read.
 
-        The file appears when it is whole; `path` with `.partial` is used until then. Raises AlreadyExists
-        (FILE_EXISTS) unless it may be replaced, Unavailable (BACKUP_INCOMPLETE), and OSError.
+        The copy is made in `path` with `.partial`, and renamed once it is complete. Raises AlreadyExists (FILE_EXISTS)
+        unless `replace`, Unavailable (BACKUP_INCOMPLETE), and OSError.
         """
         target, partial = Path(path), Path(f"{path}.partial")
         if not replace:
@@ -84,7 +84,7 @@ class Store:
 
 
 def _create(path: Path) -> BinaryIO:
-    """A new file for its owner only; one that an interrupted backup left is removed."""
+    """Create a file for its owner only, in place of one that an interrupted backup left."""
     path.unlink(missing_ok=True)
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
@@ -101,5 +101,5 @@ def _move(partial: Path, target: Path, *, replace: bool) -> None:
 
 
 def _must_be_new(path: Path) -> None:
-    if os.path.lexists(path):  # a link that leads nowhere is somebody's, too
+    if os.path.lexists(path):  # a dangling link is not replaced either
         raise AlreadyExists(f"{path} exists already", reason="FILE_EXISTS", metadata={"path": str(path)})

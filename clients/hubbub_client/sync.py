@@ -1,4 +1,4 @@
-"""The library without async, for scripts and notebooks: the same methods, each of which waits for its outcome.
+"""The library without async, for scripts and notebooks: the same methods, which block until they have a result.
 
 >>> from hubbub_client import sync
 >>> with sync.connect() as hub:
@@ -17,9 +17,9 @@ from hubbub_client.audit import AuditLog
 from hubbub_client.blocking import Facade, Home, SyncPendingRequest, asking, asking_all, blocking, iterating
 from hubbub_client.calls import CallHandle, Calls
 from hubbub_client.catalog import Catalog
+from hubbub_client.events import Events
 from hubbub_client.hub import Admin, Hub
 from hubbub_client.inbox import Inbox
-from hubbub_client.notices import Events
 from hubbub_client.options import CallCallbacks
 from hubbub_client.portal import opened
 from hubbub_client.records import Call
@@ -37,7 +37,7 @@ P = ParamSpec("P")
 
 
 class SyncCallHandle(Facade[CallHandle[R]], Generic[R]):
-    """As `CallHandle`; each of its methods waits."""
+    """As `CallHandle`, but each of its methods waits."""
 
     get = blocking(CallHandle[R].get)
     result = blocking(CallHandle[R].result)
@@ -48,19 +48,19 @@ class SyncCallHandle(Facade[CallHandle[R]], Generic[R]):
 
     @property
     def id(self) -> str:
-        """The call's id, under which any program finds it (`calls.handle`)."""
+        """Return the id by which any program finds the call (`calls.handle`)."""
         return self._part.id
 
     @property
     def started(self) -> Call | None:
-        """The call as it was when `start` returned; None for a handle of `calls.handle`."""
+        """Return the call as it was when `start` returned; None for a handle made by `calls.handle`."""
         return self._part.started
 
 
 def starting(
     method: Callable[Concatenate[S, P], Awaitable[CallHandle[R]]],
 ) -> Callable[Concatenate[Facade[S], P], SyncCallHandle[R]]:
-    """As `blocking`, for what gives back a handle."""
+    """As `blocking`, for a method that returns a handle."""
     wait_for = blocking(method)
 
     def start(facade: Facade[S], /, *args: P.args, **kwargs: P.kwargs) -> SyncCallHandle[R]:
@@ -86,7 +86,7 @@ class SyncServers(Facade[Servers]):
 
 
 class SyncInbox(Facade[Inbox]):
-    """`hub.inbox`. Its records answer by their own methods, each of which waits."""
+    """`hub.inbox`. The methods of its records wait too."""
 
     list = asking_all(Inbox.list)
     get = asking(Inbox.get)
@@ -199,7 +199,7 @@ class SyncStore(Facade[Store]):
 
 
 class SyncHub(Facade[Hub]):
-    """One hub, for scripts. Made by `connect`."""
+    """As `Hub`, but each method waits. Made by `connect`."""
 
     def __init__(self, home: Home, hub: Hub) -> None:
         super().__init__(home, hub)
@@ -224,12 +224,12 @@ class SyncHub(Facade[Hub]):
 
     @property
     def address(self) -> str:
-        """Where the hub was last found."""
+        """Return the address at which the hub was last found."""
         return self._part.address
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection now; where there is none, whoever waits or watches has it made anew."""
+        """Return whether there is a connection now; without one, the next RPC or an open watch reconnects."""
         return self._part.connected
 
     set_log_level = blocking(Hub.set_log_level)
@@ -250,7 +250,7 @@ def connect(
     silence_s: float = 15.0,
     patient: bool = True,
 ) -> Generator[SyncHub, Any, None]:
-    """The hub, as `hubbub_client.connect` finds it, for the length of a `with` block."""
+    """Connect to a hub for a `with` block, as `hubbub_client.connect`."""
     connecting = hubbub_client.connect(
         address,
         token,
@@ -275,5 +275,5 @@ def connect(
         try:
             yield SyncHub(home, hub)
         finally:
-            if not home.here:  # the loop did not come along into this process; its parent closes it
+            if not home.here:  # a fork has no loop; the parent process closes the connection
                 stack.pop_all()

@@ -1,19 +1,19 @@
-"""`hub.tasks`: the tasks that the hub holds for servers, and those that servers hold for the hub."""
+"""`hub.tasks`: tasks that the hub holds for servers, and tasks that servers hold for the hub."""
 
 from collections.abc import AsyncGenerator, Collection, Sequence
 from typing import Any
 
 from hubbub.v1 import task_pb2
-from hubbub_client import events
-from hubbub_client.events import WatchEvent
+from hubbub_client import watch_events
 from hubbub_client.link import Link, Page, pages
 from hubbub_client.reading import enum_number, enum_numbers, read, result
 from hubbub_client.records import Task, TaskRole, TaskStatus
 from hubbub_client.watch import follow
+from hubbub_client.watch_events import WatchEvent
 
 
 class Tasks:
-    """TaskService. Every method raises HubbubError; a task that does not exist is NotFound."""
+    """TaskService. Every method raises HubbubError; NotFound if the task does not exist."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -26,7 +26,7 @@ class Tasks:
         statuses: Collection[TaskStatus] = (),
         limit: int | None = None,
     ) -> Sequence[Task]:
-        """Tasks, newest first; every condition given must hold."""
+        """Return the tasks that match all given conditions, newest first."""
         condition = _filter(server, role, statuses)
 
         async def page(which: Page) -> tuple[Sequence[Task], str]:
@@ -37,17 +37,17 @@ class Tasks:
         return await pages(page, limit)
 
     async def get(self, id: str) -> Task:  # noqa: A002 - the field's name
-        """One task."""
+        """Return one task."""
         answer = await self._link.call(lambda hub: hub.tasks.GetTask, task_pb2.GetTaskRequest(id=id))
         return read(Task, answer.task)
 
     async def result(self, id: str) -> Any:  # noqa: A002
-        """The MCP result of a task that has ended. Raises FailedPrecondition (TASK_NOT_FINISHED, TASK_CANCELLED)."""
+        """Return the MCP result of an ended task. Raises FailedPrecondition (TASK_NOT_FINISHED, TASK_CANCELLED)."""
         answer = await self._link.call(lambda hub: hub.tasks.GetTaskResult, task_pb2.GetTaskResultRequest(id=id))
         return result(answer.result)
 
     async def cancel(self, id: str) -> Task:  # noqa: A002
-        """Cancels a task that has not ended; its prompt leaves the inbox."""
+        """Cancel a task that has not ended, and return it; its pending requests are withdrawn."""
         answer = await self._link.call(lambda hub: hub.tasks.CancelTask, task_pb2.CancelTaskRequest(id=id))
         return read(Task, answer.task)
 
@@ -59,13 +59,13 @@ class Tasks:
         statuses: Collection[TaskStatus] = (),
         resume_token: str | None = None,
     ) -> AsyncGenerator[WatchEvent[Task], None]:
-        """Snapshot and changes of tasks; every condition given must hold."""
+        """Watch the tasks that match all given conditions: a snapshot, then changes."""
         condition = _filter(server, role, statuses)
         return follow(
             self._link,
             lambda hub: hub.tasks.WatchTasks,
             lambda token: task_pb2.WatchTasksRequest(filter=condition, resume_token=token),
-            lambda step: events.read(Task, step),
+            lambda step: watch_events.read(Task, step),
             resume_token,
         )
 

@@ -1,4 +1,4 @@
-"""`hub.tokens`: who may use the hub, by tokens that it makes."""
+"""`hub.tokens`: creates, lists and revokes API tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ _ROLES: Any = admin_pb2.AccessRole.DESCRIPTOR
 
 @dataclass(frozen=True, kw_only=True)
 class Grant(Record):
-    """A role, for the servers whose names match one of the patterns (`*`, `?`, `[...]`)."""
+    """A role for the servers whose names match one of the patterns (`*`, `?`, `[...]`)."""
 
     role: Role
     servers: tuple[str, ...] = ("*",)
@@ -26,7 +26,7 @@ class Grant(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Token(Record):
-    """A token of a caller, without the token itself."""
+    """An API token, without its secret."""
 
     id: str
     name: str
@@ -40,7 +40,7 @@ class Token(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class NewToken(Record):
-    """A token that was made just now. The hub tells its secret this once."""
+    """A new API token. The hub returns its `secret` only this once."""
 
     token: Token
     secret: str = field(repr=False)
@@ -48,7 +48,7 @@ class NewToken(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Caller(Record):
-    """Who one is to the hub."""
+    """The principal that calls, with its grants."""
 
     name: str
     credential: str
@@ -57,7 +57,7 @@ class Caller(Record):
     may_name_others: bool
 
 
-# Where the converter looks for the record of a message.
+# Registered here, so that the converter finds the record of each message.
 RECORDS.update({"AccessGrant": Grant, "ApiToken": Token, "CreateTokenResponse": NewToken, "Caller": Caller})
 
 
@@ -70,7 +70,10 @@ class Tokens:
     async def create(
         self, name: str, grants: Sequence[Grant], *, ttl_s: float | None = None, may_name_others: bool = False
     ) -> NewToken:
-        """A token, good for `ttl_s` seconds or for ever. `may_name_others` lets it speak for anybody (`connect`)."""
+        """Create a token that is valid for `ttl_s` seconds or for ever, and return it with its secret.
+
+        `may_name_others` lets it act under the names of others (`name` of `connect`).
+        """
         request = admin_pb2.CreateTokenRequest(
             name=name,
             grants=[
@@ -82,7 +85,7 @@ class Tokens:
         return read(NewToken, await self._link.call(lambda hub: hub.admin.CreateToken, request))
 
     async def list(self, limit: int | None = None) -> Sequence[Token]:
-        """The tokens there are, expired ones included, newest first."""
+        """Return all tokens, newest first, with the expired ones."""
 
         async def page(which: Page) -> tuple[Sequence[Token], str]:
             request = admin_pb2.ListTokensRequest(**which)
@@ -92,6 +95,6 @@ class Tokens:
         return await pages(page, limit)
 
     async def revoke(self, name: str) -> Token:
-        """Forgets a token; what is open with it ends."""
+        """Revoke a token and return it; calls and streams that are open with it end."""
         request = admin_pb2.RevokeTokenRequest(name=name)
         return read(Token, (await self._link.call(lambda hub: hub.admin.RevokeToken, request)).token)

@@ -1,7 +1,7 @@
-"""Traces go on in the hub: the caller's span, where there is one, is named in the metadata of each RPC.
+"""Propagates the caller's trace to the hub, in the metadata of each RPC.
 
-A program that has OpenTelemetry's SDK set up also gets a client span for each RPC with one response. Nothing of it is
-imported here: without a tracer in the program there is no span to go on from.
+A program with OpenTelemetry's SDK also gets a client span for each RPC with one response. This module does not import
+OpenTelemetry itself: a program that has not loaded it has no span.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 Metadata = list[tuple[str, str]]
 
 AROUND: ContextVar[Metadata | None] = ContextVar("hubbub_client_around", default=None)
-"""What stands in for the current span of a program that has no tracer."""
+"""Trace context of a program that has no tracer."""
 
 
 def from_environment() -> None:
-    """Goes on from the span that TRACEPARENT and TRACESTATE name, as a command in a traced script does."""
+    """Continue the trace of TRACEPARENT and TRACESTATE, for commands in traced scripts."""
     found = ((name, os.environ.get(name.upper(), "")) for name in ("traceparent", "tracestate"))
     AROUND.set([(name, value) for name, value in found if value.isascii() and value.isprintable() and value])
 
 
 def metadata() -> Metadata:
-    """The current span for the metadata of an RPC; nothing when there is none."""
+    """Return the current trace context as metadata of an RPC, empty if there is none."""
     if (trace := _api()) is None or not trace.get_current_span().get_span_context().is_valid:
         return AROUND.get() or []
     from opentelemetry.propagate import inject
@@ -48,7 +48,7 @@ def metadata() -> Metadata:
 
 @contextmanager
 def rpc(request: Message, address: str) -> Generator[None]:
-    """The client span of an RPC: the block. Nothing in a program without a tracer."""
+    """Record the block as the client span of an RPC; do nothing in a program without a tracer."""
     if (trace := _api()) is None:
         yield
         return

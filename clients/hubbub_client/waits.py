@@ -1,4 +1,4 @@
-"""Waiting that the standard library has almost: for a bounded time, for a thread, and beside other work."""
+"""Waits that the standard library lacks: for a bounded time, for a thread, and beside other work."""
 
 import asyncio
 import contextlib
@@ -11,12 +11,12 @@ R = TypeVar("R")
 
 
 def within(seconds: float) -> asyncio.Timeout:
-    """Raises TimeoutError when the block takes longer; infinity is no limit."""
+    """Raise TimeoutError if the block takes longer; infinity is no limit."""
     return asyncio.timeout(seconds if math.isfinite(seconds) else None)
 
 
 async def in_thread(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """What a function that blocks returns. It runs to its end, and is waited for, even if the caller is cancelled."""
+    """Run a blocking function in a thread and return its result; wait for its end even if the caller is cancelled."""
     running = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
     try:
         return await asyncio.shield(running)
@@ -30,10 +30,10 @@ async def in_thread(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs)
 
 @contextlib.asynccontextmanager
 async def beside(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
-    """Does the work beside the block, and cancels it at the end of the block.
+    """Run work beside the block, and cancel it at the end of the block.
 
-    When the work fails, the block is cancelled, and what it raised is raised here. A task group of Python 3.11 would
-    leave the caller with a cancellation that nobody made, if the work fails while the group waits for its end.
+    If the work fails, cancel the block and raise the work's exception here. (If the work fails while a task group of
+    Python 3.11 waits for its end, the caller is left with a cancellation that nobody requested.)
     """
     caller, inside = asyncio.current_task(), True
     assert caller is not None
@@ -61,7 +61,7 @@ async def beside(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
                 await asyncio.wait((task,))
             except asyncio.CancelledError as exc:
                 cancelled = exc
-        if failed:  # the block has ended before its cancellation came, or has made something else of it
+        if failed:  # the block ended before its cancellation arrived, or raised something else
             try:
                 await asyncio.sleep(0)
             except asyncio.CancelledError as exc:

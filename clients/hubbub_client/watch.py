@@ -1,4 +1,4 @@
-"""Watches that last: they resume by themselves when the stream breaks or the hub restarts."""
+"""Watches that resume by themselves after a broken stream or a restart of the hub."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ from hubbub_client.link import Link, Stubs
 
 FIRST_PAUSE_S = 0.1
 LAST_PAUSE_S = 2.0
-# Asking again cannot help.
+# Statuses after which a retry cannot help.
 FINAL = frozenset(
     (
         StatusCode.INVALID_ARGUMENT,
@@ -28,7 +28,7 @@ FINAL = frozenset(
 
 
 class Step(Protocol):
-    """A response of any watch that can be resumed."""
+    """A response of a resumable watch."""
 
     resume_token: str
 
@@ -46,9 +46,9 @@ async def follow(
     event: Callable[[A], E | None],
     resume_token: str | None,
 ) -> AsyncGenerator[E, None]:
-    """The events of a watch, for ever: after a break it goes on from the last token.
+    """Yield the events of a watch without end; after a break, resume from the last token.
 
-    `request` makes the RPC's request for a token. Raises HubbubError only where asking again cannot help.
+    `request` makes the RPC's request for a token. Raises HubbubError only if a retry cannot help.
     """
     token = resume_token or ""
     async with contextlib.aclosing(listen(link, lambda: link.stream(method, request(token)))) as steps:
@@ -60,7 +60,7 @@ async def follow(
 
 
 async def listen(link: Link, stream: Callable[[], AsyncGenerator[L, None]]) -> AsyncGenerator[L, None]:
-    """The responses of a stream, for ever: after a break it is opened again. Raises as `follow` does."""
+    """Yield the responses of a stream without end; after a break, open it again. Raises as `follow`."""
     pause_s = FIRST_PAUSE_S
     while True:
         try:
@@ -76,8 +76,8 @@ async def listen(link: Link, stream: Callable[[], AsyncGenerator[L, None]]) -> A
 
 
 def _is_final(error: HubbubError) -> bool:
-    # Without a reason of the hub's own it is the client that refuses a message as too large.
+    # Without a reason of the hub, gRPC in this process refused a message as too large.
     too_large = isinstance(error, ResourceExhausted) and error.reason == StatusCode.RESOURCE_EXHAUSTED.name
-    # An unknown status is gRPC's word for what broke on the way; with a reason it is the server's own error.
+    # UNKNOWN without a reason means that the connection broke; with one, it is the MCP server's own error.
     refused = isinstance(error, UpstreamError) and error.reason != StatusCode.UNKNOWN.name
     return error.code in FINAL or too_large or refused

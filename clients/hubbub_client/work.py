@@ -1,4 +1,4 @@
-"""A worker: the hub hands it requests, and it answers them (`hub.inbox.work`)."""
+"""A worker, to which the hub assigns pending requests (`hub.inbox.work`)."""
 
 import asyncio
 import contextlib
@@ -15,14 +15,14 @@ from hubbub_client.watch import listen
 OnError = Callable[[PendingRequest, Exception], None]
 Say = Callable[[inbox_pb2.WorkRequest], Awaitable[None]]
 
-# Somebody else settled it, or the hub took it back: nobody's mistake.
+# Not errors: somebody else answered the request, or the hub withdrew it.
 SETTLED = frozenset(("ALREADY_ANSWERED", "ALREADY_CLAIMED", "CLAIM_LOST", "REQUEST_WITHDRAWN", "REQUEST_EXPIRED"))
 
 log = logging.getLogger(__name__)
 
 
 class Worker:
-    """One worker, over any number of connections. What it was doing for a stream that broke is cancelled."""
+    """One worker, over any number of streams. When a stream breaks, its pending requests are cancelled here."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Worker:
         self._busy: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """Works until cancelled. Raises HubbubError, and what `on_error` raises."""
+        """Work until cancelled. Raises HubbubError, and what `on_error` raises."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 await self._listen(tasks)
@@ -57,7 +57,7 @@ class Worker:
                 match step.WhichOneof("event"):
                     case "assigned":
                         self._begin(tasks, say, self._read(step.assigned))
-                    # Who holds the claim has answered it: its own answer must not be cut off by the news of it.
+                    # Not after an answer: it may be this worker's own, which must not be cancelled halfway.
                     case "revoked" if step.revoked.state != inbox_pb2.PENDING_REQUEST_STATE_ANSWERED:
                         if (handling := self._busy.get(step.revoked.id)) is not None:
                             handling.cancel()
@@ -78,7 +78,7 @@ class Worker:
 
     def _begin(self, tasks: asyncio.TaskGroup, say: Say, request: PendingRequest) -> None:
         handling = self._busy[request.id] = tasks.create_task(self._answer(say, request))
-        handling.add_done_callback(partial(self._forget, request.id))  # one may be cancelled before it has begun
+        handling.add_done_callback(partial(self._forget, request.id))  # a task can be cancelled before it begins
 
     def _forget(self, id_: str, handling: "asyncio.Task[None] | None") -> None:
         if self._busy.get(id_) is handling:
@@ -87,15 +87,15 @@ class Worker:
     async def _answer(self, say: Say, request: PendingRequest) -> None:
         try:
             await self._handle(request)
-        except Exception as error:  # noqa: BLE001 - one request's failure must not end the others
+        except Exception as error:  # noqa: BLE001 - one failure must not end the others
             if not isinstance(error, HubbubError) or error.reason not in SETTLED:
                 self._on_error(request, error)
         finally:
             self._forget(request.id, asyncio.current_task())
-        with contextlib.suppress(HubbubError):  # a stream that broke has given it to others already
+        with contextlib.suppress(HubbubError):  # if the stream broke, the hub has given the request to others
             await say(inbox_pb2.WorkRequest(skip=inbox_pb2.WorkRequest.Skip(id=request.id)))
 
 
 def log_error(request: PendingRequest, error: Exception) -> None:
-    """Says that a request was not answered, and why."""
+    """Log that a pending request was not answered, and why."""
     log.error("request %s of %s was not answered", request.id, request.server, exc_info=error)

@@ -9,10 +9,10 @@ from typing import Any, Generic, TypeVar
 import anyio
 
 from hubbub_client.errors import HubbubError
-from hubbub_client.events import Progressed, Removed, Reset, Synced, Upsert
 from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object
 from hubbub_client.records import Call, CatalogList, PendingRequest, Progress, Record, Server, ServerEvent, Task
+from hubbub_client.watch_events import Progressed, Removed, Reset, Synced, Upsert
 from hubbub_frontend.text import line
 from hubbub_frontend.wording import of_config, question, what
 

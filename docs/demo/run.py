@@ -16,9 +16,9 @@ from pathlib import Path
 
 import hubbub_client
 from hubbub_client.errors import HubbubError
-from hubbub_client.events import Upsert
 from hubbub_client.hub import Hub
 from hubbub_client.records import Server
+from hubbub_client.watch_events import Upsert
 from hubbub_frontend.wording import why
 from hubbubd.legible import clean
 

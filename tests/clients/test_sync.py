@@ -17,8 +17,8 @@ import hubbub_client
 from hubbub.v1 import call_pb2, common_pb2, inbox_pb2
 from hubbub_client import blocking, records, sync
 from hubbub_client.errors import FailedPrecondition, HubbubError
-from hubbub_client.events import Upsert
 from hubbub_client.portal import Portal
+from hubbub_client.watch_events import Upsert
 
 LIMIT_S = 60
 POLL_S = 0.02

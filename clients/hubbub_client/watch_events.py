@@ -1,0 +1,127 @@
+"""Events of watches. A watch with the `resume_token` of an event goes on after it, also in another process."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from hubbub.v1 import call_pb2
+from hubbub_client import reading, records
+from hubbub_client.records import CallLog, Progress, Record
+
+R = TypeVar("R", bound=Record)
+
+
+@dataclass(frozen=True)
+class Event:
+    """One step of a watch."""
+
+    type: ClassVar[str]
+    resume_token: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return `{type, resume_token, record}`; the record is the id of a removal, and the reason of a reset."""
+        return {"type": self.type, "resume_token": self.resume_token, "record": self._record()}
+
+    def _record(self) -> dict[str, Any] | None:
+        return None
+
+
+@dataclass(frozen=True)
+class Upsert(Event, Generic[R]):
+    """A record is new or has changed."""
+
+    type = "upsert"
+    record: R
+
+    def _record(self) -> dict[str, Any]:
+        return self.record.to_json()
+
+
+@dataclass(frozen=True)
+class Removed(Event):
+    """A record is gone, or no longer matches the filter. `id` is the name if servers are watched."""
+
+    type = "removed"
+    id: str
+
+    def _record(self) -> dict[str, Any]:
+        return {"id": self.id}
+
+
+@dataclass(frozen=True)
+class Synced(Event):
+    """The snapshot is complete; what follows are changes."""
+
+    type = "synced"
+
+
+@dataclass(frozen=True)
+class Reset(Event):
+    """Forget all records: a fresh snapshot follows."""
+
+    type = "reset"
+    reason: str
+
+    def _record(self) -> dict[str, Any]:
+        return {"reason": self.reason}
+
+
+@dataclass(frozen=True)
+class Bookmark(Event):
+    """Nothing has changed; `resume_token` is the newest."""
+
+    type = "bookmark"
+
+
+@dataclass(frozen=True)
+class Progressed(Event):
+    """Progress of a call; live only."""
+
+    type = "progress"
+    progress: Progress
+
+    def _record(self) -> dict[str, Any]:
+        return self.progress.to_json()
+
+
+@dataclass(frozen=True)
+class Logged(Event):
+    """A log message of a server about a call; live only."""
+
+    type = "log"
+    log: CallLog
+
+    def _record(self) -> dict[str, Any]:
+        return self.log.to_json()
+
+
+WatchEvent = Upsert[R] | Removed | Synced | Reset | Bookmark
+CallEvent = WatchEvent[records.Call] | Progressed | Logged
+
+
+def read(kind: type[R], message: Any) -> WatchEvent[R] | None:
+    """Return the event of a watch response; None for a type that only newer clients know."""
+    token: str = message.resume_token
+    match message.WhichOneof("event"):
+        case "upsert":
+            return Upsert(token, reading.read(kind, message.upsert))
+        case "removed":
+            return Removed(token, message.removed.id)
+        case "synced":
+            return Synced(token)
+        case "reset":
+            return Reset(token, reading.enum_name(message.reset, "reason").upper())
+        case "bookmark":
+            return Bookmark(token)
+        case _:
+            return None
+
+
+def read_call(message: call_pb2.WatchCallsResponse) -> CallEvent | None:
+    """As `read`, with progress and log messages of calls."""
+    match message.WhichOneof("event"):
+        case "progress":
+            return Progressed(message.resume_token, reading.read(Progress, message.progress))
+        case "log":
+            return Logged(message.resume_token, reading.read(CallLog, message.log))
+        case _:
+            return read(records.Call, message)
