@@ -303,6 +303,17 @@ async def test_a_stateless_server_is_listened_to_and_again_when_it_ends_that(wor
     assert set(seen) == {"resources/read"}
 
 
+async def test_roots_with_half_a_character_in_a_name_are_kept_without_it(world: World) -> None:
+    roots = ({"uri": "file:///srv", "_meta": {"half \ud800": ["\udc00", {"\ud83d": 1}]}},)
+    kept = {"uri": "file:///srv", "_meta": {"half \ufffd": ["\ufffd", {"\ufffd": 1}]}}
+    async with world.hub(server()) as hub:
+        await connected(hub)
+        await hub.servers.set_roots("one", roots)
+    async with world.hub(server()) as hub:
+        await connected(hub)
+        assert await world.peer.link.asked("roots/list", {}) == {"roots": [kept]}
+
+
 async def test_roots_that_are_set_are_told_and_last_over_a_restart(world: World) -> None:
     roots = ({"uri": "file:///srv"},)
     async with world.hub(server()) as hub:

@@ -5,13 +5,11 @@ any other invalid field is dropped. A record that is still invalid is unreadable
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Final, TypeVar, cast
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails, PydanticSerializationError, from_json
-
-from hubbubd import payload
 
 T = TypeVar("T")
 
@@ -76,7 +74,7 @@ def write(adapter: TypeAdapter[T], record: T) -> bytes:
     try:
         return adapter.dump_json(record)
     except PydanticSerializationError:
-        return payload.dumps(_whole_text(adapter.dump_python(record, mode="json")))
+        return adapter.dump_json(_whole_text(record))
 
 
 def _problems(exc: ValidationError) -> list[ErrorDetails]:
@@ -118,12 +116,22 @@ def _around(raw: dict[str, Any], place: tuple[int | str, ...]) -> Any:
 
 
 def _whole_text(value: Any) -> Any:
-    """Return the JSON value with lone surrogates replaced in every string."""
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, dict):
-        items = cast("dict[Any, Any]", value).items()
-        return {_whole_text(key): _whole_text(inner) for key, inner in items}
-    if isinstance(value, list):
-        return [_whole_text(inner) for inner in cast("list[Any]", value)]
-    return value
+    """Return the value with lone surrogates replaced in every string, names of members included."""
+    match value:
+        case str():
+            return type(value)(value.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+        case dict():
+            items = cast("dict[Any, Any]", value).items()
+            return {_whole_text(key): _whole_text(inner) for key, inner in items}
+        case list():
+            return [_whole_text(inner) for inner in cast("list[Any]", value)]
+        case tuple():
+            return tuple(_whole_text(inner) for inner in cast("tuple[Any, ...]", value))
+        case BaseModel():
+            return value.model_copy(update={name: _whole_text(getattr(value, name)) for name in value.model_fields_set})
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            return replace(
+                value, **{each.name: _whole_text(getattr(value, each.name)) for each in fields(value) if each.init}
+            )
+        case _:
+            return value
