@@ -120,6 +120,8 @@ async def test_many_callers_of_a_dead_hub_wait_no_longer_than_one(hub: Any) -> N
             refused.append(caught.value.reason)
 
         with anyio.fail_after(LIMIT_S):
+            while client.connected:  # what is sent over a connection that is ending fails in another way
+                await anyio.sleep(0)
             async with anyio.create_task_group() as group:
                 for _ in range(50):
                     group.start_soon(call)

@@ -1,5 +1,6 @@
 """The standard health service: it tells when the store fails, when it is well again, and when the hub stops."""
 
+import asyncio
 from typing import Any
 
 import anyio
@@ -66,13 +67,19 @@ async def test_open_health_watches_end_when_the_hub_stops_and_hold_it_up_for_not
     serving = serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=10 * LIMIT_S)
     async with grpc.aio.insecure_channel(await serving.__aenter__()) as channel:
         watch = health_pb2_grpc.HealthStub(channel).Watch(asking())
-        with anyio.fail_after(LIMIT_S):
-            assert (await watch.read()).status == SERVING
-            await serving.__aexit__(None, None, None)
+
+        async def watched() -> str:  # read as it comes: gRPC gives no message any more once it has seen the end
             assert (await watch.read()).status == NOT_SERVING
             with pytest.raises(grpc.aio.AioRpcError) as ended:
                 await watch.read()
-    assert explain(ended.value).reason == "SHUTTING_DOWN"
+            return explain(ended.value).reason
+
+        with anyio.fail_after(LIMIT_S):
+            assert (await watch.read()).status == SERVING
+            watching = asyncio.create_task(watched())
+            await asyncio.sleep(0)
+            await serving.__aexit__(None, None, None)
+            assert await watching == "SHUTTING_DOWN"
 
 
 async def test_a_client_may_ping_in_a_quiet_watch_as_often_as_the_hub_says(
