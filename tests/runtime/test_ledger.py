@@ -8,6 +8,7 @@ import pytest
 
 from hubbubd.errors import Aborted, Unavailable
 from hubbubd.runtime.records import Change
+from hubbubd.runtime.records.health import Health
 from hubbubd.runtime.records.ledger import COMMIT_HOOK
 from hubbubd.store import Conflict
 
@@ -195,3 +196,11 @@ async def test_a_follower_that_fails_keeps_nothing_from_the_others(notes: Notes)
     await notes.put(Note("a"), Note("b"))
     assert followed == ["a", "b"]
     await until(lambda: notes.table.get("b"))
+
+
+async def test_whoever_watches_the_health_is_told_of_its_end_whatever_they_were_at(world: World) -> None:
+    health = Health(world.store)
+    watching = health.watch()
+    assert await anext(watching)
+    health.close()
+    assert [well async for well in watching] == [False]

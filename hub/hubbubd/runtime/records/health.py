@@ -61,9 +61,9 @@ class Health:
     async def watch(self) -> AsyncGenerator[bool]:
         """Yield `well` now and after each change; the last one, at shutdown, is False."""
         while True:
-            seen = self._pulse.beats
+            seen, closed = self._pulse.beats, self._pulse.closed  # it may close while its watcher has what is yielded
             yield self.well
-            if self._pulse.closed:
+            if closed:
                 return
             await self._pulse.wait(seen)
 
