@@ -20,6 +20,7 @@ def main() -> None:
         from hubbub_cli import ends
 
         ends.open_streams()
+        ends.bound_size()
     except KeyboardInterrupt:
         sys.exit(1)
     own = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]

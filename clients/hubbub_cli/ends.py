@@ -13,11 +13,16 @@ import typer
 from grpc import StatusCode
 
 from hubbub_cli.output import note, print_error
+from hubbub_client import numbers
 from hubbub_client.errors import HubbubError, InvalidArgument
 from hubbub_client.legible import is_text
 
 DEBUG = "HUBBUB_DEBUG"
 STREAMS = ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w"))
+
+
+LARGEST_SIZE = 10_000
+"""Columns or lines of a terminal."""
 
 
 class OutputError(HubbubError):
@@ -71,6 +76,16 @@ class _Stderr(_Stdout):
 def _lost(error: OSError) -> OutputError:
     discard(1)
     return OutputError(f"stdout cannot be written: {error.strerror}", reason="OUTPUT_FAILED")
+
+
+def bound_size() -> None:
+    """Clamp COLUMNS and LINES, which libraries read as integers however long; drop what is no number."""
+    for name in ("COLUMNS", "LINES"):
+        size = numbers.whole_text(os.environ.get(name, ""), LARGEST_SIZE)
+        if size:
+            os.environ[name] = str(size)
+        else:
+            os.environ.pop(name, None)
 
 
 def discard(descriptor: int) -> None:

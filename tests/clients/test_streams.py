@@ -19,7 +19,7 @@ from .conftest import HUBBUB
 HUBBUBD = str(Path(sys.executable).with_name("hubbubd"))
 SURROUNDINGS = [
     {"HOME": ""}, {"HOME": "/proc"}, {"LC_ALL": "C"}, {"TERM": "dumb"}, {"COLUMNS": "9" * 30}, {"COLUMNS": "-1"},
-    {"COLUMNS": "x"}, {"PYTHONIOENCODING": "ascii"},
+    {"COLUMNS": "x"}, {"COLUMNS": "9" * 5000}, {"LINES": "9" * 5000}, {"PYTHONIOENCODING": "ascii"},
 ]  # fmt: skip
 
 
