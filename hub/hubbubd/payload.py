@@ -19,7 +19,7 @@ from hubbubd.errors import InvalidArgument
 
 Json = dict[str, Any]
 
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_SURROGATE = re.compile(rb"(\\u[dD][89a-fA-F])")
 
 LONG = 64 * 1024
 """Characters of a document from which on garbage collection is paused while it is parsed."""
@@ -43,12 +43,24 @@ def _loads(data: bytes | bytearray | str) -> Any:
         return from_json(data, allow_inf_nan=False)
     except ValueError:
         # A lone surrogate, escaped, is legal JSON (RFC 8259, section 8.2); JavaScript writes it when it cuts a string.
-        whole, halves = _SURROGATE.subn(rb"\\uFF", data.encode() if isinstance(data, str) else data)
-        if not halves:
+        whole = overwritten(data.encode() if isinstance(data, str) else data, _SURROGATE, rb"\uFF")
+        if whole is None:
             raise
     # Apply the same limits (nesting, numbers) to the document with the surrogates replaced.
     from_json(whole, allow_inf_nan=False)
     return json.loads(data)
+
+
+def overwritten(data: bytes | bytearray, pattern: re.Pattern[bytes], instead: bytes) -> bytearray | None:
+    """Return a copy with `instead` in place of group 1 of each match, which is as long; None without a match.
+
+    `re.sub` would take many times the memory of the document.
+    """
+    copy: bytearray | None = None
+    for match in pattern.finditer(data):
+        copy = copy or bytearray(data)
+        copy[slice(*match.span(1))] = instead
+    return copy
 
 
 def _without_infinity(value: Any) -> Any:

@@ -50,6 +50,15 @@ async def test_a_caller_does_not_say_itself_where_it_calls_from(http: httpx2.Asy
     assert response.json()["caller"]["name"] == "local"  # whose token is good on this machine only
 
 
+async def test_the_token_of_the_machine_is_refused_over_connect_from_elsewhere(
+    http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hubbubd.rpc.connect.is_loopback", lambda _: False)  # so that TCP comes from elsewhere
+    response = await http.post(GET_SELF, json={}, headers=RIGHT)
+    assert response.status_code == 401
+    assert "TOKEN_LOCAL_ONLY" in response.text
+
+
 @pytest.mark.parametrize("kind", ["application/grpc", "application/grpc+proto", "Application/gRPC; x=y"])
 async def test_grpc_over_the_wrong_protocol_is_refused_before_it_fails(
     http: httpx2.AsyncClient, kind: str, caplog: pytest.LogCaptureFixture

@@ -202,6 +202,7 @@ def to_create(**changes: Any) -> admin_pb2.CreateTokenRequest:
     return admin_pb2.CreateTokenRequest(**{"name": "ada", "grants": [VIEWER]} | changes)
 
 
+TOO_MANY = [f"h{at}" for at in range(1001)]
 # RPC, request, the one violation (or the reason where there is none)
 WRONG: list[tuple[str, Message, str]] = [
     ("Work", inbox_pb2.WorkRequest(), "ready"),
@@ -222,11 +223,8 @@ WRONG: list[tuple[str, Message, str]] = [
     ("AddServer", server_pb2.AddServerRequest(spec=with_roots()), "spec.roots"),
     ("AddServer", server_pb2.AddServerRequest(spec=with_roots(*[b"{}"] * 1001)), "spec.roots.fixed.roots"),
     ("AddServer", server_pb2.AddServerRequest(spec=spec(backoff_s=[-1] * 1001)), "spec.retry.backoff"),
-    (
-        "AddServer",
-        server_pb2.AddServerRequest(spec=spec(headers={f"h{at}": "" for at in range(1001)})),
-        "spec.http.headers",
-    ),
+    ("AddServer", server_pb2.AddServerRequest(spec=spec(headers=dict.fromkeys(TOO_MANY, ""))), "spec.http.headers"),
+    ("AddServer", server_pb2.AddServerRequest(spec=spec(name="new", headers={"Host": "x"})), "spec.http.headers.Host"),
     ("UpdateServer", server_pb2.UpdateServerRequest(spec=spec(deny_tools=["x"] * 1001)), "spec.tools.deny"),
     ("AddServer", server_pb2.AddServerRequest(spec=lasting(2**62)), "spec.timeouts.call"),
     ("AddServer", server_pb2.AddServerRequest(spec=spec(connect_timeout_s=-1)), "spec.timeouts.connect"),
@@ -395,7 +393,7 @@ async def test_a_wrong_field_is_named(shared_api: Caller, rpc: str, request_: Me
 async def test_a_url_that_is_none_once_its_references_are_replaced_is_not_added(api: Caller, url: str) -> None:
     refusal = await api.refused(METHODS["AddServer"], server_pb2.AddServerRequest(spec=spec(name="new", url=url)))
     assert refusal.code is INVALID
-    assert set(refusal.violations) <= {"spec", "spec.url", "spec.http.url"}
+    assert set(refusal.violations) <= {"spec", "spec.http.url"}
     assert refusal.violations
 
 

@@ -10,7 +10,7 @@ import pytest
 from hubbubd.clock import TICK_S, Clock
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.errors import HubError, Unauthenticated
-from hubbubd.rpc.auth import Gate
+from hubbubd.rpc.auth import ENDED_CREDENTIALS, Gate
 from hubbubd.rpc.interceptors import Oversight
 
 from ..runtime.virtual_time import VirtualTimeLoop
@@ -52,6 +52,8 @@ class Unnoted:
 
     def cut_short(self, _path: str, exc: HubError, _caller: Principal) -> HubError:
         return exc
+
+    refused = cut_short
 
 
 def sets(by_s: float) -> Callable[[System], None]:
@@ -95,3 +97,14 @@ async def test_whoever_is_inside_is_out_when_the_clock_says_so(
         tasks.cancel_scope.cancel()
     (ended,) = system.ended
     assert ends_at <= ended <= ends_at + TICK_S + 1
+
+
+async def test_a_credential_that_was_revoked_between_the_gate_and_the_rpc_does_nothing_however_many_others_were() -> (
+    None
+):
+    gate = System().gate
+    for number in range(ENDED_CREDENTIALS + 10):
+        gate.end(f"c{number}")
+    last = Principal(name="ada", grants=(Grant(Role.ADMIN),), credential=f"c{number}")
+    with pytest.raises(Unauthenticated), gate.inside(last, "/x", cast("Oversight", Unnoted())):
+        pytest.fail("it was let in")

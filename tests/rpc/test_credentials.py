@@ -34,6 +34,16 @@ def watch_inbox(
     )
 
 
+@pytest.mark.parametrize("path", ["/hubbub.v1.AdminService/GetSelf", "/hubbub.v1.InboxService/WatchPendingRequests"])
+async def test_an_rpc_of_a_token_that_ends_without_a_request_is_refused(world: World, path: str) -> None:
+    caller = await world.caller(Role.ADMIN)
+    call = caller.channel.stream_stream(path)(metadata=caller.metadata)
+    await call.done_writing()
+    with anyio.fail_after(LIMIT_S), pytest.raises(grpc.aio.AioRpcError) as refused:
+        await call.read()
+    assert explain(refused.value).reason == "MALFORMED_REQUEST"
+
+
 # Names
 
 

@@ -184,6 +184,12 @@ def test_integers_of_64_bits_keep_all_their_digits() -> None:
     assert json_codec.dumps(read) == b'{"expectedRevision":"9007199254740993"}'
 
 
+def test_bytes_are_taken_in_both_alphabets_of_base64_with_and_without_padding() -> None:
+    for written in ("+/8A+w==", "-_8A-w==", "-_8A-w"):
+        read = json_codec.loads(f'{{"chunk": "{written}"}}'.encode(), admin_pb2.BackupStoreResponse)
+        assert read.chunk == b"\xfb\xff\x00\xfb"
+
+
 def test_enums_are_taken_by_name_and_by_number() -> None:
     text = b'{"filter": {"states": ["CALL_STATE_QUEUED", 4, 77]}, "order": "ORDER_ASCENDING"}'
     read = json_codec.loads(text, call_pb2.ListCallsRequest)
@@ -196,13 +202,18 @@ def test_a_null_where_a_document_is_expected_is_the_document_null() -> None:
     assert json_codec.loads(b'{"accept": null, "result": null}', ANSWER) == ANSWER(result=b"null")
 
 
+def test_a_null_where_a_list_of_documents_is_expected_is_none() -> None:
+    roots = json_codec.loads(b'{"spec": {"roots": {"fixed": {"roots": null}}}}', ADD).spec.roots
+    assert roots == server_pb2.Roots(fixed=server_pb2.Roots.Fixed())
+
+
 @pytest.mark.parametrize(
     ("text", "path", "problem"),
     [
         ('{"spce": {}}', "spce", "unknown field; did you mean 'spec'?"),
         ('{"spec": {"server": "a", "callID": "b"}}', "spec.callID", "unknown field; did you mean 'callId'?"),
         ('{"spec": {"zzz": 1}}', "spec.zzz", "unknown field"),
-        ('{"": 1}', "", ""),
+        ('{"": 1}', '""', "unknown field"),
         ('{"spec": {"timeout": "1s", "timeout": "2s"}}', "spec.timeout", "is given twice"),
         ('{"spec": {"callId": "a", "call_id": "b"}}', "spec.call_id", "is given twice"),
         ('{"spec": {"callId": null, "callId": "b"}}', "spec.call_id", "is given twice"),
@@ -219,9 +230,8 @@ def test_a_null_where_a_document_is_expected_is_the_document_null() -> None:
 )  # fmt: skip
 def test_a_field_that_is_wrong_is_named_with_what_was_expected(text: str, path: str, problem: str) -> None:
     error = refused(text)
-    if path:
-        assert error.violations == ((path, problem),)
-        assert error.message == f"{path}: {problem}"
+    assert error.violations == ((path, problem),)
+    assert error.message == f"{path}: {problem}"
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,8 @@ async def calls_made(read: Read, rpc: str, length: int, data_dir: Path) -> int:
     now = time.time()
     store = await SqliteStore.open(":memory:")
     records = [make(f"r{at:04}", now - at) for at in range(length)]
-    await store.commit([Write(f"{noun}/{each.id}", TypeAdapter(type(each)).dump_json(each)) for each in records])
+    adapter: TypeAdapter[Any] = TypeAdapter(type(records[0]))
+    await store.commit([Write(f"{noun}/{each.id}", adapter.dump_json(each)) for each in records])
     count = 0
 
     def on_call(_frame: FrameType, event: str, _arg: object) -> None:

@@ -13,7 +13,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from hubbub.v1 import admin_pb2, call_pb2, inbox_pb2, server_pb2
+from hubbub.v1 import admin_pb2, call_pb2, event_pb2, inbox_pb2, server_pb2
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.config.commands import REST, AllowedCommand
 from hubbubd.core.access import Grant, Role
@@ -181,6 +181,16 @@ async def test_what_is_refused_is_counted_for_its_principal(make: Make) -> None:
         await world.local.refused(METHODS["RemoveServer"], server_pb2.RemoveServerRequest(name="away"))
         (entry,) = world.entries(principal="local")
         assert (entry.outcome, entry.target) == ("SERVER_READ_ONLY", "away")
+
+
+async def test_a_stream_that_its_servicer_refuses_is_counted_too(make: Make) -> None:
+    async with make() as world:
+        grants = [Grant(Role.CALLER, ("away",)), Grant(Role.VIEWER, ("other",))]
+        _, secret = await world.hub.tokens.create("cal", grants, by="test", ttl_s=None, may_name_others=False)
+        caller = Caller(world.channel, (("authorization", f"Bearer {secret}"),))
+        await caller.refused(METHODS["TailLogs"], event_pb2.TailLogsRequest(server="away"))
+        (entry,) = world.entries(principal="cal")
+        assert (entry.action, entry.outcome, entry.target) == ("TailLogs", "PERMISSION_DENIED", "away")
 
 
 async def test_what_an_entry_names_is_one_short_line_whatever_was_asked_for(make: Make) -> None:

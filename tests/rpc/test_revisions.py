@@ -1,7 +1,10 @@
 """Two clients read a server, think, and change it: one wins, the other is told what is there now."""
 
+import base64
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
 import anyio
 import grpc
@@ -214,6 +217,20 @@ async def test_what_is_there_now_is_told_over_connect_too(web: Web, added: serve
     assert now["type"] == "hubbub.v1.RevisionConflict"
     assert now["debug"]["revision"] == str(added.server.revision)
     assert now["debug"]["spec"] == json_format.MessageToDict(added.spec)
+
+
+async def test_what_is_too_deep_to_be_shown_over_connect_is_told_in_bytes(web: Web) -> None:
+    deep: Any = 1
+    for _ in range(150):
+        deep = [deep]
+    root = {"uri": "file:///a", "_meta": {"deep": deep}}
+    spec = {"name": "rooted", "http": {"url": "http://127.0.0.1:9/mcp"}, "roots": {"fixed": {"roots": [root]}}}
+    assert (await web.post("/hubbub.v1.ServerService/AddServer", {"spec": spec})).is_success
+    body = {"spec": spec, "expectedRevision": 1}
+    _, code, reason, error = await web.refused("/hubbub.v1.ServerService/UpdateServer", body)
+    assert (code, reason) == ("aborted", "REVISION_CONFLICT")
+    packed = server_pb2.RevisionConflict.FromString(base64.b64decode(error["details"][-1]["value"] + "=="))
+    assert json.loads(packed.spec.roots.fixed.roots[0]) == root
 
 
 async def test_a_mask_of_too_many_paths_is_refused(api: Caller, added: server_pb2.GetServerResponse) -> None:

@@ -65,6 +65,7 @@ def fault(category: Category, code: str = "SOME_CODE", **more: Any) -> UpstreamE
 
 CASES: list[tuple[Exception, grpc.StatusCode, str]] = [
     (errors.InvalidArgument("no"), grpc.StatusCode.INVALID_ARGUMENT, "INVALID_ARGUMENT"),
+    (errors.InvalidServerConfig("no"), grpc.StatusCode.INVALID_ARGUMENT, "INVALID_ARGUMENT"),
     (errors.NotFound("server", "x"), grpc.StatusCode.NOT_FOUND, "SERVER_NOT_FOUND"),
     (errors.AlreadyExists("taken", reason="CALL_ID_REUSED"), grpc.StatusCode.ALREADY_EXISTS, "CALL_ID_REUSED"),
     (errors.FailedPrecondition("no"), grpc.StatusCode.FAILED_PRECONDITION, "FAILED_PRECONDITION"),
@@ -166,6 +167,12 @@ async def test_details_of_any_size_and_shape_still_fit_in_a_header(error: Except
     refusal = await told(error)
     assert refusal.reason
     assert 4 * status.status_of(error).ByteSize() / 3 + 3 * len(refusal.message.encode()) < HEADER_LIMIT
+
+
+async def test_a_long_message_is_cut_to_768_bytes_at_the_end_of_a_character() -> None:
+    assert (await told(errors.FailedPrecondition("x" * 769))).message == "x" * 765 + "…"
+    assert (await told(errors.FailedPrecondition("é" * 385))).message == "é" * 382 + "…"
+    assert (await told(errors.FailedPrecondition("x" * 768))).message == "x" * 768
 
 
 async def test_many_violations_are_counted_when_they_are_not_shown() -> None:

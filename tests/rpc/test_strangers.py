@@ -11,6 +11,7 @@ import anyio
 import grpc
 import httpx2
 import pytest
+import structlog.testing
 from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 from google.protobuf.message import Message
@@ -35,6 +36,7 @@ RIGHT = {"authorization": f"Bearer {TOKEN}"}
 GET_SELF = "/hubbub.v1.AdminService/GetSelf"
 LIST_SERVERS = "/hubbub.v1.ServerService/ListServers"
 CHECK = "/grpc.health.v1.Health/Check"
+WATCH = "/grpc.health.v1.Health/Watch"
 
 
 async def test_whoever_connects_and_does_not_speak_is_not_kept_for_long(
@@ -50,7 +52,7 @@ async def test_a_connection_is_told_how_many_rpcs_it_may_have(hub: Hub, monkeypa
     """gRPC holds its clients to what is announced (RFC 9113, 5.1.2)."""
     monkeypatch.setattr("hubbubd.rpc.server.MAX_STREAMS", 3)
     async with serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=0) as address, raw(address) as stream:
-        await begin(stream, 5, "/grpc.health.v1.Health/Watch")
+        await begin(stream, 5, WATCH)
         with anyio.fail_after(LIMIT_S):
             announced = await _settings(stream)
     assert announced[MAX_CONCURRENT_STREAMS] == 3
@@ -65,21 +67,27 @@ async def _settings(stream: SocketStream) -> dict[int, int]:
     return dict(struct.iter_unpack("!HI", payload))
 
 
-@pytest.mark.parametrize("connections", [1, 4])
+@asynccontextmanager
+async def crowded(hub: Hub, guarded: Gate, count: int, *paths: str, **credential: str) -> AsyncIterator[str]:
+    """Serves, with `count` RPCs begun for each path, over a connection of its own, whose requests do not come."""
+    async with AsyncExitStack() as opened:
+        address = await opened.enter_async_context(serve(hub, listen="127.0.0.1:0", gate=guarded, grace_s=0))
+        tasks = await opened.enter_async_context(anyio.create_task_group())
+        opened.callback(tasks.cancel_scope.cancel)
+        for path in paths:
+            stream = await opened.enter_async_context(raw(address))
+            tasks.start_soon(drain, stream)
+            await begin(stream, count, path, **credential)
+        yield address
+
+
+@pytest.mark.parametrize("paths", [(WATCH,), (WATCH, WATCH, CHECK, CHECK)], ids=["one", "four"])
 async def test_health_checks_that_never_end_take_no_place_of_those_with_a_credential(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch, connections: int
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, paths: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr("hubbubd.rpc.server.MAX_RPCS", 60)
     monkeypatch.setattr("hubbubd.rpc.strangers.MAX_OPEN", 20)
-    async with AsyncExitStack() as opened:
-        address = await opened.enter_async_context(serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=0))
-        tasks = await opened.enter_async_context(anyio.create_task_group())
-        opened.callback(tasks.cancel_scope.cancel)
-        for path in ("/grpc.health.v1.Health/Watch", CHECK)[:connections]:
-            for _ in range(max(1, connections // 2)):
-                stream = await opened.enter_async_context(raw(address))
-                tasks.start_soon(drain, stream)
-                await begin(stream, 400 // connections, path)
+    async with crowded(hub, gate(hub), 400 // len(paths), *paths) as address:
         await _served(address)
 
 
@@ -106,13 +114,7 @@ async def test_whoever_has_no_credential_is_refused_before_a_request_comes_and_k
 ) -> None:
     monkeypatch.setattr("hubbubd.rpc.server.MAX_RPCS", 60)
     guarded = Gate(TOKEN, hub.clock, [hub.tokens], certificates)
-    async with AsyncExitStack() as opened:
-        address = await opened.enter_async_context(serve(hub, listen="127.0.0.1:0", gate=guarded, grace_s=0))
-        tasks = await opened.enter_async_context(anyio.create_task_group())
-        opened.callback(tasks.cancel_scope.cancel)
-        stream = await opened.enter_async_context(raw(address))
-        tasks.start_soon(drain, stream)
-        await begin(stream, 120, path, **known)
+    async with crowded(hub, guarded, 120, path, **known) as address:
         await _served(address)
 
 
@@ -121,13 +123,7 @@ async def test_requests_that_do_not_come_keep_no_place_once_their_credential_was
 ) -> None:
     monkeypatch.setattr("hubbubd.rpc.server.MAX_RPCS", 60)
     token, made = await hub.tokens.create("ada", [], by="test", ttl_s=None, may_name_others=False)
-    async with AsyncExitStack() as opened:
-        address = await opened.enter_async_context(serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=0))
-        tasks = await opened.enter_async_context(anyio.create_task_group())
-        opened.callback(tasks.cancel_scope.cancel)
-        stream = await opened.enter_async_context(raw(address))
-        tasks.start_soon(drain, stream)
-        await begin(stream, 120, GET_SELF, authorization=f"Bearer {made}")
+    async with crowded(hub, gate(hub), 120, GET_SELF, authorization=f"Bearer {made}") as address:
         with anyio.fail_after(LIMIT_S):
             with pytest.raises(grpc.aio.AioRpcError, match="Concurrent RPC limit"):
                 await _served(address, sys.maxsize)  # until all places are taken
@@ -141,16 +137,8 @@ async def test_one_connection_has_a_share_of_the_places_whoever_it_is(
     assert MAX_STREAMS <= MAX_RPCS / 5
     monkeypatch.setattr("hubbubd.rpc.server.MAX_RPCS", 60)
     monkeypatch.setattr("hubbubd.rpc.server.MAX_STREAMS", 20)
-    async with AsyncExitStack() as opened:
-        address = await opened.enter_async_context(serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=0))
-        tasks = await opened.enter_async_context(anyio.create_task_group())
-        opened.callback(tasks.cancel_scope.cancel)
-        stream = await opened.enter_async_context(raw(address))
-        tasks.start_soon(drain, stream)
-        await begin(stream, 400, GET_SELF, **RIGHT)
-        async with grpc.aio.insecure_channel(address) as channel:
-            for _ in range(10):
-                assert (await Caller(channel)(GET_STATUS, admin_pb2.GetStatusRequest())).pid
+    async with crowded(hub, gate(hub), 400, GET_SELF, **RIGHT) as address:
+        await _served(address)
 
 
 async def test_a_health_check_that_sends_no_request_gives_its_place_back(
@@ -238,6 +226,15 @@ async def test_strangers_keep_nobody_with_a_credential_from_the_health(hub: Hub)
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await _answered(health(channel), (("authorization", "Bearer wrong"),))
         assert explain(refused.value).reason == "TOO_MANY_CHECKS"
+
+
+async def test_whoever_has_a_credential_needs_no_place_of_strangers(
+    hub: Hub, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hubbubd.rpc.strangers.MAX_OPEN", 0)
+    async with grpc.aio.insecure_channel(address) as channel:
+        await _answered(health(channel), (("authorization", f"Bearer {TOKEN}"),))
+        assert await _reason(health(channel)) == "TOO_MANY_CHECKS"
 
 
 @pytest.mark.usefixtures("few_places")
@@ -353,13 +350,33 @@ async def test_long_json_is_read_beside_the_loop_and_short_json_at_once(
     assert where == [True, False]
 
 
-async def test_a_request_that_does_not_come_is_not_waited_for(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_that_does_not_come_is_not_waited_for_and_is_no_watcher_that_was_dropped(
+    base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("hubbubd.rpc.connect.REQUEST_S", 0.2)
     head = f"POST {GET_SELF} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 9\r\n"
     async with raw(base) as stream:
-        await stream.send(f"{head}authorization: Bearer {TOKEN}\r\n\r\n{{".encode())
+        with anyio.fail_after(LIMIT_S), structlog.testing.capture_logs() as logged:
+            await stream.send(f"{head}authorization: Bearer {TOKEN}\r\n\r\n{{".encode())
+            answer = BufferedByteReceiveStream(stream)
+            assert (await answer.receive_until(b"\r\n", 100)).startswith(b"HTTP/1.1 400 ")
+            await answer.receive_until(b"MALFORMED_REQUEST", 10_000)
+    assert not [entry for entry in logged if entry["event"].startswith("caller read nothing")]
+
+
+async def test_a_connection_over_which_somebody_was_let_in_is_kept(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hubbubd.rpc.http.MAX_STRANGERS", 1)
+    head = f"POST {GET_SELF} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 2\r\n"
+    async with AsyncExitStack() as opened:
+        stream = await opened.enter_async_context(raw(base))
+        answers = BufferedByteReceiveStream(stream)
         with anyio.fail_after(LIMIT_S):
-            assert b" 200 " not in await stream.receive()
+            for _ in range(2):
+                await stream.send(f"{head}authorization: Bearer {TOKEN}\r\n\r\n{{}}".encode())
+                await answers.receive_until(b'"credential"', 10_000)
+                silent = [await opened.enter_async_context(raw(base)) for _ in range(2)]
+                with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+                    await silent[0].receive()
 
 
 async def test_connections_over_which_nobody_was_let_in_make_room_for_others(

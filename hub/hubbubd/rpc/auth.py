@@ -30,6 +30,7 @@ from hubbubd.errors import HubError, InvalidArgument, PermissionDenied, Unauthen
 from hubbubd.rpc import status
 from hubbubd.rpc.context import LOCAL, NOBODY, Crowd, Peer, amend, current, principal
 from hubbubd.rpc.interceptors import Oversight
+from hubbubd.rpc.methods import only_request, with_streamed_request
 from hubbubd.rpc.permissions import RULES, Reach, denied
 from hubbubd.rpc.strangers import Around, Strangers
 from hubbubd.telemetry.trace import CURRENT_TRACE, parsed
@@ -258,30 +259,39 @@ class Authentication(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details) if rule is not None else None
         if caller is not None and (handler is None or caller.credential == LOCAL):
             return handler
-        return _kept(handler or _unknown(), self._steps(path, metadata, caller))
+        return self._kept(handler or _unknown(), path, metadata, caller)
 
     def _of_anybody(self, path: str, metadata: Metadata) -> Around:
-        async def around(serve: Callable[[], Awaitable[None]], context: status.Context) -> None:
+        async def around(serve: Callable[[], Awaitable[Any]], context: status.Context) -> Any:
             try:
                 caller = await self._gate.recognise(path, metadata, self._oversight, _peer(context))
                 with self._gate.inside(caller, path, self._oversight):
-                    await serve()
+                    return await serve()
             except HubError as exc:
                 await status.abort(context, exc)
 
         return around
 
-    def _steps(self, path: str, metadata: Metadata, known: Principal | None) -> "Guard":
-        async def guard(behaviour: Callable[[], Awaitable[Any]], context: status.Context) -> Any:
+    def _kept(self, handler: Any, path: str, metadata: Metadata, known: Principal | None) -> Any:
+        """Wrap a handler so that its RPCs end with their credential.
+
+        The caller is authenticated before the request is read: a caller without a valid credential would hold a place
+        for as long as its request does not come.
+        """
+        behaviour = getattr(handler, _kind(handler))
+
+        async def serve(requests: AsyncIterator[Any], context: status.Context) -> Any:
             amend(address=context.peer)
             try:
                 caller = known or await self._admitted(path, metadata, context)
                 with self._gate.inside(caller, path, self._oversight):
-                    return await behaviour()
+                    asked = _while_good(requests) if handler.request_streaming else await _only(context)
+                    began = behaviour(asked, _WhileGood(context))
+                    return await (_written(began, context) if inspect.isasyncgenfunction(behaviour) else began)
             except HubError as exc:
                 await status.abort(context, exc)
 
-        return guard
+        return with_streamed_request(handler, serve)
 
     async def _admitted(self, path: str, metadata: Metadata, context: status.Context) -> Principal:
         try:
@@ -292,39 +302,12 @@ class Authentication(grpc.aio.ServerInterceptor):
         return caller
 
     def _refusal(self, path: str, exc: HubError) -> "grpc.RpcMethodHandler[Any, Any]":
-        # Of the four kinds of handler only this one may answer before it has read a request.
+        # gRPC calls the handlers of request streams before it has read a request.
         async def refuse(_requests: object, context: status.Context) -> None:
             amend(address=context.peer)
             await status.abort(context, self._oversight.refused(path, exc, principal()))
 
         return grpc.stream_stream_rpc_method_handler(refuse)
-
-
-Guard = Callable[[Callable[[], Awaitable[Any]], status.Context], Awaitable[Any]]
-"""Runs an RPC's behaviour for as long as its credential is valid."""
-
-
-def _kept(handler: Any, guard: Guard) -> Any:
-    """Wrap a handler so that its RPCs end with their credential.
-
-    The handler is that of a stream, whatever the RPC is. For other handlers gRPC first reads the request, however long
-    it takes to come; a caller without a valid credential would hold a place for that time.
-    """
-    behaviour = getattr(handler, _kind(handler))
-
-    async def serve(requests: AsyncIterator[Any], context: status.Context) -> None:
-        async def served() -> Any:
-            asked = _while_good(requests) if handler.request_streaming else await _only(requests)
-            began = behaviour(asked, _WhileGood(context))
-            return await (_written(began, context) if inspect.isasyncgenfunction(behaviour) else began)
-
-        response = await guard(served, context)
-        if not handler.response_streaming:
-            await context.write(response)
-
-    return grpc.stream_stream_rpc_method_handler(
-        serve, request_deserializer=handler.request_deserializer, response_serializer=handler.response_serializer
-    )
 
 
 async def _written(responses: AsyncIterator[Any], context: status.Context) -> None:
@@ -338,9 +321,9 @@ def _kind(handler: Any) -> str:
     return "_".join("stream" if streams else "unary" for streams in sides)
 
 
-async def _only(requests: AsyncIterator[Any]) -> Any:
-    """The request of an RPC that has one. Raises InvalidArgument (MALFORMED_REQUEST)."""
-    request = await anext(requests, None)
+async def _only(context: status.Context) -> Any:
+    """Return the request of an RPC that has one. Raises InvalidArgument (MALFORMED_REQUEST)."""
+    request = await only_request(context)
     if request is None:
         raise InvalidArgument("no request came", reason="MALFORMED_REQUEST")
     return request

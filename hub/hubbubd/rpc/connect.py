@@ -41,7 +41,7 @@ from hubbub.v1 import server_pb2
 from hubbubd.config.network import is_loopback
 from hubbubd.config.tls import TlsFiles
 from hubbubd.core.access import Principal
-from hubbubd.errors import HubError
+from hubbubd.errors import HubError, InvalidArgument
 from hubbubd.rpc import auth, json_codec, status
 from hubbubd.rpc.context import NOBODY, Peer, amend, current, principal
 from hubbubd.rpc.http import CERTIFICATE, LET_IN, connection, serving
@@ -219,12 +219,11 @@ def _unstalled(app: Callable[..., Any], dropped: Callable[[], None]) -> ASGIApp:
 
         async def receive_in_time() -> Event:
             nonlocal whole
-            with anyio.CancelScope(deadline=math.inf if whole else until) as scope:
+            with anyio.CancelScope(deadline=math.inf if whole else until):
                 event = await receive()
                 whole = whole or not event.get("more_body", False)
                 return event
-            assert scope.cancelled_caught
-            raise TimeoutError
+            raise _refusal(InvalidArgument(f"no request came within {REQUEST_S:g} s", reason="MALFORMED_REQUEST"))
 
         async def send_in_time(event: Event) -> None:
             with anyio.fail_after(STALL_S):
@@ -417,7 +416,7 @@ class _Detail(ErrorDetail):
         plain = json_codec.dumps(_DETAILS[packed.TypeName()].FromString(packed.value))
         try:
             self._plain = Struct.from_json(plain)
-        except ValueError:  # a document in it has what a Struct cannot hold, such as half of a surrogate pair
+        except (ValueError, RecursionError):  # a document in it does not fit a Struct: half of a surrogate pair, depth
             self._plain = None
 
     def value(self, *_known: object) -> Any:

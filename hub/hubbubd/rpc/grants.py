@@ -3,9 +3,6 @@
 from collections.abc import Collection, Iterable
 from functools import lru_cache
 
-from cryptography import x509
-from cryptography.x509.oid import NameOID
-
 from hubbubd.config.network import CERT, OIDC, OIDC_ROLE, GrantSettings
 from hubbubd.core.access import Grant, Principal, Role, matches
 from hubbubd.errors import PermissionDenied, Unauthenticated
@@ -50,8 +47,10 @@ class Grants:
         return self._principal(OIDC, name, "jwt", expires_at, frozenset(roles))
 
     def _principal_of_certificate(self, certificate: bytes) -> Principal:
-        found = _parsed(certificate)
-        name = _name(found)
+        from hubbubd.rpc.certificates import name_of, parsed  # lazy: most hubs see none, and need no cryptography
+
+        found = parsed(certificate)
+        name = name_of(found)
         until = found.not_valid_after_utc.timestamp()
         return self._principal(CERT, name, f"certificate {found.serial_number:x}", until, _NO_GROUPS)
 
@@ -80,30 +79,3 @@ class Grants:
             if holds(*each.who.split(":", 1))
             for role in each.roles
         )
-
-
-def _parsed(certificate: bytes) -> x509.Certificate:
-    if certificate.startswith(b"-----BEGIN"):
-        return x509.load_pem_x509_certificate(certificate)
-    return x509.load_der_x509_certificate(certificate)
-
-
-def _name(certificate: x509.Certificate) -> str:
-    """Return the certificate's name: its first URI, else mail address, else host, else the common name.
-
-    The common name only counts without subject alternative names (RFC 6125).
-    """
-    try:
-        other = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        common = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-        names = [str(each.value) for each in common]
-    else:
-        kinds = (x509.UniformResourceIdentifier, x509.RFC822Name, x509.DNSName)
-        names = [name for kind in kinds for name in other.get_values_for_type(kind)]
-    if not names or not names[0]:
-        raise Unauthenticated(
-            "the certificate names nobody: it needs a URI, a mail address, a host or a common name",
-            reason="NAME_INVALID",
-        )
-    return names[0]

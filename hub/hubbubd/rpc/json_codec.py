@@ -23,6 +23,7 @@ from google.protobuf.message import Message
 
 from hubbub.v1 import options_pb2
 from hubbubd.errors import InvalidArgument, ResourceExhausted
+from hubbubd.payload import overwritten
 
 M = TypeVar("M", bound=Message)
 
@@ -52,7 +53,7 @@ _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _DIGITS = 400
 """The longest number of a field that is read; documents may have longer ones."""
 
-_HALF = re.compile(rb"(?<!\\)((?:\\\\)*)\\(?=u[dD][89a-fA-F])")
+_HALF = re.compile(rb"(?<!\\)(?:\\\\)*(\\)(?=u[dD][89a-fA-F])")
 _INSTEAD = b"\xff"
 """Never part of UTF-8."""
 
@@ -159,8 +160,8 @@ def checked(data: bytes) -> msgspec.Raw:
     try:
         return _VALUE.decode(data)
     except msgspec.DecodeError:
-        masked, halves = _HALF.subn(b"\\1" + _INSTEAD, data)
-        if not halves:
+        masked = overwritten(data, _HALF, _INSTEAD)
+        if masked is None:
             raise
     return _VALUE.decode(masked)
 
@@ -222,7 +223,7 @@ class _Reading:
         for name, value in self._members(raw, path):
             if (field := fields.get(name)) is None:
                 known = [each.json_name for each in into.DESCRIPTOR.fields]
-                _refuse(_inside(path, name), f"unknown field{_suggestion(name, known)}")
+                _refuse(_inside(path, name or '""'), f"unknown field{_suggestion(name, known)}")
             at = _inside(path, field.name)
             if field.name in given:
                 _refuse(at, "is given twice")

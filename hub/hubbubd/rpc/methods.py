@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import grpc
@@ -28,6 +28,8 @@ from hubbubd.rpc.status import Context
 
 STALL_S = 30.0
 """Seconds a caller may take to read the next response of a stream, before the stream is ended."""
+
+_EOF: Any = cast("Any", grpc.aio).EOF  # missing in the published types
 
 Parse = Callable[[bytes], Any]
 Unary = Callable[[Any], Awaitable[Message]]
@@ -93,6 +95,24 @@ def _handler(rpc: Rpc, dropped: Callable[[], None]) -> "grpc.RpcMethodHandler[by
     if rpc.method.server_streaming:
         return grpc.unary_stream_rpc_method_handler(_stream(rpc.parse, rpc.serve, rpc.response_type, dropped))
     return grpc.unary_unary_rpc_method_handler(_unary(rpc.parse, rpc.serve))
+
+
+def with_streamed_request(handler: Any, serve: Callable[[Any, Context], Awaitable[Any]]) -> Any:
+    """Return a handler for the same RPC that takes a stream of requests: gRPC calls it before it reads any.
+
+    For other handlers gRPC first reads the request, however long it takes to come; meanwhile the RPC counts as open.
+    """
+    streams = handler.response_streaming
+    make = grpc.stream_stream_rpc_method_handler if streams else grpc.stream_unary_rpc_method_handler
+    return make(
+        serve, request_deserializer=handler.request_deserializer, response_serializer=handler.response_serializer
+    )
+
+
+async def only_request(context: Context) -> Any:
+    """Read the request of an RPC that has one, within `with_streamed_request`; None if the RPC ends without."""
+    request: Any = await context.read()
+    return None if request is _EOF else request
 
 
 def _snake_case(name: str) -> str:

@@ -23,7 +23,8 @@ class ServerService:
     async def add_server(self, request: pb.AddServerRequest) -> pb.AddServerResponse:
         config = specs.config(request.spec)
         access.configure(config.name)
-        record = await self._servers.add(config)
+        with specs.by_path():
+            record = await self._servers.add(config)
         return pb.AddServerResponse(server=_shown(record))
 
     async def update_server(self, request: pb.UpdateServerRequest) -> pb.UpdateServerResponse:
@@ -33,7 +34,7 @@ class ServerService:
         mask = request.update_mask if request.HasField("update_mask") else None
         if mask is None:
             specs.check(request.spec)
-        with _told():
+        with _told(), specs.by_path():
             record = await self._servers.change(
                 name, lambda before: specs.changed(before, request.spec, mask), expected=_expected(request)
             )

@@ -1,6 +1,7 @@
 """Converts specs of the API to server configurations and back; secrets are withheld on the way out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 from google.protobuf.field_mask_pb2 import FieldMask
@@ -12,7 +13,7 @@ from hubbubd import payload
 from hubbubd.config import ServerConfig
 from hubbubd.config.server import WITHHELD, Roots
 from hubbubd.core import forms
-from hubbubd.errors import InvalidArgument
+from hubbubd.errors import InvalidArgument, InvalidServerConfig
 from hubbubd.rpc.spec_fields import FIELDS, PATHS
 
 MAX_ENTRIES = 1000
@@ -129,6 +130,17 @@ def _valid(given: Mapping[str, Any]) -> ServerConfig:
         found = exc.errors(include_url=False, include_context=False, include_input=False)
         raise InvalidArgument.fields(
             tuple((_path(error["loc"]), error["msg"]) for error in found[: forms.MAX_VIOLATIONS])
+        ) from None
+
+
+@contextmanager
+def by_path() -> Generator[None]:
+    """Name fields of the spec, not keys of the configuration, where the block is refused for them."""
+    try:
+        yield
+    except InvalidServerConfig as exc:
+        raise InvalidArgument.fields(
+            tuple((_path(key.split(".", 1)), problem) for key, problem in exc.violations)
         ) from None
 
 

@@ -1,14 +1,14 @@
 """Bounds for RPCs without a credential (health checks over gRPC): few bytes, little time, few at once.
 
-gRPC reads the request of a unary RPC before it calls the handler, however long that takes, and counts the RPC as open
-meanwhile. So these RPCs are served as streams, which are called at once, and their one request is awaited here.
+gRPC would read the request before it calls the handler, however long that takes. So these RPCs take a stream of
+requests (`with_streamed_request`), and the only one is awaited here.
 
 With a valid credential no stranger can take one's place. Callers on the hub's machine and callers from the network have
 separate limits, so that a local supervisor always gets an answer.
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
@@ -17,6 +17,7 @@ import grpc
 from hubbubd.errors import InvalidArgument, ResourceExhausted
 from hubbubd.rpc import status
 from hubbubd.rpc.context import Crowd, current
+from hubbubd.rpc.methods import only_request, with_streamed_request
 
 REQUEST_BYTES = 1024
 """The longest request without a credential; a health check has the name of a service."""
@@ -28,8 +29,8 @@ MAX_OPEN = 200
 """The most RPCs without a credential open over gRPC, health watches included; per crowd."""
 
 
-Serve = Callable[[], Awaitable[None]]
-Around = Callable[[Serve, status.Context], Awaitable[None]]
+Serve = Callable[[], Awaitable[Any]]
+Around = Callable[[Serve, status.Context], Awaitable[Any]]
 """Serves an RPC for the caller it identifies, and notes the caller's crowd."""
 
 
@@ -51,33 +52,28 @@ class Strangers:
 
     def served(self, handler: Any, around: Around) -> "grpc.RpcMethodHandler[Any, Any]":
         """Return the handler of a unary or server-streaming RPC, within these bounds."""
-        streams = handler.response_streaming
-        behaviour = handler.unary_stream if streams else handler.unary_unary
+        behaviour = handler.unary_stream if handler.response_streaming else handler.unary_unary
 
-        async def serve(requests: AsyncIterator[bytes], context: status.Context) -> None:
+        async def serve(context: status.Context) -> Any:
             crowd = current().crowd
             if crowd is not Crowd.KNOWN and self._open[crowd] >= MAX_OPEN:
                 await status.abort(context, _too_many())
             self._open[crowd] += 1
             try:
-                request = await _one(requests, context)
-                if streams:
-                    await behaviour(request, context)
-                else:
-                    await context.write(await behaviour(request, context))
+                return await behaviour(await _one(context), context)
             finally:
                 self._open[crowd] -= 1
 
-        async def known(requests: AsyncIterator[bytes], context: status.Context) -> None:
-            await around(lambda: serve(requests, context), context)
+        async def known(_requests: object, context: status.Context) -> Any:
+            return await around(lambda: serve(context), context)
 
-        return grpc.stream_stream_rpc_method_handler(known)
+        return with_streamed_request(handler, known)
 
 
-async def _one(requests: AsyncIterator[bytes], context: status.Context) -> bytes:
+async def _one(context: status.Context) -> bytes:
     request: bytes | None = None
     with anyio.move_on_after(REQUEST_S):
-        request = await anext(requests, None)
+        request = await only_request(context)
     if request is None:
         late = f"no request came within {REQUEST_S:g} s"
         await status.abort(context, InvalidArgument(late, reason="MALFORMED_REQUEST"))

@@ -1073,14 +1073,14 @@ Global___CreateTokenResponse: _TypeAlias = CreateTokenResponse  # noqa: Y015
 
 @_typing.final
 class TokenFilter(_message.Message):
-    """Filter for tokens; every condition must hold."""
+    """A filter for tokens; all given conditions must hold."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     NAMES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only tokens of these names; empty means all."""
+        """Only these names; none means all."""
 
     def __init__(
         self,
@@ -1113,7 +1113,7 @@ class ListTokensRequest(_message.Message):
     """The order."""
     @_builtins.property
     def filter(self) -> Global___TokenFilter:
-        """Which tokens."""
+        """The filter."""
 
     def __init__(
         self,
@@ -1167,7 +1167,7 @@ class RevokeTokenRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """The server's name."""
+    """The token's name."""
     def __init__(
         self,
         *,

@@ -406,7 +406,7 @@ class WatchTasksRequest(_message.Message):
     """Resumes after an earlier response of the same watch; empty begins with a snapshot."""
     @_builtins.property
     def filter(self) -> Global___TaskFilter:
-        """Which tasks."""
+        """The filter."""
 
     def __init__(
         self,

@@ -1,0 +1,34 @@
+"""Client certificates: who one names (RFC 5280, RFC 6125)."""
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from hubbubd.errors import Unauthenticated
+
+
+def parsed(certificate: bytes) -> x509.Certificate:
+    """Parse a certificate, PEM or DER."""
+    if certificate.startswith(b"-----BEGIN"):
+        return x509.load_pem_x509_certificate(certificate)
+    return x509.load_der_x509_certificate(certificate)
+
+
+def name_of(certificate: x509.Certificate) -> str:
+    """Return a certificate's name: its first URI, else mail address, else host, else the common name.
+
+    The common name only counts without subject alternative names (RFC 6125).
+    """
+    try:
+        other = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        common = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        names = [str(each.value) for each in common]
+    else:
+        kinds = (x509.UniformResourceIdentifier, x509.RFC822Name, x509.DNSName)
+        names = [name for kind in kinds for name in other.get_values_for_type(kind)]
+    if not names or not names[0]:
+        raise Unauthenticated(
+            "the certificate names nobody: it needs a URI, a mail address, a host or a common name",
+            reason="NAME_INVALID",
+        )
+    return names[0]
