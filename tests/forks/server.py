@@ -28,7 +28,14 @@ import uvloop
 from wire import status_of, taken
 
 import hubbub_cli.app
+import hubbub_cli.ends
+import hubbub_cli.tree
 import hubbubd.app
+
+# What the programs import when they need it.
+import hubbubd.rpc.certificates
+import hubbubd.rpc.jwt
+import hubbubd.upstream.opening
 
 IMPORTED = (anyio, hubbub_cli, hubbubd, mcp, pydantic, uvicorn, uvloop)
 BIN = Path(sys.executable).parent
@@ -175,6 +182,8 @@ def stream(descriptor: int) -> io.TextIOWrapper:
     )
 
 
+for command in hubbub_cli.tree.COMMANDS:
+    command.load()
 gc.collect()
 gc.freeze()
 assert len(list(Path("/proc/self/task").iterdir())) == 1, "a process with threads cannot be forked"

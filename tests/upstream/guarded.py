@@ -37,6 +37,8 @@ class Guarded:
     """The scope that a method needs."""
     renewing: bool = True
     refused: int = 0
+    late: anyio.Event | None = None
+    """When the next refusal may be sent; those after it are sent at once."""
     elsewhere: str = ""
     """Where its authorization server is said to be."""
     coding: str = ""
@@ -68,6 +70,9 @@ class Guarded:
         about = f'resource_metadata="{self.origin}/.well-known/oauth-protected-resource/mcp"'
         if token not in self.valid:
             self.refused += 1
+            late, self.late = self.late, None
+            if late is not None:
+                await late.wait()
             return Response("who are you?", 401, {"www-authenticate": f'Bearer {about}, scope="read"'})
         method = json.loads(await request.body() or b"{}").get("method")
         scope = self.needed.get(method)

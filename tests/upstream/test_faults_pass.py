@@ -5,7 +5,7 @@ import pytest
 
 from hubbubd.core.connection import RetryPolicy
 from hubbubd.upstream import faults
-from hubbubd.upstream.faults import _CODES as CODES  # pyright: ignore[reportPrivateUsage]
+from hubbubd.upstream.faults import _CODES as CODES
 
 LASTING = {
     "AUTHENTICATION_FAILED",

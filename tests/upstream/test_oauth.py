@@ -22,7 +22,6 @@ from hubbubd.core.inbox import Delivery, RequestKind, RequestState
 from hubbubd.errors import InvalidArgument
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
-from hubbubd.store import StoreError
 from hubbubd.store.sqlite import SqliteStore
 from hubbubd.store.vault import NAME, TokenFile
 from hubbubd.upstream.connector import McpConnector
@@ -241,6 +240,21 @@ async def test_a_token_that_is_not_taken_any_more_is_renewed_without_a_person(st
     assert guarded.grants[1]["refresh_token"] == "secret-renewal-1"
 
 
+async def test_a_refusal_that_comes_after_the_token_was_renewed_renews_it_no_second_time(
+    start: Start, guarded: Guarded
+) -> None:
+    async with start(max_in_flight=2) as world, anyio.create_task_group() as calls:
+        await world.let_in()
+        await world.until_state(State.CONNECTED)
+        guarded.valid.clear()
+        guarded.late = renewed = anyio.Event()
+        for _ in range(2):
+            calls.start_soon(world.hub.calls.call, CALL, "ada")
+        await until(lambda: world.kept["tokens"]["access_token"] == "secret-token-2")
+        renewed.set()
+    assert [grant["grant_type"] for grant in guarded.grants] == ["authorization_code", "refresh_token"]
+
+
 async def test_a_token_that_expired_while_the_hub_was_down_is_renewed_where_it_came_from(
     start: Start, guarded: Guarded, tmp_path: Path
 ) -> None:
@@ -391,14 +405,6 @@ async def test_a_reply_of_an_authorization_server_is_not_decoded(start: Start, g
         await world.until_state(State.DISCONNECTED)
         assert world.server.connection.fault.code == "AUTHENTICATION_FAILED"
     assert guarded.registered == []
-
-
-@pytest.mark.parametrize("content", [b"no JSON", b"[]", b'{"guarded": 1}'])
-async def test_a_damaged_token_file_is_said_and_not_overwritten(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / NAME).write_bytes(content)
-    with pytest.raises(StoreError, match="is damaged"):
-        TokenFile.open(tmp_path)
-    assert (tmp_path / NAME).read_bytes() == content
 
 
 async def test_a_client_that_the_operator_registered_is_used_as_it_is(

@@ -13,6 +13,8 @@ from mcp.client import sse, streamable_http
 import hubbubd.upstream.http
 from hubbubd.upstream.sdk import Decoder, Events, events_within_origin
 
+from ..syntax import tree
+
 READING = {"validate_json", "model_validate_json", "loads", "json", "from_json", "validate_python", "model_validate"}
 """Ways from text to a message."""
 
@@ -62,15 +64,15 @@ def test_nothing_else_of_a_library_is_replaced() -> None:
     """An assignment to an attribute of an imported module."""
     found: list[str] = []
     for path in Path(hubbubd.__file__).parent.rglob("*.py"):
-        tree = ast.parse(path.read_text())
+        module = tree(path)
         modules = {
             alias.asname or alias.name.partition(".")[0]
-            for node in ast.walk(tree)
+            for node in ast.walk(module)
             if isinstance(node, ast.Import | ast.ImportFrom)
             for alias in node.names
             if alias.name[0].islower()
         }
-        for node in ast.walk(tree):
+        for node in ast.walk(module):
             for target in node.targets if isinstance(node, ast.Assign) else ():
                 owner = target.value if isinstance(target, ast.Attribute) else None
                 if isinstance(owner, ast.Name) and owner.id in modules:

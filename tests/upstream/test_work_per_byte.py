@@ -6,7 +6,7 @@ Costs are counted, never timed: lines of Python that ran, calls into C included,
 import json
 import sys
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from types import FrameType
 from typing import Any
@@ -18,14 +18,16 @@ from hypothesis import strategies as st
 from mcp_types import methods as tables
 from pydantic import TypeAdapter, ValidationError
 
+from hubbubd import payload
 from hubbubd.core import forms, questions
 from hubbubd.core.inbox import RequestKind
 from hubbubd.errors import InvalidArgument
+from hubbubd.rpc import json_codec
 from hubbubd.runtime.records.order import ByAge
 from hubbubd.upstream import checking
 from hubbubd.upstream.body import PARSED_BYTES, Misdirected
 from hubbubd.upstream.framing import BadMessage, Lines, Oversized, read
-from hubbubd.upstream.oauth import _require_short  # pyright: ignore[reportPrivateUsage] - nothing else leads there
+from hubbubd.upstream.oauth import _require_short  # nothing else leads there
 from hubbubd.upstream.stderr import BURST_LINES, Tail
 
 SIZES = (1000, 2000, 4000)
@@ -245,8 +247,16 @@ def test_what_is_wrong_costs_the_same_however_long_it_is(name: str) -> None:
     assert peak(lambda: refused(validate, large)) <= 2 * peak(lambda: refused(validate, small)) + 1024 * 1024
 
 
-def methods() -> list[tuple[str, str]]:
-    return sorted(tables.SERVER_RESULTS)
+@pytest.mark.parametrize("reader", [payload.loads, json_codec.checked])
+def test_halves_of_characters_take_memory_in_line_with_the_document(reader: Callable[[bytes], object]) -> None:
+    document = b'"' + rb"\ud83c\udff3" * 10_000 + rb'\ud83c"'
+    reader(document)
+    assert peak(lambda: reader(document)) <= 6 * len(document)
+
+
+def methods() -> Iterable[tuple[str, str]]:
+    """One for each shape of results; many share one."""
+    return {id(shape): which for which, shape in sorted(tables.SERVER_RESULTS.items())}.values()
 
 
 @pytest.mark.parametrize(("method", "version"), methods())

@@ -51,11 +51,11 @@ def check(validate: Callable[[Any], object], document: Any) -> Iterator[None]:
         if piece is not document:
             yield
             if at == 0:
-                _look(validate, *next(pieces(document, _FIRST)))
-        _look(validate, piece, skipped)
+                _require_valid(validate, *next(pieces(document, _FIRST)))
+        _require_valid(validate, piece, skipped)
 
 
-def _look(validate: Callable[[Any], object], piece: Any, skipped: tuple[int, ...]) -> None:
+def _require_valid(validate: Callable[[Any], object], piece: Any, skipped: tuple[int, ...]) -> None:
     try:
         validate(piece)
     except ValidationError as exc:

@@ -35,7 +35,7 @@ from mcp_types import (
 
 from hubbubd import bounds
 from hubbubd.upstream.exchange import CALL, EXCHANGE, SIZE, ConnectionClosed, UnusableResponse
-from hubbubd.upstream.framing import BadMessage, NotRead, Said
+from hubbubd.upstream.framing import BadMessage, NotRead, ReceivedError
 from hubbubd.upstream.ports import ProgressUpdate
 from hubbubd.upstream.rate_limit import Pace
 from hubbubd.upstream.sdk import as_read
@@ -44,7 +44,7 @@ from hubbubd.upstream.streams import Reading, Writing
 CANCEL_LIMIT_S: Final = 5.0
 """Seconds to wait while telling a server that a request was cancelled."""
 
-ENDED: Final = Said(code=CONNECTION_CLOSED, message="the server ended the subscription")
+ENDED: Final = ReceivedError(code=CONNECTION_CLOSED, message="the server ended the subscription")
 """The error of a subscription that the server cancels."""
 
 MAX_UNSENT: Final = 1024
@@ -110,7 +110,7 @@ class Wire:
         )
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
-        """Receive until the stream ends; requests that still wait then get CONNECTION_CLOSED."""
+        """Receive until the stream ends; requests that still wait then raise ConnectionClosed."""
         try:
             await self._dispatcher.run(self._on_request, _consumed, self._on_notification, task_status=task_status)
         finally:
@@ -126,9 +126,10 @@ class Wire:
         on_progress: OnProgress | None = None,
         on_acknowledged: OnAcknowledged | None = None,
     ) -> dict[str, Any]:
-        """Send a request and return the raw result. Cancellation is passed on if `cancellable`. Raises MCPError.
+        """Send a request and return the raw result. Cancellation is passed on if `cancellable`.
 
-        With `on_acknowledged` the request is a subscription, which the server may end by cancelling it.
+        With `on_acknowledged` the request is a subscription, which the server may end by cancelling it. Raises MCPError
+        (the server's own error), ConnectionClosed and UnusableResponse.
         """
         request_id = next(self._ids)
         if on_acknowledged is not None:
@@ -146,7 +147,7 @@ class Wire:
         match outcome:
             case None:
                 raise ConnectionClosed
-            case Said():
+            case ReceivedError():
                 raise MCPError(outcome.code, outcome.message, outcome.data)
             case ErrorData():
                 raise UnusableResponse(outcome.message)

@@ -52,6 +52,9 @@ from hubbubd.upstream.tool_headers import ToolHeaders
 PROBE_LIMIT_S: Final = 5.0
 """Seconds to wait for `server/discover` from a server not known to answer it."""
 
+TASKS_REVISION: Final = "2025-11-25"
+"""The only revision with tasks, of servers (client tasks) and of the hub (receiver tasks)."""
+
 CLIENT_INFO: Final = {"name": "hubbub", "title": "Hubbub", "version": __version__}
 
 INTRODUCTION_BYTES: Final = 64 * 1024

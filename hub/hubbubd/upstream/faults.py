@@ -1,7 +1,7 @@
 """Classification of what goes wrong between the hub and a server: one table of faults, and the ways into it.
 
-A `Fault` is made from one of four kinds of evidence: a network exception, an HTTP status, an error that the SDK made up
-for a response that never came, or a process that ended.
+A `Fault` is made from one of four kinds of evidence: a network exception, an HTTP status, a response that cannot be
+used, or a process that ended.
 """
 
 import socket

@@ -63,7 +63,7 @@ class NotRead(BadMessage):
         self.asked = asked
 
 
-class Said(ErrorData):
+class ReceivedError(ErrorData):
     """An error as a server sent it. The SDK puts plain `ErrorData` in the place of responses that it could not read."""
 
 
@@ -77,9 +77,10 @@ class Oversized:
 
 
 class Lines:
-    """Splits chunks into lines of at most `limit` bytes, or less where the beginning shows that none will be parsed.
+    """Splits chunks into lines of at most `limit` bytes.
 
-    Buffers at most `limit` bytes of an incomplete line, besides complete lines not yet taken.
+    Buffers at most `limit` bytes of an incomplete line, besides complete lines not yet taken; of a request that is too
+    long to be parsed about MAX_ASKED_BYTES.
     """
 
     def __init__(self, limit: int) -> None:
@@ -227,7 +228,7 @@ def decode(value: Any) -> JSONRPCMessage:
             return JSONRPCRequest.model_validate(fields)
         if fields.get("error") is not None:
             message = JSONRPCError.model_validate(fields)
-            message.error = Said.model_construct(message.error.model_fields_set, **dict(message.error))
+            message.error = ReceivedError.model_construct(message.error.model_fields_set, **dict(message.error))
             return message
         return JSONRPCResponse.model_validate(fields)
     except ValidationError as exc:

@@ -189,7 +189,7 @@ class Client(httpx2.AsyncClient):
         self._greeted = False
         self._max_bytes = config.max_message_bytes
 
-    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:  # pyright: ignore[reportIncompatibleMethodOverride] - the same options, passed through
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Send a request and note its outcome in the exchange. Bodies that the SDK reads whole are bounded."""
         response = await self._noted(request, **options)
         if not response.is_closed and not isinstance(response.stream, Body):
@@ -327,8 +327,9 @@ class Client(httpx2.AsyncClient):
         _note(exchange, fault)
         if exchange is not None and exchange.awaits_result:
             # A JSON-RPC error with an id is about that request; without one it may be about the session.
-            of_none = fault.code == FaultCode.HTTP_ERROR and (said is None or said.id is None)
-            exchange.unknown_session = of_none and response.status_code == 400 and MCP_SESSION_ID in request.headers
+            names_no_request = said is None or said.id is None
+            refused = fault.code == FaultCode.HTTP_ERROR and response.status_code == 400 and names_no_request
+            exchange.unknown_session = refused and MCP_SESSION_ID in request.headers
             if exchange.unknown_session and exchange.method == "ping":
                 fault = exchange.fault = faults.fault("SESSION_LOST", "HTTP 400", **fault.details)
             elif said is not None:

@@ -23,15 +23,12 @@ from hubbubd.config import ServerConfig
 from hubbubd.telemetry.trace import of_params
 from hubbubd.turns import turn
 from hubbubd.upstream.checking import Mismatch, check
-from hubbubd.upstream.era import Revision
+from hubbubd.upstream.era import TASKS_REVISION, Revision
 from hubbubd.upstream.exchange import CALL, EXCHANGE, PLACE, Exchange
 from hubbubd.upstream.ports import Era, Inbound, InboundRequest, ReplyError
 
 MAX_OPEN_REQUESTS: Final = 1024
 """The most requests of one server that may be open; more are refused."""
-
-TASKS_REVISION: Final = "2025-11-25"
-"""The only revision in which the hub holds tasks for a server (receiver tasks)."""
 
 _TASK_PARAMS: Final[Mapping[str, type[BaseModel]]] = {
     "tasks/get": GetTaskRequestParams,

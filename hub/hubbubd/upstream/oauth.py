@@ -48,7 +48,7 @@ from hubbubd.upstream.body import Body, decoded
 from hubbubd.upstream.checking import problems, weight
 from hubbubd.upstream.deadlines import Patience
 from hubbubd.upstream.exchange import CALL, EXCHANGE
-from hubbubd.upstream.ports import Inbound, Vault
+from hubbubd.upstream.ports import Inbound, Vault, oauth_of
 
 REPLY_LIMIT_S: Final = 30.0
 """Seconds to wait for a part of an authorization server's reply."""
@@ -68,11 +68,6 @@ _ERROR_CODE: Final = re.compile(r'"error"\s*:\s*"([\w.-]{1,60})"')
 
 # Failures are in the fault; the SDK would log them with whatever an authorization server has sent.
 logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL + 1)
-
-
-def oauth_of(server: str) -> str:
-    """Return the redaction owner of a server's OAuth secrets; server names have no slash."""
-    return f"{server}/oauth"
 
 
 class _Context(OAuthContext):
@@ -226,9 +221,9 @@ class Access(httpx2.Auth):
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         """As `httpx2.Auth`. Raises UpstreamError (AUTHENTICATION_FAILED)."""
         challenge: httpx2.Response | None = None
+        token: str | None = None  # the one that was sent last; another request may have renewed it since
         last = False
         for _ in range(PASSES):
-            token = self._token()
             needed = challenge is not None or self._expired()
             if needed and self._turn.locked() and not self._waits(request):
                 last = True

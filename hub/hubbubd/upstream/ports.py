@@ -123,6 +123,11 @@ class Vault(Protocol):
         ...
 
 
+def oauth_of(server: str) -> str:
+    """Return the redaction owner of a server's OAuth secrets; server names have no slash."""
+    return f"{server}/oauth"
+
+
 @dataclass(frozen=True, slots=True)
 class ProgressUpdate:
     """A progress notification of a call."""

@@ -21,7 +21,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import InitErrorDetails
 
 from hubbubd.upstream import checking
-from hubbubd.upstream.era import Revision, StatelessRevision
+from hubbubd.upstream.era import TASKS_REVISION, Revision, StatelessRevision
 from hubbubd.upstream.tool_headers import Mapped
 
 _TASK_RESULTS: Final[dict[str, Any]] = {
@@ -31,8 +31,6 @@ _TASK_RESULTS: Final[dict[str, Any]] = {
     "tasks/list": ListTasksResult,
 }
 """Result types of 2025-11-25 that the SDK's own tables leave out."""
-
-TASKS_REVISION: Final = "2025-11-25"
 
 MAX_META: Final = 1000
 """The most members of `_meta` in a notification: the only part that a schema goes through entry by entry."""

@@ -13,7 +13,7 @@ TAIL_CHARACTERS: Final = 2000
 """Characters of a line that are kept."""
 
 BURST_LINES: Final = 200
-"""Lines passed on per second; of further ones only the number is, with the next line."""
+"""Lines passed on per second; further ones are only counted, and their number is passed on with the next line."""
 
 OnLine = Callable[[str], None]
 

@@ -1,0 +1,140 @@
+"""Opens links, with resolved configuration, transport and access."""
+
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import PurePath
+from typing import Final
+
+import anyio
+import structlog
+from anyio import to_thread
+
+from hubbubd.config import Confinement, ServerConfig, VariableNotSet, resolve
+from hubbubd.config.hosts import Hosts
+from hubbubd.errors import ConfigError, Fault, PermissionDenied, UpstreamError
+from hubbubd.redaction import REDACTION
+from hubbubd.telemetry.meter import Meter
+from hubbubd.telemetry.tracer import Tracer
+from hubbubd.upstream import faults
+from hubbubd.upstream.deadlines import Patience
+from hubbubd.upstream.http import http_transport, sse_transport
+from hubbubd.upstream.instrumentation import Instrumentation
+from hubbubd.upstream.link import ServerLink
+from hubbubd.upstream.oauth import Access
+from hubbubd.upstream.ports import Era, Inbound, Link, Vault
+from hubbubd.upstream.stderr import OnLine
+from hubbubd.upstream.stdio import StdioStreams, stdio_transport
+from hubbubd.upstream.streams import Pipe, Transport
+
+EXIT_LIMIT_S: Final = 2.0
+"""Seconds to wait for the exit status of a process whose stdout has ended."""
+
+log = structlog.get_logger(__name__)
+
+_DOWNLOADERS: Final = frozenset({"bunx", "docker", "npm", "npx", "pipx", "pnpm", "podman", "uv", "uvx", "yarn"})
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Opens links, with what they share."""
+
+    vault: Vault
+    tracer: Tracer
+    meter: Meter
+
+    @asynccontextmanager
+    async def link(
+        self, config: ServerConfig, inbound: Inbound, era: Era | None, confinement: Confinement | None
+    ) -> AsyncGenerator[Link]:
+        """As `ports.Connector.open`. References are resolved here, anew for each connection."""
+        resolved = await to_thread.run_sync(_resolved, config, confinement)
+        REDACTION.learn(config.name, resolved.known_secrets())
+        patience = Patience()
+        hosts = confinement.hosts if confinement is not None else None
+        transport = _transport(resolved, inbound, _access(resolved, inbound, self.vault, patience), hosts)
+        instrumentation = Instrumentation(resolved, self.tracer, self.meter)
+        link = ServerLink(resolved, inbound, transport, patience, instrumentation)
+        outcome: BaseException | None = None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(link.hold)
+            try:
+                with instrumentation.attempt():
+                    with patience.limit(resolved.connect_timeout_s) as limit:
+                        await link.connect(era)
+                    if limit.cancelled_caught:
+                        raise _too_slow(resolved, link)
+                yield link
+            except BaseException as exc:  # noqa: BLE001 - raised below: the group would wrap it
+                outcome = exc
+            finally:
+                await link.close()
+        if outcome is not None:
+            raise outcome
+
+
+def _resolved(config: ServerConfig, confinement: Confinement | None) -> ServerConfig:
+    try:
+        if confinement is not None:
+            return confinement.resolve(config, os.environ)
+        return resolve(config, os.environ, warn=partial(log.warning, server=config.name))
+    except PermissionDenied as exc:
+        raise faults.error(exc.reason, exc.message, **exc.metadata) from None
+    except VariableNotSet as exc:
+        raise faults.error("VARIABLE_NOT_SET", str(exc), variable=exc.variable) from None
+    except ConfigError as exc:
+        raise faults.error("CONFIG_INVALID", str(exc)) from None
+
+
+def _access(config: ServerConfig, inbound: Inbound, vault: Vault, patience: Patience) -> Access | None:
+    """Return the OAuth client of a connection; None for stdio, and where the operator configured a token."""
+    known = config.oauth is None and any(name.lower() == "authorization" for name in config.headers)
+    return None if known or config.transport == "stdio" else Access(config, inbound, vault, patience)
+
+
+def _transport(config: ServerConfig, inbound: Inbound, access: Access | None, hosts: Hosts | None) -> Transport:
+    match config.transport:
+        case "stdio":
+            return lambda _: _stdio(config, inbound.on_stderr)
+        case "http":
+            return partial(http_transport, config, access, hosts)
+        case "sse":
+            return partial(sse_transport, config, access, hosts)
+
+
+@asynccontextmanager
+async def _stdio(config: ServerConfig, on_stderr: OnLine) -> AsyncGenerator[Pipe]:
+    async with stdio_transport(config, on_stderr) as streams:
+        yield Pipe(
+            read=streams.read,
+            write=streams.write,
+            receipts=False,
+            why_ended=partial(_why_ended, streams),
+            pid=streams.pid,
+            stderr_tail=streams.stderr_tail,
+        )
+
+
+async def _why_ended(streams: StdioStreams) -> Fault:
+    if streams.fault is not None:
+        return streams.fault
+    stderr = list(streams.stderr_tail())
+    with anyio.move_on_after(EXIT_LIMIT_S):
+        status = await streams.wait_exit()
+        stderr = list(streams.stderr_tail())
+        how = f"exit code {status.code}" if status.signal is None else f"signal {status.signal}"
+        note = f"the process ended, {how}"
+        return faults.fault("CONNECTION_LOST", note, exit_code=status.code, signal=status.signal, stderr=stderr)
+    return faults.fault("CONNECTION_LOST", "the process closed its stdout", stderr=stderr)
+
+
+def _too_slow(config: ServerConfig, link: Link) -> UpstreamError:
+    hint = None
+    if config.command is not None and PurePath(config.command).stem in _DOWNLOADERS:
+        hint = "a first start may have to download: raise connect_timeout_s, or start it once by hand"
+    waited = config.connect_timeout_s
+    note = f"after {waited:g} s; {hint or 'if it is only slow, raise connect_timeout_s'}"
+    stderr = list(link.stderr_tail()) or None
+    return faults.error("CONNECTION_TIMEOUT", note, elapsed_s=waited, stderr=stderr, hint=hint)
