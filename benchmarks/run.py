@@ -21,8 +21,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 from stalled import READING, Late, late
+from start import Started, start
 
-PARTS = ("calls", "access", "questions", "watchers", "loop", "store")
+PARTS = ("start", "calls", "access", "questions", "watchers", "loop", "store")
 QUICK = 4
 
 console = Console(width=160)
@@ -38,6 +39,9 @@ async def main(options: argparse.Namespace) -> None:
             (directory / "idle").mkdir(parents=True)
             rows: Sequence[Any]
             match part:
+                case "start":
+                    rows = await start(directory, rounds=max(12 // less, 5))
+                    _show_starts(rows)
                 case "calls":
                     rows = await _calls(directory, options.servers, less)
                 case "access":
@@ -101,6 +105,14 @@ async def _calls(directory: Path, servers: str, less: int) -> list[Compared]:
         )
     console.print(table)
     return rows
+
+
+def _show_starts(rows: Sequence[Started]) -> None:
+    table = _table("Processor time of a start", "what", "CPU", "beside", "its CPU", "ratio", "more")
+    for row in rows:
+        values = (f"{row.cpu_ms:.0f} ms", row.beside, f"{row.beside_ms:.0f} ms", f"{row.ratio:.2f} x")
+        table.add_row(row.what, *values, f"{row.cpu_ms - row.beside_ms:+.0f} ms")
+    console.print(table)
 
 
 def _show_ways(rows: Sequence[Way]) -> None:

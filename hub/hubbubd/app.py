@@ -5,7 +5,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -22,9 +22,8 @@ from hubbubd.core.audit import BY_SIGNAL
 from hubbubd.errors import ConfigError, Help, HubError, Unavailable, first_cause
 from hubbubd.redaction import REDACTION
 from hubbubd.rpc import client_file
-from hubbubd.rpc.auth import Gate
+from hubbubd.rpc.auth import Authenticator, Gate
 from hubbubd.rpc.grants import Grants
-from hubbubd.rpc.jwt import Jwt
 from hubbubd.rpc.server import serve
 from hubbubd.runtime import diagnostics
 from hubbubd.runtime.hub import Hub
@@ -196,11 +195,10 @@ def _make_private(data_dir: Path) -> None:
 
 def _gate(hub: Hub, settings: HubSettings, token: str) -> Gate:
     grants = Grants(settings.grants)
-    jwt = Jwt.of(settings, grants)
     gate = Gate(
         token,
         hub.clock,
-        [hub.tokens, jwt] if jwt else [hub.tokens],
+        [hub.tokens, *_identity_provider(settings, grants)],
         certificates=grants.of_certificate if settings.tls_client_ca else None,
         standing=grants.stands,
         networked=settings.networked,
@@ -209,6 +207,16 @@ def _gate(hub: Hub, settings: HubSettings, token: str) -> Gate:
     hub.configuration.on_adopted(lambda after: grants.set(after.grants))
     hub.configuration.on_adopted(lambda _: gate.review())
     return gate
+
+
+def _identity_provider(settings: HubSettings, grants: Grants) -> Iterator[Authenticator]:
+    """Yield the authenticator of an identity provider, if the settings name one."""
+    if settings.oidc_issuer is None:
+        return
+    from hubbubd.rpc.jwt import Jwt  # lazy: imports cryptography, for which most hubs have no use
+
+    if jwt := Jwt.of(settings, grants):
+        yield jwt
 
 
 def _local_socket(settings: HubSettings) -> Path | None:

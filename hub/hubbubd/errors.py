@@ -39,7 +39,7 @@ class Category(StrEnum):
 
 
 class FaultCode(StrEnum):
-    """The codes of faults that the hub acts upon; all others are only told. `docs/errors/` explains each."""
+    """The codes of faults that the hub acts upon; all others are only reported. `docs/errors/` explains each."""
 
     AUTHENTICATION_FAILED = "AUTHENTICATION_FAILED"
     CONNECTION_LOST = "CONNECTION_LOST"
@@ -135,6 +135,10 @@ class InvalidArgument(HubError):
     def fields(cls, violations: tuple[tuple[str, str], ...], *, reason: str | None = None) -> Self:
         """Return an error with several violations, which are also the message."""
         return cls("; ".join(f"{path}: {problem}" for path, problem in violations), violations, reason=reason)
+
+
+class InvalidServerConfig(InvalidArgument):
+    """A server may not be configured like this; `violations` name keys of its configuration."""
 
 
 class NotFound(HubError):

@@ -7,7 +7,8 @@ from pathlib import Path
 def put(path: Path, content: bytes) -> None:
     """Write a file atomically (temporary file, fsync, rename), with mode 0600; durable on return.
 
-    Raises OSError that names the file; the old content then stays, and no temporary file is left.
+    Raises OSError that names the file. Then no temporary file is left, and the old content stays, unless only the sync
+    of the directory failed.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -36,7 +36,7 @@ def test_every_option_of_a_server_has_been_decided_on() -> None:
 
 def test_what_is_for_files_only_is_not_in_the_api() -> None:
     assert set(ServerConfig.model_fields) - set(PATHS) == {"oauth", "ca"}
-    assert refused(HTTP | {"ca": "/etc/ca.pem", "oauth": {}}) == ["spec.oauth", "spec.ca"]
+    assert refused(HTTP | {"ca": "/etc/ca.pem", "oauth": {}}) == ["oauth", "ca"]
 
 
 def test_a_server_with_defaults_is_allowed_however_small_the_hubs_own_bounds_are() -> None:
@@ -73,7 +73,7 @@ BOUNDS = {
 def test_bounds_are_at_most_the_hubs_own(option: str) -> None:
     most = int(BOUNDS[option])
     assert refused(HTTP | {option: most}) == []
-    assert refused(HTTP | {option: most + 1}) == [f"spec.{option}"]
+    assert refused(HTTP | {option: most + 1}) == [f"{option}"]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_bounds_are_at_most_the_hubs_own(option: str) -> None:
     [("backoff_s", (1, SHORTEST_PAUSE_S / 2)), ("backoff_max_s", SHORTEST_PAUSE_S / 2), ("ping_interval_s", 0.5)],
 )
 def test_attempts_and_pings_have_a_shortest_pause(option: str, value: Any) -> None:
-    assert refused(HTTP | {option: value}) == [f"spec.{option}"]
+    assert refused(HTTP | {option: value}) == [f"{option}"]
     assert refused(HTTP | {"backoff_s": (SHORTEST_PAUSE_S,), "backoff_max_s": SHORTEST_PAUSE_S}) == []
     assert refused(HTTP | {"ping_interval_s": 0}) == []
 
@@ -96,7 +96,7 @@ def test_attempts_and_pings_have_a_shortest_pause(option: str, value: Any) -> No
     ],
 )
 def test_headers_that_say_where_a_request_goes_or_how_it_is_sent_are_refused_by_field(header: str) -> None:
-    assert refused(HTTP | {"headers": {"X-Key": "1", header: "x"}}) == [f"spec.headers.{header}"]
+    assert refused(HTTP | {"headers": {"X-Key": "1", header: "x"}}) == [f"headers.{header}"]
 
 
 @pytest.mark.parametrize(
@@ -104,14 +104,15 @@ def test_headers_that_say_where_a_request_goes_or_how_it_is_sent_are_refused_by_
 )
 def test_other_headers_pass_with_a_value_of_one_line(header: str) -> None:
     assert refused(HTTP | {"headers": {header: "x"}}) == []
-    assert refused(HTTP | {"headers": {header: "x\r\nHost: y"}}) == [f"spec.headers.{header}"]
+    for end in ("\r\n", "\r", "\n", "\0"):
+        assert refused(HTTP | {"headers": {header: f"x{end}Host: y"}}) == [f"headers.{header}"]
 
 
 def test_what_a_reference_turns_into_is_looked_at_as_well() -> None:
     config = ServerConfig.model_validate(HTTP | {"headers": {"X-Key": "${KEY}"}})
     with pytest.raises(InvalidArgument) as caught:
         confined(allow_variables=("KEY",)).check(config, {"KEY": "x\r\nHost: y"})
-    assert [field for field, _ in caught.value.violations] == ["spec.headers.X-Key"]
+    assert [field for field, _ in caught.value.violations] == ["headers.X-Key"]
 
 
 ODD = (

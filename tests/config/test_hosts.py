@@ -67,6 +67,11 @@ def test_a_name_is_allowed_wherever_it_is_but_a_pattern_only_on_the_internet() -
     assert refused(Hosts(["*.corp.example"], []), "corp.example.evil.example", ["1.1.1.1"])
 
 
+def test_what_is_connected_to_has_no_wildcard_in_its_name() -> None:
+    with pytest.raises(PermissionDenied):
+        Hosts(["public"], []).check("*.example.com", [ip_address("1.1.1.1")])
+
+
 def test_what_is_denied_is_denied_whatever_allows_it() -> None:
     hosts = Hosts(["public", "10.0.0.0/8", "mcp.example.com"], ["10.0.0.1", "*.evil.example", "mcp.example.com"])
     assert not refused(hosts, "10.0.0.2")

@@ -162,6 +162,12 @@ def test_a_file_that_others_can_read_is_used_with_a_warning_that_has_nothing_of_
     assert "canary" not in warnings[0]
 
 
+def test_a_file_may_have_as_many_bytes_as_are_read(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"x" * SECRET_BYTES)
+    assert header(f"${{file:{secret}}}") == "x" * SECRET_BYTES
+
+
 def test_a_file_that_cannot_be_used_is_an_error_that_names_it(tmp_path: Path) -> None:
     open_before = len(list(Path("/proc/self/fd").iterdir()))
     os.mkfifo(tmp_path / "pipe")
@@ -178,7 +184,7 @@ def test_a_file_that_cannot_be_used_is_an_error_that_names_it(tmp_path: Path) ->
 class Keys(KeyringBackend):
     """A keyring with one password."""
 
-    priority = 1  # pyright: ignore[reportAssignmentType] - a class property there
+    priority = 1  # a class property there
 
     def get_password(self, service: str, username: str) -> str | None:
         if service == "locked":

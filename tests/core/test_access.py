@@ -16,7 +16,7 @@ def principal(*grants: Grant) -> Principal:
 
 def call(server: str, by: str) -> Call:
     common = {"method": "tools/call", "params": b"{}", "detached": False, "timeout_s": 1.0, "max_s": 1.0}
-    return Call(id="c", server=server, principal=by, created_at=0.0, **common)  # type: ignore[arg-type]
+    return Call(id="c", server=server, principal=by, created_at=0.0, **common)
 
 
 def request(server: str, by: str | None, source: CauseSource | None) -> PendingRequest:

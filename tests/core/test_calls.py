@@ -142,8 +142,8 @@ def test_the_next_hub_goes_on_with_a_call_whose_server_knows_how_far_it_is(
 
 @pytest.mark.parametrize("state", [QUEUED, IN_PROGRESS, WAITING])
 def test_a_call_that_is_taken_up_has_nobody_who_waits_and_is_parked_unless_it_is_a_task(state: CallState) -> None:
-    call = taken_up(replace(a_call(state), rounds=ROUNDS))
-    assert (call.detached, call.state) == (True, WAITING)
+    call = taken_up(replace(a_call(state), rounds=ROUNDS, perhaps_pending_ids=("r1",)))
+    assert (call.detached, call.state, call.perhaps_pending_ids) == (True, WAITING, ())
     call = taken_up(replace(a_call(state), task_id="t"))
     assert (call.detached, call.state) == (True, state)
 

@@ -5,7 +5,7 @@ from collections import Counter
 import anyio
 import pytest
 
-from hubbubd.core.audit import AuditEntry, AuditFilter, AuditKind
+from hubbubd.core.audit import AuditEntry, AuditFilter, AuditKind, Kept
 from hubbubd.errors import HubError, Unavailable
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import Attempt
@@ -125,6 +125,14 @@ async def test_neither_refusals_nor_answers_push_out_changes(world: World) -> No
         assert len(entries(hub, AuditKind.CHANGE)) == 1
         assert [entry.target for entry in entries(hub, AuditKind.ANSWER)] == ["45", "46", "47", "48", "49"]
         assert len(entries(hub, AuditKind.REFUSAL)) == 5
+
+
+def test_an_entry_is_kept_until_it_is_older_than_the_age() -> None:
+    entry = AuditEntry(id="a", kind=AuditKind.CHANGE, created_at=100.0, principal="ada", action="RemoveServer")
+    kept = Kept(10)
+    kept.add(entry)
+    assert kept.expire(100.0) == []
+    assert kept.expire(100.1) == ["a"]
 
 
 async def test_nobody_pushes_out_of_the_log_what_others_did(world: World) -> None:

@@ -11,6 +11,7 @@ from hubbubd.core.access import EVERYTHING
 from hubbubd.core.calls import Call, CallState
 from hubbubd.core.filters import CallFilter, RequestFilter, TaskFilter
 from hubbubd.core.inbox import Origin, PendingRequest, RequestKind, RequestState
+from hubbubd.core.server import ServerRecord
 from hubbubd.core.tasks import Task, TaskRole
 from hubbubd.rpc import convert
 from hubbubd.runtime.diagnostics import Severity, records
@@ -184,18 +185,26 @@ async def test_what_a_follower_cannot_do_with_one_record_the_other_followers_and
         def refuses(_before: Task | None, _after: Task | None) -> None:
             raise OverflowError("no such time")
 
-        table = hub.tasks._table  # pyright: ignore[reportPrivateUsage]
+        table = hub.tasks._table
         table.follow(refuses)
         table.follow(lambda _before, after: seen.append(after.id if after else ""))
         task = TypeAdapter(Task).validate_json(text("task", "a"))
         with capture_logs() as logs:
-            await hub.tasks._ledger.commit([table.change("a", task)])  # pyright: ignore[reportPrivateUsage]
+            await hub.tasks._ledger.commit([table.change("a", task)])
             table.each(lambda task: refuses(None, task))
         assert seen == ["a"]
         assert [line["event"] for line in logs] == [
             "change follower failed: internal error",
             "record not loaded: internal error",
         ]
+
+
+def test_half_a_character_in_an_option_of_a_server_is_kept_as_a_replacement() -> None:
+    tables = Tables(Stored("id", Snapshot(0, (), ()), 0, WatcherLimit(1)))
+    config = server(timeout_message="half \ud83d", roots=({"uri": "file:///x", "name": "\udc00"},))
+    written = tables.servers.encode(ServerRecord(name="one", config=config, source="api", wanted=True))
+    kept = json.loads(written)["config"]
+    assert (kept["timeout_message"], kept["roots"][0]["name"]) == ("half \ufffd", "\ufffd")
 
 
 def test_every_number_of_a_stored_record_has_bounds() -> None:

@@ -163,6 +163,37 @@ async def test_a_call_that_could_not_be_made_detached_is_the_callers_as_before(w
         assert hub.calls.get("c").state is CallState.CANCELLED
 
 
+async def test_whoever_starts_a_call_that_is_becoming_detached_hears_of_it_when_it_is_durable(world: World) -> None:
+    world.peer.behaviour = after(10)
+    async with world.hub(server()) as hub:
+        waiting = asyncio.create_task(hub.calls.call(spec(call_id="c"), "me"))
+        await until(lambda: world.peer.sent)
+        await settle()
+        world.store.failures, world.store.delay_s = 1000, 1.0
+        starts = (hub.calls.start(spec(call_id="c"), "me") for _ in range(3))
+        outcomes = await asyncio.gather(*starts, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [Unavailable] * 3
+        world.store.failures = 0
+        assert (await hub.calls.start(spec(call_id="c"), "me")).detached
+        assert (await waiting).state is CallState.COMPLETED
+
+
+async def test_a_call_whose_caller_hangs_up_while_it_cannot_be_made_detached_is_stopped(world: World) -> None:
+    world.peer.behaviour = never
+    async with world.hub(server()) as hub:
+        waiting = asyncio.create_task(hub.calls.call(spec(call_id="c"), "me"))
+        await until(lambda: world.peer.sent)
+        await settle()
+        world.store.failures, world.store.delay_s = 1, 1.0
+        starting = asyncio.create_task(hub.calls.start(spec(call_id="c"), "me"))
+        await settle()
+        waiting.cancel()
+        with pytest.raises(Unavailable):
+            await starting
+        await until(lambda: hub.calls.get("c").state.ended)
+        assert hub.calls.get("c").state is CallState.CANCELLED
+
+
 async def test_a_full_queue_takes_no_more(world: World) -> None:
     world.peer.behaviour = never
     async with world.hub(server(max_queued=2)) as hub:

@@ -12,7 +12,7 @@ from hubbubd.core.calls import CallState
 from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import CauseSource
 
-from .conftest import FORM, World, question, server, settle, spec, until
+from .conftest import FORM, World, open_requests, question, server, settle, spec, until
 from .peer import Outcome, Sent, at_once, never
 
 YES = Accept({"name": "x"})
@@ -131,6 +131,26 @@ async def test_a_person_may_take_two_minutes_and_nothing_times_out_nor_waits(wor
         await hub.inbox.answer(request.id, YES, "alice", answer_id=None, claim_id=None)
         ended = await hub.calls.call(spec("ask", call_id=asked.id), "alice")
         assert payload.loads(ended.result) == {"answer": {"action": "accept", "content": {"name": "x"}}}
+
+
+async def test_a_call_that_waits_for_two_answers_goes_on_with_the_second(world: World) -> None:
+    async def behaviour(sent: Sent) -> Outcome:
+        if sent.params["name"] == "ask":
+            for asked in [sent.ask("elicitation/create", FORM, on_wire=True) for _ in range(2)]:
+                await asked.answered()
+        return await at_once(sent)
+
+    world.peer.behaviour = behaviour
+    async with world.hub(server()) as hub:
+        call = await hub.calls.start(spec("ask"), "me")
+        await until(lambda: len(open_requests(hub)) == 2)
+        first, second = open_requests(hub)
+        await hub.inbox.answer(first.id, YES, "me", answer_id=None, claim_id=None)
+        await settle()
+        assert hub.calls.get(call.id).state is CallState.WAITING_INPUT
+        assert (await hub.calls.call(spec("other"), "me")).state is CallState.COMPLETED
+        await hub.inbox.answer(second.id, YES, "me", answer_id=None, claim_id=None)
+        await until(lambda: hub.calls.get(call.id).state is CallState.COMPLETED)
 
 
 async def test_a_question_that_either_of_two_calls_may_have_caused_stops_the_clocks_of_both(world: World) -> None:

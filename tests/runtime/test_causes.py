@@ -237,12 +237,16 @@ async def test_a_question_that_comes_on_the_stream_of_an_ended_call_is_refused(w
         assert not open_requests(hub)
 
 
-async def test_a_question_whose_call_ends_while_it_is_being_written_is_not_left_open(world: World) -> None:
+@pytest.mark.parametrize("end_delay_s", [1, 0], ids=["end written later", "end written first"])
+async def test_a_question_whose_call_ends_while_it_is_being_written_is_not_left_open(
+    world: World, end_delay_s: int
+) -> None:
     async with world.hub(server(**OPTIONS)) as hub:
         asking = Asking(world, "by wire")
         world.store.delay_s = 1
         calling = asyncio.create_task(hub.calls.call(spec(call_id="asks"), "me"))
         await until(lambda: asking.asked)
+        world.store.delay_s = end_delay_s
         asking.outcome.set_result({"content": []})
         await calling
         await settle(10)

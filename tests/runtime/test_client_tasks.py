@@ -394,6 +394,29 @@ async def test_a_task_of_somebody_else_at_a_shared_server_is_left_alone(world: W
         assert tasks.status == "working"
 
 
+async def test_the_search_for_a_task_leaves_those_of_other_calls_alone(world: World) -> None:
+    tasks = TaskServer(world)
+    async with world.hub(server(max_in_flight=2)) as hub:
+        await started(hub)
+        tasks.creating = anyio.sleep_forever
+        await hub.calls.call(spec("may", as_task=True, timeout_s=5.0), "me")
+        await settle(10)
+        assert tasks.asked("tasks/list")
+        assert tasks.status == "working"
+
+
+async def test_while_another_call_creates_its_task_the_search_cancels_none(world: World) -> None:
+    tasks = TaskServer(world)
+    tasks.creating = anyio.sleep_forever
+    async with world.hub(server(max_in_flight=2)) as hub:
+        await until(lambda: hub.catalog.entries("one/tool"))
+        await hub.calls.start(spec("may", as_task=True, timeout_s=50.0), "me")
+        await hub.calls.call(spec("may", as_task=True, timeout_s=5.0), "me")
+        await settle(10)
+        assert tasks.asked("tasks/list")
+        assert tasks.status == "working"
+
+
 async def test_an_id_that_a_server_uses_twice_confuses_nobody_else(world: World) -> None:
     tasks = TaskServer(world)
     async with world.hub(server()) as hub:

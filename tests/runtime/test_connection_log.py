@@ -11,6 +11,7 @@ from hubbubd.core.connection import Event, State
 from hubbubd.errors import UpstreamError
 from hubbubd.runtime.servers.connection_log import WORDS
 
+from ..syntax import tree
 from .conftest import World, server, until
 from .peer import REFUSED, fault
 
@@ -76,6 +77,6 @@ def bare_codes(tree: ast.AST) -> list[int]:
 
 
 def test_no_line_of_the_log_has_a_code_without_its_message() -> None:
-    found = {str(path): lines for path in HUB.rglob("*.py") if (lines := bare_codes(ast.parse(path.read_bytes())))}
+    found = {str(path): lines for path in HUB.rglob("*.py") if (lines := bare_codes(tree(path)))}
     assert found == {}
     assert bare_codes(ast.parse("log.info('failed', code=1)")) == [1]

@@ -137,10 +137,10 @@ async def test_an_answer_told_of_twice_keeps_its_first_fate(world: World) -> Non
         serve = world.peer.link.inbound.on_request
 
         async def keep(asked: object) -> Reply:
-            told.append(await serve(asked))  # type: ignore[arg-type] - as it came
+            told.append(await serve(asked))  # as it came
             return told[-1]
 
-        world.peer.link.inbound.on_request = keep  # type: ignore[method-assign] - sees the reply, changes nothing
+        world.peer.link.inbound.on_request = keep  # sees the reply, changes nothing
         asked = world.peer.link.ask("elicitation/create", FORM)
         request = await question(hub)
         await answer(hub, request.id, [])

@@ -38,6 +38,8 @@ async def test_a_level_is_asked_for_again_over_each_new_connection(world: World)
         await set_level(hub, "debug")
         await reconnected(world)
         await reconnected(world)
+        await hub.calls.call(CallSpec(server="one", method="tools/list"), "ada")
+        await settle(2)  # the call's counts are shown with the same connection
         assert told(world) == ["debug", "debug"]
 
 

@@ -12,11 +12,12 @@ from hubbubd.core.calls import CallState
 from hubbubd.core.connection import State
 from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import RequestState
+from hubbubd.errors import UpstreamError
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
 
 from .conftest import ANY_PEER, FORM, World, question, server, settle, spec, until, update
-from .peer import Outcome, Sent
+from .peer import REFUSED, Outcome, Sent
 from .task_server import RESULT, TaskServer, ended, started
 
 OTHER: dict[str, Any] = {
@@ -199,3 +200,14 @@ async def test_a_server_that_was_disconnected_stays_so_when_it_is_changed(
         await change(hub, way, server(**options))
         now = hub.servers.get("one")
         assert (now.wanted, now.connection.state, len(world.peer.attempts)) == (False, State.DISCONNECTED, 1)
+
+
+@WAYS
+async def test_a_server_that_cannot_be_reached_is_tried_at_once_when_it_is_changed(world: World, way: Way) -> None:
+    world.peer.always = UpstreamError(REFUSED)
+    config = server(backoff_s=(1000,), backoff_max_s=1000)
+    async with world.hub(*files(way, config)) as hub:
+        await begin(hub, way, config)
+        assert (hub.servers.get("one").connection.state, len(world.peer.attempts)) == (State.ERROR, 1)
+        await change(hub, way, server(backoff_s=(1000,), backoff_max_s=1000, call_timeout_s=7))
+        assert len(world.peer.attempts) == 2

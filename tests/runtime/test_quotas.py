@@ -40,7 +40,7 @@ class QuotaModel(RuleBasedStateMachine):
             _, block = self.open.pop(which % len(self.open))
             error = RuntimeError("it failed") if fails else None
             try:
-                block.__exit__(type(error) if error else None, error, None)  # type: ignore[attr-defined]
+                block.__exit__(type(error) if error else None, error, None)
             except RuntimeError as exc:
                 assert exc is error  # noqa: PT017
 

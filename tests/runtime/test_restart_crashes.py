@@ -27,7 +27,7 @@ COMMITS = 13
 
 
 @dataclass
-class SpanRecorder:
+class Story:
     """A call of three rounds: two questions, a state alone, one question more. People answer each question at once."""
 
     world: World
@@ -70,12 +70,12 @@ class SpanRecorder:
                 await settle(0.01)
 
 
-async def told(deaths: Sequence[int], *, last_words: bool) -> tuple[SpanRecorder, Call, list[Any]]:
+async def told(deaths: Sequence[int], *, last_words: bool) -> tuple[Story, Call, list[Any]]:
     """The story with a hub that dies after so many commits, another one that does, and one that lives."""
     inner = await SqliteStore.open(":memory:")
     store = MortalStore(inner, last_words=last_words)
     world = World(store)
-    story = SpanRecorder(world, store)
+    story = Story(world, store)
     world.peer.era = Era.STATELESS
     world.peer.behaviour = story.serve
     for left in [*deaths, None]:

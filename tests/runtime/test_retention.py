@@ -134,6 +134,16 @@ async def test_whoever_waits_for_an_end_still_finds_it(world: World) -> None:
         assert len(requests(hub)) == 1
 
 
+async def test_upkeep_that_is_asked_for_leaves_what_has_just_ended(world: World) -> None:
+    async with world.hub(server(call_history_count=1)) as hub:
+        await calls(hub, 3)
+        await settle()
+        await hub.retention.keep()
+        assert kept(hub) == 3
+        await settle(3)
+        assert kept(hub) == 1
+
+
 async def test_limits_hold_for_what_an_earlier_hub_left(world: World) -> None:
     async with world.hub(server()) as hub:
         await calls(hub, 9)

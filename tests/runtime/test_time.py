@@ -78,6 +78,17 @@ async def test_a_deadline_that_passed_while_the_computer_slept_has_passed(world:
         assert hub.inbox.get(request.id).state is RequestState.EXPIRED
 
 
+def test_of_a_sleep_after_another_only_its_own_time_is_told() -> None:
+    slept, told = 0.0, list[float]()
+    clock = Clock(lambda: 100.0, wall=lambda: EPOCH + slept, slept=lambda: slept)
+    clock.follow(told.append)
+    for _ in range(2):
+        slept += HOUR_S
+        clock.look()
+    assert told == [0.0, 0.0], "the system's clock was not set"
+    assert clock.set_by_s == 0.0
+
+
 @pytest.mark.parametrize("step_s", [8 * HOUR_S, -8 * HOUR_S])
 async def test_a_call_has_its_own_time_whatever_becomes_of_the_clock(
     world: World, system: System, step_s: float

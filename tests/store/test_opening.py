@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hubbubd import files as own_files
 from hubbubd.store import StoreDamaged, StoreTooNew, StoreUnavailable, Write
 from hubbubd.store.schema import MIGRATIONS
 from hubbubd.store.sqlite import SqliteStore
@@ -23,6 +24,17 @@ async def path(tmp_path: Path) -> Path:
     await store.commit([Write(f"key/{number:04}", b"x" * 500) for number in range(500)])
     await store.close()
     return path
+
+
+async def test_the_name_of_a_new_store_is_on_the_disk_before_it_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[Path, bool]] = []
+    path = tmp_path / "store.db"
+    monkeypatch.setattr(own_files, "sync_directory", lambda directory: synced.append((directory, path.exists())))
+    store = await SqliteStore.open(path)
+    assert synced == [(tmp_path, True)]
+    await store.close()
 
 
 async def left_by_a_kill(path: Path, directory: Path) -> Path:

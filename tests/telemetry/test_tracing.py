@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from hubbubd.errors import ConfigError
 from hubbubd.redaction import LONG, REDACTION
-from hubbubd.telemetry import setup
+from hubbubd.telemetry import mcp, setup
 from hubbubd.telemetry.otlp import encoded
 from hubbubd.telemetry.sdk import SdkTracer
 from hubbubd.telemetry.trace import Attributes, Event, Kind, Span, Trace, parsed, with_place
@@ -242,6 +242,14 @@ def test_a_secret_is_in_nothing_that_is_told(told: Any, secret: str) -> None:
     ]
     assert len(found) == 3
     assert all("[redacted]" in text and "canary" not in text for text in found)
+
+
+def test_no_part_of_a_secret_is_left_where_a_text_is_cut() -> None:
+    REDACTION.learn("test", ["canary-key"])
+    try:
+        assert "can" not in mcp.text("x" * (mcp.LONGEST - 3) + "canary-key")
+    finally:
+        REDACTION.learn("test", ())
 
 
 def test_the_limits_of_the_environment_hold_for_attributes(told: Any) -> None:

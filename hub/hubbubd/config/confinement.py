@@ -16,7 +16,7 @@ from hubbubd.config.hosts import Hosts
 from hubbubd.config.hub import HubSettings
 from hubbubd.config.references import VariableNotSet, named, resolve
 from hubbubd.config.server import ServerConfig
-from hubbubd.errors import ConfigError, HubError, InvalidArgument, PermissionDenied
+from hubbubd.errors import ConfigError, HubError, InvalidServerConfig, PermissionDenied
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +38,16 @@ class Confinement:
     def check(self, config: ServerConfig, environ: Mapping[str, str]) -> None:
         """Check whether a server may be added. A server with unset variables passes, and is checked when it connects.
 
-        Raises PermissionDenied (COMMAND_NOT_ALLOWED, HOST_NOT_ALLOWED, VARIABLE_NOT_ALLOWED) and InvalidArgument.
+        Raises PermissionDenied (COMMAND_NOT_ALLOWED, HOST_NOT_ALLOWED, VARIABLE_NOT_ALLOWED) and InvalidServerConfig.
         """
-        if wrong := tuple((f"spec.{field}", problem) for field, problem in problems(config, self.hub)):
-            raise InvalidArgument.fields(wrong)
+        if wrong := tuple(problems(config, self.hub)):
+            raise InvalidServerConfig.fields(wrong)
         try:
             self.resolve(config, environ)
         except VariableNotSet:
             return
         except ConfigError as exc:
-            raise InvalidArgument.field(exc.key.replace(f"servers.{config.name}", "spec", 1), exc.problem) from None
+            raise InvalidServerConfig.field(exc.key.removeprefix(f"servers.{config.name}")[1:], exc.problem) from None
 
     def refusal(self, config: ServerConfig, environ: Mapping[str, str]) -> str:
         """Return the reason (as of `check`) why a server may not be connected; empty when it may."""

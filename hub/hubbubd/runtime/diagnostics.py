@@ -113,9 +113,6 @@ async def common(hub: HubSettings, servers: Sequence[ServerConfig], environ: Map
     return [*found, *(ways[config.name] for config in servers)]
 
 
-IN_USE = "a hub has it open"
-
-
 def _count(settings: Settings) -> str:
     files, count = ", ".join(map(str, settings.files)), len(settings.servers)
     if not files:
@@ -207,7 +204,7 @@ def _store(path: Path) -> tuple[Finding, bool]:
     try:
         look_at(path)
     except StoreLocked:
-        return Finding(about, Severity.OK, IN_USE), True
+        return Finding(about, Severity.OK, "a hub has it open"), True
     except StoreError as exc:
         return Finding(about, Severity.FAIL, str(exc), "docs/store.md says what helps"), False
     return Finding(about, Severity.OK, "it is sound"), False
@@ -264,7 +261,7 @@ async def _way(config: ServerConfig, environ: Mapping[str, str]) -> Finding:
     except ConfigError as exc:
         return Finding(about, Severity.WARN, REDACTION.text(str(exc)), "set the variable, or correct the file")
     if routing := sorted(name for name in resolved.headers if is_routing(name)):
-        wrong = f"its headers set what the hub itself must: {', '.join(routing)}"
+        wrong = f"its headers set what only the hub may set: {', '.join(routing)}"
         return Finding(about, Severity.WARN, wrong, "take them out, unless the server needs them")
     if idle := [name for name in (_OF_HTTP if resolved.command else _OF_STDIO) if getattr(config, name)]:
         kind = "started by a command" if resolved.command else "reached by its url"

@@ -13,24 +13,12 @@ from hubbubd.config import HubSettings, ServerConfig, Settings
 from hubbubd.core.inbox import Origin
 from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.calls import (
-    Calls,
-    ClientTasks,
-    Consents,
-    Rounds,
-)
+from hubbubd.runtime.calls import Calls, ClientTasks, Consents, Rounds
 from hubbubd.runtime.catalog import Catalog
 from hubbubd.runtime.inbox import Inbox, Tasks, Work
 from hubbubd.runtime.oversight import Audit, Quotas, Retention, Tokens
 from hubbubd.runtime.records import Ledger
-from hubbubd.runtime.servers import (
-    MAX_NAMES,
-    Configuration,
-    EventFeed,
-    Measures,
-    Servers,
-    Subscriptions,
-)
+from hubbubd.runtime.servers import MAX_NAMES, Configuration, EventFeed, Measures, Servers, Subscriptions
 from hubbubd.runtime.wiring import (
     Ground,
     calls_of,
@@ -180,7 +168,7 @@ class Hub:
             consents=consents,
             client_tasks=client_tasks,
         )
-        tasks = tasks_of(ground, inbox, client_tasks, lambda name, method, told: servers.notify(name, method, told))
+        tasks = tasks_of(ground, inbox, client_tasks, lambda name, method, params: servers.notify(name, method, params))
         events = EventFeed(clock, ledger.door)
         subscriptions = Subscriptions(calls, clock, ground.background, ledger.door)
         servers = servers_of(

@@ -82,7 +82,7 @@ CURRENT_RPC: ContextVar[Serving | None] = ContextVar("hubbub_rpc_span", default=
 """The RPC being served, when it is traced."""
 
 CURRENT_TRACE: ContextVar[Trace | None] = ContextVar("hubbub_trace", default=None)
-"""The current parent span: that of the RPC, or else the caller's own."""
+"""The current parent span: that of the call or the RPC, or else the caller's own."""
 
 
 def parsed(carrier: object) -> Trace | None:

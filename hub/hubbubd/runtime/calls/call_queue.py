@@ -27,7 +27,6 @@ from hubbubd.upstream.ports import Link
 PENDING_IDS = 1000
 """How many of the pending requests it caused a call's record names: the newest."""
 
-
 MAX_CANDIDATES = 50
 """How many candidate calls a pending request names at most."""
 
@@ -50,7 +49,7 @@ class End(StrEnum):
 class ActiveCall:
     """A call under way, valid once `admitted` is set without a `refusal`.
 
-    `verdict` and `end` say why its scope was cancelled; without them its deadline has passed. `place` is the span of
+    `fault` and `end` say why its scope was cancelled; without them its deadline has passed. `place` is the span of
     what was sent last. `known_as_sent` says that, after a restart, the call is known to have been sent.
     """
 

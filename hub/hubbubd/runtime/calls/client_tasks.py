@@ -29,7 +29,7 @@ from hubbubd.upstream.ports import Era, Link
 
 
 class ClientTasks:
-    """The client tasks of all servers; the settler of requests of origin `task_input`."""
+    """The client tasks of all servers."""
 
     def __init__(self, ledger: Ledger, table: Table[Task], calls: Table[Call], inbox: Inbox, clock: Clock) -> None:
         self._ledger = ledger

@@ -47,7 +47,7 @@ def kind_of(method: object, params: Mapping[str, Any]) -> RequestKind | None:
 
 
 class Rounds:
-    """The rounds of all calls; the settler of requests of origin `rounds`."""
+    """The rounds of all calls."""
 
     def __init__(self, inbox: Inbox, table: Table[Call], clock: Clock) -> None:
         self._inbox = inbox

@@ -19,13 +19,7 @@ from hubbubd.core.calls import Call, CallState
 from hubbubd.core.filters import CallFilter
 from hubbubd.core.server import QueueCounts
 from hubbubd.core.tool_policy import denied
-from hubbubd.errors import (
-    FailedPrecondition,
-    Fault,
-    HubError,
-    NotFound,
-    Unavailable,
-)
+from hubbubd.errors import FailedPrecondition, Fault, HubError, NotFound, Unavailable
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls.call_queue import ActiveCall, End, ServerQueue
 from hubbubd.runtime.calls.call_spans import SpanRecorder
@@ -145,8 +139,7 @@ class Calls:
             await active.ended.wait()
         finally:
             active.waiters -= 1
-            if not active.waiters and not active.call.detached and not active.ended.is_set():
-                active.stop(cancelled("its caller hung up"))
+            _stop_unwanted(active)
             if not active.call.state.ended:
                 self._spans.caller_left(active)
         if not active.call.state.ended:
@@ -159,13 +152,21 @@ class Calls:
         if active is None:
             return call
         if not active.call.detached:  # the id joined a call that was made by `call`
-            active.call = replace(active.call, detached=True)
-            try:
-                await self._ledger.commit([Change(self._table, call.id, active.call)])
-            except HubError:
-                active.call = replace(active.call, detached=False)
-                raise
+            await self._detach(active)
         return active.call
+
+    async def _detach(self, active: ActiveCall) -> None:
+        """Make a call detached, durably. Whoever else starts it meanwhile waits for that. Raises Unavailable."""
+        active.call = replace(active.call, detached=True)
+        active.admitted = anyio.Event()
+        try:
+            await self._ledger.commit([Change(self._table, active.call.id, active.call)])
+        except HubError:
+            active.call = replace(active.call, detached=False)
+            _stop_unwanted(active)  # its callers may have hung up meanwhile
+            raise
+        finally:
+            active.admitted.set()
 
     async def cancel(self, call_id: str, *, abort: bool) -> Call:
         """End a call; one on the wire only with `abort`. Raises NotFound and FailedPrecondition."""
@@ -244,7 +245,8 @@ class Calls:
         else:
             active = self._enter(queue, call, spec.message)
         if active is not None and (detached or known is not None):
-            await active.admitted.wait()
+            while not active.admitted.is_set():  # `_detach` replaces the event
+                await active.admitted.wait()
             if active.refusal is not None:
                 raise active.refusal
         return active.call if active else known or call, active
@@ -282,3 +284,9 @@ class Calls:
     def _active(self, call: Call) -> ActiveCall | None:
         queue = self._queues.get(call.server)
         return queue.calls.get(call.id) if queue else None
+
+
+def _stop_unwanted(active: ActiveCall) -> None:
+    """End a call that nobody waits for, unless it is detached."""
+    if not active.waiters and not active.call.detached and not active.ended.is_set():
+        active.stop(cancelled("its caller hung up"))

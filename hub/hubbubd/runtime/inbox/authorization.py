@@ -44,7 +44,7 @@ def question(server: str, url: str) -> dict[str, Any]:
 
 
 class Authorizations:
-    """The open authorizations; the settler of requests of origin `authorization`."""
+    """The open authorizations. It keeps their redirects out of stored answers."""
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox

@@ -1,14 +1,14 @@
 """The inbox: the pending requests of all servers, each answered exactly once.
 
-Every change is a transaction with optimistic concurrency (`Ledger.transact`) over the functions of `core/inbox.py`. For
-each origin a `Settler` adds what else the settlement of a request changes, in the same commit.
+Every change is a transaction with optimistic concurrency (`Ledger.transact`) over the functions of `core/inbox.py`. The
+`Settler` of an origin adds what else the settlement of a request changes, in the same commit.
 """
 
 import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 
@@ -29,17 +29,8 @@ SHOWN = "open"
 """Id of the one record of who was shown what."""
 
 
-class Settler(Protocol):
-    """What an origin adds when one of its requests is answered, expired or withdrawn."""
-
-    def plan(self, request: PendingRequest) -> Sequence[Change[Any]]:
-        """Return further changes for the same commit. Must not have effects."""
-        ...
-
-    def settled(self, request: PendingRequest) -> None:
-        """Act on the durable settlement. Must not block."""
-        ...
-
+Settler = Callable[[PendingRequest], Sequence[Change[Any]]]
+"""Returns what else changes when a request is answered or expires, for the same commit. Must not have effects."""
 
 KeepBack = Callable[[PendingRequest, forms.Given, str], forms.Given]
 """Removes from an answer what must not be stored or shown. Raises InvalidArgument."""
@@ -95,7 +86,7 @@ class Inbox:
             self._ledger.later(Change(self._table, request.id, free))
 
     def register(self, origin: Origin, settler: Settler) -> None:
-        """Set the settler of an origin, and what keeps secrets out of its stored answers."""
+        """Set the settler of an origin."""
         self._settlers[origin] = settler
 
     def keep_back(self, origin: Origin, keep_back: KeepBack) -> None:
@@ -339,7 +330,7 @@ class Inbox:
                 return before, ()
             settling = after.state is not RequestState.OPEN and before.state is RequestState.OPEN
             settler = self._settlers.get(after.origin)
-            also = settler.plan(after) if settling and settler is not None else ()
+            also = settler(after) if settling and settler is not None else ()
             return after, [*also, self._table.change(request_id, after)]
 
         return await self._ledger.transact(plan)
@@ -379,8 +370,6 @@ class Inbox:
                 del self._open[after.server]
             for waiting in self._waits.pop(after.id, ()):
                 waiting.set()
-            if (settler := self._settlers.get(after.origin)) is not None:
-                settler.settled(after)
 
     def _arm(self, request: PendingRequest) -> None:
         self._alarms.set(Due.REQUEST, request.id, core.due_at(request), lambda: self._on_time(request.id))

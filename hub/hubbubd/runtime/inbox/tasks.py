@@ -16,7 +16,7 @@ from hubbubd.clock import Clock
 from hubbubd.config import ServerConfig
 from hubbubd.core import tasks as core
 from hubbubd.core.filters import TaskFilter
-from hubbubd.core.inbox import CauseSource, Origin, PendingRequest, RequestState
+from hubbubd.core.inbox import CauseSource, Origin, PendingRequest
 from hubbubd.core.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, REQUEST_CANCELLED
 from hubbubd.core.tasks import RELATED_TASK, Task, TaskRole, TaskStatus
 from hubbubd.errors import FailedPrecondition, HubError, NotFound
@@ -36,7 +36,7 @@ Notify = Callable[[str, str, dict[str, Any]], None]
 
 
 class Tasks:
-    """The tasks of all servers, in both roles; the settler of requests of origin `task`."""
+    """The tasks of all servers, in both roles. The settlement of its pending request ends a receiver task."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Tasks:
         self._alarms = alarms
         self._notify = notify
         self._ended: dict[str, anyio.Event] = {}
-        inbox.register(Origin.TASK, self)
+        inbox.register(Origin.TASK, self._settle)
         table.follow(self._follow)
 
     def recover(self) -> None:
@@ -146,10 +146,10 @@ class Tasks:
 
     # Settling
 
-    def plan(self, request: PendingRequest) -> Sequence[Change[Any]]:
+    def _settle(self, request: PendingRequest) -> Sequence[Change[Any]]:
         """Return the end of the task, for the same commit as the answer to its pending request."""
         task = self._table.record(request.task_id or "")
-        if task is None or task.status.ended or request.state is RequestState.WITHDRAWN:
+        if task is None or task.status.ended:
             return ()
         assert request.answer is not None
         now = self._clock.now()
@@ -157,9 +157,6 @@ class Tasks:
             error = payload.loads(request.answer.payload)["error"]
             return [self._table.change(task.id, core.fail(task, payload.dumps(error), error["message"], now))]
         return [self._table.change(task.id, core.complete(task, request.answer.payload, now))]
-
-    def settled(self, request: PendingRequest) -> None:
-        """Do nothing: what follows, follows from the task's own change."""
 
     def _follow(self, before: Task | None, after: Task | None) -> None:
         task = after or before
@@ -174,9 +171,8 @@ class Tasks:
             self._notify(after.server, "notifications/tasks/status", core.on_the_wire(after))
 
     def _arm(self, task: Task) -> None:
-        at = (
-            core.expires_at(task) if task.role is TaskRole.RECEIVER else None
-        )  # client tasks live as long as their calls
+        # Client tasks live as long as their calls.
+        at = core.expires_at(task) if task.role is TaskRole.RECEIVER else None
         if at is None:
             return
         if not task.status.ended:

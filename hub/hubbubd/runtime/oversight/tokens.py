@@ -86,9 +86,10 @@ class Tokens:
         async with self._making:
             now = self._clock.now()
             same = [token for token in self._table if token.name == name]
+            others = sum(token.name != name for token in self._table)
             if any(not _expired(token, now) for token in same):
                 raise AlreadyExists(f"a token {name!r} exists already", reason="TOKEN_EXISTS", metadata={"token": name})
-            if len(self._table) - len(same) >= self.max_tokens:
+            if others >= self.max_tokens:
                 raise ResourceExhausted(
                     f"there are {self.max_tokens} tokens already",
                     reason="TOO_MANY_TOKENS",

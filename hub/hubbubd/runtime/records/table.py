@@ -102,7 +102,6 @@ class Table(Generic[T]):
         self._by_age = ByAge()
         self._deleted: OrderedDict[str, int] = OrderedDict()
         self._later: OrderedDict[str, Change[T]] = OrderedDict()
-        self._leaving: set[str] = set()
         self._committing: dict[int, tuple[str, Change[T] | None]] = {}
         self._load(stored.snapshot)
 
@@ -130,9 +129,6 @@ class Table(Generic[T]):
         for record_id, change in self._later.items():
             if record_id not in self._rows and change.record is not None:
                 yield change.record
-
-    def __len__(self) -> int:
-        return len(self._rows) - len(self._leaving)
 
     def newest(
         self, chosen: Callable[[T], bool], after: Place | None = None, oldest_first: bool = False
@@ -212,7 +208,6 @@ class Table(Generic[T]):
             self._unreadable.pop(change.id, None)
             self._deleted.pop(change.id, None)
             self.written(change)
-            self._leaving.discard(change.id)
             last_news = row.news if row is not None and self._looks_the_same(row.record, change.record) else None
             self._put(revision, change, last_news)
             moves.append(move)
@@ -271,10 +266,6 @@ class Table(Generic[T]):
         """Queue a write-behind change."""
         self._later[change.id] = change
         self._by_age.put(change.id, change.record)
-        if change.record is None and change.id in self._rows:
-            self._leaving.add(change.id)
-        else:
-            self._leaving.discard(change.id)
 
     def waiting(self) -> list[Change[T]]:
         """Return the queued changes, except of records whose newer state a commit is carrying."""

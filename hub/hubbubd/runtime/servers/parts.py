@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class ServerParts:
-    """What the hub has at run time for one server. `lane` is its call queue."""
+    """What the hub has at run time for one server."""
 
     record: ServerRecord
     queue: ServerQueue
@@ -104,7 +104,7 @@ class Assembly:
         changed: Callable[[], None],
         queue: ServerQueue | None = None,
     ) -> ServerParts:
-        """Return the parts of a server; `lane` is an existing queue to take over."""
+        """Return the parts of a server; `queue` is an existing one to take over."""
         config = record.config
         if queue is None:
             queue = self._calls.open_queue(record.effective)

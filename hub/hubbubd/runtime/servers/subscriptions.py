@@ -13,15 +13,7 @@ import anyio
 from hubbubd import payload
 from hubbubd.clock import Clock
 from hubbubd.core.calls import Call
-from hubbubd.errors import (
-    Category,
-    FailedPrecondition,
-    Fault,
-    HubError,
-    NotFound,
-    PeerError,
-    UpstreamError,
-)
+from hubbubd.errors import Category, FailedPrecondition, Fault, HubError, NotFound, PeerError, UpstreamError
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import Calls, CallSpec
 from hubbubd.runtime.records import BOOKMARK_S, Pulse, WatcherLimit
