@@ -7,7 +7,7 @@ connection; the methods of records wait too; one error is raised, never an excep
 import asyncio
 import os
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -16,7 +16,8 @@ from inspect import isawaitable
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from hubbub_client import options
-from hubbub_client.errors import Cancelled, FailedPrecondition, HubbubError
+from hubbub_client.errors import FailedPrecondition, HubbubError
+from hubbub_client.link import closed, closed_meanwhile
 from hubbub_client.portal import Portal
 from hubbub_client.records import PendingRequest, Record
 from hubbub_client.waits import in_thread
@@ -72,12 +73,12 @@ class Home:
         """Run the work on the loop and return its result. Raises HubbubError, and what its callbacks raise."""
         if not self.here:
             raise FailedPrecondition(
-                "this process was forked from the one that has connected; connect in it anew", reason="FORKED"
+                "this process was forked after the connection was made; connect again in this process", reason="FORKED"
             )
         if threading.get_ident() == self._portal.thread:
             raise FailedPrecondition(
-                "this would wait for itself: a callback that is a coroutine, or is told at once, cannot use the hub "
-                "that it was given to",
+                "this callback runs on the event loop that would have to respond, so it would wait for itself; a plain "
+                "function that is given to a call can use the hub",
                 reason="WOULD_WAIT_FOR_ITSELF",
             )
         errand = Errand()
@@ -85,10 +86,10 @@ class Home:
             try:
                 future = self._portal.start(errand.run, work, *args)
             except RuntimeError:
-                raise FailedPrecondition("this hub is closed; connect anew", reason="CLOSED") from None
+                raise closed() from None
             return cast("R", self.told(future.result()))
         except CancelledError:
-            raise Cancelled("this hub was closed meanwhile", reason="CLOSED") from None
+            raise closed_meanwhile() from None
         except BaseExceptionGroup as group:
             raise first(group) from None
         finally:
@@ -177,11 +178,6 @@ class Facade(Generic[S]):
         """Return where its methods run."""
         return self._home
 
-    @property
-    def here(self) -> bool:
-        """Return whether this is the process that connected."""
-        return self._home.here
-
     def given(self, keywords: Mapping[str, Any]) -> dict[str, Any]:
         """Return a method's keywords with its callbacks wrapped for the library."""
         return {
@@ -207,10 +203,10 @@ def blocking(method: Callable[Concatenate[S, P], Awaitable[R]]) -> Callable[Conc
 
 def iterating(
     method: Callable[Concatenate[S, P], AsyncGenerator[R, None]],
-) -> Callable[Concatenate[Facade[S], P], Iterator[R]]:
+) -> Callable[Concatenate[Facade[S], P], Generator[R, None, None]]:
     """Return the method as one that yields its events, and waits for each; closing the iterator ends the watch."""
 
-    def iterate(facade: Facade[S], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
+    def iterate(facade: Facade[S], /, *args: P.args, **kwargs: P.kwargs) -> Generator[R, None, None]:
         given = facade.given(kwargs)
 
         turn = asyncio.Lock()  # an interrupted step may still be ending
@@ -233,7 +229,7 @@ def iterating(
             while found := facade.wait_for(step):
                 yield found[0]
         finally:
-            if facade.here:
+            with suppress(HubbubError):  # closed or forked: the watch has ended with its connection
                 facade.wait_for(end)
 
     iterate.__name__, iterate.__doc__ = method.__name__, method.__doc__

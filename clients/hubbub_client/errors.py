@@ -172,7 +172,7 @@ FAULT_CATEGORIES: Mapping[str, StatusCode] = {
 def from_call(call_id: str, state: str, fault: Fault | None) -> HubbubError:
     """Return the exception for a call that failed or was cancelled, the same one as a waiting caller gets."""
     if fault is None:
-        return HubbubError(f"the call is {state}", metadata={"call_id": call_id})
+        return HubbubError(f"the call has ended as {state}, without a reason", metadata={"call_id": call_id})
     details = {key: _text(value) for key, value in payload.as_object(fault.details).items() if value is not None}
     about = {"category": fault.category, "retryable": str(fault.retryable).lower(), "call_id": call_id}
     code = FAULT_CODES.get(fault.code) or FAULT_CATEGORIES.get(fault.category, StatusCode.INTERNAL)
@@ -193,7 +193,10 @@ def from_rpc(failure: aio.AioRpcError) -> HubbubError:
     """Return the exception for a failed RPC, with the details of its google.rpc.Status (AIP-193) if it has one."""
     details = _details(failure)
     code, conflict = failure.code(), details.pop("conflict", None)
-    error = _BY_CODE.get(code, HubbubError)(failure.details() or code.name, code=code, **details)
+    message = failure.details() or code.name
+    if code is StatusCode.UNAVAILABLE and not details:  # from gRPC in this process, not from the hub
+        message = f"the connection to the hub was lost ({message})"
+    error = _BY_CODE.get(code, HubbubError)(message, code=code, **details)
     if isinstance(error, Aborted):
         error.conflict = conflict
     return error

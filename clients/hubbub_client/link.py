@@ -21,7 +21,15 @@ from hubbub.v1 import (
 )
 from hubbub_client import tracing
 from hubbub_client.discovery import Endpoint, Where, discover
-from hubbub_client.errors import HubbubError, InvalidArgument, Unauthenticated, Unavailable, from_rpc
+from hubbub_client.errors import (
+    Cancelled,
+    FailedPrecondition,
+    HubbubError,
+    InvalidArgument,
+    Unauthenticated,
+    Unavailable,
+    from_rpc,
+)
 from hubbub_client.waits import within
 
 if TYPE_CHECKING:
@@ -110,6 +118,7 @@ class Link:
         self._stubs: Stubs | None = None
         self._retired: deque[aio.Channel] = deque()
         self._lock = asyncio.Lock()
+        self._closed = False
 
     @property
     def address(self) -> str:
@@ -123,6 +132,7 @@ class Link:
 
     async def close(self) -> None:
         """Close all channels, which ends every RPC."""
+        self._closed = True
         for channel in (self._channel, *self._retired):
             if channel is not None:
                 await channel.close()
@@ -130,12 +140,15 @@ class Link:
     async def ready(self, *, patient: bool = True) -> Stubs:
         """Return the stubs, connected. Raises Unavailable after `connect_timeout_s` seconds without a hub.
 
-        If not `patient`, raise it at once when no address is known or nobody listens there.
+        If not `patient`, raise it at once when no address is known or nobody listens there. Raises FailedPrecondition
+        (CLOSED) after `close`.
         """
-        if not _is_ready(self._channel):
+        if not (self._closed or _is_ready(self._channel)):
             with contextlib.suppress(TimeoutError):
                 async with within(self._connect_timeout_s), self._lock:
                     await self._connect(patient)
+        if self._closed:
+            raise closed()
         if self._stubs is None or not _is_ready(self._channel):
             raise await self._unreachable()
         return self._stubs
@@ -172,6 +185,9 @@ class Link:
             raise from_rpc(failure) from None
         except aio.BaseError as failure:
             raise _unsendable(failure) from None
+        except asyncio.CancelledError:
+            self._check_closed()
+            raise
 
     async def stream(
         self, method: Callable[[Stubs], aio.UnaryStreamMultiCallable[Q, A]], request: Q
@@ -225,6 +241,9 @@ class Link:
             if stubs is self._stubs:
                 await self._retire()
             raise Unavailable(f"the hub sent nothing for {self._silence_s:g} s", reason="HUB_SILENT") from None
+        except asyncio.CancelledError:
+            self._check_closed()
+            raise
         finally:
             stream.cancel()
 
@@ -233,6 +252,12 @@ class Link:
         with contextlib.suppress(Unavailable):
             return await self.refresh()
         return False
+
+    def _check_closed(self) -> None:
+        """Raise Cancelled if `close` has cancelled the RPC, which does not cancel the task that waits for it."""
+        task = asyncio.current_task()
+        if self._closed and task is not None and not task.cancelling():
+            raise closed_meanwhile() from None
 
     async def _retire(self) -> None:
         """Keep new RPCs off the channel; those under way may finish."""
@@ -244,7 +269,7 @@ class Link:
 
     async def _connect(self, patient: bool) -> None:
         """Look up the hub until it is connected; if not `patient`, only until the connection is refused."""
-        while True:
+        while not self._closed:
             await (self.moved() if patient else self.refresh())
             if await self._opened(patient) or (not patient and _is_refused(self._channel)):
                 return
@@ -255,7 +280,7 @@ class Link:
         clock = asyncio.get_running_loop()
         last = clock.time() + LOOK_AGAIN_S
         while not _is_ready(self._channel, connect=True) and (patient or not _is_refused(self._channel)):
-            if clock.time() >= last:
+            if self._closed or clock.time() >= last:
                 break
             await asyncio.sleep(POLL_S)
         return _is_ready(self._channel)
@@ -283,6 +308,18 @@ class Link:
         if self._name:
             metadata.append(_named(self._name))
         return [*metadata, *tracing.metadata()]
+
+
+def closed() -> FailedPrecondition:
+    """Return the error for a use of the connection after its end."""
+    return FailedPrecondition(
+        "this connection is closed, because its `with` block has ended; connect again", reason="CLOSED"
+    )
+
+
+def closed_meanwhile() -> Cancelled:
+    """Return the error for a wait that the end of the connection has ended."""
+    return Cancelled("the connection was closed before the hub responded", reason="CLOSED")
 
 
 def _named(name: str) -> tuple[str, str | bytes]:

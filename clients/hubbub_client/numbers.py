@@ -1,7 +1,8 @@
 """Reads numbers from outside (a hub, a model, an environment, a command line) within bounds."""
 
+import math
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, TypeGuard
 
 from google.protobuf.duration_pb2 import Duration
 
@@ -17,6 +18,16 @@ LATEST_S: Final = 253402300799
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DIGITS: Final = 20
+
+
+def is_finite(value: object) -> TypeGuard[int | float]:
+    """Return whether this is a number that a float can express; JSON has integers beyond that, of any length."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def whole(value: object, low: int = 0, high: int = LARGEST) -> int | None:
@@ -37,7 +48,7 @@ def whole_text(text: str, high: int = LARGEST) -> int | None:
 def duration(seconds: float) -> Duration:
     """Return seconds as a protobuf Duration, to the microsecond. Raises ValueError if it cannot express them."""
     if seconds != seconds or abs(seconds) > LONGEST_S:
-        raise ValueError(f"{seconds} is no number of seconds that can be sent")
+        raise ValueError(f"{seconds} is not a valid number of seconds")
     found = Duration()
     found.FromMicroseconds(round(seconds * 1_000_000))
     return found

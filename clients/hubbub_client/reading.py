@@ -62,7 +62,7 @@ def result(data: bytes) -> Any:
     try:
         return payload.loads(data)
     except UNREADABLE as problem:
-        said = f"what the hub says cannot be read: {problem}"
+        said = f"the response of the hub cannot be read: {problem}"
         raise HubbubError(said, reason="ANSWER_UNREADABLE", code=StatusCode.DATA_LOSS) from None
 
 

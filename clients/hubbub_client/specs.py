@@ -6,7 +6,7 @@ The API groups the same options. The option `config_key` of each field names its
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
@@ -16,6 +16,8 @@ from hubbub_client.errors import Aborted
 from hubbub_client.records import Record, Server, Transport
 
 Roots = Sequence[Mapping[str, Any]] | Literal["ask"]
+TRANSPORTS: tuple[str, ...] = get_args(Transport)
+ENDPOINTS: Mapping[str, str] = {"stdio": "a stdio server", "http": "a server over HTTP"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,11 +97,9 @@ class RevisionConflict(Aborted):
     or if the caller may not see them.
     """
 
-    def __init__(self, refusal: Aborted, *, revision: int, spec: ServerSpec | None, roots: Roots | None) -> None:
-        super().__init__(refusal.message, reason=refusal.reason, metadata=refusal.metadata, help_url=refusal.help_url)
-        self.revision = revision
-        self.spec = spec
-        self.roots = roots
+    revision: int = 0
+    spec: ServerSpec | None = None
+    roots: Roots | None = None
 
 
 @contextmanager
@@ -111,19 +111,22 @@ def conflicts() -> Generator[None]:
         if refusal.conflict is None:
             raise
         now = server_pb2.RevisionConflict.FromString(refusal.conflict)
-        raise RevisionConflict(
-            refusal,
-            revision=now.revision,
-            spec=from_message(now.spec, now.withheld) if now.HasField("spec") else None,
-            roots=roots(now.roots) if now.HasField("roots") else None,
-        ) from None
+        error = RevisionConflict(
+            refusal.message, reason=refusal.reason, metadata=refusal.metadata, help_url=refusal.help_url
+        )
+        error.revision = now.revision
+        error.spec = from_message(now.spec, now.withheld) if now.HasField("spec") else None
+        error.roots = roots(now.roots) if now.HasField("roots") else None
+        raise error from None
 
 
 def to_message(spec: ServerSpec) -> server_pb2.ServerSpec:
     """Return the spec as a message of the API. Raises ValueError for values that no field takes."""
     message = server_pb2.ServerSpec()
+    if spec.transport not in (None, *TRANSPORTS):
+        raise ValueError(f"transport: {spec.transport!r} is not one of {', '.join(TRANSPORTS)}")
     if spec.transport == "stdio" and spec.url is not None:
-        raise ValueError("the transport stdio goes with a command, not with a url")
+        raise ValueError(f"url is not an option of {ENDPOINTS['stdio']}")
     if spec.url is not None or spec.transport in ("http", "sse"):
         message.http.SetInParent()
         if spec.transport == "sse":
@@ -132,8 +135,9 @@ def to_message(spec: ServerSpec) -> server_pb2.ServerSpec:
         value: Any = getattr(spec, key)
         if value is None or (key == "protocol" and value == "auto"):
             continue
-        if way[0] in ("stdio", "http") and message.WhichOneof("endpoint") not in (None, way[0]):
-            raise ValueError(f"{key} does not go with {'a url' if way[0] == 'stdio' else 'a command'}")
+        endpoint = message.WhichOneof("endpoint")
+        if way[0] in ENDPOINTS and endpoint not in (None, way[0]):
+            raise ValueError(f"{key} is not an option of {ENDPOINTS[endpoint]}")
         holder: Any = message
         for name in way[:-1]:
             holder = getattr(holder, name)
@@ -179,7 +183,7 @@ def paths(*keys: str) -> list[str]:
     known = {key: ".".join(way) for key, way, _ in _FIELDS} | {"transport": "http.variant", "roots": "roots"}
     unknown = [key for key in keys if key not in known]
     if unknown:
-        raise ValueError(f"no option of a server: {', '.join(unknown)}")
+        raise ValueError(f"unknown option of a server: {', '.join(unknown)}")
     return [known[key] for key in keys]
 
 

@@ -80,7 +80,7 @@ class Store:
                     waited = on_copied(size, step.size_bytes)
                     if waited is not None:
                         await waited
-        raise Unavailable("the backup came incomplete; try again", reason="BACKUP_INCOMPLETE")
+        raise Unavailable("the backup is incomplete; try again", reason="BACKUP_INCOMPLETE")
 
 
 def _create(path: Path) -> BinaryIO:
@@ -102,4 +102,4 @@ def _move(partial: Path, target: Path, *, replace: bool) -> None:
 
 def _must_be_new(path: Path) -> None:
     if os.path.lexists(path):  # a dangling link is not replaced either
-        raise AlreadyExists(f"{path} exists already", reason="FILE_EXISTS", metadata={"path": str(path)})
+        raise AlreadyExists(f"{path} already exists", reason="FILE_EXISTS", metadata={"path": str(path)})

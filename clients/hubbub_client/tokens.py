@@ -72,14 +72,18 @@ class Tokens:
     ) -> NewToken:
         """Create a token that is valid for `ttl_s` seconds or for ever, and return it with its secret.
 
-        `may_name_others` lets it act under the names of others (`name` of `connect`).
+        `may_name_others` lets it act under the names of others (`name` of `connect`). Raises ValueError for a `ttl_s`
+        below one microsecond.
         """
+        ttl = None if ttl_s is None else numbers.duration(ttl_s)
+        if ttl is not None and ttl.ToMicroseconds() <= 0:  # zero means for ever in the API
+            raise ValueError(f"ttl_s must be more than 0, not {ttl_s}")
         request = admin_pb2.CreateTokenRequest(
             name=name,
             grants=[
                 admin_pb2.AccessGrant(role=enum_number(_ROLES, grant.role), servers=grant.servers) for grant in grants
             ],
-            ttl=numbers.duration(ttl_s or 0),
+            ttl=ttl,
             may_name_others=may_name_others,
         )
         return read(NewToken, await self._link.call(lambda hub: hub.admin.CreateToken, request))

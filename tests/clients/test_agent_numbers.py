@@ -1,5 +1,6 @@
 """Numbers of servers and endpoints, which the agent does not trust."""
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -27,6 +28,29 @@ def test_what_an_endpoint_says_was_used_is_never_credited(said: Any) -> None:
     assert tokens.use(CHAT).tokens >= 0
 
 
-@pytest.mark.parametrize("temperature", [float("nan"), 1e400, "hot", [1]])
+@pytest.mark.parametrize(
+    "temperature", [float("nan"), 1e400, 10**400, True, "hot", [1]], ids=lambda each: f"{each}"[:9]
+)
 def test_a_temperature_that_is_no_number_is_left_out(temperature: Any) -> None:
     assert "temperature" not in completion(CHAT, {"messages": [], "temperature": temperature})
+
+
+JUNK = [None, 7, "x", [], [1], {}, {"a": 1}, True]
+
+
+@pytest.mark.parametrize("junk", JUNK, ids=repr)
+@pytest.mark.parametrize("place", ["all", "choices", "choice", "message", "content", "tool_calls", "call", "function"])
+def test_a_completion_that_is_none_is_no_fault_of_the_agent(place: str, junk: Any) -> None:
+    function = junk if place == "function" else {"name": "f", "arguments": "{}"}
+    calls = junk if place == "tool_calls" else [junk if place == "call" else {"id": "c", "function": function}]
+    told = {"content": junk if place == "content" else "", "tool_calls": calls}
+    choice = junk if place == "choice" else {"message": junk if place == "message" else told}
+    said: Any = junk if place == "all" else {"choices": junk if place == "choices" else [choice]}
+    with contextlib.suppress(ValueError, TypeError, KeyError, IndexError):
+        reply(said, "m", with_tools=True)
+
+
+@pytest.mark.parametrize("junk", JUNK, ids=repr)
+def test_a_usage_that_is_none_costs_no_answer(junk: Any) -> None:
+    said = {"choices": [{"message": {"content": "x"}}], "usage": junk}
+    assert reply(said, "m", with_tools=False).answer["result"]["content"] == {"type": "text", "text": "x"}

@@ -10,14 +10,13 @@ from unittest.mock import patch
 
 import anyio
 import pytest
-import typer.main
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
 from hubbub_cli import ends
-from hubbub_cli.app import app
 from hubbub_client.legible import clean, escaped, is_clean
 
+from ..command_tree import whole
 from .conftest import SERVICES, Refusal
 
 # A title, a colour, a reset, the one-byte CSI, backspaces, turned text, nothing at all, letters of a tag.
@@ -81,7 +80,7 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> list[list[str]]:
     return [words]
 
 
-ROOT = typer.main.get_command(app)
+ROOT = whole()
 COMMANDS = commands(ROOT)
 
 

@@ -14,6 +14,9 @@ from hubbub_client import HubbubError, InvalidArgument, PermissionDenied, connec
 LIMIT_S = 60
 KINDS = {"form": "ELICITATION_FORM", "page": "ELICITATION_URL", "sampling": "SAMPLING", "roots": "ROOTS"}
 RESPONSE = inbox_pb2.WorkResponse
+STARTED = "c"
+"""A call that was made before anybody watches it."""
+
 LISTENING = RESPONSE(bookmark=common_pb2.WatchBookmark())
 
 
@@ -77,11 +80,15 @@ class Asking:
         return call_pb2.CallMethodResponse(call=ended)
 
     async def _watch(self, request: Any) -> AsyncIterator[Any]:
-        self.begun.set()
-        step = call_pb2.WatchCallsResponse
-        call_id = request.filter.ids[0]
-        yield step(upsert=call_pb2.Call(id=call_id, state=call_pb2.CALL_STATE_IN_PROGRESS))
+        step, call_id = call_pb2.WatchCallsResponse, request.filter.ids[0]
+        waiting = call_pb2.Call(id=call_id, state=call_pb2.CALL_STATE_WAITING_INPUT, pending_request_ids=["r"])
+        if call_id == STARTED:
+            self.begun.set()
+            yield step(upsert=waiting)
         yield step(synced=common_pb2.WatchSynced())
+        if call_id != STARTED:
+            await self.begun.wait()
+            yield step(upsert=waiting)
         await (self.done.wait() if self._ends else anyio.sleep_forever())
         yield step(upsert=call_pb2.Call(id=call_id, state=call_pb2.CALL_STATE_COMPLETED, result=b"{}"))
         await anyio.sleep_forever()
@@ -177,12 +184,13 @@ def fail(_: Any) -> Any:
     raise LookupError("mine")
 
 
-async def test_what_a_function_raises_comes_out_of_the_call_and_aborts_it(hub: Any) -> None:
+@pytest.mark.parametrize("function", ["on_form", "on_pending"])
+async def test_what_a_function_raises_comes_out_of_the_call_and_aborts_it(hub: Any, function: str) -> None:
     asking = Asking(hub, assigned(), ends=False)
     with anyio.fail_after(LIMIT_S):
         async with connect(data_dir=hub.data_dir) as client:
             with pytest.raises(LookupError, match="mine"):
-                await client.call_tool("s", "t", on_form=fail)
+                await client.call_tool("s", "t", **{function: fail})
             await asking.hung_up.wait()
     assert asking.answers == []
 
@@ -192,7 +200,7 @@ async def test_what_a_function_raises_comes_out_of_the_wait_for_a_started_call_w
     with anyio.fail_after(LIMIT_S):
         async with connect(data_dir=hub.data_dir) as client:
             with pytest.raises(LookupError, match="mine"):
-                await client.calls.handle("c", on_form=fail).result()
+                await client.calls.handle(STARTED, on_form=fail).result()
     assert asking.answers == []
     assert {name for name, _, _ in hub.seen} == {"Work", "WatchCalls"}
 
@@ -203,7 +211,7 @@ async def test_what_is_no_answer_to_its_kind_is_a_mistake_of_the_function(hub: A
     with anyio.fail_after(LIMIT_S):
         async with connect(data_dir=hub.data_dir) as client:
             with pytest.raises(TypeError, match="cannot return"):
-                await client.calls.handle("c", **{f"on_{kind}": lambda _: returned}).result()  # pyright: ignore[reportArgumentType]
+                await client.calls.handle(STARTED, **{f"on_{kind}": lambda _: returned}).result()  # pyright: ignore[reportArgumentType]
     assert asking.answers == []
 
 
@@ -295,21 +303,24 @@ async def test_without_async_a_plain_function_answers_by_what_it_returns_or_by_t
     ]
 
 
+@pytest.mark.parametrize("function", ["on_form", "on_pending"])
 @pytest.mark.parametrize("way", ["call", "handle"])
-async def test_without_async_what_a_function_raises_comes_out_as_it_is(hub: Any, way: str) -> None:
-    Asking(hub, assigned(), ends=False)
+async def test_without_async_what_a_function_raises_comes_out_as_it_is(hub: Any, way: str, function: str) -> None:
+    asking = Asking(hub, assigned(), ends=False)
 
     def script() -> None:
         with sync.connect(data_dir=hub.data_dir) as plain:
             ways = {
-                "call": lambda: plain.call("s", "m", on_form=fail),
-                "handle": plain.calls.handle("c", on_form=fail).result,
+                "call": lambda: plain.call("s", "m", **{function: fail}),
+                "handle": lambda: plain.calls.handle(STARTED, **{function: fail}).result(),
             }
             with pytest.raises(LookupError, match="mine"):
                 ways[way]()
 
     with anyio.fail_after(LIMIT_S):
         await anyio.to_thread.run_sync(script)
+        if way == "call":
+            await asking.hung_up.wait()
 
 
 async def test_a_started_call_reports_while_its_result_is_waited_for(hub: Any) -> None:

@@ -15,6 +15,8 @@ from hubbub_cli.details import print_details
 from hubbub_client.records import Call, Fault, QueueCounts, Record, Server
 from hubbub_frontend.wording import story
 
+from ..syntax import tree
+
 CLIENTS = Path(__file__).resolve().parents[2] / "clients"
 FORM = b'{"message":"Soup\\u001b]0;EVIL\\u0007 or pie?","requestedSchema":{"type":"object","properties":{}}}'
 ENDED = "CONNECTION_LOST: the process ended, exit code 1; it said: boom: API_KEY\N{REPLACEMENT CHARACTER} missing"
@@ -92,7 +94,7 @@ def faults_put_together(tree: ast.AST) -> list[int]:
 def test_only_one_function_of_the_command_line_says_why_something_failed() -> None:
     """So that none leaves out what a process said last."""
     sources = [CLIENTS / "hubbub_frontend/wording.py", *sorted((CLIENTS / "hubbub_cli").glob("*.py"))]
-    found = {path.name: lines for path in sources if (lines := faults_put_together(ast.parse(path.read_bytes())))}
+    found = {path.name: lines for path in sources if (lines := faults_put_together(tree(path)))}
     assert {name: len(lines) for name, lines in found.items()} == {"wording.py": 1}
 
 
@@ -112,7 +114,17 @@ async def test_a_call_says_of_a_question_that_is_perhaps_its_own_that_it_is_perh
     assert ran.err.count("inbox answer req_1") == 1
 
 
-async def called(hub: Any, hubbub: Any, asks: Callable[[Any], None]) -> Any:
+async def test_a_hub_that_shows_another_request_than_was_asked_for_does_not_end_the_command(
+    hub: Any, hubbub: Any
+) -> None:
+    answered = inbox_pb2.PendingRequest()
+    answered.CopyFrom(QUESTION)
+    answered.state = inbox_pb2.PENDING_REQUEST_STATE_ANSWERED
+    ran = await called(hub, hubbub, lambda call: call.pending_request_ids.append("req_2"), answered)
+    assert "req_2 is answered" in ran.err
+
+
+async def called(hub: Any, hubbub: Any, asks: Callable[[Any], None], watched: Any = None) -> Any:
     """A call whose server asks a question first; it goes on when the command has read the question."""
     read = anyio.Event()
     state = call_pb2.CALL_STATE_IN_PROGRESS
@@ -134,7 +146,7 @@ async def called(hub: Any, hubbub: Any, asks: Callable[[Any], None]) -> Any:
 
     async def requests(_: Any) -> AsyncIterator[Any]:
         read.set()
-        yield inbox_pb2.WatchPendingRequestsResponse(upsert=QUESTION)
+        yield inbox_pb2.WatchPendingRequestsResponse(upsert=watched or QUESTION)
         await anyio.sleep_forever()
 
     hub.streams["WatchCalls"], hub.streams["WatchPendingRequests"] = watch, requests

@@ -144,6 +144,44 @@ def test_a_form_without_questions_is_no_error() -> None:
     assert fields({}) == []
 
 
+@pytest.mark.parametrize("kind", ["integer", "number", "string", "array"])
+@pytest.mark.parametrize("huge", [10**400, -(10**400), 1e400, float("nan")], ids=lambda each: f"{each}"[:9])
+def test_a_bound_that_no_float_can_express_is_left_to_the_hub(kind: str, huge: float) -> None:
+    names = ("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems")
+    spec = {"type": kind, "items": {"enum": ["3"]}, **dict.fromkeys(names, huge)}
+    (field,) = fields({"properties": {"a": spec}})
+    assert (field.least, field.most) == (None, None)
+    assert "to" not in field.hint
+    assert parse(field, "3")
+
+
+@pytest.mark.parametrize("kind", ["integer", "number"])
+def test_a_number_that_no_float_can_express_is_refused_as_it_is_typed(kind: str) -> None:
+    (field,) = fields({"properties": {"a": {"type": kind}}})
+    with pytest.raises(ValueError, match="type a "):
+        parse(field, f"1{400 * '0'}")
+
+
+class Compared(str):
+    """A name that counts how often one is compared with another."""
+
+    __slots__ = ()
+    times = 0
+
+    def __eq__(self, other: object) -> bool:
+        Compared.times += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_the_required_fields_of_a_long_form_are_found_without_a_search_for_each() -> None:
+    names = [Compared(f"field {number}") for number in range(1000)]
+    found = fields({"properties": {name: {} for name in names}, "required": [*names, 7, {}]})
+    assert all(field.required for field in found)
+    assert Compared.times < 10 * len(names)
+
+
 class Terminal:
     """A person at a terminal: waits for a text on the screen, then types."""
 

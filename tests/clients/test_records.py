@@ -21,6 +21,8 @@ from hubbub_client.errors import DETAILS_KEY, HubbubError, NotFound, from_rpc
 from hubbub_client.reading import enum_number, read, result
 from hubbub_client.records import Call, PendingRequest, Server, Task
 
+from ..syntax import tree
+
 CLIENTS = Path(__file__).resolve().parents[2] / "clients"
 MESSAGES: dict[str, Any] = {
     "Fault": common_pb2.Fault,
@@ -141,7 +143,7 @@ def test_what_a_server_sent_is_taken_apart_only_by_what_allows_for_anything() ->
     found = [
         f"{file.relative_to(CLIENTS)}:{node.lineno}: {ast.unparse(node)}"
         for file in CLIENTS.rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_bytes()))
+        for node in ast.walk(tree(file))
         if isinstance(node, ast.Attribute | ast.Subscript)
         and isinstance(node.value, ast.Attribute)
         and node.value.attr in raw

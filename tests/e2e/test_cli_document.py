@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
-from typer.main import get_command
 
-from hubbub_cli.app import app
+from hubbub_cli.tree import COMMANDS
+
+from ..command_tree import whole
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs/cli.md").read_text()
@@ -25,7 +26,7 @@ def commands(command: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield from commands(each, f"{path} {name}")
 
 
-ALL = dict(commands(get_command(app)))
+ALL = dict(commands(whole()))
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -64,3 +65,8 @@ def test_the_table_of_the_document_has_a_command_with_its_arguments_and_options(
 def test_the_table_has_no_command_that_there_is_not() -> None:
     table = re.findall(r"^\| `.*\|$", DOCUMENT.partition("## Every command")[2], re.MULTILINE)
     assert set(table) == {row(name, command) for name, command in ALL.items()}
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_the_root_says_of_a_command_what_it_says_of_itself(command: Any) -> None:
+    assert command.help == command.load().help.partition("\n\n")[0]

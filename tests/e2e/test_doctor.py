@@ -145,7 +145,7 @@ async def test_the_check_says_of_each_server_what_to_do(tmp_path: Path) -> None:
         "warn  server home: ~/bin/x is not on PATH, or cannot be executed\n      write ${HOME}",
         "warn  server refused: 127.0.0.1:1: Connection refused",
         "warn  server words: it is reached by its url, so these are ignored: args",
-        "warn  server routed: its headers set what the hub itself must: hOst\n      take them out",
+        "warn  server routed: its headers set what only the hub may set: hOst\n      take them out",
     ):
         assert line in out
 

@@ -49,12 +49,19 @@ async def answers(hub: RunningHub, call_id: str) -> Any:
 
 
 async def test_handlers_answer_what_is_theirs_and_leave_the_rest_to_people(hub: RunningHub, tasks: Any) -> None:
+    passed = anyio.Event()
+
     @hub.client.on_form(server="asking")
     async def name(request: hubbub_client.PendingRequest) -> dict[str, str] | None:
-        return {"name": "Ada"} if request.request["message"] == "question a" else None
+        if request.request["message"] == "question a":
+            return {"name": "Ada"}
+        passed.set()
+        return None
 
     tasks.start_soon(hub.client.serve)
     call_id = await start(hub)
+    # Before that, the request has no claim either: the handler has not come to it.
+    await passed.wait()
     (left,) = await hub.watched(
         hub.client.inbox.watch(states=["open"]), lambda r: r.request["message"] == "question b" and r.claim is None
     )
