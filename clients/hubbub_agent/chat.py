@@ -1,7 +1,6 @@
 """Sampling by a model, behind an endpoint with the API for chat completions that OpenAI made usual."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -12,7 +11,7 @@ import httpx2
 from hubbub_agent.limits import Use
 from hubbub_agent.rules import Answer, AnswerProblem, Chat, blocks
 from hubbub_client import payload
-from hubbub_client.numbers import whole
+from hubbub_client.numbers import is_finite, whole
 
 MAX_RESPONSE_BYTES = 16 * 1024 * 1024
 MAX_STOPS = 4
@@ -91,7 +90,7 @@ def completion(chat: Chat, params: Mapping[str, Any]) -> dict[str, Any]:
         "messages": messages,
         "max_tokens": _at_most(params.get("maxTokens"), chat.max_tokens),
     }
-    if isinstance(temperature := params.get("temperature"), (int, float)) and math.isfinite(temperature):
+    if is_finite(temperature := params.get("temperature")):
         body["temperature"] = temperature
     if stops := payload.as_list(params.get("stopSequences")):
         body["stop"] = stops[:MAX_STOPS]
@@ -105,7 +104,7 @@ def completion(chat: Chat, params: Mapping[str, Any]) -> dict[str, Any]:
 def reply(said: Mapping[str, Any], asked: str, *, with_tools: bool) -> Reply:
     """Convert a completion to the MCP result. Raises ValueError, TypeError, KeyError or IndexError."""
     choice = said["choices"][0]
-    message, why = choice["message"], choice.get("finish_reason")
+    message, why = payload.as_object(choice["message"]), choice.get("finish_reason")
     text = message.get("content")
     content: list[dict[str, Any]] = [{"type": "text", "text": text}] if isinstance(text, str) and text else []
     if with_tools:
@@ -116,7 +115,7 @@ def reply(said: Mapping[str, Any], asked: str, *, with_tools: bool) -> Reply:
     if not content:
         raise ValueError(f"it has no text (finish_reason {why})")
     model = str(said.get("model") or asked)
-    usage: Mapping[str, Any] = said.get("usage") or {}
+    usage = payload.as_object(said.get("usage"))
     tokens = Tokens(whole(usage.get("prompt_tokens")) or 0, whole(usage.get("completion_tokens")) or 0)
     result = {
         "role": "assistant",

@@ -17,19 +17,21 @@ def main() -> None:
     try:
         # A shell starts background jobs with SIGINT ignored; a watch there must end on SIGINT all the same.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        from hubbub_cli import ends
+        from hubbub_cli import bounds, streams
 
-        ends.open_streams()
-        ends.bound_size()
+        streams.open_streams()
+        bounds.bound_size()
     except KeyboardInterrupt:
         sys.exit(1)
     own = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
     try:
-        ends.check_words(sys.argv[1:])
+        streams.check_words(sys.argv[1:])
         from hubbub_cli.app import app
 
         status = app(standalone_mode=False, prog_name="hubbub")
         sys.stdout.flush()
     except BaseException as error:  # noqa: BLE001 - every end has a line and a status
+        from hubbub_cli import ends  # lazy: imports gRPC, which a run that is well may do without
+
         status = ends.end(error, as_json="--json" in own)
     sys.exit(status if isinstance(status, int) else 0)

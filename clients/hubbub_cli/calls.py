@@ -7,6 +7,7 @@ from typing import Annotated, Any, Unpack
 import typer
 
 from hubbub_cli import suggest
+from hubbub_cli.bounds import finite
 from hubbub_cli.details import print_end, print_record
 from hubbub_cli.live import LiveCall
 from hubbub_cli.output import print_counts, print_event, print_json, print_records, print_result
@@ -20,7 +21,6 @@ from hubbub_cli.params import (
     Server,
     Timeout,
     example,
-    finite,
     known,
 )
 from hubbub_cli.session import Usage, json_object, run, settings_of

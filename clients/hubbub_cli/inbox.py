@@ -7,13 +7,13 @@ import typer
 from typer.core import TyperCommand
 
 from hubbub_cli import suggest
+from hubbub_cli.bounds import MOST, finite
 from hubbub_cli.command import LIMIT_S, Command
 from hubbub_cli.details import print_record
 from hubbub_cli.holding import answer_claimed
 from hubbub_cli.notify import Notices
 from hubbub_cli.output import note, print_event, print_json, print_records, print_request, say
 from hubbub_cli.params import (
-    MOST,
     REQUEST_KINDS,
     REQUEST_STATES,
     ClaimOption,
@@ -25,7 +25,6 @@ from hubbub_cli.params import (
     Resume,
     Ttl,
     example,
-    finite,
     known,
 )
 from hubbub_cli.session import Usage, json_object, run, settings_of

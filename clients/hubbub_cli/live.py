@@ -120,22 +120,22 @@ class LiveCall:
         self._waiting[id_] = asks
         if not doubt:  # else the question may be another call's, and stay open
             self._over[id_] = anyio.Event()
-        self._group.start_soon(self._attend, request)
+        self._group.start_soon(self._attend, id_, request)
 
-    async def _attend(self, request: PendingRequest) -> None:
+    async def _attend(self, id_: str, request: PendingRequest) -> None:
         """Ask the person here, until there is an answer from anywhere."""
         async with anyio.create_task_group() as group:
             if self._settings.interactive:
                 group.start_soon(self._ask, request)
             with contextlib.suppress(HubbubError):
                 over = await settled(self._hub, request)
-                del self._waiting[request.id]
+                self._waiting.pop(id_, None)
                 if self._asking.locked():
                     note("")
                 by = f" by {over.answered_by}" if over and over.answered_by else ""
-                note(f"{request.id} is {over.state if over else 'gone'}{by}")
-            if request.id in self._over:
-                self._over[request.id].set()
+                note(f"{id_} is {over.state if over else 'gone'}{by}")
+            if id_ in self._over:
+                self._over[id_].set()
             group.cancel_scope.cancel()
         self._draw()
 

@@ -270,7 +270,7 @@ def print_event(event: Event, as_json: bool) -> None:
         case Removed(id=name):
             cells = [name, "is gone"]
         case Reset(reason=reason):
-            cells = [f"{reason}: everything is told once more"]
+            cells = [f"{reason}: all records follow again"]
         case Progressed(progress=progress):
             cells = [progress.call_id, describe(progress)]
         case Logged(log=log):

@@ -5,25 +5,14 @@ from typing import Annotated, Any, get_args
 import typer
 
 from hubbub_cli import suggest
+from hubbub_cli.bounds import MOST, finite
 from hubbub_cli.session import Usage
 from hubbub_client.records import CallState, CatalogKind, EventKind, RequestKind, RequestState, TaskRole, TaskStatus
-
-# Longest time of an option, as for the hub: about 30 years, in seconds.
-MOST_S = 1e9
-# Largest `int32` of the API.
-MOST = 2**31 - 1
 
 
 def example(words: str) -> str:
     """Return the epilog of a command's help."""
     return f"Example: hubbub {words}"
-
-
-def finite(value: float | None) -> float | None:
-    """Check that a number of seconds is finite: the callback of each option in seconds. Raises BadParameter."""
-    if value is not None and not value <= MOST_S:
-        raise typer.BadParameter(f"must be a number up to {MOST_S:g}.")
-    return value
 
 
 def _several(option: str, names: tuple[str, ...]) -> Any:

@@ -7,9 +7,10 @@ import anyio
 import typer
 
 from hubbub_cli import suggest
+from hubbub_cli.bounds import finite
 from hubbub_cli.details import print_record
 from hubbub_cli.output import note, print_event, print_json, print_records
-from hubbub_cli.params import Resume, ServerName, example, finite
+from hubbub_cli.params import Resume, ServerName, example
 from hubbub_cli.session import Usage, json_value, run, settings_of
 from hubbub_client.errors import DeadlineExceeded
 from hubbub_client.hub import Hub

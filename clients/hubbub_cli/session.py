@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import typer
 
-from hubbub_cli import ends
+from hubbub_cli import ends, streams
 from hubbub_client import payload, tracing
 from hubbub_client.hub import Hub, connect
 
@@ -110,7 +110,7 @@ def run(context: typer.Context, work: Callable[[Hub], Awaitable[bool | None]], *
     except BaseException as error:  # noqa: BLE001 - what is no end of a reader or a person goes on
         match ends.first(error):
             case BrokenPipeError():  # the reader of the output has left
-                ends.discard(1)
+                streams.discard(1)
             case KeyboardInterrupt():
                 pass
             case other:

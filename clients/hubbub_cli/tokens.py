@@ -61,7 +61,7 @@ def create(
             print_json(made.to_json())
         else:
             say(made.secret)
-            note("keep it now, the hub has only its digest; who has it uses it with --token or HUBBUB_TOKEN")
+            note("save it now, since the hub keeps only a digest; use it with --token or HUBBUB_TOKEN")
 
     run(context, work)
 

@@ -4,7 +4,6 @@ Schemas of servers are not trusted: an unknown shape becomes a field for JSON.
 """
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -12,7 +11,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from hubbub_client import payload
-from hubbub_client.numbers import whole_text
+from hubbub_client.numbers import is_finite, whole_text
 from hubbub_client.payload import as_list, as_object, as_objects
 
 Kind = Literal["string", "number", "integer", "boolean", "choice", "choices", "json"]
@@ -57,7 +56,7 @@ class Field:
 def fields(schema: object) -> list[Field]:
     """Return the fields of a form, in the order of the schema."""
     form = as_object(schema)
-    required = as_list(form.get("required"))
+    required = {name for name in as_list(form.get("required")) if isinstance(name, str)}
     properties = as_object(form.get("properties"))
     return [_field(name, _shape(spec, form), name in required) for name, spec in properties.items()]
 
@@ -182,7 +181,7 @@ def _number(text: str, kind: type[int] | type[float], name: str) -> int | float:
         value = kind(text)
     except ValueError:
         raise ValueError(f"type {name}") from None
-    if not math.isfinite(value):
+    if not is_finite(value):
         raise ValueError(f"type {name}")
     return value
 
@@ -223,4 +222,4 @@ def _span(least: float | None, most: float | None, unit: str) -> str:
 
 
 def _bound(value: object) -> float | None:
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    return value if is_finite(value) else None

@@ -82,8 +82,13 @@ def cause(page: Page, request: PendingRequest) -> None:
 
 
 def candidates(request: PendingRequest) -> str | None:
-    """Name the calls of which one caused it; None if there are no candidates."""
+    """Name the calls of which one caused it; None if there are no candidates.
+
+    The one that is left when the others have ended is not certain either.
+    """
     ids = request.candidate_call_ids
+    if len(ids) == 1:
+        return f"perhaps {ids[0]}"
     more = f" and {len(ids) - MAX_CHOICES} more" if len(ids) > MAX_CHOICES else ""
     return f"one of {', '.join(ids[:MAX_CHOICES])}{more}" if ids else None
 

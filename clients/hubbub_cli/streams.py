@@ -1,0 +1,105 @@
+"""The standard streams of a run, opened and with named failures, and the words that it was given.
+
+Imported at the start of every run, so without the library: `--help` needs no gRPC.
+"""
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any, TextIO
+
+import typer
+
+if TYPE_CHECKING:
+    from hubbub_client.errors import HubbubError
+
+STREAMS = ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w"))
+
+
+class _Stdout:
+    """stdout, with named failures. A pipe that nobody reads any more is BrokenPipeError and no failure."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise _lost(error) from None
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise _lost(error) from None
+
+
+class _Stderr(_Stdout):
+    """stderr, whose own failures are ignored: there is nobody to tell."""
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except OSError:
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError:
+            discard(2)
+
+
+def _lost(error: OSError) -> "HubbubError":
+    """Return the failure of a stdout that is closed, or of the full disk behind it."""
+    from grpc import StatusCode  # lazy, as everything of the library here
+
+    from hubbub_client.errors import HubbubError
+
+    discard(1)
+    said = f"stdout cannot be written: {error.strerror}"
+    return HubbubError(said, reason="OUTPUT_FAILED", code=StatusCode.DATA_LOSS)
+
+
+def discard(descriptor: int) -> None:
+    """Discard unwritten output, so that the interpreter does not fail on it again at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+
+
+def open_streams() -> None:
+    """Open stdin, stdout and stderr if the command was started without them; writing to these fails.
+
+    Then nothing that is opened later can be taken for one of them.
+    """
+    for descriptor, name, mode in STREAMS:
+        if getattr(sys, name) is None:
+            # Opened read-only, in the lowest free descriptor, which is this one.
+            opened = os.open(os.devnull, os.O_RDONLY)
+            if opened != descriptor:
+                os.dup2(opened, descriptor)
+                os.close(opened)
+            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+    sys.stdout, sys.stderr = _Stdout(sys.stdout), _Stderr(sys.stderr)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def say(line: str) -> None:
+    """Print a line of our own words, in which nothing of others has to be made safe."""
+    sys.stdout.write(f"{line}\n")
+
+
+def check_words(words: list[str]) -> None:
+    """Raise BadParameter for an argument that is not UTF-8: no name, id or text of the API can hold it."""
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise typer.BadParameter(f"{word!a} is not UTF-8") from None
