@@ -122,7 +122,7 @@ class AnswerScreen(Part, Screen[None]):
             if reason is not None:
                 self._give({"reject": reason or REFUSED})
 
-        self.hub_app.push_screen(Ask("What is the server told?", REFUSED), refuse)
+        self.hub_app.push_screen(Ask("Reason that the server gets", REFUSED), refuse)
 
     def action_dismiss_request(self) -> None:
         """Dismiss an elicitation without a choice."""
@@ -198,7 +198,7 @@ class AnswerScreen(Part, Screen[None]):
         try:
             self._end(await self.hub_app.hub.inbox.get(self._request.id), mine=False)
         except NotFound:
-            self._tell("this question is no more", "bad")
+            self._tell("this request is not there any more", "bad")
         except HubbubError:
             self._over = False
 

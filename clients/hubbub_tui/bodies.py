@@ -1,6 +1,7 @@
 """Bodies of the answer screen: one per kind of pending request."""
 
 import json
+from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -19,14 +20,14 @@ from hubbub_frontend.forms import fields
 from hubbub_frontend.questions import sampling
 from hubbub_frontend.text import Page
 from hubbub_tui.forms import Form, Incomplete
-from hubbub_tui.part import Part
+from hubbub_tui.part import AbstractWidget, Part
 
 HUMAN = "human"
 # Pending requests of the hub itself, to be let in at a server; the answer may be the address where the browser ended.
 AUTHORIZATION = "auth_"
 
 
-class Body(Part, Vertical):
+class Body(Part, Vertical, metaclass=AbstractWidget):
     """Shows what is asked, and takes the answer."""
 
     def __init__(self, request: PendingRequest) -> None:
@@ -39,9 +40,9 @@ class Body(Part, Vertical):
         """Return the label of the button that answers."""
         return "Send"
 
+    @abstractmethod
     def answer(self) -> dict[str, Any]:
-        """Return the answer, as `inbox.answer` takes it. Raises Incomplete, with the reason."""
-        raise NotImplementedError
+        """Return the answer, as `inbox.answer` takes it. Raises Incomplete; the body shows the reason."""
 
     def show_violations(self, violations: Iterable[tuple[str, str]]) -> None:
         """Show what the hub refused."""

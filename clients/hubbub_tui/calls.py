@@ -20,8 +20,6 @@ from hubbub_tui.table import Column
 
 SPOKEN = frozenset(("tools/call", "resources/read", "prompts/get", "completion/complete"))
 BAR_WIDTH = 24
-
-
 MAX_ASKED = 200
 
 
@@ -41,7 +39,7 @@ def call_text(call: Call, boards: Boards, asked: Sequence[PendingRequest] = ()) 
     if call.error:
         page.fact("error", f"{call.error.code} ({call.error.category})", "red").fact("says", call.error.message, "red")
         page.fact("help", call.error.help_url)
-    _questions(page, call, boards)
+    _requests(page, call, boards)
     _result(page, call)
     page.heading("Call").fact("what", what(call)).fact("server", call.server).fact("task", call.task_id)
     page.fact("came", moment(call.created_at)).fact("took", _took(call, asked)).fact("id", call.id)
@@ -69,14 +67,16 @@ def bar(progress: Progress) -> Text:
     return Text.assemble(("━" * done, "cyan"), ("━" * (BAR_WIDTH - done), "dim"), f" {text.line(describe(progress))}")
 
 
-def _questions(page: Page, call: Call, boards: Boards) -> None:
+def _requests(page: Page, call: Call, boards: Boards) -> None:
     asked = len(boards.perhaps_of(call))
     if asked:
-        which = "a question" if asked == 1 else f"{asked} questions"
-        page.paragraph(f"{text.line(call.server)} asks {which}, perhaps for this call: press a to answer", "yellow")
+        wanted = "an answer" if asked == 1 else f"{asked} answers"
+        page.paragraph(
+            f"{text.line(call.server)} waits for {wanted}, perhaps for this call: press a to answer", "yellow"
+        )
     if not call.pending_ids:
         return
-    page.heading("Questions")
+    page.heading("Requests")
     for id_ in call.pending_ids:
         request, row = boards.request(id_), boards.open.rows.get(id_) or boards.ended.rows.get(id_)
         where = text.state(request.state) if request else Text("-")

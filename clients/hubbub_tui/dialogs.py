@@ -27,7 +27,7 @@ Servers
   c  d        connect, disconnect
   x           clear the queue
 Calls and tasks
-  a           answer the question it waits for
+  a           answer the request it waits for
   x           cancel
   X           clear the queue of the call's server
   g           from a call to its task, and back

@@ -81,7 +81,9 @@ class EventsPane(ListPane):
         def chosen(server: str | None) -> None:
             self._server = server
 
-        self._choose("Whose events?", "of all servers", sorted(self.boards.servers.rows), self._server, chosen)
+        self._choose(
+            "Events of which server?", "of all servers", sorted(self.boards.servers.rows), self._server, chosen
+        )
 
     def action_kind(self) -> None:
         """Ask for the kind of events that is shown."""

@@ -73,7 +73,7 @@ class InboxPane(ListPane):
         board = self.board
         if not board.total:
             return "Nothing was asked yet" if self.history else "Nothing waits for you · h shows what was answered"
-        return board.counted("past question" if self.history else "open question")
+        return board.counted("past request" if self.history else "open request")
 
     async def detail(self, row: Row[Any]) -> Text:
         return asked(await self.hub_app.hub.inbox.get(row.key))

@@ -1,6 +1,7 @@
 """What all panes share: a table, the detail of the row under the cursor, a filter."""
 
 import time
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, cast
 
@@ -16,7 +17,7 @@ from textual.widgets import DataTable, Input, Static
 from hubbub_client.errors import HubbubError
 from hubbub_frontend.text import line
 from hubbub_tui.boards import Board, Boards, Row
-from hubbub_tui.part import Part
+from hubbub_tui.part import AbstractWidget, Part
 from hubbub_tui.table import Column, RecordTable
 
 TICK_S = 0.2
@@ -55,7 +56,7 @@ class Filter(Input):
         self.value, self.display = "", False
 
 
-class ListPane(Part, Vertical):
+class ListPane(Part, Vertical, metaclass=AbstractWidget):
     """A pane for one kind of record. Subclasses define rows and details."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -88,26 +89,26 @@ class ListPane(Part, Vertical):
         """Return the row under the cursor."""
         return self.table.current
 
+    @abstractmethod
     def rows(self) -> Sequence[Row[Any]]:
         """Return all rows, in order."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def board(self) -> Board[Any] | None:
         """Return the board of the rows; None if they are no records."""
-        raise NotImplementedError
 
     def version(self) -> object:
         """Return a value that changes with the rows."""
         return self.board.version if self.board is not None else None
 
+    @abstractmethod
     def summary(self) -> str:
         """Return the line above the table."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def detail(self, row: Row[Any]) -> Text:
         """Fetch and render a row in full. Raises HubbubError."""
-        raise NotImplementedError
 
     def aspect(self, row: Row[Any]) -> object:
         """Return a value that changes with the detail."""

@@ -1,9 +1,11 @@
 """What every part of the screen shares: the application, as far as parts know it."""
 
+from abc import ABCMeta
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Protocol, TypeVar, cast
 
 from textual.screen import Screen
+from textual.widget import Widget
 
 from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
@@ -75,6 +77,10 @@ class Application(Protocol):
     def tell(self, error: HubbubError) -> None:
         """Show what the hub refused."""
         ...
+
+
+class AbstractWidget(ABCMeta, type(Widget)):
+    """Metaclass of widgets with abstract methods."""
 
 
 class Part:

@@ -97,7 +97,7 @@ class ServersPane(ListPane):
     def action_disconnect(self) -> None:
         """Disconnect the server."""
         if (row := self.current) is not None:
-            question = f"Disconnect {text.line(row.key)}? Its calls fail, and its questions are withdrawn."
+            question = f"Disconnect {text.line(row.key)}? Its calls fail, and its pending requests are withdrawn."
             self.hub_app.confirm(
                 question, lambda: self.hub_app.hub.servers.disconnect(row.key), f"{row.key} is being disconnected"
             )

@@ -132,7 +132,7 @@ async def test_a_sampling_is_edited_and_sent_and_another_is_refused(hub: Running
         await ann.press("enter")
         await ann.sees("Reply")
         await ann.press("f8")
-        await ann.sees("What is the server told?")
+        await ann.sees("Reason that the server gets")
         await ann.types("no poets here")
         await ann.press("enter")
         await ann.sees("Nothing waits for you")
@@ -203,7 +203,7 @@ async def test_who_loses_a_race_is_told_who_answered_and_what(hub: RunningHub) -
         await bob.press("ctrl+s")
         await bob.sees("Nothing waits for you")
         await bob.press("h")
-        await bob.sees("answered by ann", "past question")
+        await bob.sees("answered by ann", "past request")
 
 
 async def test_what_a_server_takes_back_is_said_on_the_open_form(hub: RunningHub) -> None:

@@ -19,13 +19,15 @@ from hubbub_tui.invoke import questions_of, request_of
 NOW = datetime.now(UTC)
 WORDS = """
 message requestedSchema properties required type title description default enum enumNames oneOf anyOf const items
-minimum maxLength format url messages content role text data mimeType modelPreferences hints name tools maxTokens
-systemPrompt isError structuredContent contents uri blob completion values total arguments inputSchema resource
-$ref $defs level line progress
+minimum maximum minLength maxLength minItems maxItems format url messages content role text data mimeType
+modelPreferences hints name tools maxTokens systemPrompt isError structuredContent contents uri blob completion values
+total arguments inputSchema resource $ref $defs level line progress
 """
 KEYS = WORDS.split()
 VALUES = "string number integer boolean array object text image email https://x.y/ \x1b[2J".split(" ")  # noqa: SIM905
-leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(VALUES) | st.text(max_size=8)
+HUGE = (2**64, 10**400, -(10**400))
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(HUGE)
+leaves = scalars | st.sampled_from(VALUES) | st.text(max_size=8)
 anything = st.recursive(
     leaves,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=5),
@@ -69,7 +71,7 @@ def test_any_entry_of_a_catalog_can_be_used(kind: Any, entry: dict[str, Any]) ->
     request_of(record, {each.name: "1" for each in questions})
 
 
-@given(anything, st.text(alphabet=string.printable, max_size=10))
+@given(anything, st.text(alphabet=string.printable, max_size=10) | st.text(alphabet=string.digits, min_size=400))
 def test_any_schema_has_questions_that_take_an_answer_or_say_why_not(schema: Any, typed: str) -> None:
     for field in fields({"properties": {"a": schema, "b": schema}, "$defs": {"x": schema}}):
         assert isinstance(field.hint, str)

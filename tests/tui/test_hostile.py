@@ -101,12 +101,12 @@ async def test_ten_thousand_questions_are_counted_and_do_not_freeze_the_screen(h
     hub.streams["WatchPendingRequests"] = flood
     hub.replies["GetPendingRequest"] = lambda request: inbox_pb2.GetPendingRequestResponse(pending_request=shown)
     async with at_terminal(hub) as ann:
-        await ann.sees(f"the oldest 1000 of {FLOOD // 2 + 1} open questions")
+        await ann.sees(f"the oldest 1000 of {FLOOD // 2 + 1} open requests")
         again.set()
         await ann.press("2")
         await ann.sees("No server is configured")
         await ann.press("1")
-        await ann.sees(f"the oldest 1000 of {FLOOD} open questions", f"{FLOOD} forms")
+        await ann.sees(f"the oldest 1000 of {FLOOD} open requests", f"{FLOOD} forms")
         assert len(ann.app.boards.open.rows) == 1000
 
 
@@ -114,9 +114,9 @@ async def test_hidden_questions_move_up_as_others_are_answered(hostile: RunningH
     await hostile.client.start_tool("hostile", "flood", {"count": 12})
     requests = await hostile.asked(12)
     async with at_terminal(hostile, size=(80, 40), keep=10) as ann:
-        await ann.sees("the oldest 10 of 12 open questions", "A question 9")
+        await ann.sees("the oldest 10 of 12 open requests", "A question 9")
         for request in requests[:7]:
             await request.decline()
-        await ann.sees("5 open questions", "A question 11")
+        await ann.sees("5 open requests", "A question 11")
     for request in requests[7:]:  # nothing of it waits for the next test
         await request.decline()

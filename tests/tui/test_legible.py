@@ -57,21 +57,21 @@ async def answers(look: Looks, hub: ScriptedHub) -> None:
     hub.replies["AnswerPendingRequest"] = refuses(reason="ALREADY_CLAIMED")
     await look.press("an answer to another's question", "ctrl+s", "refused; what you wrote is kept here")
     await look.press("a form as JSON", "ctrl+e", "{")
-    await look.press("inbox again", "escape", "open questions")
+    await look.press("inbox again", "escape", "open requests")
     await look.press("a page", "down enter", "this is not https", "what stands before the @")
     await look.press("no consent", "ctrl+s", "agree to it first")
-    await look.press("inbox after a page", "escape", "open questions")
+    await look.press("inbox after a page", "escape", "open requests")
     await look.press("a sampling", "down enter", "Written by", "wishes")
-    await look.press("why it is refused", "f8", "What is the server told?")
+    await look.press("why it is refused", "f8", "Reason that the server gets")
     await look.press("a sampling again", "escape", "Written by")
-    await look.press("inbox after a sampling", "escape", "open questions")
+    await look.press("inbox after a sampling", "escape", "open requests")
     await look.press("roots", "down enter", "Which directories")
     over = next(each for each in questions() if each.state == inbox_pb2.PENDING_REQUEST_STATE_ANSWERED)
     hub.replies["GetPendingRequest"] = lambda _: inbox_pb2.GetPendingRequestResponse(pending_request=over)
     hub.replies["AnswerPendingRequest"] = refuses(reason="ALREADY_ANSWERED")
     await look.press("what another has answered", "ctrl+s", "answered it before you")
-    await look.press("inbox at last", "escape", "open questions")
-    await look.press("history", "h", "past questions", "What happened", "delivered too late")
+    await look.press("inbox at last", "escape", "open requests")
+    await look.press("history", "h", "past requests", "What happened", "delivered too late")
 
 
 async def servers_and_calls(look: Looks, hub: ScriptedHub) -> None:
@@ -120,7 +120,7 @@ async def catalog_and_events(look: Looks, hub: ScriptedHub) -> None:
     await look.press("events", "6 ctrl+home", "Told", "method")
     for number in range(len(events()) - 1):
         await look.press(f"event {number}", "down", "Told")
-    await look.press("whose events", "s", "Whose events?")
+    await look.press("events of a server", "s", "Events of which server?")
     await look.press("of one", "down enter", "only ")
     await look.press("which events", "e", "Which events?")
 
@@ -133,7 +133,7 @@ async def test_nothing_that_others_wrote_steers_the_screen_in_any_pane_or_dialog
     script(hub)
     async with at_terminal(hub, who=f"ann{TRICK}", size=SIZE, notices=True) as ann:
         look = Looks(ann)
-        await look.at("inbox", "open questions")
+        await look.at("inbox", "open requests")
         await answers(look, hub)
         await servers_and_calls(look, hub)
         await catalog_and_events(look, hub)

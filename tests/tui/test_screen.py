@@ -140,7 +140,7 @@ async def test_a_tool_is_called_from_the_catalog_with_a_question_in_between(star
         await ann.press("down", "down", "enter")
         await ann.sees("It takes no arguments.")
         await ann.press("ctrl+s")
-        await ann.sees("Questions", "press a to answer it")
+        await ann.sees("Requests", "press a to answer it")
         await ann.press("a")
         await ann.sees("Portions")
         await ann.press("ctrl+s")

@@ -48,6 +48,7 @@ def test_a_question_names_the_calls_of_which_one_has_led_to_it() -> None:
     assert "one of haiku, sign-up" in shown
     many = asked(question(candidate_call_ids=[f"c{n}" for n in range(10)])).plain
     assert "one of c0, c1, c2, c3, c4, c5, c6, c7 and 2 more" in many
+    assert "perhaps haiku" in asked(question(candidate_call_ids=["haiku"])).plain
 
 
 def test_a_question_whose_call_is_over_says_so_in_the_list_and_above_it() -> None:
@@ -75,7 +76,8 @@ def test_a_call_that_perhaps_waits_says_so_and_which_questions_count(boards: Boa
     assert standing(called()).plain == "in progress"
     boards._request(question(candidate_call_ids=["c1", "c2"]))
     assert boards.perhaps_of(call) == ["r1"]
-    assert "asks a question, perhaps for this call" in call_text(call, boards).plain
+    assert boards.perhaps_of(called(state=call_pb2.CALL_STATE_COMPLETED)) == []
+    assert "one waits for an answer, perhaps for this call" in call_text(call, boards).plain
     boards._request(question(candidate_call_ids=["c2", "c3"]))
     assert boards.perhaps_of(called()) == []
     assert boards.perhaps_of(called(state=call_pb2.CALL_STATE_COMPLETED)) == []

@@ -128,7 +128,7 @@ async def test_events_of_one_server_and_of_one_kind_are_picked_out(hub: RunningH
                 await sleep(POLL_S)
         await ann.sees("step 2 of 2")
         await ann.press("s")
-        await ann.sees("Whose events?", "of all servers", "plain")
+        await ann.sees("Events of which server?", "of all servers", "plain")
         await ann.press("down", "down", "down", "enter")
         await ann.sees("only plain")
         await ann.no_longer_sees("step 2 of 2")
@@ -197,7 +197,7 @@ async def test_the_address_where_the_browser_ended_lets_the_hub_in(
     async with at_terminal(hub, size=(100, 40)) as ann:
         (asked,) = await hub.asked(server="guarded")
         back = (await visit(asked.request["url"], follow=False)).headers["location"]
-        await ann.sees("1 open question", "The hub needs access to guarded")
+        await ann.sees("1 open request", "The hub needs access to guarded")
         await ann.press("enter")
         await ann.sees("the address where it ended", "Copy the address", "Send (ctrl+s)")
         await ann.press("ctrl+s")
