@@ -26,7 +26,7 @@ CLAIM_S = 60.0
 
 MAX_NAME = 64
 LOG_LINES = 200
-MAX_QUESTIONS = 200
+MAX_ASKED = 200
 
 ACTIONS: dict[str, Action] = {}
 
@@ -77,7 +77,7 @@ async def claim(who: Session, id: Id, claim_id: ClaimId, take_over: bool = False
     hub = await who.hub()
     async with who.turn:
         if claim_id in who.left:
-            raise FailedPrecondition("this window has left the question", reason="CLAIM_LOST")
+            raise FailedPrecondition("this window has left the request", reason="CLAIM_LOST")
         who.keep(id, claim_id)  # before the RPC, as its response may get lost
         return _shown(await hub.inbox.claim(id, CLAIM_S, claim_id=claim_id, take_over=take_over))
 
@@ -218,7 +218,7 @@ async def _release_all(who: Session) -> None:
 
 async def _with_time(hub: Hub, call_id: str) -> tuple[Call, Sequence[PendingRequest], dict[str, Any]]:
     found = await hub.calls.get(call_id)
-    asked = await hub.inbox.list(call_id=call_id, limit=MAX_QUESTIONS)
+    asked = await hub.inbox.list(call_id=call_id, limit=MAX_ASKED)
     return found, asked, timeline(found, asked, datetime.now(UTC)).to_json()
 
 

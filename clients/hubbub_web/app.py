@@ -18,6 +18,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from hubbub_client.errors import HubbubError, InvalidArgument, NotFound, ResourceExhausted, Unauthenticated
+from hubbub_client.legible import is_text
 from hubbub_client.records import EventKind
 from hubbub_web.actions import ACTIONS
 from hubbub_web.event_stream import EventStream
@@ -107,6 +108,8 @@ class Bridge:
         session = self._session(request)
         body = await _body(request)
         server, kind = str(body.get("server", "")), str(body.get("kind", ""))
+        if not is_text(server):
+            raise InvalidArgument("no server has such a name", violations=(("server", "is not a text"),))
         if kind not in ("", *get_args(EventKind)):
             raise InvalidArgument("there is no such kind of event", violations=(("kind", "is not known"),))
         return _Listening(

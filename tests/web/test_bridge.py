@@ -159,6 +159,9 @@ async def test_changes_are_made_by_post_alone(bridge: Bridge) -> None:
         ("rename", {"name": "ada\u202e"}, 400),
         ("rename", {"name": "ö" * 65}, 400),
         ("rename", {"name": "hub"}, 403),
+        ("rename", b'{"name": "\\ud800"}', 400),
+        ("request", b'{"id": "\\ud800"}', 400),
+        ("events", b'{"server": "\\ud800"}', 400),
         ("set_server", {"name": "dictated", "to": "gone"}, 400),
         ("claim", {"id": "none"}, 400),
         ("claim", {"id": "none", "claim_id": "short"}, 400),
@@ -211,6 +214,23 @@ async def test_two_windows_of_one_browser_are_two_claims_and_one_that_was_given_
     assert (late.status_code, late.json()["error"]["reason"]) == (409, "CLAIM_LOST")
     assert (await hub.client.inbox.get(request.id)).claim is None
     await request.decline()
+
+
+async def test_a_claim_is_released_when_its_person_takes_another_name(hub: RunningHub, bridge: Bridge) -> None:
+    request = await ask(hub)
+    assert (await bridge.post("rename", {"name": "Ada"})).status_code == 200
+    claimed = await bridge.post("claim", {"id": request.id, "claim_id": "a-window-of-Adas-2"})
+    assert claimed.json()["claim"]["by"] == "Ada"
+    assert (await bridge.post("rename", {"name": "Grace"})).status_code == 200
+    assert (await hub.client.inbox.get(request.id)).claim is None
+
+
+async def test_an_answer_under_a_claim_that_the_hub_does_not_know_is_given_without_it(
+    hub: RunningHub, bridge: Bridge
+) -> None:
+    request = await ask(hub)
+    lost = {"id": request.id, "claim_id": "a-claim-that-lapsed", "answer_id": "a2", "decline": True}
+    assert (await bridge.post("answer", lost)).json()["state"] == "answered"
 
 
 async def test_a_stream_goes_on_from_its_token_and_begins_anew_from_a_strange_one(

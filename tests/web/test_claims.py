@@ -118,6 +118,27 @@ async def test_a_claim_whose_response_was_lost_is_asked_for_again_and_is_the_sam
     assert [each.by for each in moments if each.what == "claimed"] == ["Ada"]
 
 
+async def test_an_answer_that_was_lost_on_its_way_is_sent_again_with_the_id_of_the_first_attempt(
+    hub: RunningHub, bridge: Bridge, question: str, visit: Callable[..., Any]
+) -> None:
+    ada: Person = await visit(await bridge.new_link(), "Ada")
+    sent: list[str] = []
+
+    async def lose_one(route: Route) -> None:
+        sent.append(json.loads(route.request.post_data or "")["answer_id"])
+        await (route.abort() if len(sent) == 1 else route.continue_())
+
+    await ada.page.route("**/api/answer", lose_one)
+    main = await ada.open("Whose?")
+    await main.get_by_label("Name").fill("Ada")
+    await main.get_by_role("button", name="Send answer").click()
+    await expect(main).to_contain_text("send it again in a moment")
+    await main.get_by_role("button", name="Send answer").click()
+    assert await answered(hub, question) == "Ada"
+    first, second = sent
+    assert first == second
+
+
 @pytest.mark.parametrize("held_back", ["the request", "the response"])
 async def test_a_claim_of_a_page_that_was_left_meanwhile_is_given_back(
     held_back: str, hub: RunningHub, bridge: Bridge, question: str, visit: Callable[..., Any]

@@ -122,6 +122,8 @@ class Flood:
             at = datetime.now(UTC)
             yield ServerEvent(server="s", kind="log", params=params, method=None, call_id=None, at=at)
         on_dropped(self._lost)
+        on_listening()  # over another connection, which counts anew
+        on_dropped(1)
         self.told.set()
         await anyio.sleep_forever()
 
@@ -140,4 +142,4 @@ async def test_who_reads_slowly_gets_the_last_events_shortened_and_is_told_how_m
     assert len(read) == event_stream.MAX_WAITING + 1
     assert read[0]["event"]["params"] == {"data": 7}
     assert len(read[-2]["event"]["params"]["shortened"]) == event_stream.LONGEST
-    assert read[-1] == {"dropped": 10}
+    assert read[-1] == {"dropped": 11}

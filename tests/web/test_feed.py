@@ -1,12 +1,21 @@
 """The rows that all browsers share: bounded, and resumable for those who were away."""
 
 import json
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
+import pytest
 
+from hubbub.v1 import call_pb2, inbox_pb2
+from hubbub_client import reading
+from hubbub_client.records import Call, PendingRequest, Progress
+from hubbub_client.watch_events import Progressed, Reset, Synced, Upsert
 from hubbub_web import feed as feeds
+from hubbub_web.brief import LONGEST, MOST_IDS, brief
 from hubbub_web.feed import Feed
+from hubbub_web.sessions import MAX_SESSIONS, People, Sessions
 
 from ..e2e.conftest import LIMIT_S
 
@@ -72,3 +81,74 @@ async def test_nothing_is_told_before_everything_is_known() -> None:
     with anyio.fail_after(LIMIT_S):
         assert await anext(lines) == b"{}\n"
     await lines.aclose()
+
+
+def upsert(id_: str, state: Any = call_pb2.CALL_STATE_IN_PROGRESS, **fields: Any) -> Any:
+    return Upsert("t", reading.read(Call, call_pb2.Call(id=id_, state=state, **fields)))
+
+
+async def calls_after(*steps: Any) -> dict[str, Any]:
+    """What a browser is told of calls, by id, when the hub has told all of this."""
+
+    class Part:
+        def __init__(self, *steps: Any) -> None:
+            self._steps, self.told = steps, anyio.Event()
+
+        async def watch(self) -> AsyncIterator[Any]:
+            for step in self._steps:
+                yield step
+            self.told.set()
+            await anyio.sleep_forever()
+
+        async def whoami(self) -> None:
+            """The hub is there."""
+
+    feed, calls, rest = Feed(), Part(*steps), Part(Synced("t"))
+    hub: Any = SimpleNamespace(servers=rest, inbox=rest, calls=calls, tasks=rest, catalog=rest, admin=rest)
+    with anyio.fail_after(LIMIT_S):
+        async with anyio.create_task_group() as group:
+            group.start_soon(feed.follow, hub)
+            await calls.told.wait()
+            await rest.told.wait()
+            news, _ = await batch(feed, "")
+            group.cancel_scope.cancel()
+    return {each["id"]: each["record"] for each in news if each.get("kind") == "call"}
+
+
+async def test_a_snapshot_after_a_reset_drops_only_what_it_does_not_have() -> None:
+    found = await calls_after(
+        upsert("gone"), upsert("kept"), Synced("a"), Reset("t", "other_store"), upsert("kept"), Synced("b")
+    )
+    assert found["gone"] is None
+    assert found["kept"]["id"] == "kept"
+
+
+async def test_progress_is_shown_until_the_call_changes_and_after_that() -> None:
+    progress = Progress(call_id="c", progress=1, total=2, message=None)
+    found = await calls_after(
+        upsert("c"), Synced("a"), Progressed("t", progress), upsert("c", pending_request_ids=["r"])
+    )
+    assert (found["c"]["progress"]["progress"], found["c"]["pending_ids"]) == (1, ["r"])
+
+
+async def test_of_what_has_ended_only_the_newest_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "MAX_DONE", 2)
+    ended = [upsert(f"c{number}", call_pb2.CALL_STATE_COMPLETED) for number in range(3)]
+    found = await calls_after(upsert("under way"), *ended, Synced("a"))
+    assert {name for name, record in found.items() if record} == {"under way", "c1", "c2"}
+
+
+def test_a_short_form_is_bounded_whatever_a_server_wrote() -> None:
+    ids = [f"r{number}" for number in range(MOST_IDS + 1)]
+    call = reading.read(Call, call_pb2.Call(id="c", pending_request_ids=ids, perhaps_pending_request_ids=ids))
+    assert brief(call)["pending_ids"] == brief(call)["perhaps_pending_ids"] == ids[1:]
+    message = json.dumps({"message": "x" * 1000}).encode()
+    asked = inbox_pb2.PendingRequest(id="r", kind=inbox_pb2.PENDING_REQUEST_KIND_ELICITATION_FORM, request=message)
+    assert len(brief(reading.read(PendingRequest, asked))["question"]) == LONGEST
+
+
+def test_the_oldest_session_is_over_when_there_are_too_many() -> None:
+    sessions = Sessions(People(None))  # pyright: ignore[reportArgumentType] - nobody asks the hub
+    entered = [sessions.enter(sessions.link()) for _ in range(MAX_SESSIONS + 1)]
+    over = [each[1].over for each in entered if each is not None]
+    assert over == [True] + [False] * MAX_SESSIONS

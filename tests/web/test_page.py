@@ -6,12 +6,12 @@ from typing import Any
 
 import anyio
 import pytest
-from playwright.async_api import Locator, expect
+from playwright.async_api import expect
 
 from hubbub_client.tokens import Grant
 
 from ..e2e.conftest import LIMIT_S, RunningHub
-from .conftest import Bridge, Person, ask, asking, dictated, form
+from .conftest import Bridge, ask, asking, dictated, form
 
 pytestmark = pytest.mark.usefixtures("settled")
 
@@ -36,15 +36,6 @@ SAMPLING = {
 }
 
 
-GREET = {
-    "name": "greet",
-    "inputSchema": {
-        "type": "object",
-        "properties": {"who": {"type": "string", "title": "Who"}, "more": {"type": "object", "title": "More"}},
-    },
-}
-
-
 PIECES = """
 const whole = window.fetch;
 window.fetch = async (url, options) => {
@@ -63,11 +54,10 @@ window.fetch = async (url, options) => {
 
 
 @pytest.fixture(scope="module")
-async def hub(start_shared_hub: Any, everything_command: list[str]) -> RunningHub:
-    """A hub with servers that ask, and one that offers everything; every test settles what it had asked."""
-    every = {"command": everything_command[0], "args": [*everything_command[1:], "stdio"]}
-    hub = await start_shared_hub({"asking": asking(), "dictated": dictated(GREET, roots="ask"), "every": every})
-    await hub.connected("asking", "dictated", "every")
+async def hub(start_shared_hub: Any) -> RunningHub:
+    """A hub with servers that ask; every test settles what it had asked."""
+    hub = await start_shared_hub({"asking": asking(), "dictated": dictated(roots="ask")})
+    await hub.connected("asking", "dictated")
     return hub
 
 
@@ -159,6 +149,7 @@ async def test_what_is_wrong_is_said_at_its_field_by_the_page_and_by_the_hub(
     fields = {
         "portions": {"type": "integer", "title": "Portions", "minimum": 1, "maximum": 8},
         "mail": {"type": "string", "title": "Mail", "format": "email"},
+        "price": {"type": "number", "title": "Price"},
     }
     call_id = await ask(hub, form("Lunch?", fields, "portions", "mail"))
     ada = await visit(await bridge.new_link(), "Ada")
@@ -171,6 +162,10 @@ async def test_what_is_wrong_is_said_at_its_field_by_the_page_and_by_the_hub(
     )
     await expect(main.get_by_label("Portions")).to_be_focused()
     await main.get_by_label("Portions").fill("2")
+    await main.get_by_label("Price").fill("1e400")
+    await main.get_by_role("button", name="Send answer").click()
+    await expect(main.locator(".field", has_text="Price").locator(".problem")).to_contain_text("of that size")
+    await main.get_by_label("Price").fill("1e3")
     # A browser takes this for an address, the hub does not.
     await main.get_by_label("Mail").fill("ada..lovelace@example.org")
     await main.get_by_role("button", name="Send answer").click()
@@ -180,7 +175,7 @@ async def test_what_is_wrong_is_said_at_its_field_by_the_page_and_by_the_hub(
     await main.get_by_label("Mail").fill("ada@example.org")
     await main.get_by_role("button", name="Send answer").click()
     assert await got(hub, call_id) == [
-        {"result": {"action": "accept", "content": {"portions": 2, "mail": "ada@example.org"}}}
+        {"result": {"action": "accept", "content": {"portions": 2, "mail": "ada@example.org", "price": 1000}}}
     ]
 
 
@@ -200,6 +195,7 @@ async def test_every_kind_of_field_starts_with_its_default_and_gives_its_value(
         "page": {"type": "string", "title": "Page", "format": "uri"},
         "price": {"type": "number", "title": "Price", "default": 2.5},
         "left": {"type": "string", "title": "Left out"},
+        "mood": {"type": "string", "title": "Mood", "maxLength": 1},
     }
     call_id = await ask(hub, form("Everything?", fields, "dish", "sure", "sides"))
     ada = await visit(await bridge.new_link(), "Ada", timezone_id="Europe/Vienna")
@@ -214,6 +210,7 @@ async def test_every_kind_of_field_starts_with_its_default_and_gives_its_value(
     await main.get_by_label("Day").fill("2026-02-28")
     await main.get_by_label("At", exact=False).and_(main.locator("[type=datetime-local]")).fill("2026-02-28T12:00")
     await main.get_by_label("Page").fill("https://example.org/")
+    await main.get_by_label("Mood").fill("\N{GRINNING FACE}")
     await main.get_by_role("button", name="Send answer").click()
     content = {
         "dish": "p",
@@ -226,6 +223,7 @@ async def test_every_kind_of_field_starts_with_its_default_and_gives_its_value(
         "at": "2026-02-28T11:00:00.000Z",
         "page": "https://example.org/",
         "price": 2.5,
+        "mood": "\N{GRINNING FACE}",
     }
     assert await got(hub, call_id) == [{"result": {"action": "accept", "content": content}}]
 
@@ -360,84 +358,3 @@ async def test_a_call_shows_where_its_time_went_and_its_questions(
     await expect(main.locator(".legend")).to_contain_text("waiting for a person")
     await expect(main.locator(".question")).to_have_count(1)
     await expect(main.get_by_text('"action": "cancel"').first).to_be_visible()
-
-
-async def test_a_tool_is_called_with_a_form_from_the_catalog(bridge: Bridge, visit: Callable[..., Any]) -> None:
-    ada = await visit(await bridge.new_link(), "Ada")
-    main = ada.page.locator("main")
-    await ada.page.get_by_role("link", name="Catalog").click()
-    await main.get_by_role("link", name="dictated").click()
-    await main.get_by_role("link", name="greet").click()
-    await main.get_by_label("Who").fill("Bob")
-    await main.get_by_label("More").fill('{"loud": true}')
-    await main.get_by_role("button", name="Call").click()
-    await expect(main.locator(".pill")).to_have_text("completed")
-    await expect(main.get_by_text('{"who": "Bob", "more": {"loud": true}}')).to_be_visible()
-
-
-async def offered(ada: Person, kind: str, name: str) -> Locator:
-    """Opens what a server offers; what is on its page."""
-    await ada.go("catalog/every")
-    main = ada.page.locator("main")
-    await main.get_by_label("Kind", exact=True).select_option(kind)
-    await main.get_by_role("searchbox").fill(name)
-    await main.get_by_role("link", name=name).first.click()
-    await expect(main.get_by_role("heading", level=1)).to_be_visible()
-    return main
-
-
-async def test_a_resource_is_read_a_template_filled_in_and_a_prompt_got(
-    bridge: Bridge, visit: Callable[..., Any]
-) -> None:
-    ada = await visit(await bridge.new_link(), "Ada")
-    main = await offered(ada, "resource", "architecture.md")
-    await main.get_by_role("button", name="Read").click()
-    await expect(main.locator(".pill")).to_have_text("completed")
-    await expect(main.locator(".words", has_text="Architecture").first).to_be_visible()
-    main = await offered(ada, "template", "Dynamic Text")
-    await main.get_by_label("resourceId").fill("7")
-    await main.get_by_role("button", name="Read").click()
-    await expect(main.get_by_text("demo://resource/dynamic/text/7").first).to_be_visible()
-    await expect(main.locator(".pill")).to_have_text("completed")
-    main = await offered(ada, "prompt", "args-prompt")
-    await main.get_by_role("button", name="Get").click()
-    await expect(main.locator(".problem:visible")).to_have_text("Please give a value.")
-    await main.get_by_label("city").fill("Graz")
-    await main.get_by_role("button", name="Get").click()
-    await expect(main.locator(".message")).to_contain_text("Graz")
-
-
-@pytest.mark.parametrize(
-    ("tool", "as_task", "says"),
-    [
-        ("echo", False, "The server does not carry out this tool as a task."),
-        ("simulate-research-query", True, "The server carries out this tool only as a task."),
-    ],
-)
-async def test_a_tool_is_offered_only_in_the_ways_that_its_server_takes(
-    tool: str, as_task: bool, says: str, bridge: Bridge, visit: Callable[..., Any]
-) -> None:
-    ada = await visit(await bridge.new_link(), "Ada")
-    main = await offered(ada, "tool", tool)
-    box = main.get_by_label("As a task")
-    await expect(box).to_be_disabled()
-    await expect(box).to_be_checked(checked=as_task)
-    await expect(box).to_have_accessible_description(says)
-
-
-async def test_a_tool_is_called_as_a_task_and_the_task_cancelled(
-    hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
-) -> None:
-    ada = await visit(await bridge.new_link(), "Ada")
-    main = await offered(ada, "tool", "simulate-research-query")
-    await main.get_by_label("topic").fill("python")
-    await main.get_by_label("ambiguous").check()
-    await main.get_by_label("As a task").check()
-    await main.get_by_role("button", name="Call").click()
-    await expect(main.locator(".pill").first).to_have_text("waiting for a person")
-    (asked,) = await hub.asked(server="every")
-    await ada.go(f"request/{asked.id}")
-    await main.locator(".facts").get_by_role("link", name=asked.task_id).click()
-    await main.get_by_role("button", name="Cancel task").click()
-    await expect(main.locator(".pill").first).to_have_text("cancelled")
-    assert (await hub.call(asked.call_id)).state == "cancelled"

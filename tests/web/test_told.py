@@ -76,6 +76,17 @@ async def test_where_one_of_several_calls_asks_each_is_named_and_led_to(
     await expect(main.get_by_role("heading", level=1)).to_have_text("ask")
 
 
+async def test_the_only_candidate_that_is_left_is_not_said_to_be_certain(
+    hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
+) -> None:
+    call_id = await ask(hub, form("Was it you?", {}))
+    more = {"call_id": None, "cause_source": None, "candidate_call_ids": [call_id]}
+    ada: Person = await visit(await bridge.new_link(), "Ada", script=told(request=more))
+    await expect(ada.page.locator("a.card", has_text="Was it you?")).to_contain_text("perhaps because of ask")
+    main = await ada.open("Was it you?")
+    await expect(main.locator(".facts")).to_contain_text("perhaps ask")
+
+
 async def test_a_question_whose_call_is_over_says_so_before_it_is_answered(
     hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
 ) -> None:

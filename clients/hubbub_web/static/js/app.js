@@ -99,7 +99,7 @@ function announce() {
   const arrived = open.filter((request) => !known.has(request.id));
   known = ids;
   if (!arrived.length) return;
-  const text = arrived.length === 1 ? `${arrived[0].server} asks: ${arrived[0].question}` : `${arrived.length} new questions`;
+  const text = arrived.length === 1 ? `${arrived[0].server} asks: ${arrived[0].question}` : `${arrived.length} new requests`;
   arrivals.textContent = clean(text);
   if (document.hidden && wantsNotifications()) new Notification("Hubbub", { body: clean(text), tag: "hubbub" });
 }

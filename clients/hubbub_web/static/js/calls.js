@@ -32,7 +32,7 @@ export function callsPage(main) {
 /** The card of a call in a list. */
 export function callCard(call) {
   const took = call.completed_at ? span(Date.parse(call.completed_at) - Date.parse(call.created_at)) : null;
-  const waits = call.state === "waiting_input" ? `${call.pending_ids.length} question${call.pending_ids.length === 1 ? "" : "s"}` : null;
+  const waits = call.state === "waiting_input" ? `${call.pending_ids.length} request${call.pending_ids.length === 1 ? "" : "s"}` : null;
   return h("a", { class: "card", "data-role": "open", href: `#/call/${encodeURIComponent(call.id)}` },
     h("span", { class: "line" }, h("strong", { text: call.tool ?? call.method, dir: "auto" }), h("span", { class: "kind", text: call.server }), defectPill(call), perhapsWaits(call) ? pill("perhaps") : pill(call.state)),
     call.error ? h("span", { class: "what", text: `${call.error.code}: ${call.error.message ?? ""}` }) : null,
@@ -46,10 +46,10 @@ function perhapsWaits(call) {
 }
 
 /** Links to the pending requests that a call is perhaps waiting for. */
-function perhapsQuestions(call) {
+function perhapsRequests(call) {
   const ids = perhapsWaits(call);
   if (!ids) return null;
-  return h("p", { class: "warning" }, ids.length === 1 ? "A question is open that this call may have led to: " : "Questions are open that this call may have led to: ",
+  return h("p", { class: "warning" }, ids.length === 1 ? "This open request may be of this call: " : "These open requests may be of this call: ",
     ids.slice(0, SEEN).map((id, at) => [at ? ", " : "", h("a", { href: `#/request/${encodeURIComponent(id)}`, text: tables.request.get(id)?.question || id, dir: "auto" })]));
 }
 
@@ -61,13 +61,13 @@ export async function callPage(main, id) {
   const perhaps = h("div");
   const progress = h("div", { class: "progress" });
   const time = h("section", { class: "panel", "aria-label": "Time" });
-  const questions = h("section", { class: "panel" });
+  const asked = h("section", { class: "panel" });
   const outcome = h("section", { class: "panel" });
   const trouble = h("p", { class: "problem", role: "alert" });
   refill(main, h("div", { class: "crumbs" }, h("a", { href: "#/calls", text: "Calls" })), h("h1", { text: call.params?.name ?? call.method, dir: "auto" }),
     status, perhaps, progress, facts(["Server", h("a", { href: `#/server/${encodeURIComponent(call.server)}`, text: call.server })], ["Method", call.method],
       ["Id", call.id], ["Task", call.task_id && h("a", { href: `#/task/${encodeURIComponent(call.task_id)}`, text: call.task_id })], ["Called", ago(call.created_at)]),
-    trouble, time, questions, outcome,
+    trouble, time, asked, outcome,
     h("section", { class: "panel" }, h("h2", { text: "What was sent" }), json(call.params, "Params as JSON")));
 
   async function cancel() {
@@ -81,10 +81,10 @@ export async function callPage(main, id) {
 
   function draw() {
     const running = !call.completed_at;
-    refill(perhaps, defect(call), perhapsQuestions(call));
+    refill(perhaps, defect(call), perhapsRequests(call));
     refill(status, pill(call.state), perhapsWaits(call) ? pill("perhaps") : null, running ? h("button", { type: "button", class: "danger", text: "Cancel call", on: { click: cancel } }) : null);
-    questions.hidden = !requests.length;
-    refill(questions, h("h2", { text: "Questions" }), h("ul", { class: "cards" }, requests.map((request) =>
+    asked.hidden = !requests.length;
+    refill(asked, h("h2", { text: "Requests" }), h("ul", { class: "cards" }, requests.map((request) =>
       h("li", {}, h("a", { class: "card", href: `#/request/${encodeURIComponent(request.id)}` },
         h("span", { class: "line" }, h("strong", { text: tables.request.get(request.id)?.question || request.kind, dir: "auto" }), pill(request.state)),
         request.answered_by ? h("span", { class: "line quiet" }, h("span", { text: `by ${request.answered_by}` }), ago(request.answered_at)) : null)))));
@@ -94,7 +94,7 @@ export async function callPage(main, id) {
   }
 
   function drawTime() {
-    refill(time, h("h2", { text: "Where the time went" }), timeline(spent, (asked) => tables.request.get(asked.id)?.question || asked.kind));
+    refill(time, h("h2", { text: "Where the time went" }), timeline(spent, (each) => tables.request.get(each.id)?.question || each.kind));
   }
 
   async function refresh() {

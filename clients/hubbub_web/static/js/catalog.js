@@ -37,8 +37,10 @@ async function offers(main, server) {
     h("div", { class: "filters", role: "search" }, search.element, kinds), box, list.element);
 
   async function load() {
-    const found = await ask("catalog", { server, kind: kinds.value });
-    entries = found.entries.map((entry, at) => ({ ...entry, id: `${kinds.value} ${at}`, kind: kinds.value }));
+    const kind = kinds.value;
+    const found = await ask("catalog", { server, kind });
+    if (kind !== kinds.value) return; // another kind was chosen meanwhile
+    entries = found.entries.map((entry, at) => ({ ...entry, id: `${kind} ${at}`, kind }));
     const stale = found.lists.filter((each) => each.freshness !== "fresh" && each.freshness !== "empty");
     refill(box, stale.map((each) => h("p", { class: "help", text: `This list is ${each.freshness}${each.error ? `: ${each.error.message}` : ""}.` })));
     draw();

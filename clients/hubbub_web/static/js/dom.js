@@ -10,8 +10,23 @@ const ATTRIBUTES = new Set([
 const LONG = 20000;
 // A text of up to this length fits into each box, on each screen.
 const SCROLLED = 300;
-// Characters that change the reading order or are invisible: control and format characters, except line breaks and tabs.
-const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu;
+// Characters that are never shown, as in hubbub_client/legible.py; a test compares the two for every character.
+const HIDDEN = [
+  "\\0-\\x08\\x0b-\\x1f\\x7f-\\x9f", // control
+  "\\u2028\\u2029", // line break
+  "\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069", // direction
+  "\\xad\\u034f\\u180e\\u200b\\u2060-\\u2065\\u206a-\\u206f\\ufeff\\ufff0-\\ufffb\\u{13430}-\\u{13440}\\u{1bca0}-\\u{1bca3}\\u{1d173}-\\u{1d17a}", // invisible
+  "\\u115f\\u1160\\u17b4\\u17b5\\u2800\\u3164\\uffa0\\u{1d159}", // blank
+  "\\ufe00-\\ufe0d\\u{e0000}-\\u{e0fff}", // hidden text
+  "\\ud800-\\udfff", // half
+].join("");
+// Joiners and selectors are hidden only where they are out of place.
+const JOINERS = "\\u200c\\u200d";
+const SELECTORS = "\\u180b-\\u180d\\u180f\\ufe0e\\ufe0f";
+// eslint-disable-next-line no-misleading-character-class -- each character of a class is meant by itself
+const UNSEEN = new RegExp(`[${HIDDEN}${JOINERS}${SELECTORS}](?:(?<=[${HIDDEN}])`
+  + `|(?<=[${JOINERS}])(?<![^\\0-\\x7f${JOINERS}][${JOINERS}])`
+  + `|(?<=[${SELECTORS}])(?<![^\\0-"$-)+-/:-\\x7f${JOINERS}${SELECTORS}][${SELECTORS}]))`, "gu");
 
 /** Make an element: `on` are listeners, `aria-*` and `data-*` are set as given, `text` is content. */
 export function h(tag, props = {}, ...children) {

@@ -185,7 +185,7 @@ function numberField(spec, { id, described, required }) {
       const value = Number(text);
       if (!/^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(text)) throw new Problem("This is not a number.");
       if (whole && !Number.isInteger(value)) throw new Problem("This must be a whole number.");
-      if (whole && !Number.isSafeInteger(value)) throw new Problem("This page cannot send a number of that size.");
+      if (whole ? !Number.isSafeInteger(value) : !Number.isFinite(value)) throw new Problem("This page cannot send a number of that size.");
       if (value < spec.minimum) throw new Problem(`This must be at least ${spec.minimum}.`);
       if (value > spec.maximum) throw new Problem(`This must be at most ${spec.maximum}.`);
       return value;

@@ -94,7 +94,7 @@ function more() {
     notify.checked = may;
   }
   return h("div", { class: "more-choices" },
-    h("div", { class: "check" }, notify, h("label", { for: notify.id, text: "Tell me of new questions while I look elsewhere" })),
+    h("div", { class: "check" }, notify, h("label", { for: notify.id, text: "Notify me of new requests while I look elsewhere" })),
     h("div", { class: "row" },
       h("button", { type: "button", text: "Link for another browser", on: { click: async () => { output.textContent = (await ask("link")).url; } } }),
       h("button", { type: "button", class: "plain", text: "Log out", on: { click: async () => { await ask("logout"); location.replace("/"); } } })),

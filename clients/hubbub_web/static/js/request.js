@@ -149,7 +149,7 @@ class RequestPage {
     const params = this.whole.request ?? {};
     if (this.whole.kind === "sampling") return conversation(params);
     if (this.whole.kind === "roots") return h("p", { class: "ask", text: "Which directories may it use?" });
-    return words(params.message, { class: "ask", ...scrolled(params.message, "Question") });
+    return words(params.message, { class: "ask", ...scrolled(params.message, "What is asked") });
   }
 
   /** Claim the pending request, or renew the claim; return the claim. */
@@ -271,7 +271,7 @@ class RequestPage {
       it.answered_at ? h("p", { class: "help" }, ago(it.answered_at)) : null,
       it.answer ? answered(it) : null,
       facts(["The answer", DELIVERY[it.delivery]], ["Because", it.reason]),
-      h("div", { class: "row" }, next ? h("a", { class: "button", href: `#/request/${encodeURIComponent(next.id)}`, text: "Next question" }) : null,
+      h("div", { class: "row" }, next ? h("a", { class: "button", href: `#/request/${encodeURIComponent(next.id)}`, text: "Next request" }) : null,
         h("a", { class: "button plain", href: "#/inbox", text: "Back to the inbox" })));
     if (focused) this.outcome.querySelector("h2").focus();
   }
@@ -311,12 +311,12 @@ function callLink(id) {
 // Candidates that are named.
 const NAMED = 8;
 
-/** Links to the calls of which one caused a pending request; null if there are no candidates. */
+/** Links to the calls of which one caused a pending request; null if there are none. A last one that is left is not certain either. */
 function candidates(it) {
   const ids = it.candidate_call_ids ?? [];
   if (!ids.length) return null;
   const named = ids.slice(0, NAMED).map((id, at) => [at ? ", " : "", callLink(id)]);
-  return h("span", {}, "one of ", named, ids.length > NAMED ? ` and ${ids.length - NAMED} more` : "");
+  return h("span", {}, ids.length === 1 ? "perhaps " : "one of ", named, ids.length > NAMED ? ` and ${ids.length - NAMED} more` : "");
 }
 
 /** The same for a list, in words. */
@@ -324,7 +324,7 @@ export function causeInWords(it) {
   if (it.call_id) return `because of ${callName(it.call_id)}`;
   const ids = it.candidate_call_ids ?? [];
   if (!ids.length) return "";
-  return `because of one of ${ids.slice(0, NAMED).map(callName).join(", ")}${ids.length > NAMED ? ` and ${ids.length - NAMED} more` : ""}`;
+  return `${ids.length === 1 ? "perhaps because of " : "because of one of "}${ids.slice(0, NAMED).map(callName).join(", ")}${ids.length > NAMED ? ` and ${ids.length - NAMED} more` : ""}`;
 }
 
 /** Return the title of a call. */

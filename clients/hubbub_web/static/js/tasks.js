@@ -58,7 +58,7 @@ export async function taskPage(main, id) {
         ["Says", task.status_message], ["Made", ago(task.created_at)], ["Last change", ago(task.last_updated_at)], ["Lives", task.ttl_ms && span(task.ttl_ms)],
         ["Polled every", task.poll_interval_ms && span(task.poll_interval_ms)],
         ["Call", task.call_id && h("a", { href: `#/call/${encodeURIComponent(task.call_id)}`, text: task.call_id })],
-        ["Questions", task.pending_ids.length ? h("span", {}, task.pending_ids.slice(0, 50).map((each) => [h("a", { href: `#/request/${encodeURIComponent(each)}`, text: each }), " "])) : null]),
+        ["Requests", task.pending_ids.length ? h("span", {}, task.pending_ids.slice(0, 50).map((each) => [h("a", { href: `#/request/${encodeURIComponent(each)}`, text: each }), " "])) : null]),
       over ? h("section", { class: "panel" }, h("h2", { text: error ? "Why it ended" : "Result" }), error ? fault(error) : result(task.method, outcome)) : null);
   }
 

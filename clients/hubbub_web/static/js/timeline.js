@@ -35,7 +35,7 @@ export function timeline(time, title) {
     h("ul", { class: "legend" }, sums.map(([kind, name, sum]) =>
       h("li", {}, h("span", { class: `swatch ${kind}` }), `${name} `, h("strong", { text: words(sum) })))),
     rows.map((asked) => story(asked, title(asked))),
-    more > 0 ? h("p", { class: "quiet", text: `${more} more question${more === 1 ? "" : "s"}` }) : null);
+    more > 0 ? h("p", { class: "quiet", text: `${more} more request${more === 1 ? "" : "s"}` }) : null);
 }
 
 function story(asked, title) {
