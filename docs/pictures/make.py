@@ -51,7 +51,7 @@ def take_all(page: Page, link: str) -> None:
     page.get_by_role("button", name="Start").click()
     page.locator("a.card").nth(len(CALLS) - 1).wait_for()
     take(page, "web-inbox")
-    page.locator("a.card", has_text="lunch").click()
+    page.locator("a.card", has_text="for lunch?").click()
     page.get_by_text("You are answering this").wait_for()
     page.get_by_label("Tomato soup").check()
     page.emulate_media(color_scheme="dark")
@@ -64,7 +64,7 @@ def take_all(page: Page, link: str) -> None:
     take(page, "web-call")
     page.set_viewport_size(PHONE)
     go(page, "inbox")
-    page.locator("a.card", has_text="sign up").click()
+    page.locator("a.card", has_text="Please sign up").click()
     page.get_by_label("I have looked").check()
     take(page, "web-phone")
 

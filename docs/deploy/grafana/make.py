@@ -69,9 +69,11 @@ def rate(metric: str, by: str, where: str = HUB) -> Query:
 
 
 NUMBERS = (
-    Number("Questions open", "What waits for somebody now.", "short", f"sum(hubbub_requests_pending{{{HUB}}})", 10, 50),
     Number(
-        "Oldest question",
+        "Pending requests", "What waits for somebody now.", "short", f"sum(hubbub_requests_pending{{{HUB}}})", 10, 50
+    ),
+    Number(
+        "Oldest pending request",
         "How long it has waited. By default its server hears after five minutes that nobody answered.",
         "s",
         f"max(hubbub_requests_oldest_age_seconds{{{HUB}}})",
@@ -94,14 +96,14 @@ NUMBERS = (
 ROWS: dict[str, tuple[Graph, ...]] = {
     "People": (
         Graph(
-            "Questions open, by kind",
+            "Pending requests, by kind",
             "",
             "short",
             (Query(f"sum by (kind) (hubbub_requests_pending{{{HUB}}})", "{{kind}}"),),
         ),
         Graph(
             "Time to answer",
-            "From the moment a question is opened to the accepted answer.",
+            "From the moment a pending request is opened to the accepted answer.",
             "s",
             quantiles("hubbub_requests_time_to_answer_seconds"),
         ),
