@@ -160,6 +160,12 @@ def test_a_claim_is_of_its_id_and_only_its_principal_gets_it_under_another(
         assert (refusal.value.reason, refusal.value.metadata) == ("ALREADY_CLAIMED", outcome)
 
 
+def test_who_meets_a_claim_is_told_whether_a_person_or_a_worker_has_it() -> None:
+    for record, who in ((CLAIMED, "ann"), (WORKED, "a worker of ann")):
+        with pytest.raises(FailedPrecondition, match=f"^{who} has claimed this request$"):
+            OPERATIONS["answer"](record)
+
+
 def test_a_worker_does_not_get_what_its_principal_has_claimed_whatever_the_id() -> None:
     for claim_id in ("k1", "k2"):
         with pytest.raises(FailedPrecondition) as refusal:

@@ -415,8 +415,9 @@ def _must_be_open(request: PendingRequest, now: float) -> None:
 def _already_claimed(request: PendingRequest, holder: Claim, by: str) -> FailedPrecondition:
     """Return the refusal for a caller without the claim's id; metadata `own` says it holds the claim elsewhere."""
     if not holder.is_of(by):
+        who = f"a worker of {holder.by}" if holder.worker else holder.by
         return FailedPrecondition(
-            f"{holder.by} has claimed this request", reason="ALREADY_CLAIMED", metadata={"claimed_by": holder.by}
+            f"{who} has claimed this request", reason="ALREADY_CLAIMED", metadata={"claimed_by": holder.by}
         )
     return FailedPrecondition(
         "you have claimed this request already, under another claim id: answer with that id (--claim), or take the "
