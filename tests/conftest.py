@@ -196,6 +196,7 @@ def _listening(command: Sequence[str], port: int, env: Mapping[str, str], log_di
     peer = HttpPeer(f"http://127.0.0.1:{port}", port, process)
     try:
         give_up = time.monotonic() + START_LIMIT_S
+        # Peers are programs of many makers, and have no common way to say that they listen.
         while not _accepts(port):
             if process.poll() is not None or time.monotonic() > give_up:
                 pytest.fail(f"{command} does not listen:\n{log.read_text(errors='replace')}", pytrace=False)

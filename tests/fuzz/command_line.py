@@ -15,12 +15,11 @@ from typing import Any
 from unittest.mock import patch
 
 import anyio
-import typer.main
 
-from hubbub_cli import ends
-from hubbub_cli.app import app
+from hubbub_cli import bounds, ends, streams
 from hubbubd.app import run as run_daemon
 
+from ..command_tree import whole
 from .chance import Chance
 from .odd_hub import OddHub
 from .subject import Finding, Tally, drive
@@ -85,7 +84,7 @@ async def command_line(tally: Tally, seed: int, directory: Path) -> None:
     # gRPC tells this loop of those that the commands have closed. It must not stand on a command's stderr.
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)
     FILES_OF_HUB[:] = [(directory / "client.json").read_bytes()]
-    root = typer.main.get_command(app)
+    root = whole()
     commands = list(_commands(root, ()))
 
     def one(number: int) -> str:
@@ -163,7 +162,8 @@ def run_client(root: Any, words: list[str], environ: dict[str, str], *, terminal
         contextlib.redirect_stderr(err),
     ):
         try:
-            ends.check_words(words)
+            bounds.bound_size()
+            streams.check_words(words)
             status = root.main(args=words, standalone_mode=False, prog_name="hubbub")
         except BaseException as error:
             own = words[: words.index("--")] if "--" in words else words

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ..syntax import tree
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 HUB, CLIENTS = REPOSITORY / "hub" / "hubbubd", REPOSITORY / "clients"
 
@@ -52,9 +54,9 @@ EXCEPTIONS = {
 }
 
 
-def raw_conversions(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def raw_conversions(module: ast.AST) -> Iterator[tuple[int, str]]:
     """Calls that make a number, a date or a duration of any value. `case int():` is no call."""
-    for node in ast.walk(tree):
+    for node in ast.walk(module):
         if isinstance(node, ast.Call):
             name = node.func.id if isinstance(node.func, ast.Name) else ""
             member = node.func.attr if isinstance(node.func, ast.Attribute) else name
@@ -62,9 +64,9 @@ def raw_conversions(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 yield node.lineno, name or member
 
 
-def raw_arithmetic(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def raw_arithmetic(module: ast.AST) -> Iterator[tuple[int, str]]:
     """Arithmetic and comparisons of size with what came right out of a mapping by a literal key."""
-    for node in ast.walk(tree):
+    for node in ast.walk(module):
         operands: list[ast.expr] = []
         match node:
             case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div() | ast.FloorDiv() | ast.Mod() | ast.Pow()):
@@ -94,10 +96,10 @@ def _out_of_a_mapping(node: ast.AST) -> bool:
 
 def found(path: Path) -> list[str]:
     name = str(path.relative_to(REPOSITORY))
-    tree = ast.parse(path.read_bytes())
+    module = tree(path)
     allowed = EXCEPTIONS.get(name, {})
-    conversions = [f"{name}:{line}: {what}" for line, what in raw_conversions(tree) if what not in allowed]
-    return conversions + [f"{name}:{line}: {what}" for line, what in raw_arithmetic(tree)]
+    conversions = [f"{name}:{line}: {what}" for line, what in raw_conversions(module) if what not in allowed]
+    return conversions + [f"{name}:{line}: {what}" for line, what in raw_arithmetic(module)]
 
 
 @pytest.mark.parametrize("room", [HUB, CLIENTS], ids=["hub", "clients"])
@@ -130,8 +132,8 @@ def test_an_exception_is_for_a_file_that_there_is() -> None:
     ],
 )
 def test_the_check_sees_the_mistake(line: str) -> None:
-    tree = ast.parse(f"async def planted():\n    {line}\n")
-    assert [*raw_conversions(tree), *raw_arithmetic(tree)]
+    module = ast.parse(f"async def planted():\n    {line}\n")
+    assert [*raw_conversions(module), *raw_arithmetic(module)]
 
 
 @pytest.mark.parametrize(
@@ -139,5 +141,5 @@ def test_the_check_sees_the_mistake(line: str) -> None:
     ["ttl_ms = bounds.whole(wire.get('ttl'))", "same = a['x'] == 1", "match value:\n    case int():\n        pass"],
 )
 def test_the_check_lets_pass_what_is_read_or_only_compared(line: str) -> None:
-    tree = ast.parse(line)
-    assert not [*raw_conversions(tree), *raw_arithmetic(tree)]
+    module = ast.parse(line)
+    assert not [*raw_conversions(module), *raw_arithmetic(module)]

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from ..syntax import tree
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 # What may write to the standard streams, and what for.
 PRINTERS = {
     "clients/hubbub_cli/output.py": "makes clean what it prints",
     "clients/hubbub_cli/screen.py": "the console of rich, clean",
-    "clients/hubbub_cli/ends.py": "stands in for stdout and stderr",
+    "clients/hubbub_cli/streams.py": "stands in for stdout and stderr",
     "clients/hubbub_cli/__init__.py": "flushes at the end",
     "hub/hubbubd/console.py": "makes clean what it prints and logs",
     "docs/demo/run.py": "makes clean what it passes on",
@@ -53,7 +55,7 @@ def test_there_is_something_to_look_at() -> None:
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(REPOSITORY)))
 def test_a_module_prints_through_those_that_make_text_safe(path: Path) -> None:
-    assert bare(ast.parse(path.read_bytes())) == []
+    assert bare(tree(path)) == []
 
 
 def test_the_search_finds_each_way_to_print() -> None:

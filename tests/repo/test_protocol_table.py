@@ -6,6 +6,8 @@ from functools import cache
 from itertools import groupby
 from pathlib import Path
 
+from ..syntax import tree
+
 ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"^\| (\d+)\.(\d+) \| (.+) \| (.+) \|$", re.MULTILINE)
 TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
@@ -20,8 +22,7 @@ ROWS = [
 
 @cache
 def named_in(path: Path) -> set[str]:
-    tree = ast.parse(path.read_bytes())
-    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    return {node.name for node in tree(path).body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
 def test_every_rule_has_one_row_in_its_order() -> None:

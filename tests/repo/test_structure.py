@@ -8,6 +8,8 @@ from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+from ..syntax import tree
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGES = REPOSITORY / "hub"
 CLIENTS = REPOSITORY / "clients"
@@ -32,12 +34,6 @@ MODULES = {
 }
 DAEMON = {name: path for name, path in MODULES.items() if name.partition(".")[0] == "hubbubd"}
 ROOMS = {name for name, path in MODULES.items() if path.name == "__init__.py" and name.count(".") == 2}
-
-
-@cache
-def tree(path: Path) -> ast.Module:
-    """Of a file: several rules look at it."""
-    return ast.parse(path.read_bytes())
 
 
 @cache

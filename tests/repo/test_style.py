@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from ..syntax import tree
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 FILE_LINES = 450
 FUNCTION_LINES = 60
@@ -70,7 +72,7 @@ def test_a_file_is_short_enough_to_be_read_in_one_go() -> None:
 def test_a_function_is_short_enough_to_be_seen_at_once() -> None:
     found: dict[str, int] = {}
     for path in PYTHON:
-        for node in functions(ast.parse(path.read_bytes()).body):
+        for node in functions(tree(path).body):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             if length > FUNCTION_LINES:
                 found[f"{path.relative_to(REPOSITORY)}:{node.lineno} {node.name}"] = length

@@ -12,6 +12,7 @@ import pytest
 
 from .. import forks, tiers
 from ..forks.client import BIN, address
+from ..syntax import tree
 
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
@@ -23,7 +24,7 @@ def test_each_place_and_each_fixture_that_makes_a_tier_is_there() -> None:
     defined = {
         node.name
         for path in TESTS.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_bytes()))
+        for node in ast.walk(tree(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         if any("fixture" in ast.unparse(each) for each in node.decorator_list)
     }
