@@ -28,12 +28,10 @@ class LazyCommand(TyperCommand):
         module, _, name = self._where.partition(":")
         found: Any = getattr(import_module(f"hubbub_cli.{module}"), name)
         if isinstance(found, typer.Typer):
-            loaded: Any = get_group(found)
-        else:
-            alone = typer.Typer(add_completion=False)
-            alone.command(self.name, epilog=f"Example: hubbub {self._example}")(found)
-            loaded = get_command(alone)
-        loaded.name = self.name
+            return get_group(found)
+        alone = typer.Typer(add_completion=False)
+        alone.command(self.name, epilog=f"Example: hubbub {self._example}")(found)
+        loaded: Any = get_command(alone)
         return loaded
 
 
