@@ -63,6 +63,7 @@ async def test_a_stream_that_is_closed_or_full_is_no_fault(hub: Any) -> None:
     *done, told = await all_ran([*lines, full])
     assert [each for each in done if unclean(each) or each.returncode not in (0, 1)] == []
     assert json.loads(told.stderr.splitlines()[-1])["reason"] == "OUTPUT_FAILED"
+    assert done[CLOSED.index("| head -c 1")].stderr == b"", "a reader that leaves is no failure"
 
 
 async def test_a_daemon_without_its_streams_ends_without_a_traceback(tmp_path: Path) -> None:

@@ -53,6 +53,37 @@ def test_what_a_hub_offers_is_imported_before_the_thread_that_imports_what_serve
     assert modules(after).isdisjoint({"hubbubd.rpc.connect", "hubbubd.rpc.jwt", "hubbubd.rpc.metrics"})
 
 
+def test_what_opens_links_is_imported_beside_the_loop() -> None:
+    done = subprocess.run([sys.executable, "-c", FIRST_LINK], capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.stdout.split() == ["COMMAND_NOT_FOUND", "True", "False"], done.stderr
+
+
+FIRST_LINK = """
+import sys, threading, types
+import anyio
+from hubbubd.config import ServerConfig
+from hubbubd.errors import UpstreamError
+from hubbubd.upstream.connector import McpConnector
+
+class Watched:
+    threads = set()
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith(("hubbubd.upstream.", "mcp.")):
+            self.threads.add(threading.current_thread())
+
+async def main():
+    sys.meta_path.insert(0, Watched())
+    config = ServerConfig(name="none", command="/nowhere/none")
+    try:
+        async with McpConnector(None).open(config, types.SimpleNamespace(on_stderr=None), None, None):
+            pass
+    except UpstreamError as error:
+        print(error.fault.code, bool(Watched.threads), threading.main_thread() in Watched.threads)
+
+anyio.run(main)
+"""
+
+
 OFFERS_ALL = """
 [hub]
 listen = "127.0.0.1:0"
