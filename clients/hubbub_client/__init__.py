@@ -6,47 +6,51 @@ async with hubbub_client.connect() as hub:
         ...
 """
 
-from hubbub_client.admin import Finding, HubStatus, Reload
-from hubbub_client.audit import AuditEntry
-from hubbub_client.calls import CallHandle
-from hubbub_client.errors import (
-    Aborted,
-    AlreadyExists,
-    Cancelled,
-    DeadlineExceeded,
-    FailedPrecondition,
-    HubbubError,
-    InvalidArgument,
-    NotFound,
-    PermissionDenied,
-    ResourceExhausted,
-    Unauthenticated,
-    Unavailable,
-    Unimplemented,
-    UpstreamError,
-)
-from hubbub_client.hub import Hub, connect
-from hubbub_client.options import CallCallbacks, CallOptions
-from hubbub_client.records import (
-    Call,
-    CallLog,
-    CatalogEntry,
-    CatalogList,
-    Claim,
-    Fault,
-    PendingRequest,
-    Progress,
-    QueueCounts,
-    ResourceUpdate,
-    Server,
-    ServerEvent,
-    Task,
-)
-from hubbub_client.results import ToolResult
-from hubbub_client.specs import ConfiguredServer, RevisionConflict, ServerSpec
-from hubbub_client.store import Backup, Compaction, StoreStatus
-from hubbub_client.tokens import Caller, Grant, NewToken, Token
-from hubbub_client.watch_events import Bookmark, Logged, Progressed, Removed, Reset, Synced, Upsert, WatchEvent
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hubbub_client.admin import Finding, HubStatus, Reload
+    from hubbub_client.audit import AuditEntry
+    from hubbub_client.calls import CallHandle
+    from hubbub_client.errors import (
+        Aborted,
+        AlreadyExists,
+        Cancelled,
+        DeadlineExceeded,
+        FailedPrecondition,
+        HubbubError,
+        InvalidArgument,
+        NotFound,
+        PermissionDenied,
+        ResourceExhausted,
+        Unauthenticated,
+        Unavailable,
+        Unimplemented,
+        UpstreamError,
+    )
+    from hubbub_client.hub import Hub, connect
+    from hubbub_client.options import CallCallbacks, CallOptions
+    from hubbub_client.records import (
+        Call,
+        CallLog,
+        CatalogEntry,
+        CatalogList,
+        Claim,
+        Fault,
+        PendingRequest,
+        Progress,
+        QueueCounts,
+        ResourceUpdate,
+        Server,
+        ServerEvent,
+        Task,
+    )
+    from hubbub_client.results import ToolResult
+    from hubbub_client.specs import ConfiguredServer, RevisionConflict, ServerSpec
+    from hubbub_client.store import Backup, Compaction, StoreStatus
+    from hubbub_client.tokens import Caller, Grant, NewToken, Token
+    from hubbub_client.watch_events import Bookmark, Logged, Progressed, Removed, Reset, Synced, Upsert, WatchEvent
 
 __all__ = [
     "Aborted",
@@ -105,3 +109,65 @@ __all__ = [
     "WatchEvent",
     "connect",
 ]
+
+_NAMES = {
+    "admin": ("Finding", "HubStatus", "Reload"),
+    "audit": ("AuditEntry",),
+    "calls": ("CallHandle",),
+    "errors": (
+        "Aborted",
+        "AlreadyExists",
+        "Cancelled",
+        "DeadlineExceeded",
+        "FailedPrecondition",
+        "HubbubError",
+        "InvalidArgument",
+        "NotFound",
+        "PermissionDenied",
+        "ResourceExhausted",
+        "Unauthenticated",
+        "Unavailable",
+        "Unimplemented",
+        "UpstreamError",
+    ),
+    "hub": ("Hub", "connect"),
+    "options": ("CallCallbacks", "CallOptions"),
+    "records": (
+        "Call",
+        "CallLog",
+        "CatalogEntry",
+        "CatalogList",
+        "Claim",
+        "Fault",
+        "PendingRequest",
+        "Progress",
+        "QueueCounts",
+        "ResourceUpdate",
+        "Server",
+        "ServerEvent",
+        "Task",
+    ),
+    "results": ("ToolResult",),
+    "specs": ("ConfiguredServer", "RevisionConflict", "ServerSpec"),
+    "store": ("Backup", "Compaction", "StoreStatus"),
+    "tokens": ("Caller", "Grant", "NewToken", "Token"),
+    "watch_events": ("Bookmark", "Logged", "Progressed", "Removed", "Reset", "Synced", "Upsert", "WatchEvent"),
+}
+"""Each module with its public names."""
+
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
+
+# A module is imported with the first use of one of its names: gRPC takes longer than most programs that use only a
+# part of the library. Type checkers see the imports above instead.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name in _NAMES:
+            return import_module(f"{__name__}.{name}")
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        return found
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_NAMES, *__all__})
