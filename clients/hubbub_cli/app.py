@@ -7,15 +7,20 @@ import typer
 
 from hubbub_cli import streams
 from hubbub_cli.bounds import finite
+from hubbub_cli.group import Commands
 from hubbub_cli.tree import Root
 
 VERSION = "0.1.0"
 """As in `hubbubd`, which clients do not import; a test compares. Reading the records of pip takes a fifth longer."""
 
-app = typer.Typer(
+HELP_WIDTH = 110
+"""Most columns of a help page; longer lines are hard to read."""
+
+app = Commands(
+    "Watch and answer what MCP servers ask, and call them, through one hub.",
     cls=Root,
-    help="Watch and answer what MCP servers ask, and call them, through one hub.",
     pretty_exceptions_enable=False,
+    context_settings={"max_content_width": HELP_WIDTH},
 )
 
 

@@ -6,13 +6,14 @@ from typing import Annotated
 
 import typer
 
+from hubbub_cli.group import Commands
 from hubbub_cli.output import print_json, print_records
 from hubbub_cli.params import Limit, example
 from hubbub_cli.session import run, settings_of
 from hubbub_client.audit import AuditEntry
 from hubbub_client.hub import Hub
 
-app = typer.Typer(help="Who changed what, and who was refused.")
+app = Commands("Who changed what, and who was refused.")
 
 Since = Annotated[
     datetime | None,

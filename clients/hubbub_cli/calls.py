@@ -9,6 +9,7 @@ import typer
 from hubbub_cli import suggest
 from hubbub_cli.bounds import finite
 from hubbub_cli.details import print_end, print_record
+from hubbub_cli.group import Commands
 from hubbub_cli.live import LiveCall
 from hubbub_cli.output import print_counts, print_event, print_json, print_records, print_result
 from hubbub_cli.params import (
@@ -32,7 +33,7 @@ from hubbub_client.results import ToolResult
 from hubbub_client.watch_events import Removed, Reset, Synced, Upsert
 from hubbub_frontend.timeline import timeline
 
-app = typer.Typer(help="Calls to servers, and their outcomes.")
+app = Commands("Calls to servers, and their outcomes.")
 
 Longest = Annotated[
     float | None,

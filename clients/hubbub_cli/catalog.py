@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import typer
 
+from hubbub_cli.group import Commands
 from hubbub_cli.output import note, print_event, print_json, print_records
 from hubbub_cli.params import CATALOG_KINDS, CatalogKinds, OfServer, Resume, Server, example, known
 from hubbub_cli.session import run, settings_of
@@ -12,7 +13,7 @@ from hubbub_client.hub import Hub
 from hubbub_client.records import CatalogEntry, CatalogKind, CatalogList
 from hubbub_frontend.wording import relative, why
 
-app = typer.Typer(help="What the servers offer.")
+app = Commands("What the servers offer.")
 
 
 @app.command(epilog=example("catalog tools --server demo"))

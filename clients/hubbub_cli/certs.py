@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
+from hubbub_cli.group import Commands
 from hubbub_cli.output import print_json, say
 from hubbub_cli.params import example
 from hubbub_cli.session import Usage, settings_of
 
-app = typer.Typer(help="Certificates for a hub that others reach over the network.", no_args_is_help=True)
+app = Commands("Certificates for a hub that others reach over the network.")
 
 
 @app.command("dev", epilog=example("certs dev certs --host hub.example.com --client alice"))

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from hubbub_cli.group import Commands
 from hubbub_cli.output import note, print_json, say
 from hubbub_cli.params import EVENT_KINDS, EventKinds, OfServer, Server, example, known
 from hubbub_cli.session import run, settings_of
@@ -14,7 +15,7 @@ from hubbub_client.payload import as_object
 from hubbub_client.records import ServerEvent
 from hubbub_frontend.wording import HUB, of_config
 
-app = typer.Typer(help="What servers tell, as it happens.")
+app = Commands("What servers tell, as it happens.")
 
 
 @app.callback()

@@ -4,12 +4,12 @@ import contextlib
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from hubbub_cli import suggest
 from hubbub_cli.bounds import MOST, finite
 from hubbub_cli.command import LIMIT_S, Command
 from hubbub_cli.details import print_record
+from hubbub_cli.group import Commands, LightCommand
 from hubbub_cli.holding import answer_claimed
 from hubbub_cli.notify import Notices
 from hubbub_cli.output import note, print_event, print_json, print_records, print_request, say
@@ -37,7 +37,7 @@ from hubbub_client.payload import as_object
 from hubbub_client.records import PendingRequest
 from hubbub_frontend.wording import host_of, imitates, question
 
-app = typer.Typer(help="What servers ask, and the answers.")
+app = Commands("What servers ask, and the answers.")
 
 MAX_OFFERED = 20
 
@@ -163,7 +163,7 @@ def release(context: typer.Context, id_: RequestId, claim: ClaimOption) -> None:
     run(context, work)
 
 
-class AnswerCommand(TyperCommand):
+class AnswerCommand(LightCommand):
     """Command whose `--accept` may lack a value: an empty one means the defaults."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

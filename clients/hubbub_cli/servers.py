@@ -9,6 +9,7 @@ import typer
 from hubbub_cli import suggest
 from hubbub_cli.bounds import finite
 from hubbub_cli.details import print_record
+from hubbub_cli.group import Commands
 from hubbub_cli.output import note, print_event, print_json, print_records
 from hubbub_cli.params import Resume, ServerName, example
 from hubbub_cli.session import Usage, json_value, run, settings_of
@@ -21,7 +22,7 @@ from hubbub_client.watch_events import Removed, Reset, Synced, Upsert
 FIRST_LOOK_S = 30.0
 """Longest wait for the hub's snapshot of servers, before the timeout begins; seconds."""
 
-app = typer.Typer(help="The configured MCP servers and their connections.")
+app = Commands("The configured MCP servers and their connections.")
 
 NewName = Annotated[str, typer.Argument(metavar="NAME", help="Its new, unique name.")]
 CommandLine = Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND ARGS...", help="A stdio server.")]

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from hubbub_cli.details import print_record
+from hubbub_cli.group import Commands
 from hubbub_cli.meter import Meter
 from hubbub_cli.output import print_counts, print_json, say
 from hubbub_cli.params import example
@@ -14,7 +15,7 @@ from hubbub_client.hub import Hub
 from hubbub_client.records import StoreStatus
 from hubbub_frontend.wording import size
 
-app = typer.Typer(help="The store: what the hub keeps on disk.")
+app = Commands("The store: what the hub keeps on disk.")
 
 
 @app.command(epilog=example("store stats"))

@@ -5,6 +5,7 @@ import contextlib
 import typer
 
 from hubbub_cli.details import print_record
+from hubbub_cli.group import Commands
 from hubbub_cli.output import print_event, print_records, print_result
 from hubbub_cli.params import (
     TASK_STATUSES,
@@ -21,7 +22,7 @@ from hubbub_cli.session import run, settings_of
 from hubbub_client.hub import Hub
 from hubbub_client.records import Task
 
-app = typer.Typer(help="Tasks that the hub holds for servers, or servers hold for the hub.")
+app = Commands("Tasks that the hub holds for servers, or servers hold for the hub.")
 
 
 @app.command("list", epilog=example("tasks list --role receiver"))

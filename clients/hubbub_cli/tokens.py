@@ -7,6 +7,7 @@ import typer
 
 from hubbub_cli import suggest
 from hubbub_cli.details import print_record
+from hubbub_cli.group import Commands
 from hubbub_cli.output import note, print_json, print_records, say
 from hubbub_cli.params import example, known
 from hubbub_cli.session import Usage, run, settings_of
@@ -15,7 +16,7 @@ from hubbub_client.numbers import whole_text
 from hubbub_client.tokens import Caller, Grant, Role, Token
 from hubbub_frontend.wording import SPANS
 
-app = typer.Typer(help="Who may use the hub: tokens for people and programs.")
+app = Commands("Who may use the hub: tokens for people and programs.")
 
 ROLES: tuple[str, ...] = get_args(Role)
 

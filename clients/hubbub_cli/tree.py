@@ -6,12 +6,13 @@ The root knows of each command its name, its line in the root's help, and its mo
 from importlib import import_module
 from typing import Any
 
-import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 from typer.main import get_command, get_group
 
+from hubbub_cli.group import Commands, LightCommand, LightGroup
 
-class LazyCommand(TyperCommand):
+
+class LazyCommand(LightCommand):
     """Stands for a command, or for a group of commands, until `load` imports it.
 
     `where` is `MODULE:NAME`, of a function or of a `Typer`. `summary` is its line in the root's help. A function comes
@@ -23,15 +24,17 @@ class LazyCommand(TyperCommand):
         self._where = where
         self._example = example
 
-    def load(self) -> TyperCommand | TyperGroup:
+    def load(self) -> TyperCommand | LightGroup:
         """Import the command."""
         module, _, name = self._where.partition(":")
         found: Any = getattr(import_module(f"hubbub_cli.{module}"), name)
-        if isinstance(found, typer.Typer):
-            return get_group(found)
-        alone = typer.Typer(add_completion=False)
-        alone.command(self.name, epilog=f"Example: hubbub {self._example}")(found)
-        loaded: Any = get_command(alone)
+        loaded: Any
+        if isinstance(found, Commands):
+            loaded = get_group(found)
+        else:
+            alone = Commands(add_completion=False)
+            alone.command(self.name, epilog=f"Example: hubbub {self._example}")(found)
+            loaded = get_command(alone)
         return loaded
 
 
@@ -151,7 +154,7 @@ COMMANDS = (
 )
 
 
-class Root(TyperGroup):
+class Root(LightGroup):
     """The root. It loads one command: the one that is run, completed, or asked for its help."""
 
     def __init__(self, **settings: Any) -> None:
