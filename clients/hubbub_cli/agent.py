@@ -14,10 +14,10 @@ import typer
 
 from hubbub_cli.output import note
 from hubbub_cli.session import Usage, run
-from hubbub_client.hub import Hub
 
 if TYPE_CHECKING:
     from hubbub_agent.rules import Rulebook
+    from hubbub_client.hub import Hub
 
 ONE = "give --rules FILE, or one of --accept, --decline, --exec COMMAND, --chat URL (with --model)"
 
@@ -63,7 +63,7 @@ def agent(
         document["chat"] = {"chat": {name: value for name, value in endpoint.items() if value is not None}}
     book = _rulebook(rules, document, capacity)
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         from hubbub_agent.audit import Audit
         from hubbub_agent.run import Agent
 

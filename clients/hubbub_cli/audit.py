@@ -2,7 +2,7 @@
 
 import contextlib
 from datetime import datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,8 +10,9 @@ from hubbub_cli.group import Commands
 from hubbub_cli.output import print_json, print_records
 from hubbub_cli.params import Limit, example
 from hubbub_cli.session import run, settings_of
-from hubbub_client.audit import AuditEntry
-from hubbub_client.hub import Hub
+
+if TYPE_CHECKING:
+    from hubbub_client.hub import Hub
 
 app = Commands("Who changed what, and who was refused.")
 
@@ -34,8 +35,10 @@ def list_(
 ) -> None:
     """List entries of the audit log, newest first."""
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         found = await hub.audit.list(principal=principal, action=action, target=target, since=_at(since), limit=limit)
+        from hubbub_client.audit import AuditEntry
+
         print_records(AuditEntry, found, settings_of(context).json)
 
     run(context, work)
@@ -45,7 +48,7 @@ def list_(
 def export(context: typer.Context, since: Since = None) -> None:
     """Print the whole audit log, newest first: one JSON object per line."""
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         async with contextlib.aclosing(hub.audit.export(since=_at(since))) as entries:
             async for entry in entries:
                 print_json(entry.to_json())

@@ -2,7 +2,7 @@
 
 import contextlib
 from datetime import UTC, datetime
-from typing import Annotated, Any, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 import typer
 
@@ -10,7 +10,6 @@ from hubbub_cli import suggest
 from hubbub_cli.bounds import finite
 from hubbub_cli.details import print_end, print_record
 from hubbub_cli.group import Commands
-from hubbub_cli.live import LiveCall
 from hubbub_cli.output import print_counts, print_event, print_json, print_records, print_result
 from hubbub_cli.params import (
     CALL_STATES,
@@ -25,13 +24,12 @@ from hubbub_cli.params import (
     known,
 )
 from hubbub_cli.session import Usage, json_object, run, settings_of
-from hubbub_client.errors import NotFound
-from hubbub_client.hub import Hub
-from hubbub_client.options import CallOptions
 from hubbub_client.records import Call
-from hubbub_client.results import ToolResult
-from hubbub_client.watch_events import Removed, Reset, Synced, Upsert
-from hubbub_frontend.timeline import timeline
+
+if TYPE_CHECKING:
+    from hubbub_client.hub import Hub
+    from hubbub_client.options import CallOptions
+    from hubbub_client.watch_events import Upsert
 
 app = Commands("Calls to servers, and their outcomes.")
 
@@ -91,15 +89,18 @@ def _send(
     method: str,
     params: dict[str, Any] | None,
     detach: bool,
-    **options: Unpack[CallOptions],
+    **options: "Unpack[CallOptions]",
 ) -> None:
     settings = settings_of(context)
 
-    async def work(hub: Hub) -> bool:
+    async def work(hub: "Hub") -> bool:
         if detach:
             handle = await hub.start(server, method, params, **options)
             print_record(handle.started or await handle.get(), settings.json)
             return True
+        from hubbub_cli.live import LiveCall
+        from hubbub_client.results import ToolResult
+
         result = await LiveCall(hub, settings).run(server, method, params, **options)
         print_result(method, result, settings.json)
         return not ToolResult(result).is_error
@@ -117,7 +118,7 @@ def list_(
     """List calls, newest first."""
     states = known(state, "--state", CALL_STATES)
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         found = await hub.calls.list(server=server, states=states, limit=limit)
         print_records(Call, found, settings_of(context).json)
 
@@ -128,7 +129,7 @@ def list_(
 def get(context: typer.Context, id_: CallId) -> None:
     """Show one call."""
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         print_record(await hub.calls.get(id_), settings_of(context).json)
 
     run(context, work)
@@ -145,11 +146,13 @@ def show(
     """Show one call, or its time as a picture."""
     as_json = settings_of(context).json
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         call = await hub.calls.get(id_)
         if not picture:
             print_record(call, as_json)
             return
+        from hubbub_frontend.timeline import timeline
+
         line = timeline(call, await hub.inbox.list(call_id=call.id), datetime.now(UTC))
         if as_json:
             print_json({"call": call.id, "trace_id": call.trace_id, **line.to_json()})
@@ -181,16 +184,19 @@ def watch(
     if id_ is not None and (server or states):
         raise Usage("--server and --state are for a watch without ID")
 
-    async def work(hub: Hub) -> bool:
+    async def work(hub: "Hub") -> bool:
         return await (_watch_all(hub) if id_ is None else _watch_one(hub, id_))
 
-    async def _watch_all(hub: Hub) -> bool:
+    async def _watch_all(hub: "Hub") -> bool:
         async with contextlib.aclosing(hub.calls.watch(server=server, states=states, resume_token=resume)) as events:
             async for event in events:
                 print_event(event, as_json)
         return True
 
-    async def _watch_one(hub: Hub, id_: str) -> bool:
+    async def _watch_one(hub: "Hub", id_: str) -> bool:
+        from hubbub_client.errors import NotFound
+        from hubbub_client.watch_events import Removed, Reset, Synced, Upsert
+
         last = await hub.calls.get(id_)
         if resume and last.ended:
             return _told(Upsert(resume, last), as_json=as_json)
@@ -220,7 +226,7 @@ def watch(
     run(context, work, endless=True)
 
 
-def _told(last: Upsert[Call], *, as_json: bool) -> bool:
+def _told(last: "Upsert[Call]", *, as_json: bool) -> bool:
     print_event(last, as_json)
     if not as_json:
         print_end(last.record)
@@ -235,7 +241,7 @@ def cancel(
 ) -> None:
     """Cancel a call that is queued or waits for an answer."""
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         print_record(await hub.calls.cancel(id_, abort=abort), settings_of(context).json)
 
     run(context, work)
@@ -248,7 +254,7 @@ def queue(
 ) -> None:
     """Show how many calls of a server are in each state."""
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         counts = (await (hub.calls.clear_queue(server) if clear else hub.calls.queue(server))).to_json()
         if counts["in_progress"]:  # one of these may be what a person is asked for
             under_way = await hub.calls.list(server=server, states=["in_progress"])

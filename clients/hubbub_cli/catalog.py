@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -9,9 +10,11 @@ from hubbub_cli.group import Commands
 from hubbub_cli.output import note, print_event, print_json, print_records
 from hubbub_cli.params import CATALOG_KINDS, CatalogKinds, OfServer, Resume, Server, example, known
 from hubbub_cli.session import run, settings_of
-from hubbub_client.hub import Hub
 from hubbub_client.records import CatalogEntry, CatalogKind, CatalogList
 from hubbub_frontend.wording import relative, why
+
+if TYPE_CHECKING:
+    from hubbub_client.hub import Hub
 
 app = Commands("What the servers offer.")
 
@@ -44,7 +47,7 @@ def prompts(context: typer.Context, server: OfServer = None) -> None:
 def refresh(context: typer.Context, server: Server) -> None:
     """Fetch all lists of a server again."""
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         print_records(CatalogList, await hub.catalog.refresh(server), settings_of(context).json)
 
     run(context, work)
@@ -55,7 +58,7 @@ def watch(context: typer.Context, server: OfServer = None, kind: CatalogKinds = 
     """Watch how fresh each list is, until interrupted."""
     kinds = known(kind, "--kind", CATALOG_KINDS)
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         watching = hub.catalog.watch(server=server, kinds=kinds, resume_token=resume)
         async with contextlib.aclosing(watching) as events:
             async for event in events:
@@ -65,7 +68,7 @@ def watch(context: typer.Context, server: OfServer = None, kind: CatalogKinds = 
 
 
 def _show(context: typer.Context, kind: CatalogKind, server: str | None) -> None:
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         entries, lists = await hub.catalog.read(kind, server)
         if settings_of(context).json:
             for entry in entries:

@@ -56,8 +56,8 @@ def _one(of: Any, value: Any) -> Any:
 
 def _number(of: Any, value: Any) -> int | float | None:
     kind: Any = of.annotation
-    if type(value) is str and (WHOLE if kind is int else DECIMAL).fullmatch(value):
-        value = kind(value)
+    plain = type(value) is str and (WHOLE if kind is int else DECIMAL).fullmatch(value)
+    number: Any = kind(value) if plain else value
     low, high = of.parameter_info.min, of.parameter_info.max
-    within = type(value) is kind and (low is None or value >= low) and (high is None or value <= high)
-    return value if within else None
+    within = type(number) is kind and (low is None or number >= low) and (high is None or number <= high)
+    return number if within else None

@@ -12,9 +12,6 @@ import anyio
 from hubbub_cli.output import note
 from hubbub_client.records import PendingRequest
 
-# Default time limit of a command, seconds.
-LIMIT_S = 300.0
-
 
 class Command:
     """A shell command of the person who watches.
@@ -22,7 +19,7 @@ class Command:
     Text of servers reaches it on stdin only, never as words of the command.
     """
 
-    def __init__(self, command: str, environment: Mapping[str, str], limit_s: float = LIMIT_S) -> None:
+    def __init__(self, command: str, environment: Mapping[str, str], limit_s: float) -> None:
         self._command = command
         self._environment = {**os.environ, **environment}
         self._limit_s = limit_s

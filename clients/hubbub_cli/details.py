@@ -11,7 +11,6 @@ from typing import TypeVar
 from hubbub_cli.output import cell_of, coloured, print_json, say, show_result, style_of, trouble
 from hubbub_client.payload import as_object
 from hubbub_client.records import Call, Record, Server
-from hubbub_client.specs import ConfiguredServer
 from hubbub_frontend.wording import in_queue, moment, relative, story, why
 
 R = TypeVar("R", bound=Record)
@@ -106,6 +105,8 @@ def _print_facts(facts: Mapping[str, Callable[[R], str | None]], it: R) -> None:
 
 def _configured(server: Server) -> str | None:
     """Print the given options of a server, one per line."""
+    from hubbub_client.specs import ConfiguredServer  # imported late, since it imports gRPC
+
     if not isinstance(server, ConfiguredServer) or server.spec is None:
         return None
     return "\n".join(

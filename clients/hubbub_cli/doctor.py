@@ -1,22 +1,25 @@
 """`hubbub doctor`: what needs attention, and what to do about it."""
 
-import asyncio
+from __future__ import annotations
+
 import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from hubbub_cli.output import coloured, print_json, say, trouble
 from hubbub_cli.session import Settings, settings_of
-from hubbub_client.admin import Finding, HubStatus, Verdict
-from hubbub_client.discovery import default_data_dir
-from hubbub_client.errors import HubbubError, PermissionDenied, Unimplemented
-from hubbub_client.hub import Hub
 from hubbub_client.records import CatalogList, PendingRequest, Server
 from hubbub_frontend.wording import relative, why
+
+if TYPE_CHECKING:
+    from hubbub_client.admin import Finding, HubStatus, Verdict
+    from hubbub_client.errors import HubbubError
+    from hubbub_client.hub import Hub
 
 # A pending request that expires this soon is worth a warning, seconds.
 SOON = timedelta(minutes=1)
@@ -29,6 +32,8 @@ COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 def doctor(context: typer.Context) -> None:
     """Check the hub, its surroundings and its servers, and say what to do; exit 1 when something has failed."""
+    import asyncio
+
     settings = settings_of(context)
     failed = False
     for each in asyncio.run(_look(settings)):
@@ -45,6 +50,8 @@ def doctor(context: typer.Context) -> None:
 
 
 async def _look(settings: Settings) -> list[Finding]:
+    from hubbub_client.errors import HubbubError  # imported late here and below, since it imports gRPC
+
     try:
         async with settings.connect(patient=False) as hub:
             return _agreeing([each async for each in _of_a_hub(hub, settings)])
@@ -53,6 +60,8 @@ async def _look(settings: Settings) -> list[Finding]:
 
 
 async def _of_a_hub(hub: Hub, settings: Settings) -> AsyncIterator[Finding]:
+    from hubbub_client.errors import PermissionDenied, Unimplemented
+
     status = await hub.admin.status()
     for each in _hub(hub, status):
         yield each
@@ -77,6 +86,8 @@ def _agreeing(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _finding(about: str, verdict: Verdict, message: str, advice: str | None = None) -> Finding:
+    from hubbub_client.admin import Finding
+
     return Finding(about=about, verdict=verdict, message=message, advice=advice)
 
 
@@ -92,6 +103,8 @@ def _without_a_hub(settings: Settings) -> Iterator[Finding]:
     if settings.address or os.environ.get("HUBBUB_ADDRESS"):
         yield _finding("this machine", "warn", "the hub is elsewhere: nothing else can be looked at from here")
         return
+    from hubbub_client.discovery import default_data_dir
+
     directory = Path(settings.data_dir or os.environ.get("HUBBUB_DATA_DIR") or default_data_dir())
     about = f"data directory {directory}"
     if not directory.is_dir():

@@ -10,9 +10,8 @@ from typing import cast
 
 import typer
 
-from hubbub_cli.output import note, print_error
+from hubbub_cli.output import note, print_error, print_usage
 from hubbub_cli.streams import discard
-from hubbub_client.errors import HubbubError, InvalidArgument
 
 DEBUG = "HUBBUB_DEBUG"
 
@@ -21,11 +20,8 @@ def end(error: BaseException, as_json: bool) -> int:
     """Report what went wrong, and return the exit status. SystemExit passes through."""
     error = first(error)
     match error:
-        case HubbubError():
-            print_error(error, as_json)
-            return 1
         case typer.TyperException():
-            print_error(InvalidArgument(error.format_message(), reason="USAGE"), as_json)
+            print_usage(error.format_message(), as_json)
             return error.exit_code
         case typer.Exit():
             return error.exit_code
@@ -37,7 +33,7 @@ def end(error: BaseException, as_json: bool) -> int:
         case SystemExit():
             raise error
         case _:
-            return _unforeseen(error, as_json)
+            return _failed(error, as_json)
 
 
 def first(error: BaseException) -> BaseException:
@@ -47,8 +43,13 @@ def first(error: BaseException) -> BaseException:
     return error
 
 
-def _unforeseen(error: BaseException, as_json: bool) -> int:
-    """Report a bug of this program."""
+def _failed(error: BaseException, as_json: bool) -> int:
+    """Report an error of the library, or a bug of this program."""
+    from hubbub_client.errors import HubbubError  # imported late, since it imports gRPC
+
+    if isinstance(error, HubbubError):
+        print_error(error, as_json)
+        return 1
     if os.environ.get(DEBUG):
         note("".join(traceback.format_exception(error)))
     words = f"{type(error).__name__}: {error}".rstrip(": ")

@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,10 +10,12 @@ from hubbub_cli.group import Commands
 from hubbub_cli.output import note, print_json, say
 from hubbub_cli.params import EVENT_KINDS, EventKinds, OfServer, Server, example, known
 from hubbub_cli.session import run, settings_of
-from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object
 from hubbub_client.records import ServerEvent
 from hubbub_frontend.wording import HUB, of_config
+
+if TYPE_CHECKING:
+    from hubbub_client.hub import Hub
 
 app = Commands("What servers tell, as it happens.")
 
@@ -33,7 +35,7 @@ def watch(
     kinds = known(kind, "--kind", EVENT_KINDS)
     as_json = settings_of(context).json
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         watched = hub.events.watch(
             server=server, kinds=kinds, on_dropped=lambda count: note(f"{count} events were lost")
         )
@@ -53,7 +55,7 @@ def logs(
     """Show a server's log messages, and what a stdio server wrote to its standard error."""
     as_json = settings_of(context).json
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         if not follow:
             for event in await hub.events.logs(server, lines=lines):
                 _show(event, as_json)

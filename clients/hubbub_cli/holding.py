@@ -1,4 +1,4 @@
-"""Holds a claim while a person at the terminal answers."""
+"""A person at the terminal answers a pending request, under a claim."""
 
 import contextlib
 import secrets
@@ -6,15 +6,58 @@ import secrets
 import anyio
 
 from hubbub_cli.answering import ask
-from hubbub_cli.output import note
+from hubbub_cli.output import note, print_request
+from hubbub_cli.terminal import read_line
 from hubbub_cli.waiting import settled
 from hubbub_client.errors import FailedPrecondition, HubbubError
 from hubbub_client.hub import Hub
+from hubbub_client.numbers import whole_text
 from hubbub_client.records import PendingRequest
+from hubbub_frontend.wording import question
 
+MAX_OFFERED = 20
 CLAIM_S = 60.0
 # Grace for releasing the claim after an interrupt, seconds.
 RELEASE_S = 2.0
+
+
+async def chosen(hub: Hub) -> PendingRequest | None:
+    """Return the only open pending request, or the one that the person chooses, by default the oldest."""
+    found = [*reversed(await hub.inbox.list(states=["open"]))]
+    if not found:
+        note("nothing is asked")
+        return None
+    if len(found) == 1:
+        return found[0]
+    for number, request in enumerate(found[:MAX_OFFERED], 1):
+        note(
+            f"{number:3}) {request.server}: {' '.join(question(request).split())[:80]}  ({request.kind}, {request.id})"
+        )
+    if len(found) > MAX_OFFERED:
+        note(f"     and {len(found) - MAX_OFFERED} more")
+    while True:
+        try:
+            typed = await read_line("which one [1]: ") or "1"
+        except EOFError:
+            return None
+        number = whole_text(typed)
+        if number is not None and 1 <= number <= len(found):
+            return found[number - 1]
+        note(f"type a number from 1 to {len(found)}")
+
+
+async def answered(hub: Hub, request: PendingRequest, claim: str | None = None) -> bool:
+    """Let the person answer as `answer_claimed` does, and print the result; return whether they answered."""
+    if request.state != "open":
+        by = f" by {request.answered_by}" if request.answered_by else ""
+        raise FailedPrecondition(f"{request.id} is {request.state}{by}", reason="REQUEST_CLOSED")
+    note(f"{request.server} asks ({request.kind}, {request.id})")
+    result = await answer_claimed(hub, request, claim)
+    if result is None:
+        note(f"{request.id} is left open")
+        return False
+    print_request(result, as_json=False)
+    return True
 
 
 async def answer_claimed(hub: Hub, request: PendingRequest, claim_id: str | None = None) -> PendingRequest | None:

@@ -1,18 +1,15 @@
 """`hubbub inbox` and `open`."""
 
 import contextlib
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hubbub_cli import suggest
 from hubbub_cli.bounds import MOST, finite
-from hubbub_cli.command import LIMIT_S, Command
 from hubbub_cli.details import print_record
 from hubbub_cli.group import Commands, LightCommand
-from hubbub_cli.holding import answer_claimed
-from hubbub_cli.notify import Notices
-from hubbub_cli.output import note, print_event, print_json, print_records, print_request, say
+from hubbub_cli.output import print_event, print_json, print_records, print_request, say
 from hubbub_cli.params import (
     REQUEST_KINDS,
     REQUEST_STATES,
@@ -28,18 +25,18 @@ from hubbub_cli.params import (
     known,
 )
 from hubbub_cli.session import Usage, json_object, run, settings_of
-from hubbub_cli.terminal import read_line
-from hubbub_cli.webhook import webhook as webhook_at
-from hubbub_client.errors import FailedPrecondition
-from hubbub_client.hub import Hub
-from hubbub_client.numbers import whole_text
 from hubbub_client.payload import as_object
 from hubbub_client.records import PendingRequest
-from hubbub_frontend.wording import host_of, imitates, question
+from hubbub_frontend.wording import host_of, imitates
+
+if TYPE_CHECKING:
+    from hubbub_cli.webhook import Webhook
+    from hubbub_client.hub import Hub
 
 app = Commands("What servers ask, and the answers.")
 
-MAX_OFFERED = 20
+EXEC_LIMIT_S = 300.0
+"""Default time limit of a command of `--exec`."""
 
 
 @app.command("list", epilog=example("inbox list --state open"))
@@ -54,7 +51,7 @@ def list_(
     """List pending requests, newest first, in every state unless --state is given."""
     kinds, states = known(kind, "--kind", REQUEST_KINDS), known(state, "--state", REQUEST_STATES)
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         found = await hub.inbox.list(server=server, kinds=kinds, states=states, call_id=call, limit=limit)
         print_records(PendingRequest, found, settings_of(context).json)
 
@@ -65,7 +62,7 @@ def list_(
 def show(context: typer.Context, id_: RequestId) -> None:
     """Show one pending request, with what is asked."""
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         print_request(await hub.inbox.get(id_), settings_of(context).json)
 
     run(context, work)
@@ -90,7 +87,7 @@ def watch(
     exec_timeout: Annotated[
         float,
         typer.Option(min=0, metavar="S", callback=finite, help="Seconds until the command is killed."),
-    ] = LIMIT_S,
+    ] = EXEC_LIMIT_S,
     webhook: Annotated[
         str | None,
         typer.Option(
@@ -104,9 +101,12 @@ def watch(
     """Watch pending requests and their changes, until interrupted."""
     settings = settings_of(context)
     kinds, states = known(kind, "--kind", REQUEST_KINDS), known(state, "--state", REQUEST_STATES)
-    hook = webhook_at(webhook) if webhook is not None else None
+    hook = _webhook(webhook) if webhook is not None else None
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
+        from hubbub_cli.command import Command
+        from hubbub_cli.notify import Notices
+
         async with contextlib.AsyncExitStack() as stack:
             ways = [Command(command, settings.environment, exec_timeout).deliver] if command is not None else []
             if hook is not None:
@@ -119,6 +119,12 @@ def watch(
                 notices.see(event)
 
     run(context, work, endless=True)
+
+
+def _webhook(url: str) -> "Webhook":
+    from hubbub_cli.webhook import webhook  # imported late, as others here: anyio takes longer than most commands need
+
+    return webhook(url)
 
 
 @app.command(epilog=example("inbox claim REQUEST --ttl 300"))
@@ -136,7 +142,7 @@ def claim(
 ) -> None:
     """Claim an open pending request, so that others leave it alone; print the claim's id."""
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         held = await hub.inbox.claim(id_, ttl, claim_id=claim, take_over=take_over)
         print_record(held, settings_of(context).json)
 
@@ -147,7 +153,7 @@ def claim(
 def renew(context: typer.Context, id_: RequestId, claim: ClaimOption, ttl: Ttl = 60.0) -> None:
     """Renew a claim, for so many seconds from now."""
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         print_record(await hub.inbox.renew(id_, claim, ttl), settings_of(context).json)
 
     run(context, work)
@@ -157,7 +163,7 @@ def renew(context: typer.Context, id_: RequestId, claim: ClaimOption, ttl: Ttl =
 def release(context: typer.Context, id_: RequestId, claim: ClaimOption) -> None:
     """Release a claim."""
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         print_record(await hub.inbox.release(id_, claim), settings_of(context).json)
 
     run(context, work)
@@ -213,52 +219,16 @@ def answer(
     if count and id_ is None:
         raise Usage("Missing argument 'ID'.")
 
-    async def work(hub: Hub) -> bool:
+    async def work(hub: "Hub") -> bool:
+        from hubbub_cli.holding import answered, chosen
+
         if count and id_ is not None:
             print_request(await hub.inbox.answer(id_, **given, claim_id=claim, answer_id=answer_id), settings.json)
             return True
-        request = await hub.inbox.get(id_) if id_ is not None else await _chosen(hub)
-        return request is not None and await _answered(hub, request, claim)
+        request = await hub.inbox.get(id_) if id_ is not None else await chosen(hub)
+        return request is not None and await answered(hub, request, claim)
 
     run(context, work)
-
-
-async def _chosen(hub: Hub) -> PendingRequest | None:
-    """Return the only open pending request, or the one that the person chooses, by default the oldest."""
-    found = [*reversed(await hub.inbox.list(states=["open"]))]
-    if not found:
-        note("nothing is asked")
-        return None
-    if len(found) == 1:
-        return found[0]
-    for number, request in enumerate(found[:MAX_OFFERED], 1):
-        note(
-            f"{number:3}) {request.server}: {' '.join(question(request).split())[:80]}  ({request.kind}, {request.id})"
-        )
-    if len(found) > MAX_OFFERED:
-        note(f"     and {len(found) - MAX_OFFERED} more")
-    while True:
-        try:
-            typed = await read_line("which one [1]: ") or "1"
-        except EOFError:
-            return None
-        number = whole_text(typed)
-        if number is not None and 1 <= number <= len(found):
-            return found[number - 1]
-        note(f"type a number from 1 to {len(found)}")
-
-
-async def _answered(hub: Hub, request: PendingRequest, claim: str | None) -> bool:
-    if request.state != "open":
-        by = f" by {request.answered_by}" if request.answered_by else ""
-        raise FailedPrecondition(f"{request.id} is {request.state}{by}", reason="REQUEST_CLOSED")
-    note(f"{request.server} asks ({request.kind}, {request.id})")
-    answered = await answer_claimed(hub, request, claim)
-    if answered is None:
-        note(f"{request.id} is left open")
-        return False
-    print_request(answered, as_json=False)
-    return True
 
 
 def open_(
@@ -278,12 +248,15 @@ def open_(
             f"and `{settings.command('inbox', 'answer', id_, '--accept')}` or --decline answers"
         )
 
-    async def work(hub: Hub) -> bool:
+    async def work(hub: "Hub") -> bool:
+        from hubbub_cli.holding import answered
+        from hubbub_client.errors import FailedPrecondition
+
         request = await hub.inbox.get(id_)
         if request.kind != "elicitation_url":
             raise FailedPrecondition(f"{id_} asks for no page ({request.kind})", reason="NO_PAGE")
         if not print_only:
-            return await _answered(hub, request, None)
+            return await answered(hub, request)
         url = str(as_object(request.request).get("url", ""))
         if settings.json:
             print_json({"id": request.id, "url": url, "host": host_of(url), "imitates": imitates(url)})

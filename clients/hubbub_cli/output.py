@@ -11,13 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
-from hubbub_client.audit import AuditEntry
-from hubbub_client.errors import HubbubError
 from hubbub_client.legible import clean, escaped
 from hubbub_client.payload import as_object
-from hubbub_client.records import Call, CatalogEntry, CatalogList, PendingRequest, Record, Server, Task
-from hubbub_client.tokens import Caller, Token
-from hubbub_client.watch_events import Event, Logged, Progressed, Removed, Reset, Upsert
+from hubbub_client.records import Call, PendingRequest, Record, Server
 from hubbub_frontend.content import describe_result
 from hubbub_frontend.wording import (
     call_state,
@@ -32,9 +28,13 @@ from hubbub_frontend.wording import (
     why,
 )
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # at run time only what a command uses, since all of it takes time
     from rich.console import Console
     from rich.text import Text
+
+    from hubbub_client.errors import HubbubError
+    from hubbub_client.tokens import Caller, Token
+    from hubbub_client.watch_events import Event
 
 R = TypeVar("R", bound=Record)
 
@@ -95,20 +95,26 @@ def _write(stream: TextIO, text: str) -> None:
     stream.flush()
 
 
-def print_error(error: HubbubError, as_json: bool) -> None:
+def print_error(error: "HubbubError", as_json: bool) -> None:
     """Print the error as the last line of stderr; for people with advice."""
     shape = error.to_json()
     if as_json:
         _write(sys.stderr, json.dumps(shape) + "\n")
-        return
-    if error.reason == "USAGE":
-        note(f"error: {error.message}\n`--help` after the command shows how it is used")
         return
     note(f"error: {shape['message']} ({error.reason})")
     if error.retry_after_s is not None:
         note(f"try again in {error.retry_after_s:g} s")
     if error.help_url:
         note(f"see {error.help_url}")
+
+
+def print_usage(problem: str, as_json: bool) -> None:
+    """Print a wrong command line as `print_error` prints errors."""
+    if as_json:
+        shape: dict[str, object] = {"code": "INVALID_ARGUMENT", "reason": "USAGE", "message": problem, "metadata": {}}
+        _write(sys.stderr, json.dumps(shape) + "\n")
+    else:
+        note(f"error: {problem}\n`--help` after the command shows how it is used")
 
 
 def trouble(server: Server) -> str:
@@ -123,9 +129,9 @@ def trouble(server: Server) -> str:
 
 Columns = Mapping[str, Callable[[Any], str | None]]
 
-# Columns of each record, in tables and in the lines of a watch.
-COLUMNS: dict[type[Record], Columns] = {
-    Server: {
+# Columns of each class of records, in tables and in the lines of a watch.
+COLUMNS: dict[str, Columns] = {
+    "Server": {
         "name": lambda it: it.name,
         "state": lambda it: it.state,
         "transport": lambda it: it.transport,
@@ -134,7 +140,7 @@ COLUMNS: dict[type[Record], Columns] = {
         "retry": lambda it: "gave up" if it.gave_up else relative(it.next_retry_at),
         "error": lambda it: trouble(it) or None,
     },
-    PendingRequest: {
+    "PendingRequest": {
         "id": lambda it: it.id,
         "server": lambda it: it.server,
         "kind": lambda it: it.kind,
@@ -143,7 +149,7 @@ COLUMNS: dict[type[Record], Columns] = {
         "expires": lambda it: relative(it.deadline) if it.state == "open" else "-",
         "question": question,
     },
-    Call: {
+    "Call": {
         "id": lambda it: it.id,
         "server": lambda it: it.server,
         "call": lambda it: what(it).removeprefix("tools/call "),
@@ -152,7 +158,7 @@ COLUMNS: dict[type[Record], Columns] = {
         "asks": lambda it: str(len(it.pending_ids)) if it.state == "waiting_input" else None,
         "error": lambda it: it.error and why(it.error),
     },
-    Task: {
+    "Task": {
         "id": lambda it: it.id,
         "server": lambda it: it.server,
         "role": lambda it: it.role,
@@ -161,7 +167,7 @@ COLUMNS: dict[type[Record], Columns] = {
         "came": lambda it: relative(it.created_at),
         "message": lambda it: it.status_message,
     },
-    CatalogList: {
+    "CatalogList": {
         "server": lambda it: it.server,
         "kind": lambda it: it.kind,
         "freshness": lambda it: it.freshness,
@@ -169,14 +175,14 @@ COLUMNS: dict[type[Record], Columns] = {
         "fetched": lambda it: relative(it.fetched_at),
         "error": lambda it: it.error and why(it.error),
     },
-    Caller: {
+    "Caller": {
         "name": lambda it: it.name,
         "grants": lambda it: _grants(it),
         "credential": lambda it: it.credential,
         "expires": lambda it: relative(it.expires_at),
         "names others": lambda it: "yes" if it.may_name_others else "no",
     },
-    Token: {
+    "Token": {
         "name": lambda it: it.name,
         "grants": lambda it: _grants(it),
         "made": lambda it: relative(it.created_at),
@@ -184,13 +190,13 @@ COLUMNS: dict[type[Record], Columns] = {
         "expires": lambda it: relative(it.expires_at),
         "used": lambda it: relative(it.last_used_at),
     },
-    CatalogEntry: {
+    "CatalogEntry": {
         "server": lambda it: it.server,
         "name": lambda it: it.name,
         "uri": lambda it: it.uri,
         "description": lambda it: it.title or it.description,
     },
-    AuditEntry: {
+    "AuditEntry": {
         "came": lambda it: relative(it.created_at),
         "principal": lambda it: it.principal,
         "from": lambda it: it.peer,
@@ -215,7 +221,7 @@ def print_records(kind: type[R], records: Sequence[R], as_json: bool) -> None:
         note("there is nothing to show")
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    shown = [at for at in range(len(COLUMNS[kind])) if any(row[at][1] != NOTHING for row in rows)]
+    shown = [at for at in range(len(COLUMNS[kind.__name__])) if any(row[at][1] != NOTHING for row in rows)]
     for name in (rows[0][at][0] for at in shown):
         # Ids are there to be copied, so they are never truncated.
         table.add_column(name, no_wrap=name in UNCUT, overflow="fold")
@@ -224,7 +230,7 @@ def print_records(kind: type[R], records: Sequence[R], as_json: bool) -> None:
     console().print(table)
 
 
-def _grants(of: Caller | Token) -> str:
+def _grants(of: "Caller | Token") -> str:
     return ", ".join(f"{grant.role} of {' '.join(grant.servers)}" for grant in of.grants)
 
 
@@ -257,11 +263,13 @@ def show_result(method: str, result: object) -> None:
         console().print_json(json.dumps(_finite(result)))
 
 
-def print_event(event: Event, as_json: bool) -> None:
+def print_event(event: "Event", as_json: bool) -> None:
     """Print one step of a watch, as a line."""
     if as_json:
         print_json(event.to_json())
         return
+    from hubbub_client.watch_events import Logged, Progressed, Removed, Reset, Upsert
+
     match event:
         case Upsert(record=Call() as call):
             cells = [call.id, coloured(story(call), style_of("state", call.state))]
@@ -311,7 +319,7 @@ def _painted(text: "Text") -> str:
 
 
 def _cells(record: Record) -> list[tuple[str, str]]:
-    return [(name, cell_of(show(record))) for name, show in COLUMNS[type(record)].items()]
+    return [(name, cell_of(show(record))) for name, show in COLUMNS[type(record).__name__].items()]
 
 
 def style_of(column: str, cell: str) -> str:

@@ -1,20 +1,22 @@
 """`hubbub read`, `prompt`, `complete`, `subscribe`, `roots` and `log-level`."""
 
 import contextlib
-from typing import Annotated, Any, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
 from hubbub_cli import suggest
-from hubbub_cli.live import LiveCall
 from hubbub_cli.output import note, print_json, say
 from hubbub_cli.params import Server, Timeout
 from hubbub_cli.session import Usage, json_object, json_value, run, settings_of
-from hubbub_client.hub import Hub, LogLevel
 from hubbub_client.payload import as_objects
-from hubbub_client.servers import Roots
+from hubbub_client.records import LogLevel
 from hubbub_frontend.content import describe_result
 from hubbub_frontend.wording import why
+
+if TYPE_CHECKING:
+    from hubbub_client.hub import Hub
+    from hubbub_client.servers import Roots
 
 LEVELS: tuple[str, ...] = get_args(LogLevel)
 Uri = Annotated[str, typer.Argument(metavar="URI", help="The resource.", autocompletion=suggest.resources)]
@@ -63,7 +65,9 @@ def complete(
 def _ask(context: typer.Context, server: str, method: str, params: dict[str, Any], timeout_s: float | None) -> None:
     settings = settings_of(context)
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
+        from hubbub_cli.live import LiveCall
+
         result = await LiveCall(hub, settings).run(server, method, params, timeout_s=timeout_s)
         if settings.json:
             print_json(result)
@@ -79,7 +83,7 @@ def subscribe(context: typer.Context, server: Server, uri: Uri) -> None:
     """Read a resource, and again after each change that the server tells of, until interrupted."""
     settings = settings_of(context)
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         async with contextlib.aclosing(hub.subscribe(server, uri)) as updates:
             async for update in updates:
                 if settings.json:
@@ -104,7 +108,7 @@ def log_level(
     if level not in LEVELS:
         raise Usage(f"LEVEL: {level!r} is not one of {', '.join(LEVELS)}")
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         await hub.set_log_level(server, cast("LogLevel", level))
         if settings_of(context).json:
             print_json({"server": server, "level": level})
@@ -132,7 +136,7 @@ def roots(
         raise Usage("give `list`, or `set` with the roots")
     new = _roots(value)
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         found = await (hub.servers.roots(server) if what == "list" else hub.servers.set_roots(server, new))
         if settings_of(context).json:
             print_json(found)
@@ -147,7 +151,7 @@ def roots(
     run(context, work)
 
 
-def _roots(text: str | None) -> Roots | None:
+def _roots(text: str | None) -> "Roots | None":
     if text is None or text == "configured":
         return None
     if text == "ask":

@@ -1,9 +1,8 @@
 """`hubbub servers`."""
 
 import contextlib
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import anyio
 import typer
 
 from hubbub_cli import suggest
@@ -13,14 +12,11 @@ from hubbub_cli.group import Commands
 from hubbub_cli.output import note, print_event, print_json, print_records
 from hubbub_cli.params import Resume, ServerName, example
 from hubbub_cli.session import Usage, json_value, run, settings_of
-from hubbub_client.errors import DeadlineExceeded
-from hubbub_client.hub import Hub
 from hubbub_client.records import Server, Transport
-from hubbub_client.specs import KEYS, ServerSpec, to_message
-from hubbub_client.watch_events import Removed, Reset, Synced, Upsert
 
-FIRST_LOOK_S = 30.0
-"""Longest wait for the hub's snapshot of servers, before the timeout begins; seconds."""
+if TYPE_CHECKING:
+    from hubbub_client.hub import Hub
+    from hubbub_client.specs import ServerSpec
 
 app = Commands("The configured MCP servers and their connections.")
 
@@ -36,7 +32,14 @@ Cwd = Annotated[str | None, typer.Option(help="Working directory of the process.
 # Options of a server with a command-line option of their own are not settable by `--set`.
 OWN = ("name", "command", "args", "env", "cwd", "url", "transport", "headers")
 TEXTS = ("protocol", "timeout_message")
-SETTABLE = tuple(f"{key}=" for key in KEYS if key not in OWN)
+
+
+def _settable(incomplete: str = "") -> list[str]:
+    from hubbub_client.specs import KEYS
+
+    return [f"{key}=" for key in KEYS if key not in OWN and key.startswith(incomplete)]
+
+
 Revision = Annotated[
     int | None, typer.Option(metavar="R", help="Only if nobody has changed it since this revision (servers get).")
 ]
@@ -46,7 +49,7 @@ Options = Annotated[
         "--set",
         metavar="OPTION=VALUE",
         help="A server option, such as call_timeout_s=120; repeatable.",
-        autocompletion=suggest.among(SETTABLE),
+        autocompletion=_settable,
     ),
 ]
 
@@ -63,10 +66,16 @@ def list_(
 ) -> None:
     """List all servers."""
 
-    async def work(hub: Hub) -> None:
-        late = await _missing(hub, timeout) if wait else []
+    async def work(hub: "Hub") -> None:
+        late: list[str] = []
+        if wait:
+            from hubbub_cli.waiting import not_connected  # imported late: anyio takes longer than a list needs
+
+            late = await not_connected(hub, timeout)
         print_records(Server, await hub.servers.list(), settings_of(context).json)
         if late:
+            from hubbub_client.errors import DeadlineExceeded
+
             raise DeadlineExceeded(
                 f"after {timeout:g} s not connected: {', '.join(late)}",
                 reason="NOT_CONNECTED",
@@ -76,41 +85,11 @@ def list_(
     run(context, work)
 
 
-async def _missing(hub: Hub, timeout_s: float) -> list[str]:
-    """Wait for the wanted servers; return the names of those that are not connected in time.
-
-    The time begins with the hub's snapshot, so that a timeout of 0 still learns the states.
-    """
-    missing: set[str] = set()
-    with anyio.move_on_after(timeout_s + FIRST_LOOK_S) as wait:
-        async with contextlib.aclosing(hub.servers.watch()) as events:
-            synced = False
-            async for event in events:
-                match event:
-                    case Upsert(record=server) if server.desired_state == "connected" != server.state:
-                        missing.add(server.name)
-                    case Upsert(record=server):
-                        missing.discard(server.name)
-                    case Removed(id=name):
-                        missing.discard(name)
-                    case Reset():
-                        missing.clear()
-                        synced = False
-                    case Synced():
-                        synced = True
-                        wait.deadline = min(wait.deadline, anyio.current_time() + timeout_s)
-                    case _:
-                        pass
-                if synced and not missing:
-                    return []
-    return sorted(missing) or ["(the hub did not say)"]
-
-
 @app.command(epilog=example("servers get demo"))
 def get(context: typer.Context, name: ServerName) -> None:
     """Show one server."""
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         print_record(await hub.servers.get(name), settings_of(context).json)
 
     run(context, work)
@@ -131,7 +110,7 @@ def add(
     """Add a server: NAME --url URL, or NAME -- COMMAND ARGS..."""
     spec = _spec(name, command, url, transport, header, env, cwd, option)
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         print_record(await hub.servers.add(spec), settings_of(context).json)
 
     run(context, work)
@@ -153,7 +132,7 @@ def update(
     """Replace the whole spec of a server that was added over the API, and reconnect."""
     spec = _spec(name, command, url, transport, header, env, cwd, option)
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         print_record(await hub.servers.update(spec, revision=revision), settings_of(context).json)
 
     run(context, work)
@@ -168,7 +147,9 @@ def _spec(
     env: list[str] | None,
     cwd: str | None,
     option: list[str] | None,
-) -> ServerSpec:
+) -> "ServerSpec":
+    from hubbub_client.specs import ServerSpec, to_message  # imported late, since it imports gRPC
+
     if bool(command) == bool(url):
         raise Usage("give either --url URL or -- COMMAND ARGS...")
     spec = ServerSpec(
@@ -200,7 +181,7 @@ def _options(pairs: list[str]) -> dict[str, Any]:
     """Parse options of a spec; a value is JSON unless the option is text."""
     values: dict[str, Any] = {}
     for name, value in map(_pair, pairs):
-        if f"{name}=" not in SETTABLE:
+        if f"{name}=" not in _settable():
             raise Usage(f"--set: a server has no option {name!r}")
         plain = name in TEXTS or (name == "roots" and value == "ask")
         values[name] = value if plain else json_value(value, f"--set {name}: {value!r}")
@@ -211,7 +192,7 @@ def _options(pairs: list[str]) -> dict[str, Any]:
 def remove(context: typer.Context, name: ServerName) -> None:
     """Disconnect and forget a server that was added over the API."""
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         await hub.servers.remove(name)
         if settings_of(context).json:
             print_json({"name": name, "removed": True})
@@ -225,7 +206,7 @@ def remove(context: typer.Context, name: ServerName) -> None:
 def connect(context: typer.Context, name: ServerName) -> None:
     """Keep a server connected, also after a restart of the hub."""
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         print_record(await hub.servers.connect(name), settings_of(context).json)
 
     run(context, work)
@@ -235,7 +216,7 @@ def connect(context: typer.Context, name: ServerName) -> None:
 def disconnect(context: typer.Context, name: ServerName) -> None:
     """Disconnect a server; its calls fail and its tasks end."""
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         print_record(await hub.servers.disconnect(name), settings_of(context).json)
 
     run(context, work)
@@ -252,7 +233,7 @@ def watch(
 ) -> None:
     """Watch servers and their changes, until interrupted."""
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         async with contextlib.aclosing(hub.servers.watch(names or (), resume_token=resume)) as events:
             async for event in events:
                 print_event(event, settings_of(context).json)

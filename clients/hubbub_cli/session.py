@@ -1,18 +1,19 @@
 """One run of a command: global options, the connection to the hub, and its end."""
 
-import asyncio
 import shlex
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
 from hubbub_cli import ends, streams
-from hubbub_client import payload, tracing
-from hubbub_client.hub import Hub, connect
+from hubbub_client import payload
+
+if TYPE_CHECKING:
+    from hubbub_client.hub import Hub
 
 CONNECT_TIMEOUT_S = 5.0
 
@@ -68,11 +69,13 @@ class Settings:
         }
         return {name: value for name, value in given.items() if value}
 
-    def connect(self, name: str | None = None, *, patient: bool = True) -> AbstractAsyncContextManager[Hub]:
+    def connect(self, name: str | None = None, *, patient: bool = True) -> "AbstractAsyncContextManager[Hub]":
         """Connect as `hubbub_client.connect` does; `name` overrides that of the options.
 
         Without `patient`, wait for a hub only as long as the options say.
         """
+        from hubbub_client.hub import connect  # imported late, as asyncio below: help and wrong usage need neither
+
         return connect(
             self.address,
             self.token,
@@ -92,12 +95,16 @@ def settings_of(context: typer.Context) -> Settings:
     return context.obj
 
 
-def run(context: typer.Context, work: Callable[[Hub], Awaitable[bool | None]], *, endless: bool = False) -> None:
+def run(context: typer.Context, work: "Callable[[Hub], Awaitable[bool | None]]", *, endless: bool = False) -> None:
     """Connect, do the work, and exit 1 if it returns False. An `endless` work waits for a hub, and SIGINT ends it well.
 
     Raises HubbubError.
     """
     settings = settings_of(context)
+
+    import asyncio
+
+    from hubbub_client import tracing
 
     async def session() -> bool | None:
         tracing.from_environment()

@@ -1,6 +1,5 @@
 """`hubbub status`: one page about the hub."""
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
@@ -9,9 +8,6 @@ import typer
 
 from hubbub_cli.output import console, print_json, trouble
 from hubbub_cli.session import Settings, run, settings_of
-from hubbub_client.admin import HubStatus
-from hubbub_client.errors import Unavailable
-from hubbub_client.hub import Hub
 from hubbub_client.legible import clean
 from hubbub_client.records import Server, StateCount
 from hubbub_frontend.wording import in_queue, relative, size
@@ -19,6 +15,9 @@ from hubbub_frontend.wording import in_queue, relative, size
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
     from rich.table import Table
+
+    from hubbub_client.admin import HubStatus
+    from hubbub_client.hub import Hub
 
 EVERY_S = 2.0
 
@@ -32,7 +31,9 @@ def status(
     """Show one page about the hub: what it is, how its servers are, what waits, and what needs attention."""
     settings = settings_of(context)
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
+        import asyncio
+
         if settings.json:
             while True:
                 print_json((await hub.admin.status()).to_json())
@@ -47,9 +48,13 @@ def status(
     run(context, work, endless=watch)
 
 
-async def _follow(hub: Hub, settings: Settings) -> None:
+async def _follow(hub: "Hub", settings: Settings) -> None:
+    import asyncio
+
     from rich.live import Live
     from rich.text import Text
+
+    from hubbub_client.errors import Unavailable
 
     with Live(await _page(hub, settings), console=console(), auto_refresh=False, screen=console().is_terminal) as live:
         while True:
@@ -60,7 +65,7 @@ async def _follow(hub: Hub, settings: Settings) -> None:
                 live.update(Text(f"no hub: {error.message}"), refresh=True)
 
 
-async def _page(hub: Hub, settings: Settings) -> "Group":
+async def _page(hub: "Hub", settings: Settings) -> "Group":
     from rich.console import Group
 
     it, servers = await hub.admin.status(), await hub.servers.list()
@@ -73,7 +78,7 @@ async def _page(hub: Hub, settings: Settings) -> "Group":
     return Group(*parts)
 
 
-def _facts(it: HubStatus, address: str) -> "Table":
+def _facts(it: "HubStatus", address: str) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
@@ -85,7 +90,7 @@ def _facts(it: HubStatus, address: str) -> "Table":
     return table
 
 
-def _rows(it: HubStatus, address: str) -> Iterator[tuple[str, str, str]]:
+def _rows(it: "HubStatus", address: str) -> Iterator[tuple[str, str, str]]:
     serving = ("serving", GOOD) if it.serving else ("not serving", BAD)
     yield "hub", f"{serving[0]} at {address}, started {relative(it.started_at)}, process {it.pid}", serving[1]
     if made := it.versions:
@@ -135,7 +140,7 @@ def _servers(servers: Sequence[Server]) -> "Table":
     return table
 
 
-def _troubles(it: HubStatus, settings: Settings) -> "Iterator[RenderableType]":
+def _troubles(it: "HubStatus", settings: Settings) -> "Iterator[RenderableType]":
     from rich.text import Text
 
     if it.store_problem:

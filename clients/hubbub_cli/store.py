@@ -1,6 +1,6 @@
 """`hubbub store`."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,10 +10,11 @@ from hubbub_cli.meter import Meter
 from hubbub_cli.output import print_counts, print_json, say
 from hubbub_cli.params import example
 from hubbub_cli.session import run, settings_of
-from hubbub_client.errors import FailedPrecondition
-from hubbub_client.hub import Hub
 from hubbub_client.records import StoreStatus
 from hubbub_frontend.wording import size
+
+if TYPE_CHECKING:
+    from hubbub_client.hub import Hub
 
 app = Commands("The store: what the hub keeps on disk.")
 
@@ -22,7 +23,7 @@ app = Commands("The store: what the hub keeps on disk.")
 def stats(context: typer.Context) -> None:
     """Show the store in numbers."""
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         it = await hub.store.stats()
         if settings_of(context).json:
             print_json(it.to_json())
@@ -36,7 +37,7 @@ def stats(context: typer.Context) -> None:
 def compact(context: typer.Context) -> None:
     """Delete now what is past its retention, and give the space back."""
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         it = await hub.store.compact()
         if settings_of(context).json:
             print_json(it.to_json())
@@ -71,10 +72,12 @@ def backup(
         else:
             meter.show(words, here, whole)
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         try:
             written = await hub.store.backup(file, replace=force, on_copied=show)
         except OSError as exc:
+            from hubbub_client.errors import FailedPrecondition
+
             raise FailedPrecondition(f"{exc.filename or file}: {exc.strerror}", reason="FILE_NOT_WRITTEN") from None
         finally:
             meter.hide()

@@ -1,16 +1,15 @@
 """Completion for shells: names and ids that the hub knows; without a hub nothing, and quickly."""
 
-import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from hubbub_client.discovery import Where, discover
-from hubbub_client.errors import HubbubError
-from hubbub_client.hub import Hub, connect
 from hubbub_client.records import CatalogKind
+
+if TYPE_CHECKING:
+    from hubbub_client.hub import Hub
 
 # Time limits of a completion, seconds: in all, and for a hub that does not answer.
 LIMIT_S = 2.0
@@ -30,7 +29,7 @@ def among(names: Iterable[str]) -> Callable[[str], list[str]]:
 def servers(context: typer.Context, incomplete: str) -> list[str]:
     """Complete names of servers."""
 
-    async def work(hub: Hub) -> Iterable[str]:
+    async def work(hub: "Hub") -> Iterable[str]:
         return [server.name for server in await hub.servers.list(MOST)]
 
     return _of_hub(context, incomplete, work)
@@ -39,7 +38,7 @@ def servers(context: typer.Context, incomplete: str) -> list[str]:
 def requests(context: typer.Context, incomplete: str) -> list[str]:
     """Complete ids of open pending requests."""
 
-    async def work(hub: Hub) -> Iterable[str]:
+    async def work(hub: "Hub") -> Iterable[str]:
         return [request.id for request in await hub.inbox.list(states=["open"], limit=MOST)]
 
     return _of_hub(context, incomplete, work)
@@ -48,7 +47,7 @@ def requests(context: typer.Context, incomplete: str) -> list[str]:
 def pages(context: typer.Context, incomplete: str) -> list[str]:
     """Complete ids of open pending requests with a page to visit."""
 
-    async def work(hub: Hub) -> Iterable[str]:
+    async def work(hub: "Hub") -> Iterable[str]:
         found = await hub.inbox.list(states=["open"], kinds=["elicitation_url"], limit=MOST)
         return [request.id for request in found]
 
@@ -58,7 +57,7 @@ def pages(context: typer.Context, incomplete: str) -> list[str]:
 def tokens(context: typer.Context, incomplete: str) -> list[str]:
     """Complete names of tokens."""
 
-    async def work(hub: Hub) -> Iterable[str]:
+    async def work(hub: "Hub") -> Iterable[str]:
         return [token.name for token in await hub.tokens.list(MOST)]
 
     return _of_hub(context, incomplete, work)
@@ -67,7 +66,7 @@ def tokens(context: typer.Context, incomplete: str) -> list[str]:
 def calls(context: typer.Context, incomplete: str) -> list[str]:
     """Complete ids of the newest calls."""
 
-    async def work(hub: Hub) -> Iterable[str]:
+    async def work(hub: "Hub") -> Iterable[str]:
         return [call.id for call in await hub.calls.list(limit=MOST)]
 
     return _of_hub(context, incomplete, work)
@@ -76,7 +75,7 @@ def calls(context: typer.Context, incomplete: str) -> list[str]:
 def tasks(context: typer.Context, incomplete: str) -> list[str]:
     """Complete ids of the newest tasks."""
 
-    async def work(hub: Hub) -> Iterable[str]:
+    async def work(hub: "Hub") -> Iterable[str]:
         return [task.id for task in await hub.tasks.list(limit=MOST)]
 
     return _of_hub(context, incomplete, work)
@@ -100,14 +99,20 @@ def resources(context: typer.Context, incomplete: str) -> list[str]:
 def _of_catalog(context: typer.Context, incomplete: str, kind: CatalogKind) -> list[str]:
     server: str | None = context.params.get("server")
 
-    async def work(hub: Hub) -> Iterable[str]:
+    async def work(hub: "Hub") -> Iterable[str]:
         entries, _ = await hub.catalog.read(kind, server)
         return [str((entry.uri if kind == "resource" else None) or entry.name) for entry in entries]
 
     return _of_hub(context, incomplete, work) if server else []
 
 
-def _of_hub(context: typer.Context, incomplete: str, work: Callable[[Hub], Awaitable[Iterable[str]]]) -> list[str]:
+def _of_hub(context: typer.Context, incomplete: str, work: "Callable[[Hub], Awaitable[Iterable[str]]]") -> list[str]:
+    import asyncio  # imported late, with gRPC
+
+    from hubbub_client.discovery import Where, discover
+    from hubbub_client.errors import HubbubError
+    from hubbub_client.hub import connect
+
     given: dict[str, Any] = context.find_root().params
     where = Where(*(given.get(name) for name in Where._fields))
 

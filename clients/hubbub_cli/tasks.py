@@ -1,6 +1,7 @@
 """`hubbub tasks`."""
 
 import contextlib
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -19,8 +20,10 @@ from hubbub_cli.params import (
     known,
 )
 from hubbub_cli.session import run, settings_of
-from hubbub_client.hub import Hub
 from hubbub_client.records import Task
+
+if TYPE_CHECKING:
+    from hubbub_client.hub import Hub
 
 app = Commands("Tasks that the hub holds for servers, or servers hold for the hub.")
 
@@ -36,7 +39,7 @@ def list_(
     """List tasks, newest first."""
     statuses = known(status, "--status", TASK_STATUSES)
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         found = await hub.tasks.list(server=server, role=role, statuses=statuses, limit=limit)
         print_records(Task, found, settings_of(context).json)
 
@@ -47,7 +50,7 @@ def list_(
 def get(context: typer.Context, id_: TaskId) -> None:
     """Show one task."""
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         print_record(await hub.tasks.get(id_), settings_of(context).json)
 
     run(context, work)
@@ -57,7 +60,7 @@ def get(context: typer.Context, id_: TaskId) -> None:
 def result(context: typer.Context, id_: TaskId) -> None:
     """Print the MCP result of a task that has ended."""
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         print_result("", await hub.tasks.result(id_), settings_of(context).json)
 
     run(context, work)
@@ -67,7 +70,7 @@ def result(context: typer.Context, id_: TaskId) -> None:
 def cancel(context: typer.Context, id_: TaskId) -> None:
     """Cancel a task that has not ended."""
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         print_record(await hub.tasks.cancel(id_), settings_of(context).json)
 
     run(context, work)
@@ -84,7 +87,7 @@ def watch(
     """Watch tasks and their changes, until interrupted."""
     statuses = known(status, "--status", TASK_STATUSES)
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         watching = hub.tasks.watch(server=server, role=role, statuses=statuses, resume_token=resume)
         async with contextlib.aclosing(watching) as events:
             async for event in events:

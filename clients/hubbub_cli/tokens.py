@@ -1,7 +1,7 @@
 """`hubbub tokens` and `whoami`."""
 
 import re
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -11,10 +11,12 @@ from hubbub_cli.group import Commands
 from hubbub_cli.output import note, print_json, print_records, say
 from hubbub_cli.params import example, known
 from hubbub_cli.session import Usage, run, settings_of
-from hubbub_client.hub import Hub
 from hubbub_client.numbers import whole_text
-from hubbub_client.tokens import Caller, Grant, Role, Token
+from hubbub_client.records import Role
 from hubbub_frontend.wording import SPANS
+
+if TYPE_CHECKING:
+    from hubbub_client.hub import Hub
 
 app = Commands("Who may use the hub: tokens for people and programs.")
 
@@ -53,10 +55,12 @@ def create(
 ) -> None:
     """Make a token, and print it, only this once."""
     roles: list[Any] = known(role, "--role", ROLES)
+    from hubbub_client.tokens import Grant
+
     grants = [Grant(role=each, servers=tuple(server or ("*",))) for each in roles]
     ttl_s = _seconds(expires) if expires is not None else None
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         made = await hub.tokens.create(name, grants, ttl_s=ttl_s, may_name_others=may_name_others)
         if settings_of(context).json:
             print_json(made.to_json())
@@ -71,7 +75,9 @@ def create(
 def list_(context: typer.Context) -> None:
     """List the tokens, without their secrets."""
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
+        from hubbub_client.tokens import Token
+
         print_records(Token, await hub.tokens.list(), settings_of(context).json)
 
     run(context, work)
@@ -81,7 +87,7 @@ def list_(context: typer.Context) -> None:
 def revoke(context: typer.Context, name: Name) -> None:
     """Revoke a token; what is open with it ends."""
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         print_record(await hub.tokens.revoke(name), settings_of(context).json)
 
     run(context, work)
@@ -90,7 +96,9 @@ def revoke(context: typer.Context, name: Name) -> None:
 def whoami(context: typer.Context) -> None:
     """Show who you are to the hub, and what you may do."""
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
+        from hubbub_client.tokens import Caller
+
         print_records(Caller, [await hub.admin.whoami()], settings_of(context).json)
 
     run(context, work)

@@ -2,11 +2,14 @@
 
 import importlib.util
 import sys
+from typing import TYPE_CHECKING
 
 import typer
 
 from hubbub_cli.session import Usage, run, settings_of
-from hubbub_client.hub import Hub
+
+if TYPE_CHECKING:
+    from hubbub_client.hub import Hub
 
 MISSING = "the terminal UI is an extra that is not installed here: pip install 'hubbub[tui]'"
 
@@ -18,7 +21,7 @@ def tui(context: typer.Context) -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Usage("the terminal UI needs a terminal")
 
-    async def work(hub: Hub) -> None:
+    async def work(hub: "Hub") -> None:
         from hubbub_tui.app import run as run_app
 
         await run_app(hub, settings_of(context).name)

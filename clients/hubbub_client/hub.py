@@ -14,8 +14,8 @@ from hubbub_client.events import Events
 from hubbub_client.handlers import H, Handlers
 from hubbub_client.inbox import Inbox
 from hubbub_client.link import Link
-from hubbub_client.options import CallOptions, LogLevel
-from hubbub_client.records import ResourceUpdate
+from hubbub_client.options import CallOptions
+from hubbub_client.records import LogLevel, ResourceUpdate
 from hubbub_client.results import ToolResult
 from hubbub_client.servers import Servers
 from hubbub_client.store import Store

@@ -3,14 +3,13 @@
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from hubbub.v1 import call_pb2
 from hubbub_client import numbers, payload
-from hubbub_client.records import Call, PendingRequest, Progress
+from hubbub_client.records import Call, LogLevel, PendingRequest, Progress
 from hubbub_client.watch_events import CallEvent, Progressed, Upsert
 
-LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
 
 A = TypeVar("A")

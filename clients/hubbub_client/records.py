@@ -36,6 +36,8 @@ EventKind = Literal[
 TaskRole = Literal["receiver", "client"]
 TaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled"]
 CatalogKind = Literal["tool", "resource", "template", "prompt"]
+LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+Role = Literal["viewer", "responder", "caller", "operator", "admin"]
 Freshness = Literal["unknown", "fresh", "stale", "error", "empty"]
 
 EPOCH = numbers.EPOCH

@@ -3,15 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from hubbub.v1 import admin_pb2
 from hubbub_client import numbers
 from hubbub_client.link import Link, Page, pages
 from hubbub_client.reading import enum_number, read
-from hubbub_client.records import RECORDS, Record
-
-Role = Literal["viewer", "responder", "caller", "operator", "admin"]
+from hubbub_client.records import RECORDS, Record, Role
 
 _ROLES: Any = admin_pb2.AccessRole.DESCRIPTOR
 

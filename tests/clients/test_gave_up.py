@@ -33,7 +33,7 @@ def server(*, gave_up: bool, error: Fault | None = REFUSED) -> Server:
 
 
 def test_a_server_that_was_given_up_says_so_and_what_to_type() -> None:
-    columns = {name: show(server(gave_up=True)) for name, show in COLUMNS[Server].items()}
+    columns = {name: show(server(gave_up=True)) for name, show in COLUMNS["Server"].items()}
     assert columns["retry"] == "gave up"
     assert columns["error"] == ("CONNECTION_REFUSED: nothing is there; gave up; try again: hubbub servers connect ext")
 
