@@ -6,9 +6,11 @@ value; at a terminal, control characters are escaped.
 
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 from hubbub_client.legible import clean, escaped
@@ -30,6 +32,7 @@ from hubbub_frontend.wording import (
 
 if TYPE_CHECKING:  # at run time only what a command uses, since all of it takes time
     from rich.console import Console
+    from rich.table import Table
     from rich.text import Text
 
     from hubbub_client.errors import HubbubError
@@ -47,6 +50,7 @@ NOTHING = "-"
 
 # Wide enough for whole ids if no terminal gives a width.
 PIPE_WIDTH = 200
+GAP = "  "
 
 
 def print_json(value: object) -> None:
@@ -213,21 +217,48 @@ def print_records(kind: type[R], records: Sequence[R], as_json: bool) -> None:
         for record in records:
             print_json(record.to_json())
         return
+    found = [_cells(record) for record in records]
+    if not found:
+        note("there is nothing to show")
+        return
+    shown = [at for at in range(len(COLUMNS[kind.__name__])) if any(row[at][1] != NOTHING for row in found)]
+    names = [found[0][at][0] for at in shown]
+    rows = [[row[at][1] for at in shown] for row in found]
+    plain = plain_table(names, rows) if _is_plain() else None
+    if plain is None:
+        console().print(_table(names, rows))
+    else:
+        _write(sys.stdout, plain)
+
+
+def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    rows = [_cells(record) for record in records]
-    if not rows:
-        note("there is nothing to show")
-        return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    shown = [at for at in range(len(COLUMNS[kind.__name__])) if any(row[at][1] != NOTHING for row in rows)]
-    for name in (rows[0][at][0] for at in shown):
+    for name in names:
         # Ids are there to be copied, so they are never truncated.
         table.add_column(name, no_wrap=name in UNCUT, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(row[at][1], style=style_of(*row[at])) for at in shown))
-    console().print(table)
+        table.add_row(*(Text(cell, style=style_of(name, cell)) for name, cell in zip(names, row, strict=True)))
+    return table
+
+
+def plain_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str | None:
+    """Return a table as rich lays it out for no terminal, since importing rich takes longer than to ask the hub.
+
+    None if only rich can: for letters that are not ASCII, whose widths differ, and lines too long for PIPE_WIDTH.
+    """
+    lines = [names, *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    if sum(widths) + len(GAP) * (len(widths) - 1) > PIPE_WIDTH or not all(map(str.isascii, (*names, *chain(*rows)))):
+        return None
+    return "".join(GAP.join(map(str.ljust, line, widths)) + "\n" for line in lines)
+
+
+def _is_plain() -> bool:
+    """Return whether stdout is no terminal, nor stands for one as rich sees it."""
+    return not (sys.stdout.isatty() or any(os.environ.get(name) for name in ("FORCE_COLOR", "TTY_COMPATIBLE")))
 
 
 def _grants(of: "Caller | Token") -> str:

@@ -2,43 +2,38 @@
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
-from hubbub_client.admin import Admin
-from hubbub_client.audit import AuditLog
 from hubbub_client.calls import TOOL_CALL, CallHandle, Calls
-from hubbub_client.catalog import Catalog
 from hubbub_client.discovery import Where
-from hubbub_client.events import Events
 from hubbub_client.handlers import H, Handlers
 from hubbub_client.inbox import Inbox
 from hubbub_client.link import Link
 from hubbub_client.options import CallOptions
 from hubbub_client.records import LogLevel, ResourceUpdate
 from hubbub_client.results import ToolResult
-from hubbub_client.servers import Servers
-from hubbub_client.store import Store
-from hubbub_client.tasks import Tasks
-from hubbub_client.tokens import Tokens
 from hubbub_client.work import OnError
+
+if TYPE_CHECKING:
+    from hubbub_client.admin import Admin
+    from hubbub_client.audit import AuditLog
+    from hubbub_client.catalog import Catalog
+    from hubbub_client.events import Events
+    from hubbub_client.servers import Servers
+    from hubbub_client.store import Store
+    from hubbub_client.tasks import Tasks
+    from hubbub_client.tokens import Tokens
 
 
 class Hub:
-    """One hub, also after it restarts. Made by `connect`."""
+    """One hub, also after it restarts. Made by `connect`. A part is imported with its first use."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
-        self.servers = Servers(link)
         self.inbox = Inbox(link)
         self.calls = Calls(link)
-        self.tasks = Tasks(link)
-        self.catalog = Catalog(link)
-        self.events = Events(link)
-        self.store = Store(link)
-        self.tokens = Tokens(link)
-        self.admin = Admin(link)
-        self.audit = AuditLog(link)
         self._handlers = Handlers(self.inbox)
 
     @property
@@ -50,6 +45,62 @@ class Hub:
     def connected(self) -> bool:
         """Return whether there is a connection now; without one, the next RPC or an open watch reconnects."""
         return self._link.connected
+
+    @cached_property
+    def servers(self) -> "Servers":
+        """The configured servers."""
+        from hubbub_client.servers import Servers
+
+        return Servers(self._link)
+
+    @cached_property
+    def tasks(self) -> "Tasks":
+        """Tasks of the hub and of its servers."""
+        from hubbub_client.tasks import Tasks
+
+        return Tasks(self._link)
+
+    @cached_property
+    def catalog(self) -> "Catalog":
+        """What the servers offer."""
+        from hubbub_client.catalog import Catalog
+
+        return Catalog(self._link)
+
+    @cached_property
+    def events(self) -> "Events":
+        """What servers tell."""
+        from hubbub_client.events import Events
+
+        return Events(self._link)
+
+    @cached_property
+    def store(self) -> "Store":
+        """What the hub keeps on disk."""
+        from hubbub_client.store import Store
+
+        return Store(self._link)
+
+    @cached_property
+    def tokens(self) -> "Tokens":
+        """Who may use the hub, by API tokens."""
+        from hubbub_client.tokens import Tokens
+
+        return Tokens(self._link)
+
+    @cached_property
+    def admin(self) -> "Admin":
+        """The hub itself."""
+        from hubbub_client.admin import Admin
+
+        return Admin(self._link)
+
+    @cached_property
+    def audit(self) -> "AuditLog":
+        """Who changed what, and who was refused."""
+        from hubbub_client.audit import AuditLog
+
+        return AuditLog(self._link)
 
     async def call_tool(
         self, server: str, tool: str, args: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, cast
 
 import hubbub_client
+from hubbub_client.admin import Admin
 from hubbub_client.audit import AuditLog
 from hubbub_client.blocking import Facade, Home, SyncPendingRequest, asking, asking_all, blocking, iterating
 from hubbub_client.calls import CallHandle, Calls
 from hubbub_client.catalog import Catalog
 from hubbub_client.events import Events
-from hubbub_client.hub import Admin, Hub
+from hubbub_client.hub import Hub
 from hubbub_client.inbox import Inbox
 from hubbub_client.options import CallCallbacks
 from hubbub_client.portal import opened

@@ -415,6 +415,7 @@ def test_importing_the_library_loads_neither_the_daemon_nor_what_only_a_terminal
     assert done.stdout.strip() == "[]"
 
 
+PARTS = 10
 # What only a program with an event loop can use: it serves until it is cancelled.
 ENDLESS = {"Inbox.work", "Hub.serve"}
 
@@ -423,7 +424,12 @@ def test_the_facade_without_async_has_every_part_and_every_method_of_the_library
     link = Link(Where(), None, 1, 1)
     hub = Hub(link)
     facade = sync.SyncHub(None, hub)  # pyright: ignore[reportArgumentType] - nothing is called
-    parts = {name: part for name, part in vars(hub).items() if not name.startswith("_")}
+    parts = {
+        name: part
+        for name, part in inspect.getmembers(hub)
+        if not name.startswith("_") and type(part).__module__.startswith("hubbub_client.")
+    }
+    assert len(parts) == PARTS
     pairs = [(hub, facade), *((part, getattr(facade, name, None)) for name, part in parts.items())]
     missing = {
         f"{type(part).__name__}.{name}"
