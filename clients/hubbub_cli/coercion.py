@@ -5,6 +5,7 @@ What is not plain, and what is wrong, is left to Typer, so that its words stay t
 """
 
 import re
+from collections.abc import Sequence
 from typing import Any, cast
 
 # What Python and pydantic read as the same number.
@@ -39,8 +40,8 @@ def lighten(param: Any) -> None:
 
 def _texts(of: Any, value: Any) -> list[str] | None:
     """Return the texts of a repeatable parameter; None if Typer must look at it, as in the next two."""
-    if of.annotation == list[str] and isinstance(value, tuple):
-        texts = [*cast("tuple[Any, ...]", value)]
+    if of.annotation == list[str] and isinstance(value, (list, tuple)):
+        texts = [*cast("Sequence[Any]", value)]
         return texts if all(type(each) is str for each in texts) else None
     return None
 

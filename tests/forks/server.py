@@ -27,12 +27,14 @@ import uvicorn
 import uvloop
 from wire import status_of, taken
 
+# What the programs import when they need it.
+import hubbub_cli.answering
 import hubbub_cli.app
 import hubbub_cli.ends
+import hubbub_cli.holding
+import hubbub_cli.live
 import hubbub_cli.tree
 import hubbubd.app
-
-# What the programs import when they need it.
 import hubbubd.rpc.certificates
 import hubbubd.rpc.jwt
 import hubbubd.upstream.opening
