@@ -1,20 +1,13 @@
 """The library against a real gRPC server: errors, restarts, watches that last, calls that report."""
 
-import ast
 import contextlib
 import inspect
-import pickle
-import subprocess
-import sys
 from collections.abc import AsyncIterator
-from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-import hubbub_client
 from hubbub.v1 import call_pb2, common_pb2, inbox_pb2, server_pb2
 from hubbub_client import (
     Bookmark,
@@ -410,51 +403,6 @@ async def test_a_caller_whose_patience_is_over_goes_on_without_the_answer(hub: A
             with anyio.move_on_after(0.1) as patience:
                 await client.call_tool("s", "t")
             assert patience.cancelled_caught
-
-
-@pytest.mark.usefixtures("processes")
-def test_importing_the_library_loads_neither_the_daemon_nor_what_only_a_terminal_needs() -> None:
-    heavy = ("mcp", "hubbubd", "typer", "rich", "pydantic", "anyio", "google.rpc")
-    program = f"import sys, hubbub_client; print([name for name in {heavy} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.strip() == "[]"
-
-
-@pytest.mark.usefixtures("processes")
-@pytest.mark.parametrize(
-    ("statement", "unneeded"),
-    [
-        ("import hubbub_client", ("asyncio", "google", "grpc", "hubbub", "hubbub_client.records")),
-        ("from hubbub_client import PendingRequest, legible", ("asyncio", "google", "grpc", "hubbub")),
-        ("from hubbub_client import connect", ("hubbub_client.admin", "hubbub_client.specs", "hubbub_client.sync")),
-    ],
-)
-def test_a_module_is_imported_with_the_first_use_of_its_names(statement: str, unneeded: tuple[str, ...]) -> None:
-    program = f"{statement}\nimport sys; print([name for name in {unneeded} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.strip() == "[]"
-
-
-def test_the_package_has_each_public_name_where_type_checkers_find_it() -> None:
-    source = Path(hubbub_client.__file__).read_text()
-    imports = [each for each in ast.walk(ast.parse(source)) if isinstance(each, ast.ImportFrom)]
-    typed = {name.name: each.module for each in imports for name in each.names if "hubbub_client" in str(each.module)}
-    assert list(hubbub_client.__all__) == sorted(typed)
-    assert {*typed} <= {*dir(hubbub_client)}
-    for name, module in typed.items():
-        assert getattr(hubbub_client, name) is getattr(import_module(str(module)), name)
-    everything: dict[str, Any] = {}
-    exec("from hubbub_client import *", everything)
-    assert {*typed} <= everything.keys()
-    assert getattr(hubbub_client, "errors") is sys.modules["hubbub_client.errors"]  # noqa: B009
-    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
-        getattr(hubbub_client, "Nothing")  # noqa: B009
-
-
-def test_records_and_errors_can_be_pickled() -> None:
-    fault = hubbub_client.Fault(code="X", category="server", message="m", retryable=False, help_url=None, details=None)
-    assert pickle.loads(pickle.dumps(fault)) == fault
-    assert pickle.loads(pickle.dumps(hubbub_client.NotFound)) is NotFound
 
 
 PARTS = 10

@@ -10,9 +10,9 @@ from unittest.mock import patch
 import anyio
 import pytest
 
-from hubbub_cli import ends, session
+from hubbub_cli import ends
 from hubbub_cli.output import print_json
-from hubbub_client import discovery
+from hubbub_client import discovery, hub
 from hubbub_client.discovery import Where
 from hubbub_client.errors import HubbubError, InvalidArgument, Unavailable
 
@@ -99,7 +99,7 @@ def test_a_command_that_ends_by_itself_does_not_wait_for_a_hub(tmp_path: Path, m
         patience.setdefault(current, []).append(patient)
         raise HubbubError("no hub", reason="HUB_UNREACHABLE")
 
-    monkeypatch.setattr(session, "connect", connect)
+    monkeypatch.setattr(hub, "connect", connect)
     for words in COMMANDS:
         current = " ".join(words)
         ran("--data-dir", str(tmp_path), *words)
