@@ -41,6 +41,20 @@ class Oversight:
         """Charge the RPC to its principal's rate limit. Raises ResourceExhausted (RPC_RATE_EXCEEDED)."""
         self._quotas.rpcs.charge(caller.name)
 
+    def charged(self, method: MethodDescriptor, serve: Callable[..., Any]) -> Callable[..., Any]:
+        """Return an RPC within a stream, charged to its principal's rate limit as one of its own."""
+        path = f"/{method.containing_service.full_name}/{method.name}"
+
+        async def charged(request: Message) -> Message:
+            caller = principal()
+            try:
+                self.admit(caller)
+            except HubError as exc:
+                raise self.refused(path, exc, caller) from None
+            return await serve(request)
+
+        return charged
+
     def refused(self, path: str, exc: HubError, caller: Principal) -> HubError:
         """Record that an RPC was refused, and return the error for its caller; bad credentials are rate-limited."""
         if not isinstance(exc, InvalidArgument):

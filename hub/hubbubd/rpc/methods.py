@@ -61,15 +61,28 @@ class Rpc:
         return GetMessageClass(self.method.output_type)
 
 
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """How the RPCs of one listener are served: `around` has the middleware, outermost first."""
+
+    max_message_bytes: int
+    around: tuple[Around, ...]
+
+    def wrapped(self, method: MethodDescriptor, serve: Serve) -> Serve:
+        """Return the serving of an RPC with all that is around it."""
+        return reduce(lambda serve, wrap: wrap(method, serve), reversed(self.around), serve)
+
+
 def rpcs(service: ServiceDescriptor, servicer: object, max_message_bytes: int, *around: Around) -> list[Rpc]:
     """Return all RPCs of a service, each wrapped by `around`, outermost first.
 
     Raises AttributeError when the servicer lacks one.
     """
+    serving = Serving(max_message_bytes, around)
 
     def served(method: MethodDescriptor) -> Serve:
         innermost: Serve = getattr(servicer, _snake_case(method.name))
-        return reduce(lambda serve, wrap: wrap(method, serve), reversed(around), innermost)
+        return serving.wrapped(method, innermost)
 
     return [Rpc(method, _parser(method, max_message_bytes), served(method)) for method in service.methods]
 

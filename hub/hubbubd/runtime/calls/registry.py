@@ -1,5 +1,6 @@
 """The registry of calls: making, reading, cancelling and draining them. `exchange.py` executes them."""
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -63,6 +64,8 @@ class Calls:
         self._spans = spans
         self._queues: dict[str, ServerQueue] = {}
         self._draining = False
+        self.stopped = asyncio.Event()
+        """Set once all calls have been told to end, at shutdown."""
 
     # Queues
 
@@ -217,6 +220,7 @@ class Calls:
         """End all calls at shutdown, telling their callers; some are resumed after the restart."""
         for queue in self._queues.values():
             queue.stop_all(SHUTTING_DOWN, End.SHUTTING_DOWN)
+        self.stopped.set()
 
     # New calls
 

@@ -1,0 +1,168 @@
+"""Many calls over one stream (StreamCalls): each is served as a CallMethod of its own, by the same code.
+
+    caller ──> reader ──> a task per call: CallMethod ──> outbox ──> writer ──> caller
+
+A call counts as under way until its end is written, so a caller that reads slowly holds up its own calls only.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import cast
+
+from hubbub.v1 import call_pb2 as pb
+from hubbubd.core.call_faults import cancelled
+from hubbubd.errors import Category, Fault, InvalidArgument, ResourceExhausted, Unavailable, UpstreamError
+from hubbubd.rpc import requests, status
+from hubbubd.rpc.methods import Unary, Write
+from hubbubd.runtime.calls import Calls
+from hubbubd.telemetry.trace import CURRENT_TRACE, parsed
+
+MAX_CALLS = 1000
+"""The most calls under way on one stream."""
+
+MAX_UNWRITTEN = 2 * MAX_CALLS
+"""The most steps that wait to be written before the hub reads no further; refusals of calls too many are among them."""
+
+DEFAULT_RESPONSE_BYTES = 4 * 1024 * 1024
+"""The longest response that gRPC's clients take unless told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallStreams:
+    """What all streams of calls have in common. `serve` is CallMethod, with all that is around it."""
+
+    calls: Calls
+    serve: Unary
+    max_request_bytes: int
+
+    async def run(self, steps: AsyncIterator[pb.StreamCallsRequest], write: Write) -> None:
+        """Serve one stream until its caller has no more calls.
+
+        Raises InvalidArgument for a step that belongs to no call, and Unavailable (SHUTTING_DOWN).
+        """
+        ready = pb.StreamCallsResponse.Ready(max_calls=MAX_CALLS, max_request_bytes=self.max_request_bytes)
+        await write(pb.StreamCallsResponse(ready=ready).SerializeToString())
+        stream = _CallStream(self.serve, write)
+        async with asyncio.TaskGroup() as tasks:  # not anyio's, whose tasks cost five times as much
+            reading = tasks.create_task(stream.read(steps, tasks))
+            closing = tasks.create_task(stream.close_after(self.calls.stopped))
+            await stream.write()
+            reading.cancel()
+            closing.cancel()
+        if self.calls.stopped.is_set():
+            raise Unavailable("the hub is shutting down", reason="SHUTTING_DOWN")
+
+
+class _CallStream:
+    """One stream."""
+
+    def __init__(self, serve: Unary, write: Write) -> None:
+        self._serve = serve
+        self._write = write
+        self._under_way: dict[int, asyncio.Task[None]] = {}
+        self._outbox: deque[tuple[int, bytes]] = deque()
+        self._news = asyncio.Event()
+        self._room = asyncio.Event()
+        self._closed = False
+
+    async def read(self, steps: AsyncIterator[pb.StreamCallsRequest], tasks: asyncio.TaskGroup) -> None:
+        """Begin and cancel calls as the caller says. Raises InvalidArgument."""
+        async for step in steps:
+            match step.WhichOneof("step"):
+                case "start":
+                    self._begin(step.start, tasks)
+                case "cancel":
+                    if (call := self._under_way.get(step.cancel.id)) is not None:
+                        call.cancel()
+                case _:
+                    raise InvalidArgument.field("step", "must be one of start, cancel")
+            while len(self._outbox) >= MAX_UNWRITTEN:
+                self._room.clear()
+                await self._room.wait()
+        self._close()
+
+    async def close_after(self, stopped: asyncio.Event) -> None:
+        """Take no further calls once the hub has stopped."""
+        await stopped.wait()
+        self._close()
+
+    async def write(self) -> None:
+        """Write what the calls say, until the stream is closed and the last of them has ended."""
+        while not (self._closed and not self._under_way and not self._outbox):
+            self._news.clear()
+            while self._outbox:
+                call_id, step = self._outbox.popleft()
+                await self._write(step)
+                self._under_way.pop(call_id, None)
+                self._room.set()
+            if self._closed and not self._under_way:
+                return
+            await self._news.wait()
+
+    def _close(self) -> None:
+        self._closed = True
+        self._news.set()
+
+    def _begin(self, start: pb.StreamCallsRequest.Start, tasks: asyncio.TaskGroup) -> None:
+        if start.id <= 0:
+            raise InvalidArgument.field("start.id", "must be above 0")
+        if start.id in self._under_way:
+            raise InvalidArgument.field("start.id", f"{start.id} is the id of a call that is under way on this stream")
+        if len(self._under_way) >= MAX_CALLS:
+            self._say(start.id, _failed(start.id, _too_many()))
+            return
+        call = self._under_way[start.id] = tasks.create_task(self._call(start))
+        call.add_done_callback(lambda done: self._cancelled(start.id) if done.cancelled() else None)
+
+    async def _call(self, start: pb.StreamCallsRequest.Start) -> None:
+        CURRENT_TRACE.set(parsed({"traceparent": start.traceparent, "tracestate": start.tracestate}))
+        try:
+            async with asyncio.timeout(requests.wait_s(start)):
+                completed = cast("pb.CallMethodResponse", await self._serve(start.request))
+            said = pb.StreamCallsResponse(id=start.id, completed=completed).SerializeToString()
+            _check_size(said, start.max_response_bytes)
+        except TimeoutError:
+            said = _failed(start.id, _wait_over())
+        except Exception as exc:  # noqa: BLE001 - every error gets a status; cancellation is not an Exception
+            said = _failed(start.id, exc)
+        self._say(start.id, said)
+
+    def _cancelled(self, call_id: int) -> None:
+        """Tell the caller that it has hung up. A call that was cancelled before it began says nothing by itself."""
+        self._say(call_id, _failed(call_id, UpstreamError(cancelled("its caller hung up"))))
+
+    def _say(self, call_id: int, step: bytes) -> None:
+        self._outbox.append((call_id, step))
+        self._news.set()
+
+
+def _failed(call_id: int, exc: Exception) -> bytes:
+    found = status.status_of(exc)
+    failure = pb.CallFailure(code=found.code, message=found.message, details=found.details)
+    return pb.StreamCallsResponse(id=call_id, failed=failure).SerializeToString()
+
+
+def _check_size(response: bytes, limit: int) -> None:
+    """Raise ResourceExhausted for a response that its caller does not take: it would break the stream."""
+    most = limit or DEFAULT_RESPONSE_BYTES
+    if len(response) > most:
+        raise ResourceExhausted(
+            f"the response is {len(response)} bytes long, its caller takes {most}; GetCall has it",
+            reason="MESSAGE_TOO_LARGE",
+            metadata={"limit": str(most)},
+        )
+
+
+def _too_many() -> ResourceExhausted:
+    return ResourceExhausted(
+        f"{MAX_CALLS} calls are under way on this stream; that is as many as one may have",
+        reason="TOO_MANY_CALLS",
+        metadata={"limit": str(MAX_CALLS)},
+    )
+
+
+def _wait_over() -> UpstreamError:
+    message = "the call took longer than its caller wanted to wait"
+    return UpstreamError(Fault(code="WAIT_OVER", category=Category.TIMEOUT, message=message))
