@@ -253,7 +253,7 @@ class Calls:
         )
 
     async def _call(self, spec: call_pb2.CallSpec) -> Call:
-        answer = await self._link.call(lambda hub: hub.calls.CallMethod, call_pb2.CallMethodRequest(spec=spec))
+        answer = await self._link.make_call(call_pb2.CallMethodRequest(spec=spec))
         return read(Call, answer.call)
 
     async def _report(self, call_id: str, reporter: Reporter, following: asyncio.Event, ended: asyncio.Event) -> None:
