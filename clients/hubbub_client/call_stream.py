@@ -21,8 +21,8 @@ from hubbub_client.errors import (
     PermissionDenied,
     Unauthenticated,
     Unavailable,
-    from_failure,
     from_rpc,
+    from_status,
 )
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class CallStream:
         except HubbubError as broken:
             raise _of_call(broken, request.spec.call_id) from None
         if response.HasField("failed"):
-            raise from_failure(response.failed)
+            raise from_status(response.failed)
         return response.completed
 
     def retire(self) -> None:

@@ -25,7 +25,6 @@ from typing import Any, cast
 from google.protobuf.message import DecodeError
 from grpc import StatusCode, aio
 
-from hubbub.v1 import call_pb2
 from hubbub_client import numbers, payload
 from hubbub_client.records import Fault
 
@@ -202,10 +201,12 @@ def from_rpc(failure: aio.AioRpcError) -> HubbubError:
     return _error(code, message, details)
 
 
-def from_failure(failure: call_pb2.CallFailure) -> HubbubError:
-    """Return the exception for a failed call on a stream, the same one as for a failed RPC."""
-    code = _CODES.get(failure.code, StatusCode.UNKNOWN)
-    return _error(code, failure.message, _details(failure.SerializeToString()))
+def from_status(document: bytes) -> HubbubError:
+    """Return the exception for a serialized google.rpc.Status, the same one as for an RPC that failed with it."""
+    from hubbub_client import status  # imported late, as below
+
+    number, message = status.summary(document)
+    return _error(_CODES.get(number, StatusCode.UNKNOWN), message, _details(document))
 
 
 def _error(code: StatusCode, message: str | None, details: dict[str, Any]) -> HubbubError:

@@ -6,17 +6,19 @@ A call counts as under way until its end is written, so a caller that reads slow
 """
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Generator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from hubbub.v1 import call_pb2 as pb
 from hubbubd.core.call_faults import cancelled
-from hubbubd.errors import Category, Fault, InvalidArgument, ResourceExhausted, Unavailable, UpstreamError
-from hubbubd.rpc import requests, status
+from hubbubd.core.calls import Call
+from hubbubd.errors import Category, Fault, InvalidArgument, NotFound, ResourceExhausted, Unavailable, UpstreamError
+from hubbubd.rpc import access, convert, requests, status
 from hubbubd.rpc.methods import Unary, Write
-from hubbubd.runtime.calls import Calls
+from hubbubd.runtime.calls import Calls, LogEvent, ProgressEvent
 from hubbubd.telemetry.trace import CURRENT_TRACE, parsed
 
 MAX_CALLS = 1000
@@ -44,7 +46,7 @@ class CallStreams:
         """
         ready = pb.StreamCallsResponse.Ready(max_calls=MAX_CALLS, max_request_bytes=self.max_request_bytes)
         await write(pb.StreamCallsResponse(ready=ready).SerializeToString())
-        stream = _CallStream(self.serve, write)
+        stream = _CallStream(self, write)
         async with asyncio.TaskGroup() as tasks:  # not anyio's, whose tasks cost five times as much
             reading = tasks.create_task(stream.read(steps, tasks))
             closing = tasks.create_task(stream.close_after(self.calls.stopped))
@@ -58,11 +60,11 @@ class CallStreams:
 class _CallStream:
     """One stream."""
 
-    def __init__(self, serve: Unary, write: Write) -> None:
-        self._serve = serve
+    def __init__(self, streams: CallStreams, write: Write) -> None:
+        self._streams = streams
         self._write = write
-        self._under_way: dict[int, asyncio.Task[None]] = {}
-        self._outbox: deque[tuple[int, bytes]] = deque()
+        self._under_way: dict[int, asyncio.Task[None] | None] = {}
+        self._outbox: OrderedDict[object, tuple[int, bytes]] = OrderedDict()
         self._news = asyncio.Event()
         self._room = asyncio.Event()
         self._closed = False
@@ -93,9 +95,9 @@ class _CallStream:
         while not (self._closed and not self._under_way and not self._outbox):
             self._news.clear()
             while self._outbox:
-                call_id, step = self._outbox.popleft()
+                _, (ended, step) = self._outbox.popitem(last=False)
                 await self._write(step)
-                self._under_way.pop(call_id, None)
+                self._under_way.pop(ended, None)
                 self._room.set()
             if self._closed and not self._under_way:
                 return
@@ -111,6 +113,7 @@ class _CallStream:
         if start.id in self._under_way:
             raise InvalidArgument.field("start.id", f"{start.id} is the id of a call that is under way on this stream")
         if len(self._under_way) >= MAX_CALLS:
+            self._under_way[start.id] = None
             self._say(start.id, _failed(start.id, _too_many()))
             return
         call = self._under_way[start.id] = tasks.create_task(self._call(start))
@@ -120,38 +123,73 @@ class _CallStream:
         CURRENT_TRACE.set(parsed({"traceparent": start.traceparent, "tracestate": start.tracestate}))
         try:
             async with asyncio.timeout(requests.wait_s(start)):
-                completed = cast("pb.CallMethodResponse", await self._serve(start.request))
+                with self._followed(start) if start.follow else nullcontext():
+                    completed = cast("pb.CallMethodResponse", await self._streams.serve(start.request))
             said = pb.StreamCallsResponse(id=start.id, completed=completed).SerializeToString()
-            _check_size(said, start.max_response_bytes)
+            _check_size(said, _limit(start))
         except TimeoutError:
             said = _failed(start.id, _wait_over())
         except Exception as exc:  # noqa: BLE001 - every error gets a status; cancellation is not an Exception
             said = _failed(start.id, exc)
         self._say(start.id, said)
 
+    @contextmanager
+    def _followed(self, start: pb.StreamCallsRequest.Start) -> Generator[None]:
+        """Tell the caller of what happens to a call meanwhile, as far as it may see the call."""
+        call_id, seen, calls = requests.followed(start), access.reading(), self._streams.calls
+
+        def tell(call: Call, live: object) -> None:
+            if not seen.has_call(call) or call.state.ended:
+                return
+            match live:
+                case None:
+                    self._tell(start, "changed", changed=convert.call(call, seen))
+                case ProgressEvent():
+                    self._tell(start, "progress", progress=convert.progress(live))
+                case LogEvent() if len(self._outbox) < MAX_UNWRITTEN:
+                    self._tell(start, object(), log=convert.call_log(live))
+                case _:
+                    pass
+
+        with suppress(NotFound):  # it is most often new
+            tell(calls.get(call_id), None)
+        with calls.listen(call_id, tell):
+            yield
+
+    def _tell(self, start: pb.StreamCallsRequest.Start, kind: object, **step: Any) -> None:
+        """Put a step of a call into the outbox; it replaces an unwritten one of the same kind."""
+        told = pb.StreamCallsResponse(id=start.id, **step).SerializeToString()
+        if len(told) <= _limit(start):
+            self._outbox.pop((start.id, kind), None)
+            self._outbox[start.id, kind] = 0, told
+            self._news.set()
+
     def _cancelled(self, call_id: int) -> None:
         """Tell the caller that it has hung up. A call that was cancelled before it began says nothing by itself."""
         self._say(call_id, _failed(call_id, UpstreamError(cancelled("its caller hung up"))))
 
     def _say(self, call_id: int, step: bytes) -> None:
-        self._outbox.append((call_id, step))
+        """Put the end of a call into the outbox."""
+        self._outbox[call_id, "end"] = call_id, step
         self._news.set()
 
 
 def _failed(call_id: int, exc: Exception) -> bytes:
-    found = status.status_of(exc)
-    failure = pb.CallFailure(code=found.code, message=found.message, details=found.details)
-    return pb.StreamCallsResponse(id=call_id, failed=failure).SerializeToString()
+    return pb.StreamCallsResponse(id=call_id, failed=status.status_of(exc).SerializeToString()).SerializeToString()
+
+
+def _limit(start: pb.StreamCallsRequest.Start) -> int:
+    """Return how long a response the caller takes, in bytes; a longer one would break the stream."""
+    return start.max_response_bytes or DEFAULT_RESPONSE_BYTES
 
 
 def _check_size(response: bytes, limit: int) -> None:
-    """Raise ResourceExhausted for a response that its caller does not take: it would break the stream."""
-    most = limit or DEFAULT_RESPONSE_BYTES
-    if len(response) > most:
+    """Raise ResourceExhausted for a response that is too long for its caller."""
+    if len(response) > limit:
         raise ResourceExhausted(
-            f"the response is {len(response)} bytes long, its caller takes {most}; GetCall has it",
+            f"the response is {len(response)} bytes long, its caller takes {limit}; GetCall has it",
             reason="MESSAGE_TOO_LARGE",
-            metadata={"limit": str(most)},
+            metadata={"limit": str(limit)},
         )
 
 

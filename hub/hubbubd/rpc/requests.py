@@ -110,6 +110,11 @@ def wait_s(start: call_pb2.StreamCallsRequest.Start) -> float | None:
     return _limit_s(start.wait, "start.wait") if start.HasField("wait") else None
 
 
+def followed(start: call_pb2.StreamCallsRequest.Start) -> str:
+    """Return the id by which a call on a stream is followed."""
+    return identifier(start.request.spec.call_id, "start.request.spec.call_id")
+
+
 def given_answer(request: inbox_pb2.AnswerPendingRequestRequest) -> forms.Given:
     """Return the caller's answer; whether it fits the request, the inbox checks."""
     match request.WhichOneof("answer"):

@@ -22,7 +22,6 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
-from google.protobuf import any_pb2 as google_dot_protobuf_dot_any__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from hubbub.v1 import common_pb2 as hubbub_dot_v1_dot_common__pb2
@@ -30,7 +29,7 @@ from hubbub.v1 import options_pb2 as hubbub_dot_v1_dot_options__pb2
 from hubbub.v1 import server_pb2 as hubbub_dot_v1_dot_server__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14hubbub/v1/call.proto\x12\thubbub.v1\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16hubbub/v1/common.proto\x1a\x17hubbub/v1/options.proto\x1a\x16hubbub/v1/server.proto\"\xab\x03\n\x04\x43\x61ll\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06server\x18\x02 \x01(\t\x12\x0e\n\x06method\x18\x03 \x01(\t\x12\x14\n\x06params\x18\x04 \x01(\x0c\x42\x04\xa8\xbb\x18\x01\x12#\n\x05state\x18\x05 \x01(\x0e\x32\x14.hubbub.v1.CallState\x12.\n\ncreated_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nstarted_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x0c\x63ompleted_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x06result\x18\t \x01(\x0c\x42\x04\xa8\xbb\x18\x01\x12\x1f\n\x05\x65rror\x18\n \x01(\x0b\x32\x10.hubbub.v1.Fault\x12\x1b\n\x13pending_request_ids\x18\x0b \x03(\t\x12\x0f\n\x07task_id\x18\x0c \x01(\t\x12\x10\n\x08trace_id\x18\r \x01(\t\x12#\n\x1bperhaps_pending_request_ids\x18\x0e \x03(\t\x12\x0e\n\x06\x64\x65\x66\x65\x63t\x18\x0f \x01(\t\"\xbf\x01\n\x08\x43\x61llSpec\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\x0e\n\x06method\x18\x02 \x01(\t\x12\x14\n\x06params\x18\x03 \x01(\x0c\x42\x04\xa8\xbb\x18\x01\x12\x0f\n\x07\x63\x61ll_id\x18\x04 \x01(\t\x12*\n\x07timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0cmax_duration\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0f\n\x07\x61s_task\x18\x07 \x01(\x08\"H\n\x11\x43\x61llMethodRequest\x12!\n\x04spec\x18\x01 \x01(\x0b\x32\x13.hubbub.v1.CallSpec\x12\x10\n\x08\x64\x65tached\x18\x02 \x01(\x08\"3\n\x12\x43\x61llMethodResponse\x12\x1d\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x0f.hubbub.v1.Call\"\xe3\x02\n\x12StreamCallsRequest\x12\x34\n\x05start\x18\x01 \x01(\x0b\x32#.hubbub.v1.StreamCallsRequest.StartH\x00\x12\x36\n\x06\x63\x61ncel\x18\x02 \x01(\x0b\x32$.hubbub.v1.StreamCallsRequest.CancelH\x00\x1a\xc0\x01\n\x05Start\x12\n\n\x02id\x18\x01 \x01(\x03\x12-\n\x07request\x18\x02 \x01(\x0b\x32\x1c.hubbub.v1.CallMethodRequest\x12\'\n\x04wait\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1a\n\x12max_response_bytes\x18\x04 \x01(\x03\x12\x13\n\x0btraceparent\x18\x05 \x01(\t\x12\x12\n\ntracestate\x18\x06 \x01(\t\x12\x0e\n\x06\x66ollow\x18\x07 \x01(\x08\x1a\x14\n\x06\x43\x61ncel\x12\n\n\x02id\x18\x01 \x01(\x03\x42\x06\n\x04step\"\xe5\x02\n\x13StreamCallsResponse\x12\n\n\x02id\x18\x01 \x01(\x03\x12\x35\n\x05ready\x18\x02 \x01(\x0b\x32$.hubbub.v1.StreamCallsResponse.ReadyH\x00\x12\x32\n\tcompleted\x18\x03 \x01(\x0b\x32\x1d.hubbub.v1.CallMethodResponseH\x00\x12(\n\x06\x66\x61iled\x18\x04 \x01(\x0b\x32\x16.hubbub.v1.CallFailureH\x00\x12\"\n\x07\x63hanged\x18\x05 \x01(\x0b\x32\x0f.hubbub.v1.CallH\x00\x12\'\n\x08progress\x18\x06 \x01(\x0b\x32\x13.hubbub.v1.ProgressH\x00\x12!\n\x03log\x18\x07 \x01(\x0b\x32\x12.hubbub.v1.CallLogH\x00\x1a\x35\n\x05Ready\x12\x11\n\tmax_calls\x18\x01 \x01(\x05\x12\x19\n\x11max_request_bytes\x18\x02 \x01(\x03\x42\x06\n\x04step\"S\n\x0b\x43\x61llFailure\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12%\n\x07\x64\x65tails\x18\x03 \x03(\x0b\x32\x14.google.protobuf.Any\"5\n\x10StartCallRequest\x12!\n\x04spec\x18\x01 \x01(\x0b\x32\x13.hubbub.v1.CallSpec\"2\n\x11StartCallResponse\x12\x1d\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x0f.hubbub.v1.Call\"O\n\nCallFilter\x12\x0e\n\x06server\x18\x01 \x01(\t\x12$\n\x06states\x18\x02 \x03(\x0e\x32\x14.hubbub.v1.CallState\x12\x0b\n\x03ids\x18\x03 \x03(\t\"P\n\x11WatchCallsRequest\x12%\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x15.hubbub.v1.CallFilter\x12\x14\n\x0cresume_token\x18\x02 \x01(\t\"\\\n\x08Progress\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x10\n\x08progress\x18\x02 \x01(\x01\x12\x12\n\x05total\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x0f\n\x07message\x18\x04 \x01(\tB\x08\n\x06_total\"0\n\x07\x43\x61llLog\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x14\n\x06params\x18\x02 \x01(\x0c\x42\x04\xa8\xbb\x18\x01\"\xce\x02\n\x12WatchCallsResponse\x12\x14\n\x0cresume_token\x18\x01 \x01(\t\x12!\n\x06upsert\x18\x02 \x01(\x0b\x32\x0f.hubbub.v1.CallH\x00\x12*\n\x07removed\x18\x03 \x01(\x0b\x32\x17.hubbub.v1.WatchRemovedH\x00\x12(\n\x06synced\x18\x04 \x01(\x0b\x32\x16.hubbub.v1.WatchSyncedH\x00\x12&\n\x05reset\x18\x05 \x01(\x0b\x32\x15.hubbub.v1.WatchResetH\x00\x12,\n\x08\x62ookmark\x18\x06 \x01(\x0b\x32\x18.hubbub.v1.WatchBookmarkH\x00\x12\'\n\x08progress\x18\x07 \x01(\x0b\x32\x13.hubbub.v1.ProgressH\x00\x12!\n\x03log\x18\x08 \x01(\x0b\x32\x12.hubbub.v1.CallLogH\x00\x42\x07\n\x05\x65vent\"\x1c\n\x0eGetCallRequest\x12\n\n\x02id\x18\x01 \x01(\t\"0\n\x0fGetCallResponse\x12\x1d\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x0f.hubbub.v1.Call\"\x81\x01\n\x10ListCallsRequest\x12%\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x15.hubbub.v1.CallFilter\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x1f\n\x05order\x18\x04 \x01(\x0e\x32\x10.hubbub.v1.Order\"L\n\x11ListCallsResponse\x12\x1e\n\x05\x63\x61lls\x18\x01 \x03(\x0b\x32\x0f.hubbub.v1.Call\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\".\n\x11\x43\x61ncelCallRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05\x61\x62ort\x18\x02 \x01(\x08\"3\n\x12\x43\x61ncelCallResponse\x12\x1d\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x0f.hubbub.v1.Call\"!\n\x0fGetQueueRequest\x12\x0e\n\x06server\x18\x01 \x01(\t\":\n\x10GetQueueResponse\x12&\n\x06\x63ounts\x18\x01 \x01(\x0b\x32\x16.hubbub.v1.QueueCounts\"#\n\x11\x43learQueueRequest\x12\x0e\n\x06server\x18\x01 \x01(\t\"M\n\x12\x43learQueueResponse\x12\x0f\n\x07\x63leared\x18\x01 \x01(\x03\x12&\n\x06\x63ounts\x18\x02 \x01(\x0b\x32\x16.hubbub.v1.QueueCounts*\xc3\x01\n\tCallState\x12\x1a\n\x16\x43\x41LL_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43\x41LL_STATE_QUEUED\x10\x01\x12\x1a\n\x16\x43\x41LL_STATE_IN_PROGRESS\x10\x02\x12\x1c\n\x18\x43\x41LL_STATE_WAITING_INPUT\x10\x03\x12\x18\n\x14\x43\x41LL_STATE_COMPLETED\x10\x04\x12\x15\n\x11\x43\x41LL_STATE_FAILED\x10\x05\x12\x18\n\x14\x43\x41LL_STATE_CANCELLED\x10\x06\x32\xa4\x05\n\x0b\x43\x61llService\x12I\n\nCallMethod\x12\x1c.hubbub.v1.CallMethodRequest\x1a\x1d.hubbub.v1.CallMethodResponse\x12P\n\x0bStreamCalls\x12\x1d.hubbub.v1.StreamCallsRequest\x1a\x1e.hubbub.v1.StreamCallsResponse(\x01\x30\x01\x12\x46\n\tStartCall\x12\x1b.hubbub.v1.StartCallRequest\x1a\x1c.hubbub.v1.StartCallResponse\x12K\n\nWatchCalls\x12\x1c.hubbub.v1.WatchCallsRequest\x1a\x1d.hubbub.v1.WatchCallsResponse0\x01\x12@\n\x07GetCall\x12\x19.hubbub.v1.GetCallRequest\x1a\x1a.hubbub.v1.GetCallResponse\x12\x46\n\tListCalls\x12\x1b.hubbub.v1.ListCallsRequest\x1a\x1c.hubbub.v1.ListCallsResponse\x12I\n\nCancelCall\x12\x1c.hubbub.v1.CancelCallRequest\x1a\x1d.hubbub.v1.CancelCallResponse\x12\x43\n\x08GetQueue\x12\x1a.hubbub.v1.GetQueueRequest\x1a\x1b.hubbub.v1.GetQueueResponse\x12I\n\nClearQueue\x12\x1c.hubbub.v1.ClearQueueRequest\x1a\x1d.hubbub.v1.ClearQueueResponseB>\n\thubbub.v1B\tCallProtoP\x01Z\x12hubbub/v1;hubbubv1\xa2\x02\x03HUB\xaa\x02\tHubbub.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14hubbub/v1/call.proto\x12\thubbub.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16hubbub/v1/common.proto\x1a\x17hubbub/v1/options.proto\x1a\x16hubbub/v1/server.proto\"\xab\x03\n\x04\x43\x61ll\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06server\x18\x02 \x01(\t\x12\x0e\n\x06method\x18\x03 \x01(\t\x12\x14\n\x06params\x18\x04 \x01(\x0c\x42\x04\xa8\xbb\x18\x01\x12#\n\x05state\x18\x05 \x01(\x0e\x32\x14.hubbub.v1.CallState\x12.\n\ncreated_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nstarted_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x0c\x63ompleted_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x06result\x18\t \x01(\x0c\x42\x04\xa8\xbb\x18\x01\x12\x1f\n\x05\x65rror\x18\n \x01(\x0b\x32\x10.hubbub.v1.Fault\x12\x1b\n\x13pending_request_ids\x18\x0b \x03(\t\x12\x0f\n\x07task_id\x18\x0c \x01(\t\x12\x10\n\x08trace_id\x18\r \x01(\t\x12#\n\x1bperhaps_pending_request_ids\x18\x0e \x03(\t\x12\x0e\n\x06\x64\x65\x66\x65\x63t\x18\x0f \x01(\t\"\xbf\x01\n\x08\x43\x61llSpec\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\x0e\n\x06method\x18\x02 \x01(\t\x12\x14\n\x06params\x18\x03 \x01(\x0c\x42\x04\xa8\xbb\x18\x01\x12\x0f\n\x07\x63\x61ll_id\x18\x04 \x01(\t\x12*\n\x07timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0cmax_duration\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0f\n\x07\x61s_task\x18\x07 \x01(\x08\"H\n\x11\x43\x61llMethodRequest\x12!\n\x04spec\x18\x01 \x01(\x0b\x32\x13.hubbub.v1.CallSpec\x12\x10\n\x08\x64\x65tached\x18\x02 \x01(\x08\"3\n\x12\x43\x61llMethodResponse\x12\x1d\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x0f.hubbub.v1.Call\"\xe3\x02\n\x12StreamCallsRequest\x12\x34\n\x05start\x18\x01 \x01(\x0b\x32#.hubbub.v1.StreamCallsRequest.StartH\x00\x12\x36\n\x06\x63\x61ncel\x18\x02 \x01(\x0b\x32$.hubbub.v1.StreamCallsRequest.CancelH\x00\x1a\xc0\x01\n\x05Start\x12\n\n\x02id\x18\x01 \x01(\x03\x12-\n\x07request\x18\x02 \x01(\x0b\x32\x1c.hubbub.v1.CallMethodRequest\x12\'\n\x04wait\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1a\n\x12max_response_bytes\x18\x04 \x01(\x03\x12\x13\n\x0btraceparent\x18\x05 \x01(\t\x12\x12\n\ntracestate\x18\x06 \x01(\t\x12\x0e\n\x06\x66ollow\x18\x07 \x01(\x08\x1a\x14\n\x06\x43\x61ncel\x12\n\n\x02id\x18\x01 \x01(\x03\x42\x06\n\x04step\"\xcd\x02\n\x13StreamCallsResponse\x12\n\n\x02id\x18\x01 \x01(\x03\x12\x35\n\x05ready\x18\x02 \x01(\x0b\x32$.hubbub.v1.StreamCallsResponse.ReadyH\x00\x12\x32\n\tcompleted\x18\x03 \x01(\x0b\x32\x1d.hubbub.v1.CallMethodResponseH\x00\x12\x10\n\x06\x66\x61iled\x18\x04 \x01(\x0cH\x00\x12\"\n\x07\x63hanged\x18\x05 \x01(\x0b\x32\x0f.hubbub.v1.CallH\x00\x12\'\n\x08progress\x18\x06 \x01(\x0b\x32\x13.hubbub.v1.ProgressH\x00\x12!\n\x03log\x18\x07 \x01(\x0b\x32\x12.hubbub.v1.CallLogH\x00\x1a\x35\n\x05Ready\x12\x11\n\tmax_calls\x18\x01 \x01(\x05\x12\x19\n\x11max_request_bytes\x18\x02 \x01(\x03\x42\x06\n\x04step\"5\n\x10StartCallRequest\x12!\n\x04spec\x18\x01 \x01(\x0b\x32\x13.hubbub.v1.CallSpec\"2\n\x11StartCallResponse\x12\x1d\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x0f.hubbub.v1.Call\"O\n\nCallFilter\x12\x0e\n\x06server\x18\x01 \x01(\t\x12$\n\x06states\x18\x02 \x03(\x0e\x32\x14.hubbub.v1.CallState\x12\x0b\n\x03ids\x18\x03 \x03(\t\"P\n\x11WatchCallsRequest\x12%\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x15.hubbub.v1.CallFilter\x12\x14\n\x0cresume_token\x18\x02 \x01(\t\"\\\n\x08Progress\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x10\n\x08progress\x18\x02 \x01(\x01\x12\x12\n\x05total\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x0f\n\x07message\x18\x04 \x01(\tB\x08\n\x06_total\"0\n\x07\x43\x61llLog\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x14\n\x06params\x18\x02 \x01(\x0c\x42\x04\xa8\xbb\x18\x01\"\xce\x02\n\x12WatchCallsResponse\x12\x14\n\x0cresume_token\x18\x01 \x01(\t\x12!\n\x06upsert\x18\x02 \x01(\x0b\x32\x0f.hubbub.v1.CallH\x00\x12*\n\x07removed\x18\x03 \x01(\x0b\x32\x17.hubbub.v1.WatchRemovedH\x00\x12(\n\x06synced\x18\x04 \x01(\x0b\x32\x16.hubbub.v1.WatchSyncedH\x00\x12&\n\x05reset\x18\x05 \x01(\x0b\x32\x15.hubbub.v1.WatchResetH\x00\x12,\n\x08\x62ookmark\x18\x06 \x01(\x0b\x32\x18.hubbub.v1.WatchBookmarkH\x00\x12\'\n\x08progress\x18\x07 \x01(\x0b\x32\x13.hubbub.v1.ProgressH\x00\x12!\n\x03log\x18\x08 \x01(\x0b\x32\x12.hubbub.v1.CallLogH\x00\x42\x07\n\x05\x65vent\"\x1c\n\x0eGetCallRequest\x12\n\n\x02id\x18\x01 \x01(\t\"0\n\x0fGetCallResponse\x12\x1d\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x0f.hubbub.v1.Call\"\x81\x01\n\x10ListCallsRequest\x12%\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x15.hubbub.v1.CallFilter\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x1f\n\x05order\x18\x04 \x01(\x0e\x32\x10.hubbub.v1.Order\"L\n\x11ListCallsResponse\x12\x1e\n\x05\x63\x61lls\x18\x01 \x03(\x0b\x32\x0f.hubbub.v1.Call\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\".\n\x11\x43\x61ncelCallRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05\x61\x62ort\x18\x02 \x01(\x08\"3\n\x12\x43\x61ncelCallResponse\x12\x1d\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x0f.hubbub.v1.Call\"!\n\x0fGetQueueRequest\x12\x0e\n\x06server\x18\x01 \x01(\t\":\n\x10GetQueueResponse\x12&\n\x06\x63ounts\x18\x01 \x01(\x0b\x32\x16.hubbub.v1.QueueCounts\"#\n\x11\x43learQueueRequest\x12\x0e\n\x06server\x18\x01 \x01(\t\"M\n\x12\x43learQueueResponse\x12\x0f\n\x07\x63leared\x18\x01 \x01(\x03\x12&\n\x06\x63ounts\x18\x02 \x01(\x0b\x32\x16.hubbub.v1.QueueCounts*\xc3\x01\n\tCallState\x12\x1a\n\x16\x43\x41LL_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43\x41LL_STATE_QUEUED\x10\x01\x12\x1a\n\x16\x43\x41LL_STATE_IN_PROGRESS\x10\x02\x12\x1c\n\x18\x43\x41LL_STATE_WAITING_INPUT\x10\x03\x12\x18\n\x14\x43\x41LL_STATE_COMPLETED\x10\x04\x12\x15\n\x11\x43\x41LL_STATE_FAILED\x10\x05\x12\x18\n\x14\x43\x41LL_STATE_CANCELLED\x10\x06\x32\xa4\x05\n\x0b\x43\x61llService\x12I\n\nCallMethod\x12\x1c.hubbub.v1.CallMethodRequest\x1a\x1d.hubbub.v1.CallMethodResponse\x12P\n\x0bStreamCalls\x12\x1d.hubbub.v1.StreamCallsRequest\x1a\x1e.hubbub.v1.StreamCallsResponse(\x01\x30\x01\x12\x46\n\tStartCall\x12\x1b.hubbub.v1.StartCallRequest\x1a\x1c.hubbub.v1.StartCallResponse\x12K\n\nWatchCalls\x12\x1c.hubbub.v1.WatchCallsRequest\x1a\x1d.hubbub.v1.WatchCallsResponse0\x01\x12@\n\x07GetCall\x12\x19.hubbub.v1.GetCallRequest\x1a\x1a.hubbub.v1.GetCallResponse\x12\x46\n\tListCalls\x12\x1b.hubbub.v1.ListCallsRequest\x1a\x1c.hubbub.v1.ListCallsResponse\x12I\n\nCancelCall\x12\x1c.hubbub.v1.CancelCallRequest\x1a\x1d.hubbub.v1.CancelCallResponse\x12\x43\n\x08GetQueue\x12\x1a.hubbub.v1.GetQueueRequest\x1a\x1b.hubbub.v1.GetQueueResponse\x12I\n\nClearQueue\x12\x1c.hubbub.v1.ClearQueueRequest\x1a\x1d.hubbub.v1.ClearQueueResponseB>\n\thubbub.v1B\tCallProtoP\x01Z\x12hubbub/v1;hubbubv1\xa2\x02\x03HUB\xaa\x02\tHubbub.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -46,62 +45,60 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CALLSPEC'].fields_by_name['params']._serialized_options = b'\250\273\030\001'
   _globals['_CALLLOG'].fields_by_name['params']._loaded_options = None
   _globals['_CALLLOG'].fields_by_name['params']._serialized_options = b'\250\273\030\001'
-  _globals['_CALLSTATE']._serialized_start=3108
-  _globals['_CALLSTATE']._serialized_end=3303
-  _globals['_CALL']._serialized_start=201
-  _globals['_CALL']._serialized_end=628
-  _globals['_CALLSPEC']._serialized_start=631
-  _globals['_CALLSPEC']._serialized_end=822
-  _globals['_CALLMETHODREQUEST']._serialized_start=824
-  _globals['_CALLMETHODREQUEST']._serialized_end=896
-  _globals['_CALLMETHODRESPONSE']._serialized_start=898
-  _globals['_CALLMETHODRESPONSE']._serialized_end=949
-  _globals['_STREAMCALLSREQUEST']._serialized_start=952
-  _globals['_STREAMCALLSREQUEST']._serialized_end=1307
-  _globals['_STREAMCALLSREQUEST_START']._serialized_start=1085
-  _globals['_STREAMCALLSREQUEST_START']._serialized_end=1277
-  _globals['_STREAMCALLSREQUEST_CANCEL']._serialized_start=1279
-  _globals['_STREAMCALLSREQUEST_CANCEL']._serialized_end=1299
-  _globals['_STREAMCALLSRESPONSE']._serialized_start=1310
-  _globals['_STREAMCALLSRESPONSE']._serialized_end=1667
-  _globals['_STREAMCALLSRESPONSE_READY']._serialized_start=1606
-  _globals['_STREAMCALLSRESPONSE_READY']._serialized_end=1659
-  _globals['_CALLFAILURE']._serialized_start=1669
-  _globals['_CALLFAILURE']._serialized_end=1752
-  _globals['_STARTCALLREQUEST']._serialized_start=1754
-  _globals['_STARTCALLREQUEST']._serialized_end=1807
-  _globals['_STARTCALLRESPONSE']._serialized_start=1809
-  _globals['_STARTCALLRESPONSE']._serialized_end=1859
-  _globals['_CALLFILTER']._serialized_start=1861
-  _globals['_CALLFILTER']._serialized_end=1940
-  _globals['_WATCHCALLSREQUEST']._serialized_start=1942
-  _globals['_WATCHCALLSREQUEST']._serialized_end=2022
-  _globals['_PROGRESS']._serialized_start=2024
-  _globals['_PROGRESS']._serialized_end=2116
-  _globals['_CALLLOG']._serialized_start=2118
-  _globals['_CALLLOG']._serialized_end=2166
-  _globals['_WATCHCALLSRESPONSE']._serialized_start=2169
-  _globals['_WATCHCALLSRESPONSE']._serialized_end=2503
-  _globals['_GETCALLREQUEST']._serialized_start=2505
-  _globals['_GETCALLREQUEST']._serialized_end=2533
-  _globals['_GETCALLRESPONSE']._serialized_start=2535
-  _globals['_GETCALLRESPONSE']._serialized_end=2583
-  _globals['_LISTCALLSREQUEST']._serialized_start=2586
-  _globals['_LISTCALLSREQUEST']._serialized_end=2715
-  _globals['_LISTCALLSRESPONSE']._serialized_start=2717
-  _globals['_LISTCALLSRESPONSE']._serialized_end=2793
-  _globals['_CANCELCALLREQUEST']._serialized_start=2795
-  _globals['_CANCELCALLREQUEST']._serialized_end=2841
-  _globals['_CANCELCALLRESPONSE']._serialized_start=2843
-  _globals['_CANCELCALLRESPONSE']._serialized_end=2894
-  _globals['_GETQUEUEREQUEST']._serialized_start=2896
-  _globals['_GETQUEUEREQUEST']._serialized_end=2929
-  _globals['_GETQUEUERESPONSE']._serialized_start=2931
-  _globals['_GETQUEUERESPONSE']._serialized_end=2989
-  _globals['_CLEARQUEUEREQUEST']._serialized_start=2991
-  _globals['_CLEARQUEUEREQUEST']._serialized_end=3026
-  _globals['_CLEARQUEUERESPONSE']._serialized_start=3028
-  _globals['_CLEARQUEUERESPONSE']._serialized_end=3105
-  _globals['_CALLSERVICE']._serialized_start=3306
-  _globals['_CALLSERVICE']._serialized_end=3982
+  _globals['_CALLSTATE']._serialized_start=2972
+  _globals['_CALLSTATE']._serialized_end=3167
+  _globals['_CALL']._serialized_start=174
+  _globals['_CALL']._serialized_end=601
+  _globals['_CALLSPEC']._serialized_start=604
+  _globals['_CALLSPEC']._serialized_end=795
+  _globals['_CALLMETHODREQUEST']._serialized_start=797
+  _globals['_CALLMETHODREQUEST']._serialized_end=869
+  _globals['_CALLMETHODRESPONSE']._serialized_start=871
+  _globals['_CALLMETHODRESPONSE']._serialized_end=922
+  _globals['_STREAMCALLSREQUEST']._serialized_start=925
+  _globals['_STREAMCALLSREQUEST']._serialized_end=1280
+  _globals['_STREAMCALLSREQUEST_START']._serialized_start=1058
+  _globals['_STREAMCALLSREQUEST_START']._serialized_end=1250
+  _globals['_STREAMCALLSREQUEST_CANCEL']._serialized_start=1252
+  _globals['_STREAMCALLSREQUEST_CANCEL']._serialized_end=1272
+  _globals['_STREAMCALLSRESPONSE']._serialized_start=1283
+  _globals['_STREAMCALLSRESPONSE']._serialized_end=1616
+  _globals['_STREAMCALLSRESPONSE_READY']._serialized_start=1555
+  _globals['_STREAMCALLSRESPONSE_READY']._serialized_end=1608
+  _globals['_STARTCALLREQUEST']._serialized_start=1618
+  _globals['_STARTCALLREQUEST']._serialized_end=1671
+  _globals['_STARTCALLRESPONSE']._serialized_start=1673
+  _globals['_STARTCALLRESPONSE']._serialized_end=1723
+  _globals['_CALLFILTER']._serialized_start=1725
+  _globals['_CALLFILTER']._serialized_end=1804
+  _globals['_WATCHCALLSREQUEST']._serialized_start=1806
+  _globals['_WATCHCALLSREQUEST']._serialized_end=1886
+  _globals['_PROGRESS']._serialized_start=1888
+  _globals['_PROGRESS']._serialized_end=1980
+  _globals['_CALLLOG']._serialized_start=1982
+  _globals['_CALLLOG']._serialized_end=2030
+  _globals['_WATCHCALLSRESPONSE']._serialized_start=2033
+  _globals['_WATCHCALLSRESPONSE']._serialized_end=2367
+  _globals['_GETCALLREQUEST']._serialized_start=2369
+  _globals['_GETCALLREQUEST']._serialized_end=2397
+  _globals['_GETCALLRESPONSE']._serialized_start=2399
+  _globals['_GETCALLRESPONSE']._serialized_end=2447
+  _globals['_LISTCALLSREQUEST']._serialized_start=2450
+  _globals['_LISTCALLSREQUEST']._serialized_end=2579
+  _globals['_LISTCALLSRESPONSE']._serialized_start=2581
+  _globals['_LISTCALLSRESPONSE']._serialized_end=2657
+  _globals['_CANCELCALLREQUEST']._serialized_start=2659
+  _globals['_CANCELCALLREQUEST']._serialized_end=2705
+  _globals['_CANCELCALLRESPONSE']._serialized_start=2707
+  _globals['_CANCELCALLRESPONSE']._serialized_end=2758
+  _globals['_GETQUEUEREQUEST']._serialized_start=2760
+  _globals['_GETQUEUEREQUEST']._serialized_end=2793
+  _globals['_GETQUEUERESPONSE']._serialized_start=2795
+  _globals['_GETQUEUERESPONSE']._serialized_end=2853
+  _globals['_CLEARQUEUEREQUEST']._serialized_start=2855
+  _globals['_CLEARQUEUEREQUEST']._serialized_end=2890
+  _globals['_CLEARQUEUERESPONSE']._serialized_start=2892
+  _globals['_CLEARQUEUERESPONSE']._serialized_end=2969
+  _globals['_CALLSERVICE']._serialized_start=3170
+  _globals['_CALLSERVICE']._serialized_end=3846
 # @@protoc_insertion_point(module_scope)

@@ -4,7 +4,6 @@ isort:skip_file
 """
 
 from collections import abc as _abc
-from google.protobuf import any_pb2 as _any_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
@@ -403,6 +402,10 @@ class StreamCallsResponse(_message.Message):
     LOG_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     """The id of the call, as in `start`; 0 in `ready`."""
+    failed: _builtins.bytes
+    """The call was refused, or has ended with a fault: a serialized google.rpc.Status, as the metadata
+    `grpc-status-details-bin` of CallMethod has it.
+    """
     @_builtins.property
     def ready(self) -> Global___StreamCallsResponse.Ready:
         """The first step."""
@@ -410,10 +413,6 @@ class StreamCallsResponse(_message.Message):
     @_builtins.property
     def completed(self) -> Global___CallMethodResponse:
         """The call has ended with a result."""
-
-    @_builtins.property
-    def failed(self) -> Global___CallFailure:
-        """The call was refused, or has ended with a fault."""
 
     @_builtins.property
     def changed(self) -> Global___Call:
@@ -433,7 +432,7 @@ class StreamCallsResponse(_message.Message):
         id: _builtins.int = ...,
         ready: Global___StreamCallsResponse.Ready | None = ...,
         completed: Global___CallMethodResponse | None = ...,
-        failed: Global___CallFailure | None = ...,
+        failed: _builtins.bytes = ...,
         changed: Global___Call | None = ...,
         progress: Global___Progress | None = ...,
         log: Global___CallLog | None = ...,
@@ -447,38 +446,6 @@ class StreamCallsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
 
 Global___StreamCallsResponse: _TypeAlias = StreamCallsResponse  # noqa: Y015
-
-@_typing.final
-class CallFailure(_message.Message):
-    """Why a call failed: the fields of google.rpc.Status, as CallMethod would end with it."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    CODE_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    DETAILS_FIELD_NUMBER: _builtins.int
-    code: _builtins.int
-    """The status code of gRPC."""
-    message: _builtins.str
-    """The message."""
-    @_builtins.property
-    def details(self) -> _containers.RepeatedCompositeFieldContainer[_any_pb2.Any]:
-        """The details."""
-
-    def __init__(
-        self,
-        *,
-        code: _builtins.int = ...,
-        message: _builtins.str = ...,
-        details: _abc.Iterable[_any_pb2.Any] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "details", b"details", "message", b"message"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___CallFailure: _TypeAlias = CallFailure  # noqa: Y015
 
 @_typing.final
 class StartCallRequest(_message.Message):

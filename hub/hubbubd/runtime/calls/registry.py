@@ -2,7 +2,8 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from itertools import starmap
@@ -120,6 +121,10 @@ class Calls:
     def watch(self, chosen: CallFilter, token: str = "") -> AsyncIterator[WatchEvent[Call]]:
         """Watch calls: snapshot, then changes, with progress and log events in between; `token` resumes."""
         return self._table.feed.watch(chosen, token)
+
+    def listen(self, call_id: str, tell: Callable[[Call, object], None]) -> AbstractContextManager[None]:
+        """Tell of each change, progress and log event of one call during the block, whoever made the call."""
+        return self._table.feed.listen(call_id, tell)
 
     def counts(self, server: str) -> QueueCounts:
         """Return the number of a server's calls by state. Raises NotFound."""
