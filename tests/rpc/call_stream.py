@@ -1,0 +1,92 @@
+"""A stream of calls (StreamCalls), step by step."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import grpc
+import pytest
+from google.rpc.status_pb2 import Status
+
+from hubbub.v1 import call_pb2 as pb
+
+from .conftest import LIMIT_S, Refusal, explain, refusal
+
+PATH = "/hubbub.v1.CallService/StreamCalls"
+CODES = {code.value[0]: code for code in grpc.StatusCode}
+Metadata = tuple[tuple[str, str], ...]
+
+
+@dataclass
+class CallStream:
+    """One stream. `ready` is what the hub has said first."""
+
+    rpc: Any
+    ready: pb.StreamCallsResponse.Ready
+
+    async def start(self, id_: int, spec: pb.CallSpec | None = None, *, detached: bool = False, **more: Any) -> None:
+        """Begins a call, by default one that is never sent, since nobody has started its server."""
+        request = pb.CallMethodRequest(spec=spec or waiting(), detached=detached)
+        await self.say(start=pb.StreamCallsRequest.Start(id=id_, request=request, **more))
+
+    async def cancel(self, id_: int) -> None:
+        await self.say(cancel=pb.StreamCallsRequest.Cancel(id=id_))
+
+    async def say(self, **step: Any) -> None:
+        await self.rpc.write(pb.StreamCallsRequest(**step))
+
+    async def next(self) -> pb.StreamCallsResponse:
+        """The next step."""
+        with anyio.fail_after(LIMIT_S):
+            step = await self.rpc.read()
+        assert isinstance(step, pb.StreamCallsResponse), "the stream has ended"
+        return step
+
+    async def completed(self, id_: int) -> pb.Call:
+        """The call with this id, which ends next, and well."""
+        step = await self.next()
+        assert (step.id, step.WhichOneof("step")) == (id_, "completed")
+        return step.completed.call
+
+    async def failed(self, id_: int) -> Refusal:
+        """Why the call with this id, which ends next, has failed."""
+        return failure(await self.next(), id_)
+
+    async def broken(self) -> Refusal:
+        """Why the hub ends the stream, after what it may have said before."""
+        with anyio.fail_after(LIMIT_S), pytest.raises(grpc.aio.AioRpcError) as caught:
+            while await self.rpc.read() is not grpc.aio.EOF:
+                pass
+        return explain(caught.value)
+
+
+def failure(step: pb.StreamCallsResponse, id_: int) -> Refusal:
+    """Why the call of a step has failed."""
+    assert (step.id, step.WhichOneof("step")) == (id_, "failed")
+    status = Status.FromString(step.failed)
+    return refusal(CODES[status.code], status)
+
+
+def waiting(**more: Any) -> pb.CallSpec:
+    """A call of a server that nobody has started."""
+    return pb.CallSpec(**{"server": "away", "method": "tools/list"} | more)
+
+
+@asynccontextmanager
+async def streamed(channel: grpc.aio.Channel, metadata: Metadata) -> AsyncIterator[CallStream]:
+    """A stream that the hub has accepted. Raises AioRpcError for one that it refuses."""
+    open_stream = channel.stream_stream(
+        PATH,
+        request_serializer=pb.StreamCallsRequest.SerializeToString,
+        response_deserializer=pb.StreamCallsResponse.FromString,
+    )
+    rpc = open_stream(metadata=metadata)
+    try:
+        with anyio.fail_after(LIMIT_S):
+            first = await rpc.read()
+        assert isinstance(first, pb.StreamCallsResponse)
+        yield CallStream(rpc, first.ready)
+    finally:
+        rpc.cancel()
