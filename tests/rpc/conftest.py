@@ -121,7 +121,8 @@ class Caller:
                 stream = self.channel.unary_stream(path, response_deserializer=parse)(request, metadata=self.metadata)
                 try:
                     async for response in stream:
-                        return response
+                        if method.name != "StreamCalls" or not response.HasField("ready"):
+                            return response
                     raise AssertionError(f"{path} ended without a word")
                 finally:
                     stream.cancel()
