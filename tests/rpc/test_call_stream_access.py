@@ -70,11 +70,12 @@ async def test_without_a_credential_there_is_no_stream(world: World) -> None:
     assert await refused(world, Caller(world.channel, ())) is grpc.StatusCode.UNAUTHENTICATED
 
 
-async def test_a_refused_call_is_in_the_audit_log_as_an_rpc_of_its_own(world: World) -> None:
+async def test_a_refused_call_is_in_the_audit_log_as_an_rpc_of_its_own(world: World, until: Until) -> None:
     caller = await world.caller(Role.CALLER, SERVER, name="ada")
     async with streamed(world.channel, caller.metadata) as stream:
         await stream.start(1, waiting(method="logging/setLevel"))
         assert (await stream.failed(1)).reason == "PERMISSION_DENIED"
+    await until(lambda: bool(world.hub.audit.select(AuditFilter(principal="ada"))))
     (entry,) = world.hub.audit.select(AuditFilter(principal="ada"))
     assert (entry.action, entry.target, entry.outcome) == ("CallMethod", SERVER, "PERMISSION_DENIED")
 
@@ -131,6 +132,7 @@ async def test_each_call_counts_against_the_quota_and_the_rate_of_its_principal(
                 await stream.start(3)
                 refusals.append((await stream.failed(3)).reason)
         assert set(refusals) == {"TOO_MANY_CALLS", "RPC_RATE_EXCEEDED"}
+        await until(lambda: bool(world.entries(action="CallMethod")))
         (entry,) = world.entries(action="CallMethod")
         assert entry.outcome == "RPC_RATE_EXCEEDED"
 
