@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 # A longer request would hold up the calls behind it, and the time it takes hides the price of an RPC.
 LONGEST_REQUEST = 64 * 1024
+# The most steps in one message; the hub takes 1000.
+MOST_TOGETHER = 100
 # A stream without calls is closed after this time, at the latest after twice as much.
 IDLE_S = 60.0
 FIRST_PAUSE_S = 1.0
@@ -49,8 +51,8 @@ class CallStream:
         self._max_request = min(LONGEST_REQUEST, ready.max_request_bytes // 2)
         self._max_response = max_response_bytes
         self._ids = count(1)
-        self._waiting: dict[int, asyncio.Future[pb.StreamCallsResponse]] = {}
-        self._unwritten: dict[int, pb.StreamCallsRequest] = {}
+        self._waiting: dict[int, asyncio.Future[pb.StreamCallsResponse.Step]] = {}
+        self._unwritten: dict[int, pb.StreamCallsRequest.Step] = {}
         self._news = asyncio.Event()
         self._retired = False
         self._tasks = [asyncio.ensure_future(self._read()), asyncio.ensure_future(self._write())]
@@ -83,17 +85,17 @@ class CallStream:
             tracestate=place.get("tracestate", ""),
         )
         end = self._waiting[id_] = asyncio.get_running_loop().create_future()
-        self._say(id_, pb.StreamCallsRequest(start=start))
+        self._say(id_, pb.StreamCallsRequest.Step(start=start))
         try:
-            response = await end
+            step = await end
         except asyncio.CancelledError:
             self._hang_up(id_)
             raise
         except HubbubError as broken:
             raise _of_call(broken, request.spec.call_id) from None
-        if response.HasField("failed"):
-            raise from_status(response.failed)
-        return response.completed
+        if step.HasField("failed"):
+            raise from_status(step.failed)
+        return step.completed
 
     def retire(self) -> None:
         """Take no further calls; those under way may finish."""
@@ -113,7 +115,7 @@ class CallStream:
             if not end.done():
                 end.set_exception(NotSent() if id_ in self._unwritten else error)
 
-    def _say(self, id_: int, step: pb.StreamCallsRequest) -> None:
+    def _say(self, id_: int, step: pb.StreamCallsRequest.Step) -> None:
         self._unwritten[id_] = step
         self._news.set()
 
@@ -121,7 +123,7 @@ class CallStream:
         if self._waiting.pop(id_, None) is None:
             return  # it has ended
         if self._unwritten.pop(id_, None) is None:
-            self._say(id_, pb.StreamCallsRequest(cancel=pb.StreamCallsRequest.Cancel(id=id_)))
+            self._say(id_, pb.StreamCallsRequest.Step(cancel=pb.StreamCallsRequest.Cancel(id=id_)))
 
     async def _write(self) -> None:
         # Not by the callers themselves: a cancelled write would end the stream.
@@ -130,14 +132,25 @@ class CallStream:
                 await self._news.wait()
                 self._news.clear()
                 while self._unwritten:
-                    id_ = next(iter(self._unwritten))
-                    await self._rpc.write(self._unwritten.pop(id_))
+                    await self._rpc.write(pb.StreamCallsRequest(steps=self._next()))
+
+    def _next(self) -> list[pb.StreamCallsRequest.Step]:
+        """Take the next steps to write; gRPC takes its price per message."""
+        steps: list[pb.StreamCallsRequest.Step] = []
+        room = self._max_request
+        for id_, step in list(self._unwritten.items()):
+            room -= step.ByteSize()
+            if steps and (room < 0 or len(steps) == MOST_TOGETHER):
+                break
+            steps.append(self._unwritten.pop(id_))
+        return steps
 
     async def _read(self) -> None:
         error = HubbubError("it has ended")
         try:
             while isinstance(response := await self._rpc.read(), pb.StreamCallsResponse):
-                self._heard(response)
+                for step in response.steps:
+                    self._heard(step)
         except aio.AioRpcError as failure:
             error = from_rpc(failure)
         except aio.BaseError as failure:
@@ -145,10 +158,10 @@ class CallStream:
         finally:
             self.end(_broken(error))
 
-    def _heard(self, response: pb.StreamCallsResponse) -> None:
-        end = self._waiting.pop(response.id, None)
+    def _heard(self, step: pb.StreamCallsResponse.Step) -> None:
+        end = self._waiting.pop(step.id, None)
         if end is not None and not end.done():
-            end.set_result(response)
+            end.set_result(step)
         if self._retired and not self._waiting:
             self.retire()
 
@@ -207,8 +220,8 @@ class CallStreams:
         pause_s = self._pause_s
         try:
             first = await rpc.read()
-            if isinstance(first, pb.StreamCallsResponse):
-                self._stream = CallStream(rpc, first.ready, self._max_response_bytes)
+            if isinstance(first, pb.StreamCallsResponse) and first.steps:
+                self._stream = CallStream(rpc, first.steps[0].ready, self._max_response_bytes)
                 pause_s = 0.0
         except aio.AioRpcError as failure:
             pause_s = math.inf if failure.code() is StatusCode.UNIMPLEMENTED else pause_s

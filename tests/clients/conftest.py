@@ -114,17 +114,18 @@ class ScriptedHub:
             said: asyncio.Queue[Any] = asyncio.Queue()
             calls: dict[int, asyncio.Task[None]] = {}
             ready = call_pb2.StreamCallsResponse.Ready(max_calls=max_calls, max_request_bytes=1024 * 1024)
+            step_of, all_of = call_pb2.StreamCallsResponse.Step, call_pb2.StreamCallsResponse
 
             async def answer(start: Any) -> None:
                 try:
                     response = self.replies["CallMethod"](start.request)
                     completed = await response if hasattr(response, "__await__") else response
-                    said.put_nowait(call_pb2.StreamCallsResponse(id=start.id, completed=completed))
+                    said.put_nowait(step_of(id=start.id, completed=completed))
                 except Refusal as refusal:
-                    said.put_nowait(call_pb2.StreamCallsResponse(id=start.id, failed=refusal.document()))
+                    said.put_nowait(step_of(id=start.id, failed=refusal.document()))
 
             async def listen() -> None:
-                async for step in steps:
+                async for step in (step async for message in steps for step in message.steps):
                     came.append(step)
                     if step.HasField("start"):
                         calls[step.start.id] = asyncio.create_task(answer(step.start))
@@ -133,9 +134,9 @@ class ScriptedHub:
 
             listening = asyncio.create_task(listen())
             try:
-                yield call_pb2.StreamCallsResponse(ready=ready)
+                yield all_of(steps=[step_of(ready=ready)])
                 while True:
-                    yield await said.get()
+                    yield all_of(steps=[await said.get()])
             finally:
                 for each in (listening, *calls.values()):
                     each.cancel()

@@ -23,9 +23,11 @@ from hubbub_client import (
 from hubbub_client.call_stream import CallStream, NotSent
 
 LIMIT_S = 60
-READY = call_pb2.StreamCallsResponse(
-    ready=call_pb2.StreamCallsResponse.Ready(max_calls=10, max_request_bytes=1024 * 1024)
-)
+LIMITS = call_pb2.StreamCallsResponse.Ready(max_calls=10, max_request_bytes=1024 * 1024)
+
+
+def said(**step: Any) -> call_pb2.StreamCallsResponse:
+    return call_pb2.StreamCallsResponse(steps=[call_pb2.StreamCallsResponse.Step(**step)])
 
 
 def done(request: Any) -> call_pb2.CallMethodResponse:
@@ -120,10 +122,10 @@ async def test_a_call_fails_as_by_an_rpc_of_its_own(hub: Any, came: list[Any], r
 
 async def test_a_status_that_cannot_be_read_is_an_error_without_details(hub: Any, came: list[Any]) -> None:
     async def garble(steps: Any) -> AsyncIterator[Any]:
-        yield READY
-        async for step in steps:
+        yield said(ready=LIMITS)
+        async for step in (step async for message in steps for step in message.steps):
             came.append(step)
-            yield call_pb2.StreamCallsResponse(id=step.start.id, failed=b"\xff\xff")
+            yield said(id=step.start.id, failed=b"\xff\xff")
 
     hub.streams["StreamCalls"] = garble
     async with connect(data_dir=hub.data_dir) as client:
@@ -170,15 +172,15 @@ def breaking(came: list[Any], *ends: Any) -> Any:
     left = list(ends)
 
     async def stream(steps: Any) -> AsyncIterator[Any]:
-        yield READY
-        async for step in steps:
+        yield said(ready=LIMITS)
+        async for step in (step async for message in steps for step in message.steps):
             came.append(step)
             if len(came) > 1 and left:
                 end = left.pop(0)
                 if end is None:
                     return
                 raise end
-            yield call_pb2.StreamCallsResponse(id=step.start.id, completed=done(step.start.request))
+            yield said(id=step.start.id, completed=done(step.start.request))
 
     return stream
 
@@ -355,7 +357,7 @@ class Stuck:
 
 async def test_a_call_that_was_not_sent_when_the_stream_broke_may_be_sent_in_another_way() -> None:
     rpc: Any = Stuck()
-    stream = CallStream(rpc, READY.ready, 1000)
+    stream = CallStream(rpc, LIMITS, 1000)
     ended: dict[str, type[Exception]] = {}
 
     async def call(name: str) -> None:

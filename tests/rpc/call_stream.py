@@ -1,8 +1,9 @@
 """A stream of calls (StreamCalls), step by step."""
 
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
@@ -24,24 +25,27 @@ class CallStream:
 
     rpc: Any
     ready: pb.StreamCallsResponse.Ready
+    unread: deque[pb.StreamCallsResponse.Step] = field(default_factory=deque)
 
-    async def start(self, id_: int, spec: pb.CallSpec | None = None, *, detached: bool = False, **more: Any) -> None:
-        """Begins a call, by default one that is never sent, since nobody has started its server."""
-        request = pb.CallMethodRequest(spec=spec or waiting(), detached=detached)
-        await self.say(start=pb.StreamCallsRequest.Start(id=id_, request=request, **more))
+    async def start(self, id_: int, spec: pb.CallSpec | None = None, **more: Any) -> None:
+        """As `begin`, in a message of its own."""
+        await self.say(begin(id_, spec, **more))
 
     async def cancel(self, id_: int) -> None:
-        await self.say(cancel=pb.StreamCallsRequest.Cancel(id=id_))
+        await self.say(hang_up(id_))
 
-    async def say(self, **step: Any) -> None:
-        await self.rpc.write(pb.StreamCallsRequest(**step))
+    async def say(self, *steps: pb.StreamCallsRequest.Step) -> None:
+        """All steps in one message."""
+        await self.rpc.write(pb.StreamCallsRequest(steps=steps))
 
-    async def next(self) -> pb.StreamCallsResponse:
+    async def next(self) -> pb.StreamCallsResponse.Step:
         """The next step."""
         with anyio.fail_after(LIMIT_S):
-            step = await self.rpc.read()
-        assert isinstance(step, pb.StreamCallsResponse), "the stream has ended"
-        return step
+            while not self.unread:
+                message = await self.rpc.read()
+                assert isinstance(message, pb.StreamCallsResponse), "the stream has ended"
+                self.unread += message.steps
+        return self.unread.popleft()
 
     async def completed(self, id_: int) -> pb.Call:
         """The call with this id, which ends next, and well."""
@@ -64,7 +68,19 @@ class CallStream:
         raise AssertionError("the stream has ended well")
 
 
-def failure(step: pb.StreamCallsResponse, id_: int) -> Refusal:
+def begin(
+    id_: int, spec: pb.CallSpec | None = None, *, detached: bool = False, **more: Any
+) -> pb.StreamCallsRequest.Step:
+    """Begins a call, by default one that is never sent, since nobody has started its server."""
+    request = pb.CallMethodRequest(spec=spec or waiting(), detached=detached)
+    return pb.StreamCallsRequest.Step(start=pb.StreamCallsRequest.Start(id=id_, request=request, **more))
+
+
+def hang_up(id_: int) -> pb.StreamCallsRequest.Step:
+    return pb.StreamCallsRequest.Step(cancel=pb.StreamCallsRequest.Cancel(id=id_))
+
+
+def failure(step: pb.StreamCallsResponse.Step, id_: int) -> Refusal:
     """Why the call of a step has failed."""
     assert (step.id, step.WhichOneof("step")) == (id_, "failed")
     status = Status.FromString(step.failed)
@@ -89,6 +105,6 @@ async def streamed(channel: grpc.aio.Channel, metadata: Metadata) -> AsyncIterat
         with anyio.fail_after(LIMIT_S):
             first = await rpc.read()
         assert isinstance(first, pb.StreamCallsResponse)
-        yield CallStream(rpc, first.ready)
+        yield CallStream(rpc, first.steps[0].ready)
     finally:
         rpc.cancel()

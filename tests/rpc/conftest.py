@@ -121,7 +121,7 @@ class Caller:
                 stream = self.channel.unary_stream(path, response_deserializer=parse)(request, metadata=self.metadata)
                 try:
                     async for response in stream:
-                        if method.name != "StreamCalls" or not response.HasField("ready"):
+                        if method.name != "StreamCalls" or not response.steps[0].HasField("ready"):
                             return response
                     raise AssertionError(f"{path} ended without a word")
                 finally:

@@ -18,7 +18,7 @@ from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
 
 from ..upstream.conftest import Scripted, event, scripted
-from .call_stream import CallStream, failure, streamed, waiting
+from .call_stream import CallStream, begin, failure, hang_up, streamed, waiting
 from .conftest import LIMIT_S, Caller, Until, explain, gate, spec_of
 from .test_bad_input import METHODS
 
@@ -74,6 +74,16 @@ async def test_calls_end_in_any_order_each_under_its_own_id(stream: CallStream, 
     assert (await stream.failed(7)).reason == "CALL_CANCELLED"
 
 
+async def test_many_steps_may_come_in_one_message_and_go_in_one(stream: CallStream, good: str) -> None:
+    ids = range(1, 51)
+    await stream.say(*(begin(number, tool()) for number in ids), begin(99), hang_up(99))
+    ended = [await stream.next() for _ in (*ids, 99)]
+    assert {step.id for step in ended if step.HasField("completed")} == set(ids)
+    assert {step.id for step in ended if step.HasField("failed")} == {99}
+    await stream.say(*(hang_up(number) for number in range(call_stream.MAX_STEPS + 1)))
+    assert set((await stream.broken()).violations) == {"steps"}
+
+
 @pytest.mark.parametrize(
     ("spec", "code", "reason"),
     [
@@ -117,7 +127,7 @@ async def test_a_step_that_belongs_to_no_call_ends_the_stream_and_its_calls(
 ) -> None:
     await stream.start(1, waiting(call_id="beside"))
     await under_way(until, hub, 1)
-    await stream.say(**step)
+    await stream.say(call_pb2.StreamCallsRequest.Step(**step))
     refused = await stream.broken()
     assert (refused.code, set(refused.violations)) == (grpc.StatusCode.INVALID_ARGUMENT, {field})
     await until(lambda: state(hub, "beside") is CallState.CANCELLED)

@@ -24,8 +24,14 @@ from hubbubd.telemetry.trace import CURRENT_TRACE, parsed
 MAX_CALLS = 1000
 """The most calls under way on one stream."""
 
+MAX_STEPS = 1000
+"""The most steps in one message of a caller."""
+
 MAX_UNWRITTEN = 2 * MAX_CALLS
 """The most steps that wait to be written before the hub reads no further; refusals of calls too many are among them."""
+
+TOGETHER_BYTES = 64 * 1024
+"""Steps that wait to be written go together up to this size: gRPC takes its price per message."""
 
 DEFAULT_RESPONSE_BYTES = 4 * 1024 * 1024
 """The longest response that gRPC's clients take unless told otherwise."""
@@ -45,7 +51,7 @@ class CallStreams:
         Raises InvalidArgument for a step that belongs to no call, and Unavailable (SHUTTING_DOWN).
         """
         ready = pb.StreamCallsResponse.Ready(max_calls=MAX_CALLS, max_request_bytes=self.max_request_bytes)
-        await write(pb.StreamCallsResponse(ready=ready).SerializeToString())
+        await write(_step(ready=ready))
         stream = _CallStream(self, write)
         async with asyncio.TaskGroup() as tasks:  # not anyio's, whose tasks cost five times as much
             reading = tasks.create_task(stream.read(steps, tasks))
@@ -71,19 +77,26 @@ class _CallStream:
 
     async def read(self, steps: AsyncIterator[pb.StreamCallsRequest], tasks: asyncio.TaskGroup) -> None:
         """Begin and cancel calls as the caller says. Raises InvalidArgument."""
-        async for step in steps:
-            match step.WhichOneof("step"):
-                case "start":
-                    self._begin(step.start, tasks)
-                case "cancel":
-                    if (call := self._under_way.get(step.cancel.id)) is not None:
-                        call.cancel()
-                case _:
-                    raise InvalidArgument.field("step", "must be one of start, cancel")
-            while len(self._outbox) >= MAX_UNWRITTEN:
-                self._room.clear()
-                await self._room.wait()
+        async for message in steps:
+            if len(message.steps) > MAX_STEPS:
+                wrong = f"has {len(message.steps)} entries; at most {MAX_STEPS} are taken"
+                raise InvalidArgument.field("steps", wrong)
+            for step in message.steps:
+                self._take(step, tasks)
+                while len(self._outbox) >= MAX_UNWRITTEN:
+                    self._room.clear()
+                    await self._room.wait()
         self._close()
+
+    def _take(self, step: pb.StreamCallsRequest.Step, tasks: asyncio.TaskGroup) -> None:
+        match step.WhichOneof("step"):
+            case "start":
+                self._begin(step.start, tasks)
+            case "cancel":
+                if (call := self._under_way.get(step.cancel.id)) is not None:
+                    call.cancel()
+            case _:
+                raise InvalidArgument.field("step", "must be one of start, cancel")
 
     async def close_after(self, stopped: asyncio.Event) -> None:
         """Take no further calls once the hub has stopped."""
@@ -95,13 +108,28 @@ class _CallStream:
         while not (self._closed and not self._under_way and not self._outbox):
             self._news.clear()
             while self._outbox:
-                _, (ended, step) = self._outbox.popitem(last=False)
-                await self._write(step)
-                self._under_way.pop(ended, None)
+                ended, message = self._next()
+                await self._write(message)
+                for call_id in ended:
+                    self._under_way.pop(call_id, None)
                 self._room.set()
             if self._closed and not self._under_way:
                 return
             await self._news.wait()
+
+    def _next(self) -> tuple[list[int], bytes]:
+        """Take the next steps out of the outbox: the ids of the calls that they end, and the message."""
+        ended: list[int] = []
+        message = b""
+        while self._outbox:
+            key = next(iter(self._outbox))
+            call_id, step = self._outbox[key]
+            if message and len(message) + len(step) > TOGETHER_BYTES:
+                break
+            del self._outbox[key]
+            ended.append(call_id)
+            message += step  # repeated fields of messages one after the other are one list
+        return ended, message
 
     def _close(self) -> None:
         self._closed = True
@@ -125,7 +153,7 @@ class _CallStream:
             async with asyncio.timeout(requests.wait_s(start)):
                 with self._followed(start) if start.follow else nullcontext():
                     completed = cast("pb.CallMethodResponse", await self._streams.serve(start.request))
-            said = pb.StreamCallsResponse(id=start.id, completed=completed).SerializeToString()
+            said = _step(id=start.id, completed=completed)
             _check_size(said, _limit(start))
         except TimeoutError:
             said = _failed(start.id, _wait_over())
@@ -158,7 +186,7 @@ class _CallStream:
 
     def _tell(self, start: pb.StreamCallsRequest.Start, kind: object, **step: Any) -> None:
         """Put a step of a call into the outbox; it replaces an unwritten one of the same kind."""
-        told = pb.StreamCallsResponse(id=start.id, **step).SerializeToString()
+        told = _step(id=start.id, **step)
         if len(told) <= _limit(start):
             self._outbox.pop((start.id, kind), None)
             self._outbox[start.id, kind] = 0, told
@@ -174,8 +202,12 @@ class _CallStream:
         self._news.set()
 
 
+def _step(**step: Any) -> bytes:
+    return pb.StreamCallsResponse(steps=[pb.StreamCallsResponse.Step(**step)]).SerializeToString()
+
+
 def _failed(call_id: int, exc: Exception) -> bytes:
-    return pb.StreamCallsResponse(id=call_id, failed=status.status_of(exc).SerializeToString()).SerializeToString()
+    return _step(id=call_id, failed=status.status_of(exc).SerializeToString())
 
 
 def _limit(start: pb.StreamCallsRequest.Start) -> int:

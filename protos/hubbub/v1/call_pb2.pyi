@@ -259,7 +259,7 @@ Global___CallMethodResponse: _TypeAlias = CallMethodResponse  # noqa: Y015
 
 @_typing.final
 class StreamCallsRequest(_message.Message):
-    """One step of a caller."""
+    """What a caller says, any number of steps at a time."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -337,35 +337,59 @@ class StreamCallsRequest(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-    START_FIELD_NUMBER: _builtins.int
-    CANCEL_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def start(self) -> Global___StreamCallsRequest.Start:
-        """Makes a call."""
+    @_typing.final
+    class Step(_message.Message):
+        """One step."""
 
+        DESCRIPTOR: _descriptor.Descriptor
+
+        START_FIELD_NUMBER: _builtins.int
+        CANCEL_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def start(self) -> Global___StreamCallsRequest.Start:
+            """Makes a call."""
+
+        @_builtins.property
+        def cancel(self) -> Global___StreamCallsRequest.Cancel:
+            """Hangs up on one."""
+
+        def __init__(
+            self,
+            *,
+            start: Global___StreamCallsRequest.Start | None = ...,
+            cancel: Global___StreamCallsRequest.Cancel | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "start", b"start", "step", b"step"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "start", b"start", "step", b"step"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["start", "cancel"]  # noqa: Y015
+        _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
+        def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
+
+    STEPS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def cancel(self) -> Global___StreamCallsRequest.Cancel:
-        """Hangs up on one."""
+    def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamCallsRequest.Step]:
+        """The steps, in order, at most 1000."""
 
     def __init__(
         self,
         *,
-        start: Global___StreamCallsRequest.Start | None = ...,
-        cancel: Global___StreamCallsRequest.Cancel | None = ...,
+        steps: _abc.Iterable[Global___StreamCallsRequest.Step] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "start", b"start", "step", b"step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "start", b"start", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["start", "cancel"]  # noqa: Y015
-    _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StreamCallsRequest: _TypeAlias = StreamCallsRequest  # noqa: Y015
 
 @_typing.final
 class StreamCallsResponse(_message.Message):
-    """One step of the hub. Each `start` is followed by exactly one `completed` or `failed`, unless the stream ends first."""
+    """What the hub says, any number of steps at a time. Each `start` is followed by exactly one `completed` or `failed`,
+    unless the stream ends first.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -393,57 +417,79 @@ class StreamCallsResponse(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-    ID_FIELD_NUMBER: _builtins.int
-    READY_FIELD_NUMBER: _builtins.int
-    COMPLETED_FIELD_NUMBER: _builtins.int
-    FAILED_FIELD_NUMBER: _builtins.int
-    CHANGED_FIELD_NUMBER: _builtins.int
-    PROGRESS_FIELD_NUMBER: _builtins.int
-    LOG_FIELD_NUMBER: _builtins.int
-    id: _builtins.int
-    """The id of the call, as in `start`; 0 in `ready`."""
-    failed: _builtins.bytes
-    """The call was refused, or has ended with a fault: a serialized google.rpc.Status, as the metadata
-    `grpc-status-details-bin` of CallMethod has it.
-    """
-    @_builtins.property
-    def ready(self) -> Global___StreamCallsResponse.Ready:
-        """The first step."""
+    @_typing.final
+    class Step(_message.Message):
+        """One step."""
 
-    @_builtins.property
-    def completed(self) -> Global___CallMethodResponse:
-        """The call has ended with a result."""
+        DESCRIPTOR: _descriptor.Descriptor
 
-    @_builtins.property
-    def changed(self) -> Global___Call:
-        """The record has changed; only with `follow`."""
+        ID_FIELD_NUMBER: _builtins.int
+        READY_FIELD_NUMBER: _builtins.int
+        COMPLETED_FIELD_NUMBER: _builtins.int
+        FAILED_FIELD_NUMBER: _builtins.int
+        CHANGED_FIELD_NUMBER: _builtins.int
+        PROGRESS_FIELD_NUMBER: _builtins.int
+        LOG_FIELD_NUMBER: _builtins.int
+        id: _builtins.int
+        """The id of the call, as in `start`; 0 in `ready`."""
+        failed: _builtins.bytes
+        """The call was refused, or has ended with a fault: a serialized google.rpc.Status, as the metadata
+        `grpc-status-details-bin` of CallMethod has it.
+        """
+        @_builtins.property
+        def ready(self) -> Global___StreamCallsResponse.Ready:
+            """The first step."""
 
-    @_builtins.property
-    def progress(self) -> Global___Progress:
-        """Progress; only with `follow`."""
+        @_builtins.property
+        def completed(self) -> Global___CallMethodResponse:
+            """The call has ended with a result."""
 
+        @_builtins.property
+        def changed(self) -> Global___Call:
+            """The record has changed; only with `follow`."""
+
+        @_builtins.property
+        def progress(self) -> Global___Progress:
+            """Progress; only with `follow`."""
+
+        @_builtins.property
+        def log(self) -> Global___CallLog:
+            """A log line; only with `follow`."""
+
+        def __init__(
+            self,
+            *,
+            id: _builtins.int = ...,
+            ready: Global___StreamCallsResponse.Ready | None = ...,
+            completed: Global___CallMethodResponse | None = ...,
+            failed: _builtins.bytes = ...,
+            changed: Global___Call | None = ...,
+            progress: Global___Progress | None = ...,
+            log: Global___CallLog | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "completed", b"completed", "failed", b"failed", "log", b"log", "progress", b"progress", "ready", b"ready", "step", b"step"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "completed", b"completed", "failed", b"failed", "id", b"id", "log", b"log", "progress", b"progress", "ready", b"ready", "step", b"step"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["ready", "completed", "failed", "changed", "progress", "log"]  # noqa: Y015
+        _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
+        def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
+
+    STEPS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def log(self) -> Global___CallLog:
-        """A log line; only with `follow`."""
+    def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamCallsResponse.Step]:
+        """The steps, in order. Several come together only up to 64 KiB."""
 
     def __init__(
         self,
         *,
-        id: _builtins.int = ...,
-        ready: Global___StreamCallsResponse.Ready | None = ...,
-        completed: Global___CallMethodResponse | None = ...,
-        failed: _builtins.bytes = ...,
-        changed: Global___Call | None = ...,
-        progress: Global___Progress | None = ...,
-        log: Global___CallLog | None = ...,
+        steps: _abc.Iterable[Global___StreamCallsResponse.Step] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "completed", b"completed", "failed", b"failed", "log", b"log", "progress", b"progress", "ready", b"ready", "step", b"step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "completed", b"completed", "failed", b"failed", "id", b"id", "log", b"log", "progress", b"progress", "ready", b"ready", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["ready", "completed", "failed", "changed", "progress", "log"]  # noqa: Y015
-    _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StreamCallsResponse: _TypeAlias = StreamCallsResponse  # noqa: Y015
 
