@@ -28,6 +28,10 @@ from hubbub_client.errors import (
 if TYPE_CHECKING:
     Rpc = aio.StreamStreamCall[pb.StreamCallsRequest, pb.StreamCallsResponse]
 
+Step = pb.StreamCallsResponse.Step
+Hear = Callable[[Step], None]
+"""Hears what happens to a call before its end."""
+
 # A longer request would hold up the calls behind it, and the time it takes hides the price of an RPC.
 LONGEST_REQUEST = 64 * 1024
 # The most steps in one message; the hub takes 1000.
@@ -51,7 +55,7 @@ class CallStream:
         self._max_request = min(LONGEST_REQUEST, ready.max_request_bytes // 2)
         self._max_response = max_response_bytes
         self._ids = count(1)
-        self._waiting: dict[int, asyncio.Future[pb.StreamCallsResponse.Step]] = {}
+        self._waiting: dict[int, tuple[asyncio.Future[Step], Hear | None]] = {}
         self._unwritten: dict[int, pb.StreamCallsRequest.Step] = {}
         self._news = asyncio.Event()
         self._retired = False
@@ -73,8 +77,11 @@ class CallStream:
         """Return whether it has room for one more call, and the request is not too long for it."""
         return self.alive and len(self._waiting) < self._max_calls and request.ByteSize() <= self._max_request
 
-    async def call(self, request: pb.CallMethodRequest) -> pb.CallMethodResponse:
-        """Make a call and wait for its end; cancelling this hangs up on it. Raises HubbubError, and NotSent."""
+    async def call(self, request: pb.CallMethodRequest, hear: Hear | None = None) -> pb.CallMethodResponse:
+        """Make a call and wait for its end; cancelling this hangs up on it. Raises HubbubError, and NotSent.
+
+        `hear` gets the progress and the changes of the call, which needs its `call_id` for that.
+        """
         place = dict(tracing.metadata())
         id_ = next(self._ids)
         start = pb.StreamCallsRequest.Start(
@@ -83,8 +90,10 @@ class CallStream:
             max_response_bytes=self._max_response,
             traceparent=place.get("traceparent", ""),
             tracestate=place.get("tracestate", ""),
+            follow=hear is not None,
         )
-        end = self._waiting[id_] = asyncio.get_running_loop().create_future()
+        end: asyncio.Future[Step] = asyncio.get_running_loop().create_future()
+        self._waiting[id_] = end, hear
         self._say(id_, pb.StreamCallsRequest.Step(start=start))
         try:
             step = await end
@@ -111,7 +120,7 @@ class CallStream:
         for task in self._tasks:
             task.cancel()
         waiting, self._waiting = self._waiting, {}
-        for id_, end in waiting.items():
+        for id_, (end, _) in waiting.items():
             if not end.done():
                 end.set_exception(NotSent() if id_ in self._unwritten else error)
 
@@ -158,10 +167,14 @@ class CallStream:
         finally:
             self.end(_broken(error))
 
-    def _heard(self, step: pb.StreamCallsResponse.Step) -> None:
-        end = self._waiting.pop(step.id, None)
-        if end is not None and not end.done():
-            end.set_result(step)
+    def _heard(self, step: Step) -> None:
+        end, hear = self._waiting.get(step.id, (None, None))
+        if end is not None and (step.HasField("completed") or step.HasField("failed")):
+            del self._waiting[step.id]
+            if not end.done():
+                end.set_result(step)
+        elif hear is not None:
+            hear(step)
         if self._retired and not self._waiting:
             self.retire()
 

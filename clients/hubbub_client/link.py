@@ -21,7 +21,7 @@ from hubbub.v1 import (
     task_pb2_grpc,
 )
 from hubbub_client import tracing
-from hubbub_client.call_stream import CallStreams, NotSent
+from hubbub_client.call_stream import CallStream, CallStreams, Hear, NotSent
 from hubbub_client.discovery import Endpoint, Where, discover
 from hubbub_client.errors import (
     Cancelled,
@@ -176,7 +176,18 @@ class Link:
 
     async def make_call(self, request: call_pb2.CallMethodRequest) -> call_pb2.CallMethodResponse:
         """As `call` of CallMethod, over the stream of calls once there is one."""
-        return await self._tried(request, lambda stubs: self._made(stubs, request))
+
+        async def make(stubs: Stubs) -> call_pb2.CallMethodResponse:
+            with contextlib.suppress(NotSent):
+                return await self._carried(stubs, request, None)
+            return await self._sent((await self.ready()).calls.CallMethod, request)
+
+        return await self._tried(request, make)
+
+    async def follow_call(self, request: call_pb2.CallMethodRequest, hear: Hear) -> call_pb2.CallMethodResponse:
+        """As `make_call`, and hear what happens meanwhile. Raises NotSent if there is no stream for it."""
+        self._stream(await self.ready(), request)  # not within the RPC's span: there may be none
+        return await self._tried(request, lambda stubs: self._carried(stubs, request, hear))
 
     async def _tried(self, request: object, send: Callable[[Stubs], Awaitable[A]]) -> A:
         for may_retry in (True, False):
@@ -189,15 +200,18 @@ class Link:
                     raise
         raise AssertionError("the second attempt returns or raises")
 
-    async def _made(self, stubs: Stubs, request: call_pb2.CallMethodRequest) -> call_pb2.CallMethodResponse:
+    async def _carried(
+        self, stubs: Stubs, request: call_pb2.CallMethodRequest, hear: Hear | None
+    ) -> call_pb2.CallMethodResponse:
+        return await self._stream(stubs, request).call(request, hear)
+
+    def _stream(self, stubs: Stubs, request: call_pb2.CallMethodRequest) -> CallStream:
+        """Return the stream that takes a call. Raises NotSent."""
         who = self._credentials()
         stream = self._calls.current((stubs, *who), lambda: stubs.calls.StreamCalls(metadata=who))
-        if stream is not None and stream.takes(request):
-            try:
-                return await stream.call(request)
-            except NotSent:
-                stubs = await self.ready()
-        return await self._sent(stubs.calls.CallMethod, request)
+        if stream is None or not stream.takes(request):
+            raise NotSent
+        return stream
 
     async def _sent(self, method: aio.UnaryUnaryMultiCallable[Q, A], request: Q) -> A:
         try:
