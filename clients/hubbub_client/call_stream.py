@@ -5,7 +5,6 @@ not have it, a call is an RPC of its own. So nothing is sent on a stream that is
 """
 
 import asyncio
-import contextlib
 import math
 from collections.abc import Callable
 from contextvars import Context
@@ -136,12 +135,16 @@ class CallStream:
 
     async def _write(self) -> None:
         # Not by the callers themselves: a cancelled write would end the stream.
-        with contextlib.suppress(aio.AioRpcError, asyncio.InvalidStateError):  # the reader says why it broke
+        try:
             while True:
                 await self._news.wait()
                 self._news.clear()
                 while self._unwritten:
                     await self._rpc.write(pb.StreamCallsRequest(steps=self._next()))
+        except (aio.AioRpcError, asyncio.InvalidStateError):
+            return  # the reader says why it broke
+        finally:
+            self._rpc.cancel()
 
     def _next(self) -> list[pb.StreamCallsRequest.Step]:
         """Take the next steps to write; gRPC takes its price per message."""
@@ -201,18 +204,22 @@ class CallStreams:
         self._not_before = -math.inf
         self._pause_s = FIRST_PAUSE_S
 
-    def current(self, key: object, open_rpc: "Callable[[], Rpc]") -> CallStream | None:
-        """Return the stream for a key, if it is accepted; else open it, and return None meanwhile."""
+    def current(self, key: object) -> CallStream | None:
+        """Return the stream for a key, if there is one that the hub has accepted."""
         if key != self._key:
             self._forget()
             self._key = key
-        if self._stream is not None and self._stream.alive:
-            return self._stream
+        return self._stream if self._stream is not None and self._stream.alive else None
+
+    def want(self, open_rpc: "Callable[[], Rpc]") -> None:
+        """Open a stream for further calls, if there is none and there was a call before; not right after a refusal."""
+        if self._opening is not None or (self._stream is not None and self._stream.alive):
+            return
         self._asked += 1
-        if self._asked > 1 and self._opening is None and asyncio.get_running_loop().time() >= self._not_before:
+        clock = asyncio.get_running_loop()
+        if self._asked > 1 and clock.time() >= self._not_before:
             # In a context of its own, since the stream belongs to no call's trace.
-            self._opening = asyncio.get_running_loop().create_task(self._open(open_rpc()), context=Context())
-        return None
+            self._opening = clock.create_task(self._open(open_rpc()), context=Context())
 
     def end(self, error: HubbubError) -> None:
         """End all streams; their calls fail with the error."""

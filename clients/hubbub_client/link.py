@@ -178,8 +178,10 @@ class Link:
         """As `call` of CallMethod, over the stream of calls once there is one."""
 
         async def make(stubs: Stubs) -> call_pb2.CallMethodResponse:
-            with contextlib.suppress(NotSent):
+            try:
                 return await self._carried(stubs, request, None)
+            except NotSent:
+                self._calls.want(lambda: stubs.calls.StreamCalls(metadata=self._credentials()))
             return await self._sent((await self.ready()).calls.CallMethod, request)
 
         return await self._tried(request, make)
@@ -207,8 +209,7 @@ class Link:
 
     def _stream(self, stubs: Stubs, request: call_pb2.CallMethodRequest) -> CallStream:
         """Return the stream that takes a call. Raises NotSent."""
-        who = self._credentials()
-        stream = self._calls.current((stubs, *who), lambda: stubs.calls.StreamCalls(metadata=who))
+        stream = self._calls.current((stubs, *self._credentials()))
         if stream is None or not stream.takes(request):
             raise NotSent
         return stream

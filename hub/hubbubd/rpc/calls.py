@@ -12,7 +12,7 @@ from hubbubd.errors import UpstreamError
 from hubbubd.rpc import access, convert, pages, requests, watch
 from hubbubd.rpc.call_stream import CallStreams
 from hubbubd.rpc.context import principal
-from hubbubd.rpc.methods import Serving, Write
+from hubbubd.rpc.methods import RpcSettings, Write
 from hubbubd.rpc.permissions import permission_to_send
 from hubbubd.runtime.calls import Calls, CallSpec, LogEvent, ProgressEvent
 
@@ -22,10 +22,10 @@ CALL_METHOD = pb.DESCRIPTOR.services_by_name["CallService"].methods_by_name["Cal
 class CallService:
     """Implements hubbub.v1.CallService."""
 
-    def __init__(self, calls: Calls, serving: Serving) -> None:
+    def __init__(self, calls: Calls, settings: RpcSettings) -> None:
         self._calls = calls
-        serve = serving.wrapped(CALL_METHOD, self.call_method)
-        self._streams = CallStreams(calls, serve, serving.max_message_bytes)
+        serve = settings.wrapped(CALL_METHOD, self.call_method)
+        self._streams = CallStreams(calls, serve, settings.max_message_bytes)
 
     async def call_method(self, request: pb.CallMethodRequest) -> pb.CallMethodResponse:
         """Make a call and wait for its end; a failed one ends the RPC with its fault."""

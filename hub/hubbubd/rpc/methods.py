@@ -62,7 +62,7 @@ class Rpc:
 
 
 @dataclass(frozen=True, slots=True)
-class Serving:
+class RpcSettings:
     """How the RPCs of one listener are served: `around` has the middleware, outermost first."""
 
     max_message_bytes: int
@@ -78,11 +78,11 @@ def rpcs(service: ServiceDescriptor, servicer: object, max_message_bytes: int, *
 
     Raises AttributeError when the servicer lacks one.
     """
-    serving = Serving(max_message_bytes, around)
+    settings = RpcSettings(max_message_bytes, around)
 
     def served(method: MethodDescriptor) -> Serve:
         innermost: Serve = getattr(servicer, _snake_case(method.name))
-        return serving.wrapped(method, innermost)
+        return settings.wrapped(method, innermost)
 
     return [Rpc(method, _parser(method, max_message_bytes), served(method)) for method in service.methods]
 

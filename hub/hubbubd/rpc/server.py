@@ -23,7 +23,7 @@ from hubbubd.rpc.events import EventService
 from hubbubd.rpc.health import HealthService
 from hubbubd.rpc.inbox import InboxService
 from hubbubd.rpc.interceptors import Oversight
-from hubbubd.rpc.methods import Serving, generic_handler
+from hubbubd.rpc.methods import RpcSettings, generic_handler
 from hubbubd.rpc.servers import ServerService
 from hubbubd.rpc.tasks import TaskService
 from hubbubd.rpc.tls import grpc_credentials
@@ -88,7 +88,7 @@ async def serve(
     logging.getLogger("grpc._cython.cygrpc").addFilter(is_fault)
     oversight = Oversight(hub.audit, hub.quotas)
     around = (tracing(hub.tracer, "grpc"), oversight.over)
-    carried = Serving(max_message_bytes, (oversight.charged, *around))
+    carried = RpcSettings(max_message_bytes, (oversight.charged, *around))
     server = grpc.aio.server(
         interceptors=[Authentication(gate, oversight)],
         options=_options(max_message_bytes),
@@ -112,7 +112,7 @@ async def serve(
             await server.stop(LAST_WORDS_S)
 
 
-def servicers(hub: Hub, carried: Serving) -> list[tuple[ServiceDescriptor, object]]:
+def servicers(hub: Hub, carried: RpcSettings) -> list[tuple[ServiceDescriptor, object]]:
     """Return all services, health included, with their servicers. RPCs within streams are served as `carried` says."""
     served = {
         "AdminService": AdminService(hub),
