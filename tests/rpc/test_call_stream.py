@@ -236,6 +236,8 @@ async def test_a_caller_that_waits_no_longer_hangs_up_on_that_call(hub: Hub, str
     assert not state(hub, "on").ended
     await stream.start(3, wait=Duration(seconds=-1))
     assert set((await stream.failed(3)).violations) == {"start.wait"}
+    await stream.start(3, max_response_bytes=-1)
+    assert set((await stream.failed(3)).violations) == {"start.max_response_bytes"}
 
 
 async def test_a_result_that_is_too_long_for_its_caller_fails_its_call_alone(

@@ -137,8 +137,9 @@ async def test_each_call_counts_against_the_quota_and_the_rate_of_its_principal(
         assert entry.outcome == "RPC_RATE_EXCEEDED"
 
 
-async def test_a_stream_counts_among_the_streams_of_its_principal(make: Make) -> None:
+async def test_streams_of_calls_of_one_principal_are_bounded_and_take_no_place_of_a_watch(make: Make) -> None:
     async with make(streams_per_principal=1) as world, streamed(world.channel, world.local.metadata):
+        await world.local(METHODS["WatchCalls"], call_pb2.WatchCallsRequest())
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             async with streamed(world.channel, world.local.metadata):
                 pass

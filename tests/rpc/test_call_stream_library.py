@@ -23,7 +23,7 @@ __all__ = ["good", "scripted"]
 async def connected(hub: Hub, client: hubbub_client.Hub, principal: str = "local") -> None:
     """Calls until the hub has a stream of this principal, and the library uses it."""
     with anyio.fail_after(LIMIT_S):
-        while not hub.quotas.streams.held(principal):
+        while not hub.quotas.call_streams.held(principal):
             await client.call_tool("good", "any")
         await client.call_tool("good", "any")
 
@@ -58,7 +58,7 @@ async def test_a_call_that_is_given_up_is_cancelled_in_the_hub(
         group.cancel_scope.cancel()
     await until(lambda: all(hub.calls.get(each).state is CallState.CANCELLED for each in ("gone", "beside")))
     assert (await client.call_tool("good", "any")).text == "hi"
-    assert hub.quotas.streams.held("local") == 1
+    assert hub.quotas.call_streams.held("local") == 1
 
 
 async def test_progress_comes_with_the_call(hub: Hub, client: hubbub_client.Hub, scripted: Scripted) -> None:
@@ -75,7 +75,7 @@ async def test_progress_comes_with_the_call(hub: Hub, client: hubbub_client.Hub,
     seen: list[float] = []
     await client.call_tool("good", "any", on_progress=lambda progress: seen.append(progress.progress))
     assert seen == [3]
-    assert hub.quotas.streams.held("local") == 1  # no watch
+    assert not hub.quotas.streams.held("local"), "it needed no watch"
 
 
 async def test_a_token_that_is_revoked_ends_the_calls_made_with_it(

@@ -12,6 +12,8 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
+import anyio
+
 from hubbub.v1 import call_pb2 as pb
 from hubbubd.core.call_faults import cancelled
 from hubbubd.core.calls import Call
@@ -98,7 +100,7 @@ class _CallStream:
             case _:
                 raise InvalidArgument.field("step", "must be one of start, cancel")
 
-    async def close_after(self, stopped: asyncio.Event) -> None:
+    async def close_after(self, stopped: anyio.Event) -> None:
         """Take no further calls once the hub has stopped."""
         await stopped.wait()
         self._close()
@@ -150,11 +152,12 @@ class _CallStream:
     async def _call(self, start: pb.StreamCallsRequest.Start) -> None:
         CURRENT_TRACE.set(parsed({"traceparent": start.traceparent, "tracestate": start.tracestate}))
         try:
+            limit = requests.max_response_bytes(start) or DEFAULT_RESPONSE_BYTES
             async with asyncio.timeout(requests.wait_s(start)):
-                with self._followed(start) if start.follow else nullcontext():
+                with self._followed(start, limit) if start.follow else nullcontext():
                     completed = cast("pb.CallMethodResponse", await self._streams.serve(start.request))
             said = _step(id=start.id, completed=completed)
-            _check_size(said, _limit(start))
+            _check_size(said, limit)
         except TimeoutError:
             said = _failed(start.id, _wait_over())
         except Exception as exc:  # noqa: BLE001 - every error gets a status; cancellation is not an Exception
@@ -162,7 +165,7 @@ class _CallStream:
         self._say(start.id, said)
 
     @contextmanager
-    def _followed(self, start: pb.StreamCallsRequest.Start) -> Generator[None]:
+    def _followed(self, start: pb.StreamCallsRequest.Start, limit: int) -> Generator[None]:
         """Tell the caller of what happens to a call meanwhile, as far as it may see the call."""
         call_id, seen, calls = requests.followed(start), access.reading(), self._streams.calls
 
@@ -171,11 +174,11 @@ class _CallStream:
                 return
             match live:
                 case None:
-                    self._tell(start, "changed", changed=convert.call(call, seen))
+                    self._tell(start.id, "changed", _step(id=start.id, changed=convert.call(call, seen)), limit)
                 case ProgressEvent():
-                    self._tell(start, "progress", progress=convert.progress(live))
+                    self._tell(start.id, "progress", _step(id=start.id, progress=convert.progress(live)), limit)
                 case LogEvent() if len(self._outbox) < MAX_UNWRITTEN:
-                    self._tell(start, object(), log=convert.call_log(live))
+                    self._tell(start.id, object(), _step(id=start.id, log=convert.call_log(live)), limit)
                 case _:
                     pass
 
@@ -184,12 +187,11 @@ class _CallStream:
         with calls.listen(call_id, tell):
             yield
 
-    def _tell(self, start: pb.StreamCallsRequest.Start, kind: object, **step: Any) -> None:
-        """Put a step of a call into the outbox; it replaces an unwritten one of the same kind."""
-        told = _step(id=start.id, **step)
-        if len(told) <= _limit(start):
-            self._outbox.pop((start.id, kind), None)
-            self._outbox[start.id, kind] = 0, told
+    def _tell(self, call_id: int, kind: object, step: bytes, limit: int) -> None:
+        """Put a step of a call into the outbox, if its caller takes it; it replaces an unwritten one of its kind."""
+        if len(step) <= limit:
+            self._outbox.pop((call_id, kind), None)
+            self._outbox[call_id, kind] = 0, step
             self._news.set()
 
     def _cancelled(self, call_id: int) -> None:
@@ -203,16 +205,13 @@ class _CallStream:
 
 
 def _step(**step: Any) -> bytes:
-    return pb.StreamCallsResponse(steps=[pb.StreamCallsResponse.Step(**step)]).SerializeToString()
+    message = pb.StreamCallsResponse()
+    message.steps.add(**step)  # copied once: a result may be long
+    return message.SerializeToString()
 
 
 def _failed(call_id: int, exc: Exception) -> bytes:
     return _step(id=call_id, failed=status.status_of(exc).SerializeToString())
-
-
-def _limit(start: pb.StreamCallsRequest.Start) -> int:
-    """Return how long a response the caller takes, in bytes; a longer one would break the stream."""
-    return start.max_response_bytes or DEFAULT_RESPONSE_BYTES
 
 
 def _check_size(response: bytes, limit: int) -> None:

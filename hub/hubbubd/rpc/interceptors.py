@@ -21,6 +21,9 @@ MAX_TARGET = 128
 """Characters of what an audit entry names; ids and names are no longer (`requests.MAX_ID`)."""
 
 
+CALL_STREAM = "/hubbub.v1.CallService/StreamCalls"
+
+
 class Oversight:
     """Wraps RPCs; `over` is a `methods.Around`."""
 
@@ -121,10 +124,12 @@ class Oversight:
 
     def _dialogue(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
         kind = RULES[path].audit
+        # Counted apart: the library opens streams of calls by itself, and they must take no place of a watch.
+        quota = self._quotas.call_streams if path == CALL_STREAM else self._quotas.streams
 
         async def dialogue(requests: AsyncIterator[Any], write: Any) -> None:
             caller = principal()
-            with self._quotas.streams.hold(caller.name):
+            with quota.hold(caller.name):
                 if kind is not None:
                     self._audit.began(_attempt(path, caller), kind)
                 await serve(requests, write)

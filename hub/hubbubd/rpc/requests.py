@@ -110,6 +110,13 @@ def wait_s(start: call_pb2.StreamCallsRequest.Start) -> float | None:
     return _limit_s(start.wait, "start.wait") if start.HasField("wait") else None
 
 
+def max_response_bytes(start: call_pb2.StreamCallsRequest.Start) -> int | None:
+    """Return the longest response that the caller of a call on a stream takes; None leaves it to the hub."""
+    if start.max_response_bytes < 0:
+        raise InvalidArgument.field("start.max_response_bytes", "must not be negative")
+    return start.max_response_bytes or None
+
+
 def followed(start: call_pb2.StreamCallsRequest.Start) -> str:
     """Return the id by which a call on a stream is followed."""
     return identifier(start.request.spec.call_id, "start.request.spec.call_id")

@@ -1,6 +1,5 @@
 """The registry of calls: making, reading, cancelling and draining them. `exchange.py` executes them."""
 
-import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager
@@ -65,7 +64,7 @@ class Calls:
         self._spans = spans
         self._queues: dict[str, ServerQueue] = {}
         self._draining = False
-        self.stopped = asyncio.Event()
+        self.stopped = anyio.Event()
         """Set once all calls have been told to end, at shutdown."""
 
     # Queues
