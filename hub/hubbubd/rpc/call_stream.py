@@ -153,7 +153,7 @@ class _CallStream:
         CURRENT_TRACE.set(parsed({"traceparent": start.traceparent, "tracestate": start.tracestate}))
         try:
             limit = requests.max_response_bytes(start) or DEFAULT_RESPONSE_BYTES
-            async with asyncio.timeout(requests.wait_s(start)):
+            async with asyncio.timeout(requests.wait_s(start)) if start.HasField("wait") else nullcontext():
                 with self._followed(start, limit) if start.follow else nullcontext():
                     completed = cast("pb.CallMethodResponse", await self._streams.serve(start.request))
             said = _step(id=start.id, completed=completed)

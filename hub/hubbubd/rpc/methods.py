@@ -199,14 +199,16 @@ def _dialogue(
                 yield parse(each)
 
         async def write(response: bytes) -> None:
-            with anyio.move_on_after(STALL_S) as scope:
-                await context.write(response)
-            if scope.cancelled_caught:
-                dropped()
-                raise _stalled()
+            scope.deadline = anyio.current_time() + STALL_S
+            await context.write(response)
+            scope.deadline = math.inf
 
         try:
-            await serve(parsed(), write)
+            with anyio.CancelScope() as scope:  # one for all writes: it costs as much as a small message
+                await serve(parsed(), write)
+                return
+            dropped()
+            raise _stalled()
         except Exception as exc:  # noqa: BLE001
             cause = first_cause(exc)
             if not isinstance(cause, grpc.aio.InternalError):  # otherwise the caller has disconnected

@@ -105,9 +105,9 @@ def call_spec(spec: call_pb2.CallSpec) -> CallSpec:
         raise InvalidArgument.fields(tuple((f"spec.{path}", wrong) for path, wrong in exc.violations)) from None
 
 
-def wait_s(start: call_pb2.StreamCallsRequest.Start) -> float | None:
-    """Return for how many seconds the caller of a call on a stream waits; None without a limit."""
-    return _limit_s(start.wait, "start.wait") if start.HasField("wait") else None
+def wait_s(start: call_pb2.StreamCallsRequest.Start) -> float:
+    """Return for how many seconds the caller of a call on a stream waits."""
+    return _limit_s(start.wait, "start.wait")
 
 
 def max_response_bytes(start: call_pb2.StreamCallsRequest.Start) -> int | None:
