@@ -78,7 +78,7 @@ def test_every_field_of_bytes_is_a_document_but_the_chunks_of_a_backup_and_the_s
         for name, field in fields.items()
         if field.type == FieldDescriptor.TYPE_BYTES and not json_codec.is_document(field)
     ]
-    assert plain == ["hubbub.v1.BackupStoreResponse.chunk", "hubbub.v1.StreamCallsResponse.failed"]
+    assert plain == ["hubbub.v1.BackupStoreResponse.chunk", "hubbub.v1.StreamCallsResponse.Step.failed"]
     documents = [field for field in fields.values() if json_codec.is_document(field)]
     assert len(documents) > 10
     assert {field.type for field in documents} == {FieldDescriptor.TYPE_BYTES}
