@@ -257,6 +257,32 @@ async def test_a_result_that_is_too_long_for_its_caller_fails_its_call_alone(
     await stream.completed(2)
 
 
+async def test_results_go_together_only_as_far_as_any_caller_takes_them(hub: Hub) -> None:
+    written: list[int] = []
+    ended = anyio.Event()
+
+    async def serve_one(request: call_pb2.CallMethodRequest) -> call_pb2.CallMethodResponse:
+        if request.spec.call_id == "last":
+            ended.set()
+        return call_pb2.CallMethodResponse(call=call_pb2.Call(result=b" " * 30_000))
+
+    async def steps() -> AsyncIterator[call_pb2.StreamCallsRequest]:
+        names = [*"abcd", "last"]
+        starts = [begin(number, waiting(call_id=name)) for number, name in enumerate(names, 1)]
+        yield call_pb2.StreamCallsRequest(steps=starts)
+
+    async def write(message: bytes) -> None:
+        if written:  # until the first one is written, which is `ready`, there is no call
+            await ended.wait()
+        written.append(len(message))
+
+    with anyio.fail_after(LIMIT_S):
+        await call_stream.CallStreams(hub.calls, serve_one, 1000).run(steps(), write)
+    assert len(written) < 6, "some go together"
+    assert max(written) <= call_stream.TOGETHER_BYTES
+    assert sum(written) > 5 * 30_000
+
+
 async def test_progress_comes_before_the_end_of_the_call_that_is_followed(
     stream: CallStream, good: str, scripted: Scripted
 ) -> None:

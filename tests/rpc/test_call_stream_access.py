@@ -88,6 +88,14 @@ async def test_a_call_is_of_whom_the_stream_names(world: World, until: Until) ->
         assert world.hub.calls.get("hers").principal == "ada"
 
 
+async def test_who_names_the_call_of_another_is_told_nothing_of_it(world: World) -> None:
+    theirs = await world.call("somebody")
+    caller = await world.caller(Role.CALLER, SERVER, name="me")
+    async with streamed(world.channel, caller.metadata) as stream:
+        await stream.start(1, waiting(call_id=theirs), follow=True)
+        assert (await stream.failed(1)).reason == "CALL_ID_REUSED"
+
+
 @pytest.mark.parametrize("caller", ["token revoked"], indirect=True)
 async def test_a_credential_that_ends_ends_the_stream_and_its_calls_unless_they_are_detached(
     caller: Ending, until: Until
