@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from hubbub.v1 import call_pb2, server_pb2
 from hubbubd.core.calls import CallState
 from hubbubd.core.filters import CallFilter
+from hubbubd.errors import InvalidArgument
 from hubbubd.rpc import call_stream, methods
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
@@ -281,6 +282,37 @@ async def test_results_go_together_only_as_far_as_any_caller_takes_them(hub: Hub
     assert len(written) < 6, "some go together"
     assert max(written) <= call_stream.TOGETHER_BYTES
     assert sum(written) > 5 * 30_000
+
+
+async def test_the_hub_reads_no_further_while_too_much_waits_to_be_written(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_stream, "MAX_UNWRITTEN", 5)
+    read: list[int] = []
+    written: list[call_pb2.StreamCallsResponse.Step] = []
+    reads = anyio.Event()
+
+    async def refuse(_: call_pb2.CallMethodRequest) -> call_pb2.CallMethodResponse:
+        raise InvalidArgument.field("any", "is wrong")
+
+    async def steps() -> AsyncIterator[call_pb2.StreamCallsRequest]:
+        for number in range(1, 101):
+            read.append(number)
+            yield call_pb2.StreamCallsRequest(steps=[begin(number)])
+            await anyio.sleep(0)
+
+    async def write(message: bytes) -> None:
+        if written:
+            await reads.wait()
+        written.extend(call_pb2.StreamCallsResponse.FromString(message).steps)
+
+    with anyio.fail_after(LIMIT_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call_stream.CallStreams(hub.calls, refuse, 1000).run, steps(), write)
+            await anyio.wait_all_tasks_blocked()
+            assert len(read) < 20
+            reads.set()
+    assert [step.id for step in written] == [0, *range(1, 101)]
 
 
 async def test_progress_comes_before_the_end_of_the_call_that_is_followed(
