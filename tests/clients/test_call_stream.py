@@ -8,7 +8,7 @@ import anyio
 import pytest
 from grpc import StatusCode
 
-from hubbub.v1 import call_pb2
+from hubbub.v1 import call_pb2, server_pb2
 from hubbub_client import (
     Cancelled,
     HubbubError,
@@ -68,7 +68,8 @@ async def test_calls_go_over_one_stream_but_for_the_first_ones(hub: Any, came: l
     assert len({step.start.id for step in came}) == 3
 
 
-async def test_an_older_hub_is_asked_for_a_stream_once(hub: Any) -> None:
+async def test_an_older_hub_is_asked_for_a_stream_once(hub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(call_stream, "FIRST_PAUSE_S", 0.0)
     hub.replies["CallMethod"] = done
     async with connect(data_dir=hub.data_dir) as client:
         for _ in range(3):
@@ -226,6 +227,22 @@ async def test_a_call_whose_token_has_ended_is_made_again_with_the_new_one(
             await carried(client, again)
     name, _, metadata = [each for each in hub.seen if each[0] == "StreamCalls"][-1]
     assert (name, metadata["authorization"]) == ("StreamCalls", "Bearer rotated")
+
+
+async def test_a_stream_with_a_token_that_has_changed_is_not_used_again(hub: Any, came: list[Any]) -> None:
+    hub.replies["GetServer"] = lambda request: server_pb2.GetServerResponse(server=server_pb2.Server(name=request.name))
+    with anyio.fail_after(LIMIT_S):
+        async with connect(data_dir=hub.data_dir) as client:
+            await carried(client, came)
+            hub.token = "rotated"
+            (hub.data_dir / "client.json").write_text(f'{{"address": "{hub.address}", "token": "rotated"}}')
+            await client.servers.get("a")  # refused, and so the token is read again
+            while len(hub.requests("StreamCalls")) < 2:
+                await client.call("s", "m")
+            assert not came
+            await carried(client, came)
+    tokens = [metadata["authorization"] for name, _, metadata in hub.seen if name == "StreamCalls"]
+    assert tokens == ["Bearer secret", "Bearer rotated"]
 
 
 async def test_a_connection_that_is_closed_ends_the_calls_on_its_stream(hub: Any, came: list[Any]) -> None:
