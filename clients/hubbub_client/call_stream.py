@@ -42,7 +42,7 @@ LAST_PAUSE_S = 60.0
 
 
 class NotSent(Exception):
-    """The stream broke before the call was sent; it may be sent in another way."""
+    """There is no stream for the call, or it broke before the call was sent; it may be sent in another way."""
 
 
 class CallStream:
