@@ -1,6 +1,6 @@
 """Retries over HTTP: which requests may be sent again, and the backoff between openings of a stream."""
 
-from typing import Any, Final
+from typing import Final
 
 import anyio
 
@@ -59,19 +59,14 @@ class Pace:
 
 
 class Way:
-    """Progress of a request, from the `trace` extension of the HTTP client: what decides whether a retry is safe."""
+    """Progress of a request: what decides whether a retry is safe.
+
+    `connected` says that a new connection was made for it, `begun` that sending it was begun, and `left` that all of
+    it was handed to the system.
+    """
 
     def __init__(self) -> None:
-        self._begun = self._left = self._connected = False
-
-    async def __call__(self, event: str, _info: dict[str, Any]) -> None:
-        """Note an event by its name."""
-        if event == "connection.connect_tcp.started":
-            self._connected = True
-        elif event.endswith(".send_request_headers.started"):
-            self._begun = True
-        elif event.endswith(".send_request_body.complete"):
-            self._left = True
+        self.connected = self.begun = self.left = False
 
     def may_go_again(self, method: str) -> bool:
         """Return whether the failed request may be retried.
@@ -80,5 +75,5 @@ class Way:
         closed without a response, has most likely met the end of an idle connection; but the server may have executed
         it, so only idempotent methods are retried. All others are sent at most once.
         """
-        unsent = self._begun and not self._left
-        return unsent or (not self._connected and method in REPEATABLE)
+        unsent = self.begun and not self.left
+        return unsent or (not self.connected and method in REPEATABLE)

@@ -10,8 +10,8 @@ import logging
 import re
 import socket
 import warnings
-from collections.abc import AsyncGenerator
-from dataclasses import fields, replace
+from contextlib import aclosing
+from dataclasses import dataclass, fields, replace
 from time import time
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qs, urlsplit
@@ -34,7 +34,9 @@ from mcp.shared.auth import (
     ProtectedResourceMetadata,
 )
 from mcp.shared.exceptions import MCPDeprecationWarning
+from multidict import CIMultiDict
 from pydantic import AnyUrl, BaseModel, SecretStr, ValidationError
+from yarl import URL
 
 from hubbubd import bounds
 from hubbubd.config import ServerConfig
@@ -44,10 +46,11 @@ from hubbubd.errors import Fault, HubError, UpstreamError
 from hubbubd.payload import loads
 from hubbubd.redaction import REDACTION
 from hubbubd.upstream import faults
-from hubbubd.upstream.body import Body, decoded
+from hubbubd.upstream.body import TooLarge
 from hubbubd.upstream.checking import problems, weight
 from hubbubd.upstream.deadlines import Patience
 from hubbubd.upstream.exchange import CALL, EXCHANGE
+from hubbubd.upstream.http_client import AUTOMATIC, KEEPS_METHOD, Answer, Hop, HttpFailure, Request
 from hubbubd.upstream.ports import Inbound, Vault, oauth_of
 
 REPLY_LIMIT_S: Final = 30.0
@@ -62,7 +65,13 @@ REPLY_VALUES: Final = 5000
 PASSES: Final = 3
 """How often a request is sent at most: as it is, with a refreshed token, and with a new authorization."""
 
+CHALLENGE_BYTES: Final = 64 * 1024
+"""How much is read of what a server says with a refusal."""
+
 CALLBACK: Final = "/callback"
+
+_OF_THE_WIRE: Final = frozenset({"connection", "content-encoding", "content-length", "host", "transfer-encoding"})
+"""Headers that belong to one hop, or that the HTTP client makes itself."""
 
 _ERROR_CODE: Final = re.compile(r'"error"\s*:\s*"([\w.-]{1,60})"')
 
@@ -159,7 +168,26 @@ class Memory:
         await self._vault.put(self._server, secrets)
 
 
-class Access(httpx2.Auth):
+class _NoReply(Exception):
+    """A request of a flow had no reply. That may pass, so those who wait for the flow try for themselves."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
+
+
+@dataclass(slots=True)
+class _Asking:
+    """A request that needs access: how to send others, the refusal it met, and the `token` it had."""
+
+    request: Request
+    hop: Hop
+    challenge: httpx2.Response | None
+    token: str | None
+    last: bool
+
+
+class Access:
     """Adds the token to the requests of one connection, and runs the OAuth flow when the server asks for it."""
 
     def __init__(self, config: ServerConfig, inbound: Inbound, vault: Vault, patience: Patience) -> None:
@@ -218,51 +246,81 @@ class Access(httpx2.Auth):
             )
         return provider
 
-    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """As `httpx2.Auth`. Raises UpstreamError (AUTHENTICATION_FAILED)."""
+    async def send(self, request: Request, hop: Hop) -> Answer:
+        """As `http_client.Entry`. Raises UpstreamError (AUTHENTICATION_FAILED)."""
         challenge: httpx2.Response | None = None
         token: str | None = None  # the one that was sent last; another request may have renewed it since
         last = False
-        for _ in range(PASSES):
+        for passes_left in range(PASSES - 1, -1, -1):
             needed = challenge is not None or self._expired()
             if needed and self._turn.locked() and not self._waits(request):
                 last = True
             elif needed:
-                failures = self._failures
-                with self._inbound.held_up(CALL.get()):
-                    async with self._turn:
-                        if self._failure is not None and self._failures > failures:
-                            raise self._failure  # single-flight: all who waited share the failure
-                        if challenge is not None and challenge.status_code == 401:
-                            self._expire(token)
-                        flow = self._provider.async_auth_flow(request)
-                        try:
-                            outgoing = await anext(flow)
-                            while True:
-                                if outgoing is not request:
-                                    reply = yield self._outgoing(outgoing)
-                                    _bound(reply)
-                                    await _require_short(reply)
-                                elif last or challenge is None or self._token() not in (None, token):
-                                    break
-                                else:
-                                    last, reply = True, challenge
-                                    if not self._asks(request):
-                                        break
-                                outgoing = await flow.asend(reply)
-                        except Exception as exc:  # noqa: BLE001 - however a flow fails, there is no access
-                            self._failures += 1
-                            self._failure = _failed(exc, challenge)
-                            raise self._failure from None
-                        finally:
-                            await flow.aclose()
+                last = await self._gain(_Asking(request, hop, challenge, token, last=last))
             if (token := self._token()) is not None:
                 request.headers["Authorization"] = f"Bearer {token}"
-            response = yield request
-            if last or request.method == "DELETE" or not _demands(response):
-                return
-            challenge = response
-            _bound(response)
+            answer = await hop(request)
+            if last or not passes_left or request.method == "DELETE" or not _demands(answer):
+                return answer
+            challenge = await _challenge(answer)
+        raise AssertionError("unreachable")
+
+    async def _gain(self, asking: "_Asking") -> bool:
+        """Run the flow until there is another token; return whether the next pass is the last one."""
+        failures = self._failures
+        with self._inbound.held_up(CALL.get()):
+            async with self._turn:
+                if self._failure is not None and self._failures > failures:
+                    raise self._failure  # single-flight: all who waited share the failure
+                if asking.challenge is not None and asking.challenge.status_code == 401:
+                    self._expire(asking.token)
+                try:
+                    return await self._run(asking)
+                except _NoReply as exc:
+                    raise UpstreamError(exc.fault) from None
+                except Exception as exc:  # noqa: BLE001 - however a flow fails, there is no access
+                    self._failures += 1
+                    self._failure = _failed(exc, asking.challenge)
+                    raise self._failure from None
+
+    async def _run(self, asking: "_Asking") -> bool:
+        request = httpx2.Request(
+            asking.request.method, str(asking.request.url), headers=[*asking.request.headers.items()]
+        )
+        last = asking.last
+        async with aclosing(self._provider.async_auth_flow(request)) as flow:
+            outgoing = await anext(flow)
+            while True:
+                if outgoing is not request:
+                    reply = await self._ask(outgoing, asking.hop)
+                elif last or asking.challenge is None or self._token() not in (None, asking.token):
+                    return last
+                else:
+                    last, reply = True, asking.challenge
+                    if not self._asks(asking.request):
+                        return last
+                outgoing = await flow.asend(reply)
+
+    async def _ask(self, outgoing: httpx2.Request, hop: Hop) -> httpx2.Response:
+        """Send a request of the flow itself, whose target the server chose (SSRF). Raises OAuthFlowError, _NoReply."""
+        own = urlsplit(self._server.url or "").hostname or ""
+        # A remote server must not direct the hub to services on the hub's own loopback.
+        near = outgoing.url.host == own or (is_loopback(own) and is_loopback(outgoing.url.host))
+        if outgoing.url.scheme != "https" and not near:
+            raise OAuthFlowError(f"{outgoing.url.copy_with(query=None)} is not https")
+        headers = CIMultiDict((name, value) for name, value in outgoing.headers.items() if name not in _OF_THE_WIRE)
+        headers.update(AUTOMATIC)
+        url = URL(str(outgoing.url), encoded=True)
+        try:
+            answer = await hop(Request(outgoing.method, url, headers, await outgoing.aread() or None, REPLY_LIMIT_S))
+            reply = await _reply(answer, outgoing)
+        except HttpFailure as exc:
+            note = f"{outgoing.url.host} could not be asked: {exc.fault.message}"
+            raise _NoReply(faults.fault("AUTHENTICATION_FAILED", note, retryable=True)) from None
+        except UpstreamError as exc:
+            raise _NoReply(exc.fault) from None
+        await _require_short(reply)
+        return reply
 
     def _token(self) -> str | None:
         tokens = self._provider.context.current_tokens
@@ -278,28 +336,16 @@ class Access(httpx2.Auth):
         if token is not None and token == self._token() and context.can_refresh_token():
             context.token_expiry_time = 1.0
 
-    def _asks(self, request: httpx2.Request) -> bool:
+    def _asks(self, request: Request) -> bool:
         """Return whether a caller waits for this request's result, so that a person may be asked."""
         exchange = EXCHANGE.get()
         if exchange is None:
             return self._server.transport == "sse" and request.method == "GET"
         return exchange.awaits_result and exchange.patient
 
-    def _waits(self, request: httpx2.Request) -> bool:
+    def _waits(self, request: Request) -> bool:
         """Return whether the request may wait for a flow. Not answers and notifications: they block all sending."""
         return self._asks(request) or request.method == "GET"
-
-    def _outgoing(self, request: httpx2.Request) -> httpx2.Request:
-        """Restrict a request of the flow itself, whose target the server chose (SSRF). Raises OAuthFlowError."""
-        own = urlsplit(self._server.url or "").hostname or ""
-        # A remote server must not direct the hub to services on the hub's own loopback.
-        near = request.url.host == own or (is_loopback(own) and is_loopback(request.url.host))
-        if request.url.scheme != "https" and not near:
-            raise OAuthFlowError(f"{request.url.copy_with(query=None)} is not https")
-        limit_s = self._server.connect_timeout_s
-        request.extensions["timeout"] = {"connect": limit_s, "read": REPLY_LIMIT_S, "write": REPLY_LIMIT_S}
-        request.headers["Accept-Encoding"] = "identity"
-        return request
 
     async def _show(self, url: str) -> None:
         self._url = url
@@ -343,15 +389,41 @@ def _redirect_uri(oauth: OAuthConfig, kept: dict[str, Any]) -> str:
     return f"http://127.0.0.1:{port}{CALLBACK}"
 
 
-def _demands(response: httpx2.Response) -> bool:
+def _demands(answer: Answer) -> bool:
     """Return whether a response is a refusal that another token may change (RFC 6750, section 3.1)."""
-    return response.status_code == 401 or (
-        response.status_code == 403 and extract_field_from_www_auth(response, "error") == "insufficient_scope"
-    )
+    if answer.status != 403:
+        return answer.status == 401
+    response = httpx2.Response(403, headers=[*answer.headers.items()])
+    return extract_field_from_www_auth(response, "error") == "insufficient_scope"
 
 
-def _bound(response: httpx2.Response) -> None:
-    response.stream = Body(response.stream, lambda _end, _fault: None, REPLY_BYTES, decoded(response))
+async def _challenge(answer: Answer) -> httpx2.Response:
+    """Return a refusal as the SDK takes it."""
+    begun = await answer.beginning(CHALLENGE_BYTES, REPLY_LIMIT_S)
+    return httpx2.Response(answer.status, headers=_plain_headers(answer), content=begun)
+
+
+async def _reply(answer: Answer, asked: httpx2.Request) -> httpx2.Response:
+    """Return a reply as the SDK takes it. Raises HttpFailure, OAuthFlowError."""
+    try:
+        if answer.compressed:
+            raise OAuthFlowError("the authorization server's reply is compressed")
+        content = await answer.read(REPLY_BYTES)
+    except TooLarge as exc:
+        raise OAuthFlowError(f"the authorization server's reply does not fit: {exc}") from None
+    finally:
+        answer.close()
+    reply = httpx2.Response(answer.status, headers=_plain_headers(answer), content=content, request=asked)
+    if reply.has_redirect_location and (asked.method == "GET" or reply.status_code in KEEPS_METHOD):
+        # The SDK decides whether it is followed; then it passes `_ask`, too.
+        headers = {name: value for name, value in asked.headers.items() if name not in _OF_THE_WIRE}
+        target = asked.url.join(reply.headers["location"])
+        reply.next_request = httpx2.Request(asked.method, target, headers=headers, content=asked.content)
+    return reply
+
+
+def _plain_headers(answer: Answer) -> list[tuple[str, str]]:
+    return [(name, value) for name, value in answer.headers.items() if name.lower() not in _OF_THE_WIRE]
 
 
 async def _require_short(reply: httpx2.Response) -> None:
@@ -378,18 +450,8 @@ def _failed(exc: Exception, challenge: httpx2.Response | None) -> UpstreamError:
         why = f"{type(exc).__name__}"
     if challenge is None:
         return faults.error("AUTHENTICATION_FAILED", why)
-    try:
-        body = challenge.content
-    except httpx2.ResponseNotRead:
-        body = b""
-    fault = faults.of_status(challenge.status_code, challenge.headers, body, session=False)
+    fault = faults.of_status(challenge.status_code, challenge.headers, challenge.content, session=False)
     return UpstreamError(replace(fault, message=f"{fault.message}: {why}"))
-
-
-def authorization_lost(exc: httpx2.TransportError) -> Fault:
-    """Return the (retryable) fault for an authorization server that cannot be reached."""
-    note = f"{exc.request.url.host} could not be asked: {faults.of_exception(exc).message}"
-    return faults.fault("AUTHENTICATION_FAILED", note, retryable=True)
 
 
 def _plain(secret: SecretStr | None) -> str | None:

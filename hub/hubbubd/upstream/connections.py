@@ -1,0 +1,165 @@
+"""The connections over HTTP of all servers, in one pool per policy, and the SSRF guard.
+
+A name is resolved and checked in one step, and exactly these addresses are connected to: they are pinned against DNS
+rebinding. Redirects and authorization servers that a server names pass here as well, whoever made the request. The
+policy is in `config/hosts.py`. Servers with different policies never share a connection.
+"""
+
+import select
+import socket
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Final
+from weakref import WeakSet
+
+import aiohttp
+import anyio
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.client_reqrep import ClientRequest
+from aiohttp.connector import Connection
+from aiohttp.tracing import Trace
+from yarl import URL
+
+from hubbubd.config.hosts import Hosts
+from hubbubd.errors import PermissionDenied
+from hubbubd.upstream import faults
+from hubbubd.upstream.again import IDLE_S, Way
+
+HEADER_BYTES: Final = 64 * 1024
+"""The longest header of a response, and the longest status line."""
+
+MAX_HEADERS: Final = 256
+"""The most headers of a response."""
+
+READ_BYTES: Final = 64 * 1024
+"""Bytes of a response that are read ahead of who takes them."""
+
+WAY: ContextVar[Way | None] = ContextVar("hubbub_way", default=None)
+"""The progress of the request that the current task sends."""
+
+
+class Resolver(AbstractResolver):
+    """Resolves names, and checks what they mean if there is a policy. Raises UpstreamError (HOST_NOT_ALLOWED)."""
+
+    def __init__(self, hosts: Hosts | None) -> None:
+        self._hosts = hosts
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        """As `aiohttp.abc.AbstractResolver`; addresses in the order of the system's resolver. Raises OSError."""
+        try:
+            found = await anyio.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
+        except UnicodeError as exc:
+            raise socket.gaierror(socket.EAI_NONAME, str(exc)) from exc
+        addresses = list(dict.fromkeys((int(each[0]), str(each[4][0])) for each in found))
+        if self._hosts is not None:
+            try:
+                self._hosts.check(host, [ip_address(address) for _, address in addresses])
+            except PermissionDenied as exc:
+                raise faults.error("HOST_NOT_ALLOWED", exc.message, host=host) from None
+        flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+        return [
+            ResolveResult(hostname=host, host=address, port=port, family=kind, proto=0, flags=flags)
+            for kind, address in addresses
+        ]
+
+    async def close(self) -> None:
+        """As `aiohttp.abc.AbstractResolver`."""
+
+
+class Connector(aiohttp.TCPConnector):
+    """A pool of any number of connections: each parked call holds one.
+
+    It hands out no idle connection that its server has closed, and notes in `WAY` whether a connection is new.
+    """
+
+    def __init__(self, hosts: Hosts | None) -> None:
+        # Without a cache of names each connection is checked by what its name means then.
+        super().__init__(resolver=Resolver(hosts), use_dns_cache=False, limit=0, keepalive_timeout=IDLE_S)
+        self._handed_out: WeakSet[ResponseHandler] = WeakSet()
+
+    async def connect(self, req: ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout) -> Connection:
+        """As `aiohttp.BaseConnector`."""
+        while True:
+            connection = await super().connect(req, traces, timeout)
+            protocol = connection.protocol
+            if protocol is None or protocol not in self._handed_out:
+                break
+            if not _has_news(connection):
+                return connection
+            connection.close()
+        if protocol is not None:
+            self._handed_out.add(protocol)
+        if (way := WAY.get()) is not None:
+            way.connected = True
+        return connection
+
+
+def _has_news(connection: Connection) -> bool:
+    """Return whether an idle connection has ended, or has something to read that nobody asked for."""
+    transport = connection.transport
+    plain = transport.get_extra_info("socket") if transport is not None else None
+    if plain is None or plain.fileno() < 0:
+        return True
+    watch = select.poll()
+    watch.register(plain.fileno(), select.POLLIN)
+    return bool(watch.poll(0))
+
+
+class NoCookies(aiohttp.DummyCookieJar):
+    """A cookie jar that stays empty: neither MCP nor OAuth needs any. One in the configuration is a header."""
+
+    def update_cookies_from_headers(self, headers: Sequence[str], response_url: URL) -> None:
+        """Ignore them unparsed."""
+
+
+@dataclass(slots=True)
+class _Pool:
+    """The connections of one policy, and how many servers use them."""
+
+    session: aiohttp.ClientSession
+    users: int = 0
+
+
+class Connections:
+    """The pools of a hub. Each is opened with its first server and closed with its last one."""
+
+    def __init__(self) -> None:
+        self._pools: dict[Hosts | None, _Pool] = {}
+
+    @asynccontextmanager
+    async def use(self, hosts: Hosts | None) -> AsyncGenerator[aiohttp.ClientSession]:
+        """Yield the session through which servers under a policy are reached; None reaches all.
+
+        It keeps no cookies, and neither follows redirects nor decodes bodies nor reads the environment.
+        """
+        pool = self._pools.get(hosts)
+        if pool is None:
+            pool = self._pools[hosts] = _Pool(_session(hosts))
+        pool.users += 1
+        try:
+            yield pool.session
+        finally:
+            pool.users -= 1
+            if not pool.users:
+                del self._pools[hosts]
+                await pool.session.close()
+
+
+def _session(hosts: Hosts | None) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=Connector(hosts),
+        cookie_jar=NoCookies(),
+        timeout=aiohttp.ClientTimeout(total=None),
+        auto_decompress=False,
+        trust_env=False,
+        read_bufsize=READ_BYTES,
+        max_line_size=HEADER_BYTES,
+        max_field_size=HEADER_BYTES,
+        max_headers=MAX_HEADERS,
+    )

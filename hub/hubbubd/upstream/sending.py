@@ -1,0 +1,87 @@
+"""The sending side of HTTP: each message is a request of its own, in a task with the context of its sender."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+import anyio
+from mcp.shared.message import ClientMessageMetadata, SessionMessage
+from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, RequestId
+
+from hubbubd.upstream import faults
+from hubbubd.upstream.framing import document
+from hubbubd.upstream.streams import Lose
+
+Post = Callable[[JSONRPCMessage, Mapping[str, str], bytes], Awaitable[None]]
+"""Sends a message with these headers and this content, and handles its response."""
+
+
+class Sending:
+    """A write stream.
+
+    Notifications go in order, each when the one before was taken, and nothing overtakes one. Requests and answers go
+    side by side; sending an answer lasts until it was taken, so that a server which takes none is not read either.
+    """
+
+    def __init__(self, post: Post, lose: Lose) -> None:
+        self._post = post
+        self._lose = lose
+        self._notifying = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._requests: dict[RequestId, asyncio.Task[None]] = {}
+        self._closed = False
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """As `streams.Writing`. Raises TypeError for what JSON cannot express."""
+        message, given = item.message, item.metadata
+        headers = (given.headers if isinstance(given, ClientMessageMetadata) else None) or {}
+        content = document(message)
+        if isinstance(message, JSONRPCNotification):
+            await self._notifying.acquire()
+            self.start(self._post(message, headers, content)).add_done_callback(lambda _: self._notifying.release())
+            return
+        if self._notifying.locked():
+            await self.notified()
+        task = self.start(self._post(message, headers, content))
+        if isinstance(message, JSONRPCRequest):
+            self._requests[message.id] = task
+            task.add_done_callback(lambda done: self._forget(message.id, done))
+        else:
+            await asyncio.wait([task])
+
+    async def notified(self) -> None:
+        """Wait until the notifications that were sent have been taken."""
+        async with self._notifying:
+            pass
+
+    def abort(self, request_id: RequestId | None) -> None:
+        """Close the connection of a request whose response is still to come, if there is one."""
+        if request_id is not None and (task := self._requests.get(request_id)) is not None:
+            task.cancel()
+
+    def start(self, work: Awaitable[None]) -> asyncio.Task[None]:
+        """Do something in a copy of the caller's context, until `aclose` at the latest."""
+        if self._closed:
+            raise anyio.ClosedResourceError
+        task = asyncio.create_task(self._done(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def aclose(self) -> None:
+        """End all that is under way."""
+        self._closed = True
+        tasks = [*self._tasks]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _done(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except Exception as exc:  # noqa: BLE001 - a fault of the hub's own ends the connection, and is told
+            self._lose(faults.of_exception(exc))
+
+    def _forget(self, request_id: RequestId, done: asyncio.Task[None]) -> None:
+        if self._requests.get(request_id) is done:
+            del self._requests[request_id]
