@@ -80,7 +80,9 @@ class Connector(aiohttp.TCPConnector):
 
     def __init__(self, hosts: Hosts | None) -> None:
         # Without a cache of names each connection is checked by what its name means then.
-        super().__init__(resolver=Resolver(hosts), use_dns_cache=False, limit=0, keepalive_timeout=IDLE_S)
+        super().__init__(  # pyright: ignore[reportUnknownMemberType]
+            resolver=Resolver(hosts), use_dns_cache=False, limit=0, keepalive_timeout=IDLE_S
+        )
         self._handed_out: WeakSet[ResponseHandler] = WeakSet()
 
     async def connect(self, req: ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout) -> Connection:
@@ -111,7 +113,7 @@ def _has_news(connection: Connection) -> bool:
     return bool(watch.poll(0))
 
 
-class NoCookies(aiohttp.DummyCookieJar):
+class EmptyJar(aiohttp.DummyCookieJar):
     """A cookie jar that stays empty: neither MCP nor OAuth needs any. One in the configuration is a header."""
 
     def update_cookies_from_headers(self, headers: Sequence[str], response_url: URL) -> None:
@@ -154,7 +156,7 @@ class Connections:
 def _session(hosts: Hosts | None) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         connector=Connector(hosts),
-        cookie_jar=NoCookies(),
+        cookie_jar=EmptyJar(),
         timeout=aiohttp.ClientTimeout(total=None),
         auto_decompress=False,
         trust_env=False,

@@ -42,7 +42,7 @@ class Events:
         self._begun = False
         self._comment = False
         self._after_return = False
-        self._first = True
+        self._head: bytes | None = b""
         self._size = 0
         self._kind = ""
         self._id = last_id
@@ -51,6 +51,12 @@ class Events:
 
     def feed(self, piece: bytes) -> Iterator[Event]:
         """Yield the events that a piece completes. Lines end with LF, CR, or both. Raises TooLong."""
+        if self._head is not None:
+            piece = self._head + piece
+            self._head = piece if len(piece) < len(_BOM) and _BOM.startswith(piece) else None
+            if self._head is not None:
+                return
+            piece = piece.removeprefix(_BOM)
         if self._after_return and piece.startswith(b"\n"):
             piece = piece[1:]
             self._after_return = False
@@ -72,9 +78,6 @@ class Events:
         """Take a part of a line."""
         if not self._begun:
             self._begun = True
-            if self._first:
-                self._first = False
-                part = part.removeprefix(_BOM)
             self._comment = part.startswith(b":")
         if self._comment:
             return

@@ -3,17 +3,14 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from functools import cache, partial
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, Protocol
 from urllib.parse import urljoin
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
-import httpx2
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.payload import Payload
-from anyio import to_thread
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -41,8 +38,9 @@ AUTOMATIC: Final = {"Accept-Encoding": "identity", "User-Agent": f"hubbub/{__ver
 """Headers of each request, unless the configuration has others. A compressed body could grow beyond every bound."""
 
 KEEPS_METHOD: Final = (307, 308)
+"""Statuses of redirects that apply to a POST as well."""
 REDIRECTS: Final = (301, 302, 303, *KEEPS_METHOD)
-"""Statuses of redirects; those of KEEPS_METHOD apply to a POST as well."""
+"""Statuses of redirects."""
 
 
 class HttpFailure(Exception):
@@ -66,6 +64,7 @@ class Request:
     url: URL
     headers: CIMultiDict[str]
     content: bytes | None = None
+    _: KW_ONLY
     read_s: float | None = None
     way: Way = field(default_factory=Way)
 
@@ -301,33 +300,6 @@ def _within_origin(here: URL, target: URL) -> bool:
         return True
     upgrade = (here.scheme, target.scheme) == ("http", "https") and here.is_default_port() and target.is_default_port()
     return upgrade and here.host == target.host
-
-
-async def tls_for(config: ServerConfig) -> ssl.SSLContext:
-    """Return a TLS context that verifies certificates by the system's authorities and those in `config.ca`.
-
-    Raises UpstreamError (CONFIG_INVALID).
-    """
-    if config.ca is None:
-        return await to_thread.run_sync(_tls)
-    try:
-        return await to_thread.run_sync(partial(_tls_with, config.ca))
-    except (OSError, ValueError) as exc:  # ssl.SSLError is an OSError
-        raise faults.error("CONFIG_INVALID", f"ca: {config.ca} cannot be used: {exc}") from None
-
-
-@cache
-def _tls() -> ssl.SSLContext:
-    # Cached: loading the certificates is nearly all that opening a connection costs.
-    return _tls_with(None)
-
-
-def _tls_with(ca: str | None) -> ssl.SSLContext:
-    context = httpx2.create_ssl_context()
-    context.set_alpn_protocols(["http/1.1"])
-    if ca is not None:
-        context.load_verify_locations(cafile=ca)
-    return context
 
 
 _NOT_REACHED: Final[tuple[tuple[type[Exception], str], ...]] = (

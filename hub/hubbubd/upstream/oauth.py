@@ -25,7 +25,6 @@ from mcp.client.auth.extensions.client_credentials import (
     SignedJWTParameters,
 )
 from mcp.client.auth.oauth2 import OAuthContext
-from mcp.client.auth.utils import extract_field_from_www_auth
 from mcp.shared.auth import (
     OAuthClientInformationFull,
     OAuthClientMetadata,
@@ -34,44 +33,25 @@ from mcp.shared.auth import (
     ProtectedResourceMetadata,
 )
 from mcp.shared.exceptions import MCPDeprecationWarning
-from multidict import CIMultiDict
 from pydantic import AnyUrl, BaseModel, SecretStr, ValidationError
-from yarl import URL
 
 from hubbubd import bounds
 from hubbubd.config import ServerConfig
-from hubbubd.config.network import is_loopback
 from hubbubd.config.server import OAuthConfig
-from hubbubd.errors import Fault, HubError, UpstreamError
-from hubbubd.payload import loads
+from hubbubd.errors import HubError, UpstreamError
 from hubbubd.redaction import REDACTION
 from hubbubd.upstream import faults
-from hubbubd.upstream.body import TooLarge
-from hubbubd.upstream.checking import problems, weight
+from hubbubd.upstream.checking import problems
 from hubbubd.upstream.deadlines import Patience
 from hubbubd.upstream.exchange import CALL, EXCHANGE
-from hubbubd.upstream.http_client import AUTOMATIC, KEEPS_METHOD, Answer, Hop, HttpFailure, Request
+from hubbubd.upstream.http_client import Answer, Hop, Request
+from hubbubd.upstream.oauth_replies import NoReply, demands, refusal, reply_to
 from hubbubd.upstream.ports import Inbound, Vault, oauth_of
-
-REPLY_LIMIT_S: Final = 30.0
-"""Seconds to wait for a part of an authorization server's reply."""
-
-REPLY_BYTES: Final = 1024 * 1024
-"""The largest reply of an authorization server."""
-
-REPLY_VALUES: Final = 5000
-"""The most JSON values in such a reply."""
 
 PASSES: Final = 3
 """How often a request is sent at most: as it is, with a refreshed token, and with a new authorization."""
 
-CHALLENGE_BYTES: Final = 64 * 1024
-"""How much is read of what a server says with a refusal."""
-
 CALLBACK: Final = "/callback"
-
-_OF_THE_WIRE: Final = frozenset({"connection", "content-encoding", "content-length", "host", "transfer-encoding"})
-"""Headers that belong to one hop, or that the HTTP client makes itself."""
 
 _ERROR_CODE: Final = re.compile(r'"error"\s*:\s*"([\w.-]{1,60})"')
 
@@ -168,14 +148,6 @@ class Memory:
         await self._vault.put(self._server, secrets)
 
 
-class _NoReply(Exception):
-    """A request of a flow had no reply. That may pass, so those who wait for the flow try for themselves."""
-
-    def __init__(self, fault: Fault) -> None:
-        super().__init__(fault.message)
-        self.fault = fault
-
-
 @dataclass(slots=True)
 class _Asking:
     """A request that needs access: how to send others, the refusal it met, and the `token` it had."""
@@ -260,9 +232,9 @@ class Access:
             if (token := self._token()) is not None:
                 request.headers["Authorization"] = f"Bearer {token}"
             answer = await hop(request)
-            if last or not passes_left or request.method == "DELETE" or not _demands(answer):
+            if last or not passes_left or request.method == "DELETE" or not demands(answer):
                 return answer
-            challenge = await _challenge(answer)
+            challenge = await refusal(answer)
         raise AssertionError("unreachable")
 
     async def _gain(self, asking: "_Asking") -> bool:
@@ -276,7 +248,7 @@ class Access:
                     self._expire(asking.token)
                 try:
                     return await self._run(asking)
-                except _NoReply as exc:
+                except NoReply as exc:
                     raise UpstreamError(exc.fault) from None
                 except Exception as exc:  # noqa: BLE001 - however a flow fails, there is no access
                     self._failures += 1
@@ -292,7 +264,7 @@ class Access:
             outgoing = await anext(flow)
             while True:
                 if outgoing is not request:
-                    reply = await self._ask(outgoing, asking.hop)
+                    reply = await reply_to(outgoing, asking.hop, self._server.url or "")
                 elif last or asking.challenge is None or self._token() not in (None, asking.token):
                     return last
                 else:
@@ -300,27 +272,6 @@ class Access:
                     if not self._asks(asking.request):
                         return last
                 outgoing = await flow.asend(reply)
-
-    async def _ask(self, outgoing: httpx2.Request, hop: Hop) -> httpx2.Response:
-        """Send a request of the flow itself, whose target the server chose (SSRF). Raises OAuthFlowError, _NoReply."""
-        own = urlsplit(self._server.url or "").hostname or ""
-        # A remote server must not direct the hub to services on the hub's own loopback.
-        near = outgoing.url.host == own or (is_loopback(own) and is_loopback(outgoing.url.host))
-        if outgoing.url.scheme != "https" and not near:
-            raise OAuthFlowError(f"{outgoing.url.copy_with(query=None)} is not https")
-        headers = CIMultiDict((name, value) for name, value in outgoing.headers.items() if name not in _OF_THE_WIRE)
-        headers.update(AUTOMATIC)
-        url = URL(str(outgoing.url), encoded=True)
-        try:
-            answer = await hop(Request(outgoing.method, url, headers, await outgoing.aread() or None, REPLY_LIMIT_S))
-            reply = await _reply(answer, outgoing)
-        except HttpFailure as exc:
-            note = f"{outgoing.url.host} could not be asked: {exc.fault.message}"
-            raise _NoReply(faults.fault("AUTHENTICATION_FAILED", note, retryable=True)) from None
-        except UpstreamError as exc:
-            raise _NoReply(exc.fault) from None
-        await _require_short(reply)
-        return reply
 
     def _token(self) -> str | None:
         tokens = self._provider.context.current_tokens
@@ -387,53 +338,6 @@ def _redirect_uri(oauth: OAuthConfig, kept: dict[str, Any]) -> str:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
     return f"http://127.0.0.1:{port}{CALLBACK}"
-
-
-def _demands(answer: Answer) -> bool:
-    """Return whether a response is a refusal that another token may change (RFC 6750, section 3.1)."""
-    if answer.status != 403:
-        return answer.status == 401
-    response = httpx2.Response(403, headers=[*answer.headers.items()])
-    return extract_field_from_www_auth(response, "error") == "insufficient_scope"
-
-
-async def _challenge(answer: Answer) -> httpx2.Response:
-    """Return a refusal as the SDK takes it."""
-    begun = await answer.beginning(CHALLENGE_BYTES, REPLY_LIMIT_S)
-    return httpx2.Response(answer.status, headers=_plain_headers(answer), content=begun)
-
-
-async def _reply(answer: Answer, asked: httpx2.Request) -> httpx2.Response:
-    """Return a reply as the SDK takes it. Raises HttpFailure, OAuthFlowError."""
-    try:
-        if answer.compressed:
-            raise OAuthFlowError("the authorization server's reply is compressed")
-        content = await answer.read(REPLY_BYTES)
-    except TooLarge as exc:
-        raise OAuthFlowError(f"the authorization server's reply does not fit: {exc}") from None
-    finally:
-        answer.close()
-    reply = httpx2.Response(answer.status, headers=_plain_headers(answer), content=content, request=asked)
-    if reply.has_redirect_location and (asked.method == "GET" or reply.status_code in KEEPS_METHOD):
-        # The SDK decides whether it is followed; then it passes `_ask`, too.
-        headers = {name: value for name, value in asked.headers.items() if name not in _OF_THE_WIRE}
-        target = asked.url.join(reply.headers["location"])
-        reply.next_request = httpx2.Request(asked.method, target, headers=headers, content=asked.content)
-    return reply
-
-
-def _plain_headers(answer: Answer) -> list[tuple[str, str]]:
-    return [(name, value) for name, value in answer.headers.items() if name.lower() not in _OF_THE_WIRE]
-
-
-async def _require_short(reply: httpx2.Response) -> None:
-    """Raise OAuthFlowError for a reply with too many values: the SDK validates a reply in one go."""
-    try:
-        document = loads(await reply.aread())
-    except ValueError:
-        return  # not JSON, such as an error page
-    if weight(document, REPLY_VALUES) >= REPLY_VALUES:
-        raise OAuthFlowError(f"the authorization server's reply has more than {REPLY_VALUES} values")
 
 
 def _failed(exc: Exception, challenge: httpx2.Response | None) -> UpstreamError:
