@@ -56,7 +56,7 @@ class Resolver(AbstractResolver):
             found = await anyio.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
         except UnicodeError as exc:
             raise socket.gaierror(socket.EAI_NONAME, str(exc)) from exc
-        addresses = list(dict.fromkeys((int(each[0]), str(each[4][0])) for each in found))
+        addresses = list(dict.fromkeys((each[0], str(each[4][0])) for each in found))
         if self._hosts is not None:
             try:
                 self._hosts.check(host, [ip_address(address) for _, address in addresses])

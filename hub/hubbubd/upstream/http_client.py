@@ -124,8 +124,11 @@ class Answer:
         self.close()
 
     def close(self) -> None:
-        """Give up the connection: it is closed unless the body has ended."""
-        self._response.release()
+        """Give up the connection: it is closed unless the body was read to its end."""
+        if self._response.content.at_eof():
+            self._response.release()
+        else:
+            self._response.close()
 
 
 Hop = Callable[[Request], Awaitable[Answer]]
@@ -180,7 +183,7 @@ class HttpClient:
             target = redirected(request, answer)
             if target is None or not left:
                 return answer
-            answer.close()
+            await answer.spare()
             request.url = target
         raise AssertionError("unreachable")
 
@@ -194,17 +197,21 @@ class HttpClient:
                 raise faults.error("HOST_NOT_ALLOWED", exc.message, host=request.url.host) from None
         request.way = way = Way()
         WAY.set(way)
-        proxy, proxy_headers = self._proxies.of(request.url)
+        proxy, to_proxy = self._proxies.of(request.url)
+        headers = request.headers
+        if to_proxy is not None and request.url.scheme == "http":  # over TLS, only the proxy may see it
+            headers = CIMultiDict(headers)
+            headers.update(to_proxy)
         try:
             response = await self._session.request(
                 request.method,
                 request.url,
-                headers=request.headers,
+                headers=headers,
                 data=None if request.content is None else _Content(request.content, way, self._limit_s),
                 allow_redirects=False,
                 ssl=self._tls,
                 proxy=proxy,
-                proxy_headers=proxy_headers,
+                proxy_headers=to_proxy,
                 timeout=aiohttp.ClientTimeout(
                     total=None, connect=self._limit_s, sock_connect=self._limit_s, sock_read=request.read_s
                 ),
@@ -253,7 +260,10 @@ class Proxies:
         self._found = found
 
     def of(self, url: URL) -> tuple[URL | None, dict[str, str] | None]:
-        """Return the proxy for a URL and what to send it; None for none. Raises UpstreamError (CONFIG_INVALID)."""
+        """Return the proxy for a URL, and headers for it alone; None for none.
+
+        Raises UpstreamError (CONFIG_INVALID).
+        """
         named = self._found.get(url.scheme) or self._found.get("all")
         if not named or proxy_bypass(f"{url.host}:{url.port}"):
             return None, None

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
 
 import anyio
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
@@ -11,6 +12,9 @@ from hubbubd.upstream import faults
 from hubbubd.upstream.framing import document
 from hubbubd.upstream.streams import Lose
 
+MAX_ANSWERS: Final = 64
+"""The most answers that wait for one server to take them, before it is not read any more (backpressure)."""
+
 Post = Callable[[JSONRPCMessage, Mapping[str, str], bytes], Awaitable[None]]
 """Sends a message with these headers and this content, and handles its response."""
 
@@ -18,8 +22,8 @@ Post = Callable[[JSONRPCMessage, Mapping[str, str], bytes], Awaitable[None]]
 class Sending:
     """A write stream.
 
-    Notifications go in order, each when the one before was taken, and nothing overtakes one. Requests and answers go
-    side by side; sending an answer lasts until it was taken, so that a server which takes none is not read either.
+    Notifications go in order, each when the one before was taken and the answers before it; nothing overtakes one.
+    Requests and answers go side by side. While a server takes none of MAX_ANSWERS answers, sending another one waits.
     """
 
     def __init__(self, post: Post, lose: Lose) -> None:
@@ -27,6 +31,7 @@ class Sending:
         self._lose = lose
         self._notifying = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._answers: set[asyncio.Task[None]] = set()
         self._requests: dict[RequestId, asyncio.Task[None]] = {}
         self._closed = False
 
@@ -37,16 +42,20 @@ class Sending:
         content = document(message)
         if isinstance(message, JSONRPCNotification):
             await self._notifying.acquire()
-            self.start(self._post(message, headers, content)).add_done_callback(lambda _: self._notifying.release())
+            told = self.start(self._post_after({*self._answers}, message, headers, content))
+            told.add_done_callback(lambda _: self._notifying.release())
             return
         if self._notifying.locked():
             await self.notified()
-        task = self.start(self._post(message, headers, content))
         if isinstance(message, JSONRPCRequest):
-            self._requests[message.id] = task
-            task.add_done_callback(lambda done: self._forget(message.id, done))
-        else:
-            await asyncio.wait([task])
+            asked = self._requests[message.id] = self.start(self._post(message, headers, content))
+            asked.add_done_callback(lambda done: self._forget(message.id, done))
+            return
+        while len(self._answers) >= MAX_ANSWERS:
+            await asyncio.wait(self._answers, return_when=asyncio.FIRST_COMPLETED)
+        answered = self.start(self._post(message, headers, content))
+        self._answers.add(answered)
+        answered.add_done_callback(self._answers.discard)
 
     async def notified(self) -> None:
         """Wait until the notifications that were sent have been taken."""
@@ -75,6 +84,13 @@ class Sending:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+
+    async def _post_after(
+        self, before: set[asyncio.Task[None]], message: JSONRPCMessage, headers: Mapping[str, str], content: bytes
+    ) -> None:
+        if before:
+            await asyncio.wait(before)
+        await self._post(message, headers, content)
 
     async def _done(self, work: Awaitable[None]) -> None:
         try:
