@@ -29,10 +29,10 @@ from hubbubd.errors import PermissionDenied
 from hubbubd.upstream import faults
 from hubbubd.upstream.again import IDLE_S, Way
 
-HEADER_BYTES: Final = 64 * 1024
+HEADER_BYTES: Final = 32 * 1024
 """The longest header of a response, and the longest status line."""
 
-MAX_HEADERS: Final = 256
+MAX_HEADERS: Final = 128
 """The most headers of a response."""
 
 READ_BYTES: Final = 64 * 1024

@@ -60,7 +60,7 @@ async def http_transport(url: URL, max_bytes: int, client: HttpClient, lose: Los
     try:
         yield Pipe(read=transport.arrivals, write=transport, receipts=True, why_ended=ended)
     finally:
-        await transport.aclose()
+        await transport.end()
 
 
 async def ended() -> Fault:
@@ -105,13 +105,17 @@ class StreamableHttp:
             self._sending.start(stream.run())
 
     async def aclose(self) -> None:
+        """As `streams.Writing`."""
+        await self._sending.aclose()
+
+    async def end(self) -> None:
         """End the session, and all that is under way."""
         with anyio.move_on_after(CLOSE_LIMIT_S, shield=True):
             await self._sending.notified()
             if self._session is not None:
                 await self._end_session()
         with anyio.CancelScope(shield=True):
-            await self._sending.aclose()
+            await self._sending.end()
             await self.arrivals.aclose()
 
     async def _end_session(self) -> None:
@@ -138,7 +142,7 @@ class StreamableHttp:
             answer = await self._posting.send(request)
         except Refused:
             return  # noted in the exchange
-        await answer.spare()
+        self._sending.start(answer.spare())
 
     async def _request(self, message: JSONRPCRequest, request: Request) -> None:
         exchange = EXCHANGE.get() or Exchange(awaits_result=True)

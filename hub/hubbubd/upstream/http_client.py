@@ -192,7 +192,7 @@ class HttpClient:
         if self._hosts is not None:
             try:
                 # The pool checks what a name means when it is resolved; an address is not resolved.
-                self._hosts.check_host(request.url.host or "")
+                self._hosts.check_host(request.url.raw_host or "")
             except PermissionDenied as exc:
                 raise faults.error("HOST_NOT_ALLOWED", exc.message, host=request.url.host) from None
         request.way = way = Way()

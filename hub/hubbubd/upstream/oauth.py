@@ -295,7 +295,7 @@ class Access:
         return exchange.awaits_result and exchange.patient
 
     def _waits(self, request: Request) -> bool:
-        """Return whether the request may wait for a flow. Not answers and notifications: they block all sending."""
+        """Return whether the request may wait for a flow. Not answers and notifications: they hold up others."""
         return self._asks(request) or request.method == "GET"
 
     async def _show(self, url: str) -> None:

@@ -46,7 +46,7 @@ async def reply_to(outgoing: httpx2.Request, hop: Hop, server_url: str) -> httpx
     url = URL(str(outgoing.url), encoded=True)
     own = urlsplit(server_url).hostname or ""
     # A remote server must not direct the hub to services on the hub's own loopback.
-    near = url.host == own or (is_loopback(own) and is_loopback(url.host or ""))
+    near = url.host == own or (is_loopback(own) and is_loopback(url.raw_host or ""))
     if url.scheme != "https" and not near:
         raise OAuthFlowError(f"{url.with_query(None)} is not https")
     headers = CIMultiDict((name, value) for name, value in outgoing.headers.items() if name not in _OF_THE_WIRE)

@@ -37,6 +37,8 @@ class Sending:
 
     async def send(self, item: SessionMessage, /) -> None:
         """As `streams.Writing`. Raises TypeError for what JSON cannot express."""
+        if self._closed:
+            raise anyio.ClosedResourceError
         message, given = item.message, item.metadata
         headers = (given.headers if isinstance(given, ClientMessageMetadata) else None) or {}
         content = document(message)
@@ -68,15 +70,17 @@ class Sending:
             task.cancel()
 
     def start(self, work: Awaitable[None]) -> asyncio.Task[None]:
-        """Do something in a copy of the caller's context, until `aclose` at the latest."""
-        if self._closed:
-            raise anyio.ClosedResourceError
+        """Do something in a copy of the caller's context, until `end` at the latest."""
         task = asyncio.create_task(self._done(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     async def aclose(self) -> None:
+        """Take no more messages; what is under way goes on."""
+        self._closed = True
+
+    async def end(self) -> None:
         """End all that is under way."""
         self._closed = True
         tasks = [*self._tasks]

@@ -32,7 +32,7 @@ async def sse_transport(url: URL, max_bytes: int, client: HttpClient, lose: Lose
         yield Pipe(read=transport.arrivals, write=transport, receipts=True, why_ended=transport.why_ended)
     finally:
         with anyio.CancelScope(shield=True):
-            await transport.aclose()
+            await transport.end()
 
 
 class HttpWithSse:
@@ -71,8 +71,12 @@ class HttpWithSse:
         await self._sending.send(item)
 
     async def aclose(self) -> None:
-        """End all that is under way."""
+        """As `streams.Writing`."""
         await self._sending.aclose()
+
+    async def end(self) -> None:
+        """End all that is under way."""
+        await self._sending.end()
         await self.arrivals.aclose()
 
     async def why_ended(self) -> Fault:
@@ -116,7 +120,7 @@ class HttpWithSse:
             answer = await self._posting.send(request)
         except Refused:
             return  # noted in the exchange; the connection is lost
-        await answer.spare()
+        self._sending.start(answer.spare())
 
 
 def _no_stream(answer: Answer) -> Fault:
