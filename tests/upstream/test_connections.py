@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response, Stream
 
 from hubbubd.config import Confinement, ServerConfig
 from hubbubd.errors import UpstreamError
+from hubbubd.upstream import posting
 from hubbubd.upstream.connections import Connections
 from hubbubd.upstream.connector import McpConnector
 
@@ -295,9 +296,10 @@ async def test_json_that_is_not_the_response_ends_its_call_alone(
         await link.probe()
 
 
-async def test_an_answer_that_the_server_does_not_take_holds_up_no_call(
-    scripted: Scripted, connect: Connect, recorder: Recorder
+async def test_an_answer_that_the_server_does_not_take_holds_up_no_call_and_costs_its_own_delivery(
+    scripted: Scripted, connect: Connect, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(posting, "ACKNOWLEDGE_LIMIT_S", 1.0)
     arrived = anyio.Event()
 
     async def ask(request: Request) -> Response:
@@ -320,4 +322,7 @@ async def test_an_answer_that_the_server_does_not_take_holds_up_no_call(
         await arrived.wait()
         await link.request("tools/list", None)
         assert recorder.sent == []
+        await recorder.until(lambda: recorder.sent)
+        assert "too long" in str(recorder.sent[0])
+        await link.request("tools/list", None)
         tasks.cancel_scope.cancel()

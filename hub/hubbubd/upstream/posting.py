@@ -62,7 +62,9 @@ class Posting:
         try:
             answer = await self._sent(request, exchange)
         except HttpFailure as exc:
-            raise self._failed(exc.fault, exchange, lost=exc.reached) from None
+            # An answer that is not acknowledged in time costs its own delivery: calls go on beside it.
+            unacknowledged = exc.too_slow and exchange is not None and not exchange.awaits_result
+            raise self._failed(exc.fault, exchange, lost=exc.reached and not unacknowledged) from None
         except UpstreamError as exc:
             raise self._failed(exc.fault, exchange, lost=False) from None
         except BaseException:
