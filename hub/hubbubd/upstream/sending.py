@@ -22,15 +22,18 @@ Post = Callable[[JSONRPCMessage, Mapping[str, str], bytes], Awaitable[None]]
 class Sending:
     """A write stream.
 
-    Notifications go in order, each when the one before was taken and the answers before it; nothing overtakes one.
-    Requests and answers go side by side. While a server takes none of MAX_ANSWERS answers, sending another one waits.
+    Nothing overtakes the first notification: a server may serve nobody before. The others go in order, each when the
+    one before was taken and the answers before it, except for a cancellation, which cannot wait. Requests and answers
+    go side by side. While a server takes none of MAX_ANSWERS answers, sending another one waits.
     """
 
     def __init__(self, post: Post, lose: Lose) -> None:
         self._post = post
         self._lose = lose
-        self._notifying = asyncio.Lock()
+        self._in_order = asyncio.Lock()
+        self._first: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._notifications: set[asyncio.Task[None]] = set()
         self._answers: set[asyncio.Task[None]] = set()
         self._requests: dict[RequestId, asyncio.Task[None]] = {}
         self._closed = False
@@ -43,12 +46,13 @@ class Sending:
         headers = (given.headers if isinstance(given, ClientMessageMetadata) else None) or {}
         content = document(message)
         if isinstance(message, JSONRPCNotification):
-            await self._notifying.acquire()
-            told = self.start(self._post_after({*self._answers}, message, headers, content))
-            told.add_done_callback(lambda _: self._notifying.release())
+            told = await self._notify(message, headers, content)
+            self._first = self._first or told
+            self._notifications.add(told)
+            told.add_done_callback(self._notifications.discard)
             return
-        if self._notifying.locked():
-            await self.notified()
+        if self._first is not None and not self._first.done():
+            await asyncio.wait([self._first])
         if isinstance(message, JSONRPCRequest):
             asked = self._requests[message.id] = self.start(self._post(message, headers, content))
             asked.add_done_callback(lambda done: self._forget(message.id, done))
@@ -59,10 +63,20 @@ class Sending:
         self._answers.add(answered)
         answered.add_done_callback(self._answers.discard)
 
+    async def _notify(
+        self, message: JSONRPCNotification, headers: Mapping[str, str], content: bytes
+    ) -> asyncio.Task[None]:
+        if message.method == "notifications/cancelled":
+            return self.start(self._post(message, headers, content))
+        await self._in_order.acquire()
+        told = self.start(self._post_after({*self._answers}, message, headers, content))
+        told.add_done_callback(lambda _: self._in_order.release())
+        return told
+
     async def notified(self) -> None:
         """Wait until the notifications that were sent have been taken."""
-        async with self._notifying:
-            pass
+        if self._notifications:
+            await asyncio.wait(self._notifications)
 
     def abort(self, request_id: RequestId | None) -> None:
         """Close the connection of a request whose response is still to come, if there is one."""
