@@ -4,13 +4,17 @@ import json
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 from anyio.abc import SocketStream
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
 
 from hubbubd.config import Confinement, ServerConfig
 from hubbubd.errors import UpstreamError
@@ -19,7 +23,7 @@ from hubbubd.upstream.connections import Connections
 from hubbubd.upstream.connector import McpConnector
 
 from .conftest import CALL, LIMIT_S, Connect, Pocket, Recorder, Scripted, event, says
-from .test_reach import NAME, confined, resolve_to
+from .test_reach import NAME, confined, listening, resolve_to, self_signed
 from .test_sessions import Talk, raw
 
 __all__ = ["resolve_to"]
@@ -211,6 +215,44 @@ async def test_a_proxy_of_the_environment_is_asked_for_an_operators_server(
         async with connect(url=proxy):
             pass
         assert all(b" /mcp " in head and b"Proxy-" not in head for head in seen)
+
+
+async def test_a_tunnel_through_a_proxy_shows_it_nothing_of_the_server_and_the_server_nothing_of_it(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[bytes] = []
+
+    async def tunnel(stream: SocketStream, _: int) -> None:
+        head = await Talk(stream).head()
+        asked.append(head)
+        host, _, port = head.split(b" ")[1].decode().rpartition(":")
+        async with await anyio.connect_tcp(host, int(port)) as server, anyio.create_task_group() as tasks:
+            await stream.send(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            tasks.start_soon(pass_on, stream, server)
+            await pass_on(server, stream)
+            tasks.cancel_scope.cancel()
+
+    script = Scripted()
+    certificate = self_signed(tmp_path)
+    app = Starlette(routes=[Route("/mcp", script.serve, methods=["GET", "POST", "DELETE"])])
+    async with listening(app, ssl_certfile=certificate, ssl_keyfile=certificate) as origin, raw(tunnel) as proxy:
+        place = proxy.removeprefix("http://").removesuffix("/mcp")
+        monkeypatch.setenv("https_proxy", f"http://ada:hush@{place}")
+        monkeypatch.delenv("no_proxy", raising=False)
+        url = f"{origin.replace('http', 'https', 1)}/mcp?key=canary"
+        async with connect(url=url, ca=str(certificate), headers={"X-Own": "1"}) as link:
+            assert await link.request(*CALL)
+    assert asked
+    assert all(b"Proxy-Authorization: Basic YWRhOmh1c2g=" in head and b"canary" not in head for head in asked)
+    assert not any("proxy-authorization" in headers for headers in script.headers)
+    assert {headers["x-own"] for headers in script.headers} == {"1"}
+
+
+async def pass_on(one: SocketStream, other: SocketStream) -> None:
+    """Passes all bytes on, one way."""
+    with suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        while True:
+            await other.send(await one.receive())
 
 
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1", "http://["])

@@ -400,7 +400,7 @@ class _Outlet:
         if isinstance(item.message, JSONRPCResponse | JSONRPCError):
             await self._send_answer(item)
         elif isinstance(item.message, JSONRPCNotification):
-            # Its context outlives it: the SDK opens the GET stream in that of the first notification.
+            # Its context outlives it: the GET stream is opened in that of the first notification.
             call, exchange = CALL.set(None), EXCHANGE.set(None)
             try:
                 await self._inner.send(item)

@@ -89,7 +89,7 @@ async def _reply(answer: Answer, asked: httpx2.Request) -> httpx2.Response:
         answer.close()
     reply = httpx2.Response(answer.status, headers=_headers(answer), content=content, request=asked)
     if reply.has_redirect_location and (asked.method == "GET" or reply.status_code in KEEPS_METHOD):
-        # The SDK decides whether it is followed; then it passes `_ask`, too.
+        # The SDK decides whether it is followed; then it passes `reply_to`, too.
         headers = {name: value for name, value in asked.headers.items() if name not in _OF_THE_WIRE}
         target = asked.url.join(reply.headers["location"])
         reply.next_request = httpx2.Request(asked.method, target, headers=headers, content=asked.content)
