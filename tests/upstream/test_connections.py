@@ -2,6 +2,7 @@
 
 import json
 import socket
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
@@ -18,8 +19,8 @@ from starlette.routing import Route
 
 from hubbubd.config import Confinement, ServerConfig
 from hubbubd.errors import UpstreamError
-from hubbubd.upstream import posting
-from hubbubd.upstream.connections import Connections
+from hubbubd.upstream import connections, posting
+from hubbubd.upstream.connections import Connections, Witness
 from hubbubd.upstream.connector import McpConnector
 
 from .conftest import CALL, LIMIT_S, Connect, Pocket, Recorder, Scripted, event, says
@@ -101,6 +102,8 @@ class Closing:
     """A server, in a thread, that closes a connection right after it has answered a call, without a word."""
 
     def __init__(self) -> None:
+        self.go = threading.Event()
+        self.go.set()
         self.closed = threading.Event()
         self.calls = 0
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -141,6 +144,7 @@ class Closing:
                 connection.sendall(whole(message))
                 if message.get("method") == "tools/call":
                     self.calls += 1
+                    self.go.wait(LIMIT_S)
                     connection.close()
                     self.closed.set()
                     return
@@ -168,6 +172,61 @@ async def test_the_pool_hands_out_no_connection_whose_end_the_loop_has_not_seen_
             async with session.post(closing.url, data=call) as response:
                 assert await response.json()
             closing.wait()
+
+
+async def test_a_call_that_meets_the_end_of_its_connection_on_the_way_goes_again(
+    closing: Closing, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = 0
+
+    def end_now(_: object) -> bool:
+        nonlocal ended
+        if closing.calls == 1 and not ended:
+            ended += 1
+            closing.go.set()
+            closing.wait()
+        return False
+
+    monkeypatch.setattr(connections, "_has_news", end_now)  # it looks right before the server closes
+    async with connect(url=closing.url, protocol="2025-11-25") as link:
+        await link.request("ping", None)
+        closing.go.clear()
+        await link.request(*CALL)
+        for _ in range(8):  # until it is the turn of that connection
+            await link.request(*CALL if not ended else ("ping", None))
+    assert ended == 1
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """Both ends of a connection."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        one = socket.create_connection(listening.getsockname())
+        return one, listening.accept()[0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel does not count there")
+@pytest.mark.parametrize(("reads", "answers"), [(False, False), (True, False), (True, True)])
+def test_a_witness_knows_after_the_end_whether_anything_was_taken(reads: bool, answers: bool) -> None:
+    one, other = pair()
+    with one, other:
+        one.sendall(b"before")
+        assert other.recv(100) == b"before"
+        other.sendall(b"answer")
+        assert one.recv(100) == b"answer"
+        witness = Witness(one.fileno())
+        if not reads:
+            other.close()
+        one.sendall(b"request")
+        if reads:
+            assert other.recv(100) == b"request"
+        if answers:
+            other.sendall(b"answer")
+        other.close()
+        with suppress(ConnectionResetError):
+            one.recv(100)
+        one.close()
+        assert witness.taken() is reads
+        witness.close()
 
 
 async def test_the_connection_of_a_stream_that_ends_after_the_response_is_used_again(

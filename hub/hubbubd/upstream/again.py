@@ -4,8 +4,8 @@ from typing import Final
 
 import anyio
 
-IDLE_S: Final = 2.5
-"""Seconds an idle connection is kept. Most servers close theirs after 5 s, and no request may meet that."""
+IDLE_S: Final = 1.5
+"""Seconds an idle connection is kept. Servers close theirs after 2 or 5 s, and no request should meet that."""
 
 STALE_CONNECTIONS: Final = 3
 """How often a request is retried because its connection had been closed; others of the pool may be closed, too."""
@@ -61,19 +61,19 @@ class Pace:
 class Way:
     """Progress of a request: what decides whether a retry is safe.
 
-    `connected` says that a new connection was made for it, `begun` that sending it was begun, and `left` that all of
-    it was handed to the system.
+    `connected` says that a new connection was made for it, `begun` that sending it was begun, `left` that all of it was
+    handed to the system, and `untaken` that the system at the other end acknowledged none of it.
     """
 
     def __init__(self) -> None:
-        self.connected = self.begun = self.left = False
+        self.connected = self.begun = self.left = self.untaken = False
 
     def may_go_again(self, method: str) -> bool:
         """Return whether the failed request may be retried.
 
-        A request that did not leave whole cannot have been executed. One that did, over a reused connection that was
-        closed without a response, has most likely met the end of an idle connection; but the server may have executed
-        it, so only idempotent methods are retried. All others are sent at most once.
+        A request that did not leave whole, or was not taken, cannot have been executed: it met the end of an idle
+        connection. One that was taken, over a reused connection that was closed without a response, may have been, so
+        only idempotent methods are retried. All others are sent at most once.
         """
         unsent = self.begun and not self.left
-        return unsent or (not self.connected and method in REPEATABLE)
+        return unsent or self.untaken or (not self.connected and method in REPEATABLE)

@@ -5,10 +5,13 @@ rebinding. Redirects and authorization servers that a server names pass here as 
 policy is in `config/hosts.py`. Servers with different policies never share a connection.
 """
 
+import os
 import select
 import socket
+import struct
+import sys
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -38,8 +41,36 @@ MAX_HEADERS: Final = 128
 READ_BYTES: Final = 64 * 1024
 """Bytes of a response that are read ahead of who takes them."""
 
-WAY: ContextVar[Way | None] = ContextVar("hubbub_way", default=None)
-"""The progress of the request that the current task sends."""
+ACKNOWLEDGED_AT: Final = 120
+"""Where `tcpi_bytes_acked`, of eight bytes, is in the kernel's `tcp_info` (linux/tcp.h)."""
+
+
+class Sent:
+    """The request that the current task sends, and what is known of it when it fails. It has to be closed."""
+
+    def __init__(self, way: Way) -> None:
+        self.way = way
+        self._witness: Witness | None = None
+
+    def reused(self, descriptor: int) -> None:
+        """Note the connection, which has been used before."""
+        self.close()
+        with suppress(OSError):
+            self._witness = Witness(descriptor)
+
+    def failed(self) -> None:
+        """Note in its way whether anything of it was taken, after its connection broke."""
+        self.way.untaken = self._witness is not None and not self._witness.taken()
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._witness is not None:
+            self._witness.close()
+            self._witness = None
+
+
+SENT: ContextVar[Sent | None] = ContextVar("hubbub_sent", default=None)
+"""The request that the current task sends."""
 
 
 class Resolver(AbstractResolver):
@@ -75,7 +106,7 @@ class Resolver(AbstractResolver):
 class Connector(aiohttp.TCPConnector):
     """A pool of any number of connections: each parked call holds one.
 
-    It hands out no idle connection that its server has closed, and notes in `WAY` whether a connection is new.
+    It hands out no idle connection that its server has closed, and notes in `SENT` which one it is.
     """
 
     def __init__(self, hosts: Hosts | None) -> None:
@@ -93,24 +124,63 @@ class Connector(aiohttp.TCPConnector):
             if protocol is None or protocol not in self._handed_out:
                 break
             if not _has_news(connection):
+                if (sent := SENT.get()) is not None:
+                    sent.reused(_descriptor(connection))
                 return connection
             connection.close()
         if protocol is not None:
             self._handed_out.add(protocol)
-        if (way := WAY.get()) is not None:
-            way.connected = True
+        if (sent := SENT.get()) is not None:
+            sent.way.connected = True
         return connection
+
+
+def _descriptor(connection: Connection) -> int:
+    """Return the file descriptor of a connection; negative when it is closed."""
+    transport = connection.transport
+    plain = transport.get_extra_info("socket") if transport is not None else None
+    return -1 if plain is None else plain.fileno()
 
 
 def _has_news(connection: Connection) -> bool:
     """Return whether an idle connection has ended, or has something to read that nobody asked for."""
-    transport = connection.transport
-    plain = transport.get_extra_info("socket") if transport is not None else None
-    if plain is None or plain.fileno() < 0:
+    descriptor = _descriptor(connection)
+    if descriptor < 0:
         return True
     watch = select.poll()
-    watch.register(plain.fileno(), select.POLLIN)
+    watch.register(descriptor, select.POLLIN)
     return bool(watch.poll(0))
+
+
+class Witness:
+    """Tells whether the other end has taken any of what is sent over a connection from now on, even after its end.
+
+    The kernel counts the bytes that were acknowledged. It cannot be asked once a transport has closed its socket, so
+    this holds a duplicate, which has to be closed. Where the kernel does not count, everything counts as taken.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=os.dup(descriptor))
+        self._before = _acknowledged(self._socket)
+
+    def taken(self) -> bool:
+        """Return whether anything may have been taken."""
+        return self._before is None or _acknowledged(self._socket) != self._before
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._socket.close()
+
+
+def _acknowledged(connection: socket.socket) -> int | None:
+    """Return how many bytes the other end has acknowledged (tcpi_bytes_acked of Linux); None if that is not known."""
+    if sys.platform != "linux":
+        return None
+    try:
+        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, ACKNOWLEDGED_AT + 8)
+    except OSError:
+        return None
+    return struct.unpack_from("=Q", info, ACKNOWLEDGED_AT)[0] if len(info) == ACKNOWLEDGED_AT + 8 else None
 
 
 class EmptyJar(aiohttp.DummyCookieJar):

@@ -20,7 +20,7 @@ from hubbubd.config.hosts import Hosts
 from hubbubd.errors import Fault, PermissionDenied
 from hubbubd.upstream import body, faults
 from hubbubd.upstream.again import Way
-from hubbubd.upstream.connections import WAY
+from hubbubd.upstream.connections import SENT, Sent
 
 MAX_REDIRECTS: Final = 20
 """How many redirects of one request are followed."""
@@ -196,7 +196,8 @@ class HttpClient:
             except PermissionDenied as exc:
                 raise faults.error("HOST_NOT_ALLOWED", exc.message, host=request.url.host) from None
         request.way = way = Way()
-        WAY.set(way)
+        sent = Sent(way)
+        SENT.set(sent)
         proxy, to_proxy = self._proxies.of(request.url)
         headers = request.headers
         if to_proxy is not None and request.url.scheme == "http":  # over TLS, only the proxy may see it
@@ -217,7 +218,10 @@ class HttpClient:
                 ),
             )
         except (aiohttp.ClientError, OSError, ValueError) as exc:
+            sent.failed()
             raise _failure(exc) from exc
+        finally:
+            sent.close()
         return Answer(response)
 
 
