@@ -1,4 +1,4 @@
-"""What a start costs: the processor time of new processes, each beside one that only imports what it cannot do without.
+"""What a start costs: the processor time of new processes, each beside one that only runs Python or one import.
 
 All take turns, so that a busy machine hits all. No wall-clock time: a start waits for nothing but the processor.
 """

@@ -73,9 +73,13 @@ def tier(path: Path, fixtures: set[str]) -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks each test with its tier, before `-m` chooses among them."""
+    """Marks each test with its tier, before `-m` chooses among them. Quick ones are last.
+
+    So they run beside tests that wait for processes, and no long test is left for the end.
+    """
     for item in items:
         item.add_marker(tier(item.path, set(getattr(item, "fixturenames", ()))))
+    items.sort(key=lambda item: item.get_closest_marker("quick") is not None)
 
 
 @pytest.hookimpl(wrapper=True)

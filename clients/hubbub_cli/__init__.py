@@ -30,8 +30,10 @@ def main() -> None:
 
         status = app(standalone_mode=False, prog_name="hubbub")
         sys.stdout.flush()
+    except SystemExit:  # of the completion
+        raise
     except BaseException as error:  # noqa: BLE001 - every end has a line and a status
-        from hubbub_cli import ends  # lazy: imports gRPC, which a run that is well may do without
+        from hubbub_cli import ends  # lazy: imports gRPC, which a run that succeeds may not need
 
         status = ends.end(error, as_json="--json" in own)
     sys.exit(status if isinstance(status, int) else 0)

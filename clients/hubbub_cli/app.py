@@ -60,7 +60,7 @@ def options(
     ] = False,
 ) -> None:
     """Watch and answer what MCP servers ask, and call them, through one hub."""
-    from hubbub_cli.session import Settings  # lazy: imports gRPC, of which help and completion of words need nothing
+    from hubbub_cli.session import Settings  # lazy: imports gRPC
 
     gc.freeze()
     gc.enable()

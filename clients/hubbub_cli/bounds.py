@@ -11,7 +11,7 @@ MOST = 2**31 - 1
 """Largest `int32` of the API."""
 
 LARGEST_SIZE = "10000"
-"""Columns or lines of a terminal. What has as many digits is no smaller."""
+"""Most columns or lines of a terminal. A number of as many digits is at least as large."""
 
 
 def finite(value: float | None) -> float | None:

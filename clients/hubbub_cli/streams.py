@@ -1,6 +1,6 @@
-"""The standard streams of a run, opened and with named failures, and the words that it was given.
+"""The standard streams of a run, which name their failures, and the check of its arguments.
 
-Imported at the start of every run, so without the library: `--help` needs no gRPC.
+Every run imports this module first, so it does without the library: `--help` needs no gRPC.
 """
 
 import os
@@ -69,7 +69,7 @@ def _lost(error: OSError) -> "HubbubError":
 
 
 def discard(descriptor: int) -> None:
-    """Discard unwritten output, so that the interpreter does not fail on it again at its end."""
+    """Discard unwritten output, so that the interpreter does not fail on it again when it ends."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, descriptor)
     os.close(nowhere)
@@ -92,7 +92,7 @@ def open_streams() -> None:
 
 
 def say(line: str) -> None:
-    """Print a line of our own words, in which nothing of others has to be made safe."""
+    """Print a line of this program's own text. Text of others goes through `output.say`."""
     sys.stdout.write(f"{line}\n")
 
 

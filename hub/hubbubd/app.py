@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import anyio
@@ -74,6 +75,7 @@ def _run(argv: Sequence[str]) -> int:
     sink = setup.log_sink(os.environ)
     console.log_to_stderr(sink)
     _adopt(settings.hub)
+    _import_offered(settings.hub)
     # What the imports created is permanent; scanning it in each full collection stopped the loop for 80 ms and more.
     gc.collect()
     gc.freeze()
@@ -89,6 +91,22 @@ def _run(argv: Sequence[str]) -> int:
     finally:
         sink.close()
     return DONE
+
+
+def _import_offered(settings: HubSettings) -> None:
+    """Import what only some hubs offer, as `_serve` does when it needs it.
+
+    Later it would stop the loop, beside a thread that imports the SDK: two threads that import the same packages can
+    wait for each other.
+    """
+    offered = {
+        "hubbubd.rpc.jwt": settings.oidc_issuer,
+        "hubbubd.rpc.connect": settings.connect_listen,
+        "hubbubd.rpc.metrics": settings.metrics_listen,
+    }
+    for module, setting in offered.items():
+        if setting is not None:
+            import_module(module)
 
 
 async def _check(settings: Settings) -> int:
@@ -213,7 +231,7 @@ def _identity_provider(settings: HubSettings, grants: Grants) -> Iterator[Authen
     """Yield the authenticator of an identity provider, if the settings name one."""
     if settings.oidc_issuer is None:
         return
-    from hubbubd.rpc.jwt import Jwt  # lazy: imports cryptography, for which most hubs have no use
+    from hubbubd.rpc.jwt import Jwt  # lazy: see `_import_offered`
 
     if jwt := Jwt.of(settings, grants):
         yield jwt
@@ -237,7 +255,7 @@ async def _connect(hub: Hub, settings: HubSettings, gate: Gate) -> AsyncGenerato
     if settings.connect_listen is None:
         yield None
         return
-    from hubbubd.rpc.connect import serve_connect  # lazy: an optional extra
+    from hubbubd.rpc.connect import serve_connect  # lazy: an optional extra, see `_import_offered`
 
     async with serve_connect(
         hub,
@@ -256,7 +274,7 @@ async def _metrics(settings: HubSettings, meter: Meter) -> AsyncGenerator[str | 
     if settings.metrics_listen is None:
         yield None
         return
-    from hubbubd.rpc.metrics import serve_metrics  # lazy: an optional extra
+    from hubbubd.rpc.metrics import serve_metrics  # lazy: an optional extra, see `_import_offered`
 
     async with serve_metrics(settings.metrics_listen, meter.exposition) as url:
         yield url

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import anyio
 import pytest
 
 from hubbub.v1 import common_pb2, inbox_pb2, server_pb2
+from hubbub_cli import bounds, streams
 
 from .conftest import HUBBUB
 
@@ -65,6 +66,26 @@ async def test_a_stream_that_is_closed_or_full_is_no_fault(hub: Any) -> None:
     assert json.loads(told.stderr.splitlines()[-1])["reason"] == "OUTPUT_FAILED"
 
 
+@pytest.mark.parametrize(
+    "write", [lambda: sys.stdout.write("x" * 100_000), lambda: sys.stdout.flush()], ids=["write", "flush"]
+)
+def test_a_reader_that_leaves_is_no_failure_of_the_output(
+    write: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    stdout = open(writer, "w", closefd=False)  # noqa: SIM115 - closed below, without what it could not write
+    stdout.write("x")
+    monkeypatch.setattr(sys, "stdout", stdout)
+    monkeypatch.setattr(sys, "stderr", sys.stderr)
+    streams.open_streams()
+    with pytest.raises(BrokenPipeError):
+        write()
+    streams.discard(writer)
+    stdout.close()
+    os.close(writer)
+
+
 async def test_a_daemon_without_its_streams_ends_without_a_traceback(tmp_path: Path) -> None:
     words = ("--check-config", "--config /proc/none", "--listen x", "--xyz", "--help", "--listen x")
     done = await all_ran(
@@ -81,6 +102,26 @@ async def test_an_argument_that_is_no_text_is_wrong_usage(hub: Any, words: tuple
     done = await anyio.run_process([HUBBUB.encode(), b"--json", *words], check=False)
     assert done.returncode == 2
     assert json.loads(done.stderr.splitlines()[-1])["reason"] == "USAGE"
+
+
+@pytest.mark.parametrize(
+    ("size", "bounded"),
+    [("120", "120"), ("00120", "120"), ("9999", "9999"), ("10001", "10000"), ("9" * 5000, "10000"), ("0", None)],
+)
+def test_a_size_of_the_terminal_is_a_number_that_libraries_can_read(
+    size: str, bounded: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", size)
+    monkeypatch.setenv("LINES", "x")
+    bounds.bound_size()
+    assert (os.environ.get("COLUMNS"), os.environ.get("LINES")) == (bounded, None)
+
+
+async def test_an_option_of_a_servers_command_is_not_taken_for_one_of_this_command(tmp_path: Path) -> None:
+    words = f"{HUBBUB} --data-dir {tmp_path} --connect-timeout 0 servers add one -- cmd --json"
+    plain, told = await all_ran([words, words.replace(HUBBUB, f"{HUBBUB} --json", 1)])
+    assert plain.stderr.startswith(b"error: ")
+    assert json.loads(told.stderr.splitlines()[-1])["reason"]
 
 
 async def test_no_surroundings_are_too_odd(hub: Any, hubbub: Any) -> None:

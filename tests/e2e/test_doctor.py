@@ -59,10 +59,14 @@ async def test_without_a_hub_it_says_so_and_looks_at_what_is_here(tmp_path: Path
 
     client = tmp_path / "client.json"
     client.write_text('{"address": "127.0.0.1:1", "token": "t"}')
-    client.chmod(0o644)
-    status, out, _ = await shell("hubbub", "--connect-timeout", "0.2", "--data-dir", str(tmp_path), "doctor")
-    assert status == 1
-    assert f"warn  {client}: others may read the token in it\n      chmod go= {client}" in out
+    for mode in (0o640, 0o604):
+        client.chmod(mode)
+        status, out, _ = await shell("hubbub", "--connect-timeout", "0.2", "--data-dir", str(tmp_path), "doctor")
+        assert status == 1
+        assert f"warn  {client}: others may read the token in it\n      chmod go= {client}" in out
+    client.chmod(0o600)
+    _, out, _ = await shell("hubbub", "--connect-timeout", "0.2", "--data-dir", str(tmp_path), "doctor")
+    assert f"ok    {client}: only its owner can read it" in out
 
 
 async def test_the_status_is_one_page_with_each_server_and_what_is_wrong(start_hub: Any, peer_scripts: Path) -> None:

@@ -1,5 +1,6 @@
 """What a start leaves out: it is made up for as soon as the program is up, or when it is needed."""
 
+import os
 import subprocess
 import sys
 from importlib.metadata import version
@@ -39,13 +40,61 @@ NOT_AT_START = {
 
 
 def test_the_daemon_is_ready_before_it_has_imported_what_only_some_hubs_need(tmp_path: Path) -> None:
-    command = [sys.executable, "-X", "importtime", "-m", "hubbubd", "--listen", "127.0.0.1:0", "--data-dir", tmp_path]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as hub:
-        assert hub.stdout is not None
-        assert hub.stderr is not None
-        assert "ready" in hub.stdout.readline()
-        hub.kill()
-        assert imported(hub.stderr.read()) & NOT_AT_START.keys() == set()
+    said = until_ready(tmp_path, "--listen", "127.0.0.1:0")
+    assert imported(said) & NOT_AT_START.keys() == set()
+
+
+def test_what_a_hub_offers_is_imported_before_the_thread_that_imports_what_servers_need(tmp_path: Path) -> None:
+    """Two threads that import the same packages can wait for each other, and imports on the loop stop it."""
+    config = tmp_path / "hub.toml"
+    config.write_text(OFFERS_ALL)
+    before, _, after = until_ready(tmp_path, "--config", str(config)).partition("server connecting")
+    assert imported(before) >= {"connectrpc", "jwt", "uvicorn"}
+    assert modules(after).isdisjoint({"hubbubd.rpc.connect", "hubbubd.rpc.jwt", "hubbubd.rpc.metrics"})
+
+
+def test_what_opens_links_is_imported_beside_the_loop() -> None:
+    done = subprocess.run([sys.executable, "-c", FIRST_LINK], capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.stdout.split() == ["COMMAND_NOT_FOUND", "True", "False"], done.stderr
+
+
+FIRST_LINK = """
+import sys, threading, types
+import anyio
+from hubbubd.config import ServerConfig
+from hubbubd.errors import UpstreamError
+from hubbubd.upstream.connector import McpConnector
+
+class Watched:
+    threads = set()
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith(("hubbubd.upstream.", "mcp.")):
+            self.threads.add(threading.current_thread())
+
+async def main():
+    sys.meta_path.insert(0, Watched())
+    config = ServerConfig(name="none", command="/nowhere/none")
+    try:
+        async with McpConnector(None).open(config, types.SimpleNamespace(on_stderr=None), None, None):
+            pass
+    except UpstreamError as error:
+        print(error.fault.code, bool(Watched.threads), threading.main_thread() in Watched.threads)
+
+anyio.run(main)
+"""
+
+
+OFFERS_ALL = """
+[hub]
+listen = "127.0.0.1:0"
+connect_listen = "127.0.0.1:0"
+metrics_listen = "127.0.0.1:0"
+oidc_issuer = "https://issuer.example"
+oidc_audience = "hub"
+
+[servers.one]
+command = "cat"
+"""
 
 
 # What commands import when they talk to a hub, or when they lay out a page.
@@ -67,14 +116,39 @@ def test_a_command_imports_only_what_it_needs(words: list[str], unneeded: set[st
     assert imported(done.stderr) & unneeded == set()
 
 
+def test_completing_the_name_of_a_command_imports_nothing_of_a_hub() -> None:
+    asked = {"_HUBBUB_COMPLETE": "complete_bash", "COMP_WORDS": "hubbub inb", "COMP_CWORD": "1"}
+    command = [sys.executable, "-X", "importtime", "-c", "from hubbub_cli import main; main()"]
+    done = subprocess.run(command, env=os.environ | asked, capture_output=True, text=True, timeout=LIMIT_S, check=True)
+    assert done.stdout.split() == ["inbox"]
+    assert imported(done.stderr) & OF_A_HUB <= {"pydantic"}  # with which Typer checks the global options
+
+
 def test_the_command_says_the_version_that_is_installed() -> None:
     command = [sys.executable, "-c", "from hubbub_cli import main; main()", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=True)
     assert done.stdout == f"hubbub {version('hubbub')}\n"
 
 
+def until_ready(directory: Path, *options: str) -> str:
+    """What a hub, killed when it is ready, writes to stderr: its imports, and its log. More than a pipe holds."""
+    command = [sys.executable, "-X", "importtime", "-m", "hubbubd", "--data-dir", str(directory / "data"), *options]
+    said = directory / "stderr"
+    with said.open("w") as stderr, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True) as hub:
+        assert hub.stdout is not None
+        ready = hub.stdout.readline()
+        hub.kill()
+    assert "ready" in ready, said.read_text()
+    return said.read_text()
+
+
 def imported(said: str) -> set[str]:
     """The packages in what `-X importtime` writes."""
-    modules = {line.rpartition("|")[2].strip() for line in said.splitlines() if line.startswith("import time:")}
-    assert len(modules) > 50
-    return {module.partition(".")[0] for module in modules}
+    found = modules(said)
+    assert len(found) > 50
+    return {module.partition(".")[0] for module in found}
+
+
+def modules(said: str) -> set[str]:
+    """The modules in what `-X importtime` writes."""
+    return {line.rpartition("|")[2].strip() for line in said.splitlines() if line.startswith("import time:")}

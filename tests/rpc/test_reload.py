@@ -27,7 +27,7 @@ from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import Attempt
-from hubbubd.runtime.servers import EventFilter
+from hubbubd.runtime.servers import EventFilter, configuration
 from hubbubd.store.sqlite import SqliteStore
 from hubbubd.store.vault import TokenFile
 from hubbubd.telemetry.tracer import OFF, Tracer
@@ -97,14 +97,18 @@ def make(tmp_path: Path) -> Make:
     """Serves hubs with the settings given."""
 
     @asynccontextmanager
-    async def made(**settings: Any) -> AsyncIterator[World]:
+    async def made(watched: Path | None = None, **settings: Any) -> AsyncIterator[World]:
         store = await SqliteStore.open(":memory:")
         away = ServerConfig(name="away", transport="http", url="http://127.0.0.1:9/mcp", max_queued=100)
-        files = Settings(hub=HubSettings(data_dir=tmp_path, **settings), servers=(away,))
+        files = Settings(
+            hub=HubSettings(data_dir=tmp_path, **settings), servers=(away,), files=(watched,) if watched else ()
+        )
         connector = McpConnector(TokenFile.open(tmp_path))
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(settled())
-            opening = Hub.open(store, connector, {"away": away}, files.hub, load=lambda: world.load())
+            opening = Hub.open(
+                store, connector, {"away": away}, files.hub, files=files.files, load=lambda: world.load()
+            )
             hub = await stack.enter_async_context(opening)
             origins = lambda: hub.configuration.settings.connect_origins  # noqa: E731
             connect = serve_connect(hub, listen="127.0.0.1:0", gate=gate(hub), origins=origins)
@@ -358,6 +362,24 @@ async def test_what_comes_of_a_reload_is_told_to_those_who_watch_and_noted_for_t
             ("hub:file", "/etc/hub.toml", AuditKind.REFUSAL, "CONFIG_REJECTED", 2),
             ("hub:signal", "SIGHUP", AuditKind.CHANGE, "OK", 1),
         }
+
+
+async def test_a_file_that_is_empty_is_taken_for_one_that_is_being_written(
+    make: Make, tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(configuration, "POLL_S", 0.01)
+    path = tmp_path / "hub.toml"
+    path.write_text("[servers.away]\n")
+    async with make(watched=path) as world:
+        known, whole = world.hub.configuration, world.files
+        monkeypatch.setattr(world, "load", lambda: whole if "away" in path.read_text() else replace(whole, servers=()))
+        path.write_text("")
+        await until(lambda: bool(known.state.problem) or not world.hub.servers.all())
+        assert [each.config.name for each in world.hub.servers.all()] == ["away"]
+        assert "is empty" in known.state.problem
+        path.write_text("[hub]\n")
+        await until(lambda: not world.hub.servers.all())
+        await until(lambda: not known.state.problem)
 
 
 async def test_only_those_who_may_see_all_servers_hear_of_the_configuration(hub: Hub) -> None:

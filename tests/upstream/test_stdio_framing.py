@@ -1,6 +1,7 @@
 """Lines out of chunks, and messages out of lines."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp_types import jsonrpc
 
-from hubbubd.upstream.framing import BadMessage, Lines, Oversized, decode, encode
+from hubbubd.upstream.framing import MAX_ASKED_BYTES, BadMessage, Lines, NotRead, Oversized, decode, encode, read
 
 LIMIT = 8
 
@@ -150,6 +151,29 @@ def test_a_message_is_written_as_the_sdk_writes_it_on_one_line(message: jsonrpc.
     assert line.count(b"\n") == 1
     assert line.endswith(b"\n")
     assert json.loads(line) == message.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+@pytest.mark.parametrize("cut", [1, 3, 100])
+def test_a_line_is_as_long_as_its_bytes_however_few_its_characters(cut: int) -> None:
+    fits, long = "é" * (LIMIT // 2), "é" * (LIMIT // 2 + 1)
+    said = f"{fits}\n{long}\n".encode()
+    lines = Lines(LIMIT)
+    for at in range(0, len(said), cut):
+        lines.feed(said[at : at + cut])
+    assert taken(lines) == [fits.encode(), Oversized(len(long.encode()))]
+
+
+@pytest.mark.parametrize("form", [str, str.encode])
+def test_a_request_is_measured_in_bytes_also_where_it_comes_as_text(form: Callable[[str], str | bytes]) -> None:
+    def ping(characters: int) -> str:
+        params = {"text": "é" * characters}
+        return json.dumps({"jsonrpc": "2.0", "id": 3, "method": "ping", "params": params}, ensure_ascii=False)
+
+    around = len(ping(0))
+    most = (MAX_ASKED_BYTES - around) // 2
+    read(form(ping(most)))
+    with pytest.raises(NotRead, match=f"of {around + 2 * (most + 1)} bytes"):
+        read(form(ping(most + 1)))
 
 
 def test_what_follows_a_long_line_is_kept() -> None:

@@ -9,7 +9,7 @@ class Stale(Aborted):
 
     def __init__(self, now: ServerRecord) -> None:
         super().__init__(
-            f"{now.name} was changed meanwhile; read it again, and then change what is there now",
+            f"{now.name} has changed since you read it: read it again, and change what is there now",
             reason="REVISION_CONFLICT",
             metadata={"server": now.name, "revision": str(now.revision)},
         )

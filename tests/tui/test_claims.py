@@ -1,0 +1,154 @@
+"""How long and in which way a form claims its pending request, and what the inbox shows first: on a scripted hub."""
+
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import anyio
+import pytest
+
+from hubbub.v1 import common_pb2, inbox_pb2
+from hubbub_client import reading
+from hubbub_client.records import PendingRequest
+from hubbub_tui import answer
+from hubbub_tui.boards import Boards
+from hubbub_tui.inbox import InboxPane
+
+from ..clients.conftest import Refusal, ScriptedHub, hub
+from .conftest import at_terminal
+
+__all__ = ["hub"]
+
+NOW = datetime.now(UTC)
+
+
+def asks(key: str, words: str, age_s: float = 0, left_s: float | None = None) -> inbox_pb2.PendingRequest:
+    """An open question of a server."""
+    message = inbox_pb2.PendingRequest(
+        id=key,
+        server="one",
+        kind=inbox_pb2.PENDING_REQUEST_KIND_ELICITATION_FORM,
+        state=inbox_pb2.PENDING_REQUEST_STATE_OPEN,
+        request=b'{"message": "%b", "requestedSchema": {"type": "object", "properties": {}}}' % words.encode(),
+    )
+    message.created_at.FromDatetime(NOW - timedelta(seconds=age_s))
+    if left_s is not None:
+        message.expires_at.FromDatetime(NOW + timedelta(seconds=left_s))
+    return message
+
+
+def script(hub: ScriptedHub, *open_: inbox_pb2.PendingRequest) -> None:
+    """Scripts a hub with these questions, and nothing else."""
+
+    async def watch(_: Any) -> AsyncIterator[Any]:
+        for each in open_:
+            yield inbox_pb2.WatchPendingRequestsResponse(upsert=each)
+        yield inbox_pb2.WatchPendingRequestsResponse(synced=common_pb2.WatchSynced())
+        await anyio.sleep_forever()
+
+    async def silence(_: Any) -> AsyncIterator[Any]:
+        await anyio.sleep_forever()
+        yield
+
+    for name in ("WatchServers", "WatchCalls", "WatchTasks", "WatchCatalogLists", "WatchEvents"):
+        hub.streams[name] = silence
+    hub.streams["WatchPendingRequests"] = watch
+    known = {each.id: each for each in open_}
+    hub.replies["GetPendingRequest"] = lambda request: inbox_pb2.GetPendingRequestResponse(
+        pending_request=known[request.id]
+    )
+    hub.replies["ReleasePendingRequest"] = lambda _: inbox_pb2.ReleasePendingRequestResponse()
+
+
+def test_the_open_request_that_ends_first_comes_first_and_then_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    boards = Boards(None, 10)  # pyright: ignore[reportArgumentType] - nothing is asked of it
+    for each in (
+        asks("young", "?", age_s=1),
+        asks("old", "?", age_s=9),
+        asks("later", "?", age_s=5, left_s=90),
+        asks("soon", "?", age_s=0, left_s=30),
+    ):
+        boards._request(reading.read(PendingRequest, each))
+    monkeypatch.setattr(InboxPane, "boards", boards)
+    assert [row.key for row in InboxPane().rows()] == ["soon", "later", "old", "young"]
+
+
+async def test_a_row_that_is_gone_to_is_shown_whatever_the_filter_was(hub: ScriptedHub) -> None:
+    script(hub, asks("r1", "Soup or pie?"), asks("r2", "Tea?"))
+    async with at_terminal(hub) as ann:
+        await ann.sees("Soup or pie?", "Tea?")
+        await ann.press("slash", *"pie", "enter")
+        await ann.sees("1 with pie")
+        ann.app.show("inbox", "r2")
+        await ann.no_longer_sees("with pie")
+        pane = ann.app.query_one(InboxPane)
+        assert pane.current is not None
+        assert pane.current.key == "r2"
+
+
+async def test_a_claim_is_taken_over_once_for_each_time_that_is_asked(
+    hub: ScriptedHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answer, "AGAIN_S", 0.01)
+    script(hub, asks("r1", "Soup or pie?"))
+    tries = Tries(elsewhere)
+    hub.replies["ClaimPendingRequest"] = tries
+    async with at_terminal(hub) as ann:
+        await ann.sees("Soup or pie?")
+        await ann.press("enter")
+        await ann.sees("f6 answers it here")
+        await ann.press("f6")
+        with anyio.fail_after(60):
+            await tries.taken_over.wait()
+            for _ in range(3):
+                await tries.next()
+    assert [request.take_over for request in hub.requests("ClaimPendingRequest")].count(True) == 1
+
+
+async def test_a_claim_is_renewed_long_before_it_lapses(hub: ScriptedHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses = list[float]()
+
+    def passing(pause_s: float) -> Any:
+        """A pause that is noted, and over at once."""
+        pauses.append(pause_s)
+        return anyio.move_on_after(0.01)
+
+    monkeypatch.setattr(answer, "anyio", SimpleNamespace(Event=anyio.Event, move_on_after=passing))
+    script(hub, asks("r1", "Soup or pie?"))
+    tries = Tries(lambda: inbox_pb2.ClaimPendingRequestResponse(pending_request=asks("r1", "Soup or pie?")))
+    hub.replies["ClaimPendingRequest"] = tries
+    async with at_terminal(hub) as ann:
+        await ann.sees("Soup or pie?")
+        await ann.press("enter")
+        with anyio.fail_after(60):
+            for _ in range(3):
+                await tries.next()
+    ttl = hub.requests("ClaimPendingRequest")[0].ttl.ToTimedelta().total_seconds()
+    assert len({request.claim_id for request in hub.requests("ClaimPendingRequest")}) == 1
+    assert max(pauses) <= ttl / 2
+
+
+def elsewhere() -> Any:
+    """What the hub says while another window of the same person has the claim."""
+    raise Refusal("FAILED_PRECONDITION", "ALREADY_CLAIMED", "claimed", {"claimed_by": "ann", "own": "true"})
+
+
+class Tries:
+    """Answers each attempt to claim, and tells of it."""
+
+    def __init__(self, answer: Callable[[], Any]) -> None:
+        self._answer = answer
+        self._tried = anyio.Event()
+        self.taken_over = anyio.Event()
+
+    def __call__(self, request: Any) -> Any:
+        if request.take_over:
+            self.taken_over.set()
+        self._tried.set()
+        return self._answer()
+
+    async def next(self) -> None:
+        """Wait for another attempt."""
+        self._tried = anyio.Event()
+        await self._tried.wait()
