@@ -409,7 +409,7 @@ async def test_a_caller_whose_patience_is_over_goes_on_without_the_answer(hub: A
 
 @pytest.mark.usefixtures("processes")
 def test_importing_the_library_loads_neither_the_daemon_nor_what_only_a_terminal_needs() -> None:
-    heavy = ("mcp", "hubbubd", "typer", "rich", "pydantic", "anyio", "google.rpc")
+    heavy = ("mcp", "hubbubd", "aiohttp", "typer", "rich", "pydantic", "anyio", "google.rpc")
     program = f"import sys, hubbub_client; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
